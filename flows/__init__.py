@@ -1,0 +1,1 @@
+"""Prefect flows, their parameter forms and the command line."""

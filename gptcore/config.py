@@ -1,0 +1,172 @@
+"""Every setting of the pipeline, as frozen dataclasses, and the three presets.
+
+Defaults are the paper's ("Improving Language Understanding by Generative Pre-Training", section 4.1 unless
+another place is named). `paper()` is the defaults; `small()` fits two CPU cores and real books; `demo()` fits two
+CPU cores, a generated world and a few minutes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gptcore.errors import InputError
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """How raw documents are read and cleaned."""
+
+    text_field: str = "text"
+    """Field of .jsonl rows, column of .parquet files, that holds the text."""
+    strip_gutenberg: bool = True
+    """Cut Project Gutenberg headers and licences from documents that carry them."""
+    min_characters: int = 200
+    """Documents with fewer characters (after stripping) are dropped and counted."""
+    drop_duplicates: bool = True
+    """Of documents with equal content only the first, in sorted order of the sources, is kept."""
+    validation_fraction: float = 0.05
+    """Expected share of documents held out; which ones follows from each document's own hash."""
+    strict: bool = False
+    """Undecodable bytes: an error that names file and byte offset, instead of replaced and counted."""
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """Byte pair encoding over words that end in </w>."""
+
+    n_merges: int = 40_000
+
+
+@dataclass(frozen=True)
+class ShardConfig:
+    """Arrow IPC files of token ids."""
+
+    max_tokens: int = 16_000_000
+    """Upper bound of one file, in tokens (32 MB of uint16)."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The Transformer decoder of section 4.1."""
+
+    n_vocab: int = 40_478
+    """Words and pieces; the released vocabulary has 40 478 (original code)."""
+    n_special: int = 0
+    """Rows appended for start, delimiter and classify: 0 while pre-training, 3 when fine-tuning."""
+    n_ctx: int = 512
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    n_inner: int = 3072
+    embd_pdrop: float = 0.1
+    attn_pdrop: float = 0.1
+    resid_pdrop: float = 0.1
+    init_std: float = 0.02
+    """Weights start as N(0, 0.02); biases 0, gains 1."""
+
+    def __post_init__(self) -> None:
+        if self.n_embd % self.n_head:
+            raise InputError(f"model.n_embd = {self.n_embd} is not a multiple of model.n_head = {self.n_head}")
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """Unsupervised pre-training, L1 (section 3.1)."""
+
+    batch_size: int = 64
+    """Sequences of n_ctx tokens an update, over all processes and accumulation steps."""
+    micro_batch_size: int | None = None
+    """Sequences that one process holds at once; None: the whole of its share. Smaller means gradient accumulation."""
+    epochs: float = 100.0
+    """One epoch = as many sampled tokens as the training corpus has."""
+    steps: int | None = None
+    """Updates; overrides epochs."""
+    lr: float = 2.5e-4
+    warmup_steps: int = 2000
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01
+    """Modified L2 (decoupled, after Loshchilov and Hutter) on all non bias or gain weights."""
+    clip_norm: float = 1.0
+    """Global gradient norm (original code; the paper is silent)."""
+    eval_every: int = 1000
+    """Updates between validations on the held-out documents."""
+    eval_tokens: int = 262_144
+    """Held-out tokens read by a validation during training; the last one reads them all."""
+    checkpoint_every: int = 1000
+    keep_checkpoints: int = 3
+    precision: str = "auto"
+    """auto, float32 or bfloat16 (autocast)."""
+    seed: int = 42
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """Supervised fine-tuning, L3 = L2 + lm_coef * L1 (section 3.2)."""
+
+    lr: float = 6.25e-5
+    batch_size: int = 32
+    epochs: int = 3
+    warmup: float = 0.002
+    """Share of all updates over which the rate rises linearly; then it falls linearly to 0."""
+    lm_coef: float = 0.5
+    """lambda of equation 5; 0 switches the auxiliary objective off."""
+    clf_pdrop: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    max_train_rows: int | None = None
+    """Use only the first rows, after a seeded shuffle; None: all."""
+    max_eval_rows: int | None = None
+    """The same for each evaluated split."""
+    n_transfer: int | None = None
+    """Blocks taken from the checkpoint besides the embeddings; 0: embeddings only; None: all (Figure 2, left)."""
+    pretrained: bool = True
+    """False: same shape, random weights (Table 5, "w/o pre-training")."""
+    precision: str = "auto"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A whole pipeline's settings under one name."""
+
+    name: str
+    corpus: CorpusConfig = field(default_factory=CorpusConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    shards: ShardConfig = field(default_factory=ShardConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    pretrain: PretrainConfig = field(default_factory=PretrainConfig)
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Per task, fine-tuning settings that differ from `finetune`."""
+    scratch: bool = True
+    """Also fine-tune the same network from random weights, as a row of the leaderboard."""
+
+    def finetune_for(self, task: str) -> FinetuneConfig:
+        """Settings for one task: the preset's, with that task's own differences."""
+        return dataclasses.replace(self.finetune, **self.tasks.get(task, {}))
+
+
+def paper() -> Preset:
+    """The paper's text: 117M parameters, batch 64 x 512 tokens, 100 epochs."""
+    return Preset("paper")
+
+
+def small() -> Preset:
+    """Real books and real rows on two CPU cores in under 90 minutes."""
+    return Preset("small")
+
+
+def demo() -> Preset:
+    """The generated world on two CPU cores in a few minutes."""
+    return Preset("demo")
+
+
+PRESETS = {"demo": demo, "small": small, "paper": paper}

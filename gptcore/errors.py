@@ -1,0 +1,11 @@
+"""The one exception that means "the input is wrong, not the program"."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """Bad input: a file, row, field, option or address that cannot be used as given.
+
+    The message is one line that names the place (file, line, column or option), what was found and what was
+    expected. The command line prints it and exits with code 2; nothing half-written is left behind.
+    """

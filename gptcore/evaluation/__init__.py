@@ -1,0 +1,1 @@
+"""Measures of a language model that need no fine-tuning."""

@@ -1,0 +1,1 @@
+"""A generated, synthetic world: books and all twelve datasets about it."""

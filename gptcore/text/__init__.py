@@ -1,0 +1,1 @@
+"""Raw text to words to ids."""

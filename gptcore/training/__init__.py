@@ -1,0 +1,1 @@
+"""Optimiser, schedules, the training loop, checkpoints."""

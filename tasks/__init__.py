@@ -1,0 +1,1 @@
+"""One Prefect task a stage, the artifact store, jobs and tracking."""
