@@ -1,0 +1,59 @@
+# `make demo` and `make test` do everything on a fresh machine that has Python (3.11 or newer), git and gcc.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STORE ?= runs/demo
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help demo test lint format coverage up down status bench clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+$(VENV)/.runtime: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing gptmill and its pinned dependencies into $(VENV) (a few minutes, once)"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo "Installing what the tests and the linters need"
+	@$(PIP) --editable '.[dev,dask]'
+	@touch $@
+
+demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; prints the leaderboard
+	@$(BIN)/gptmill pipeline --preset demo --store $(STORE)
+
+test: $(VENV)/.dev ## the whole test suite
+	@$(BIN)/python -m pytest
+
+coverage: $(VENV)/.dev ## the suite with line coverage of gptcore and tasks (child processes included)
+	@rm -f .coverage .coverage.*
+	@COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m coverage run -m pytest
+	@$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report
+
+lint: $(VENV)/.dev ## ruff, mypy, the import contract
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## rewrite the sources in the house style
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+up: $(VENV)/.runtime ## Prefect server, MLflow server and a worker on this machine (STORE=runs/demo)
+	@$(BIN)/gptmill up --store $(STORE)
+
+down: ## stop them
+	@$(BIN)/gptmill down
+
+status: ## what is running, and where
+	@$(BIN)/gptmill status
+
+bench: $(VENV)/.runtime ## throughput of cleaning, encoding and training on this machine
+	@$(BIN)/python -m infra.bench
+
+clean: ## remove the environment and the caches (never a store)
+	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
