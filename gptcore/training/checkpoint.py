@@ -1,0 +1,123 @@
+"""Checkpoints that are complete or absent: safetensors and JSON, written aside, fsynced, renamed, checked on reading.
+
+    step-00000100/
+        model.safetensors, optimizer.safetensors   one file a group of named tensors
+        state.json                                 step, schedule, RNG states, data position, settings, digests
+        manifest.json                              size and SHA-256 of the files above, written last
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from gptcore.files import fsync_folder, read_json, sha256_file, write_json_atomic
+
+FORMAT = 1
+"""Raised when the meaning of the files changes; a checkpoint of another format is not resumed from."""
+
+_FOLDER = re.compile(r"step-(\d{8,})")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk whose files have been checked against its manifest."""
+
+    folder: Path
+    step: int
+    """Updates made when it was written."""
+    state: dict[str, Any]
+
+    def tensors(self, group: str) -> dict[str, Tensor]:
+        """The named tensors of one group ("model", "optimizer", ...), on the CPU."""
+        return load_file(self.folder / f"{group}.safetensors")
+
+
+def save(
+    root: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], *, keep: int
+) -> Path:
+    """Write ``root/step-<step>`` and drop all but the newest ``keep`` checkpoints.
+
+    :param tensors: groups of named tensors, on any device; one file a group.
+    :param state: JSON values.
+    :return: the checkpoint's folder. A folder of the same step that was there is replaced.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    final = root / f"step-{step:08d}"
+    aside = root / f".{final.name}.{os.getpid()}.tmp"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    for group, named in tensors.items():
+        # Tied tensors and views are written whole: safetensors refuses tensors that share memory.
+        save_file({name: value.detach().cpu().contiguous() for name, value in named.items()}, aside / f"{group}.safetensors")
+    write_json_atomic(aside / "state.json", {"format": FORMAT, "step": step, **state})
+    files = {path.name: {"size": path.stat().st_size, "sha256": sha256_file(path)} for path in sorted(aside.iterdir())}
+    for path in aside.iterdir():
+        _fsync(path)
+    write_json_atomic(aside / "manifest.json", {"format": FORMAT, "step": step, "files": files})
+    if final.exists():
+        shutil.rmtree(final)
+    os.replace(aside, final)
+    fsync_folder(root)
+    _prune(root, keep)
+    return final
+
+
+def newest_valid(root: Path) -> Checkpoint | None:
+    """The newest checkpoint under ``root`` whose files match its manifest; broken ones are skipped with a warning."""
+    for step, folder in reversed(_checkpoints(root)):
+        fault = find_fault(folder)
+        if fault is None:
+            return Checkpoint(folder, step, read_json(folder / "state.json"))
+        _log.warning("checkpoint %s is skipped: %s", folder, fault)
+    return None
+
+
+def find_fault(folder: Path) -> str | None:
+    """Why a checkpoint cannot be trusted, in a few words; None: every file is as its manifest says."""
+    try:
+        manifest = read_json(folder / "manifest.json")
+        if manifest["format"] != FORMAT:
+            return f"format {manifest['format']}, expected {FORMAT}"
+        for name, expected in manifest["files"].items():
+            path = folder / name
+            if path.stat().st_size != expected["size"] or sha256_file(path) != expected["sha256"]:
+                return f"{name} is not what was written"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _checkpoints(root: Path) -> list[tuple[int, Path]]:
+    """(step, folder) in order of steps; temporary and foreign names are not seen."""
+    if not root.is_dir():
+        return []
+    matches = [(path, _FOLDER.fullmatch(path.name)) for path in root.iterdir()]
+    return sorted((int(match[1]), path) for path, match in matches if match)
+
+
+def _prune(root: Path, keep: int) -> None:
+    """Remove checkpoints beyond the newest ``keep``, and what killed processes left half-written."""
+    for _, folder in _checkpoints(root)[:-keep]:
+        # manifest first: a removal cut short leaves a folder that no reader takes for a checkpoint
+        with contextlib.suppress(FileNotFoundError):
+            (folder / "manifest.json").unlink()
+        shutil.rmtree(folder)
+    for leftover in root.glob(".step-*.tmp"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _fsync(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,144 @@
+"""What a training process owes the machine: exit codes, an end together with its parent, SIGTERM, one writer a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from gptcore.errors import InputError
+from gptcore.files import read_json
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_BAD_INPUT = 2
+EXIT_NON_FINITE = 3
+EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: try again later
+
+PARENT_VARIABLE = "GPTMILL_PARENT_PID"
+"""Environment variable in which a supervisor names itself, so that a child can tell that it died early."""
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class NonFiniteLoss(ArithmeticError):
+    """The loss became infinite or not a number.
+
+    :param step: the update (counted from 1) whose loss it was.
+    :param last_good: folder of the newest valid checkpoint, or None.
+    :param documents: where that update's batch came from.
+    """
+
+    def __init__(self, step: int, value: float, last_good: Path | None, documents: list[str]) -> None:
+        self.step, self.value, self.last_good, self.documents = step, value, last_good, documents
+        shown = ", ".join(documents[:8]) + (f" and {len(documents) - 8} more" if len(documents) > 8 else "")
+        super().__init__(
+            f"loss = {value} at step {step}; last good checkpoint: {last_good or 'none'}; documents of the batch: {shown}"
+        )
+
+
+class Interrupted(Exception):
+    """SIGTERM was honoured: the update was finished and a checkpoint written."""
+
+
+class StopRequest:
+    """Remembers that SIGTERM arrived; the training loop asks after every update."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[StopRequest]:
+        """Note SIGTERM instead of dying from it, inside the ``with`` block. Main thread only."""
+
+        def note(_signal: int, _frame: FrameType | None) -> None:
+            self.requested = True
+
+        before = signal.signal(signal.SIGTERM, note)
+        try:
+            yield self
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def die_with_parent() -> None:
+    """Ask Linux to send this process SIGTERM when its parent dies; elsewhere nothing.
+
+    If the parent named itself in :data:`PARENT_VARIABLE` and is gone already, SIGTERM is raised at once.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    expected = os.environ.get(PARENT_VARIABLE)
+    if expected is not None and int(expected) != os.getppid():
+        signal.raise_signal(signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def job_lock(folder: Path, timeout: float = 120.0) -> Iterator[None]:
+    """Hold ``folder/.lock`` alone: an orphan that finishes its checkpoint and a fresh run never write at once.
+
+    :param timeout: seconds to wait for the other process.
+    :raises TimeoutError: if it still holds the lock then.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout
+    with open(folder / ".lock", "a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(f"{folder}: another process has held this job for {timeout:.0f} s") from None
+                time.sleep(0.2)
+        yield
+
+
+def read_job(path: str) -> dict[str, Any]:
+    """Parse a job file.
+
+    :raises InputError: if it is missing or not a JSON object.
+    """
+    try:
+        job = read_json(path)
+    except OSError as error:
+        raise InputError(f"job file {path}: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"job file {path}: not JSON ({error})") from None
+    if not isinstance(job, dict):
+        raise InputError(f"job file {path}: expected a JSON object, found {type(job).__name__}")
+    return job
+
+
+def main(run: Callable[[dict[str, Any]], object], arguments: list[str]) -> int:
+    """Run a job's file and turn what happens into an exit code; the last line of stderr says why it is not 0."""
+    if len(arguments) != 1:
+        print("usage: python -m MODULE JOB.json", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    die_with_parent()
+    try:
+        run(read_job(arguments[0]))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except NonFiniteLoss as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_NON_FINITE
+    except Interrupted as error:
+        print(f"interrupted: {error}", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except Exception:
+        traceback.print_exc()
+        return EXIT_FAILED
+    return EXIT_DONE

@@ -1,0 +1,34 @@
+"""Learning-rate schedules: functions from the number of updates already made to a factor of the maximum rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+Schedule = Callable[[int], float]
+
+
+def warmup_cosine(warmup_steps: int, total_steps: int) -> Schedule:
+    """Pre-training (section 4.1): linear from zero over ``warmup_steps`` updates, then a cosine down to 0."""
+
+    def factor(step: int) -> float:
+        if step < warmup_steps:
+            return step / warmup_steps
+        progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
+        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
+
+    return factor
+
+
+def warmup_linear(warmup: float, total_steps: int) -> Schedule:
+    """Fine-tuning (section 4.1): linear warm-up over a share of training, then linear decay.
+
+    s(x) = (x / warmup if x <= warmup else 1) * (1 - x) with x the share of updates already made (original code),
+    so the two ramps multiply and the first update of all has the rate 0.
+    """
+
+    def factor(step: int) -> float:
+        x = step / total_steps
+        return (x / warmup if 0 < warmup and x <= warmup else 1.0) * (1.0 - x)
+
+    return factor
