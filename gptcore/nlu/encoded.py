@@ -1,0 +1,241 @@
+"""A dataset read, checked and encoded once: Arrow files of token ids, one a split, that fine-tuning maps into memory.
+
+Every row of every split is read and validated before anything is trained. What comes out needs neither ftfy nor spaCy,
+so that fine-tuning runs on a bare GPU machine. Columns: ``fields`` and ``choices`` (list<list<uint16|uint32>>),
+``label`` (float64: class index, index of the right choice, or score), ``subset``, ``row`` (``file:line``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, overload
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from gptcore.errors import InputError
+from gptcore.files import read_json, write_json_atomic
+from gptcore.nlu.inputs import EncodedExample, Ids
+from gptcore.nlu.readers import Example, iterate, labelled_splits
+from gptcore.nlu.registry import TaskSpec, task_spec
+
+_ROWS = 4096
+"""Examples encoded at a time: memory stays bounded, and premises and passages that repeat are encoded once."""
+
+
+class Encoder(Protocol):
+    """What is needed of a tokenizer (:class:`gptcore.text.bpe.Tokenizer`)."""
+
+    @property
+    def n_vocab(self) -> int: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    def encode_batch(self, texts: list[str], /) -> list[list[int]]: ...
+
+
+def encode_task(
+    name: str,
+    datasets_url: str,
+    tokenizer: Encoder,
+    out: Path,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Validate and encode every labelled split of one task into ``out``; train and dev must be there.
+
+    :param progress: called with the number of rows done since the last call.
+    :return: the report, also written to ``out/meta.json``: task, tokenizer digest, vocabulary size, and a split's rows
+        read, published, dropped by reason, by subset and by label, with the tokens and the longest row.
+    :raises InputError: bad input, as :func:`gptcore.nlu.readers.load_task`.
+    """
+    spec = task_spec(name)
+    out.mkdir(parents=True, exist_ok=True)
+    splits = labelled_splits(spec, datasets_url)
+    report: dict[str, Any] = {
+        "task": name,
+        "note": spec.note,
+        "tokenizer_digest": tokenizer.digest,
+        "n_vocab": tokenizer.n_vocab,
+        "splits": {split: _encode_split(spec, datasets_url, split, tokenizer, out, progress) for split in splits},
+    }
+    write_json_atomic(out / "meta.json", report)
+    return report
+
+
+def _encode_split(
+    spec: TaskSpec,
+    datasets_url: str,
+    split: str,
+    tokenizer: Encoder,
+    out: Path,
+    progress: Callable[[int], None] | None,
+) -> dict[str, Any]:
+    dropped, subsets, labels = Counter[str](), Counter[str](), Counter[str]()
+    rows = tokens = longest = 0
+    schema = _schema(tokenizer.n_vocab)
+    examples = iterate(spec, datasets_url, split, dropped)
+    with pa.OSFile(str(out / f"{split}.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        while batch := list(islice(examples, _ROWS)):
+            encoded = _encode(batch, tokenizer)
+            writer.write_batch(_record_batch(encoded, schema))
+            sizes = [sum(map(len, (*example.fields, *example.choices))) for example in encoded]
+            rows, tokens, longest = rows + len(batch), tokens + sum(sizes), max(longest, *sizes)
+            subsets.update(example.subset for example in batch if example.subset)
+            labels.update(_label_name(spec, example.label) for example in batch)
+            if progress:
+                progress(len(batch))
+    return {
+        "rows": rows,
+        "published": spec.published_rows(split),
+        "dropped": dict(dropped),
+        "subsets": dict(subsets),
+        "labels": dict(sorted(labels.items())),
+        "tokens": tokens,
+        "longest": longest,
+    }
+
+
+def _label_name(spec: TaskSpec, label: float | None) -> str:
+    if label is None:
+        return "none"
+    return f"{int(label)} to {int(label) + 1}" if spec.score_range else spec.labels[int(label)]
+
+
+def _encode(examples: Sequence[Example], tokenizer: Encoder) -> list[EncodedExample]:
+    texts = list(dict.fromkeys(text for example in examples for text in (*example.fields, *example.choices)))
+    dtype = _dtype(tokenizer.n_vocab)
+    ids: dict[str, Ids] = {
+        text: np.asarray(tokens, dtype=dtype) for text, tokens in zip(texts, tokenizer.encode_batch(texts), strict=True)
+    }
+    return [
+        EncodedExample(
+            fields=tuple(ids[text] for text in example.fields),
+            choices=tuple(ids[text] for text in example.choices),
+            label=example.label,
+            subset=example.subset,
+            row=example.row,
+        )
+        for example in examples
+    ]
+
+
+def _dtype(n_vocab: int) -> type[np.uint16] | type[np.uint32]:
+    return np.uint16 if n_vocab <= 1 << 16 else np.uint32
+
+
+def _schema(n_vocab: int) -> pa.Schema:
+    ids = pa.list_(pa.list_(pa.from_numpy_dtype(_dtype(n_vocab))))
+    return pa.schema(
+        {"fields": ids, "choices": ids, "label": pa.float64(), "subset": pa.string(), "row": pa.string()}.items()
+    )
+
+
+def _record_batch(examples: Sequence[EncodedExample], schema: pa.Schema) -> pa.RecordBatch:
+    def nested(parts: Iterable[tuple[Ids, ...]], column: str) -> pa.Array:
+        rows = list(parts)
+        flat = [part for row in rows for part in row]
+        dtype = schema.field(column).type.value_type.value_type
+        values = pa.array(np.concatenate(flat) if flat else np.empty(0, np.uint16), type=dtype)
+        lists = pa.ListArray.from_arrays(_offsets(map(len, flat)), values)
+        return pa.ListArray.from_arrays(_offsets(map(len, rows)), lists)
+
+    columns = [
+        nested((example.fields for example in examples), "fields"),
+        nested((example.choices for example in examples), "choices"),
+        pa.array([example.label for example in examples], pa.float64()),
+        pa.array([example.subset for example in examples], pa.string()),
+        pa.array([example.row for example in examples], pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _offsets(lengths: Iterable[int]) -> NDArray[np.int32]:
+    return np.cumsum([0, *lengths], dtype=np.int32)
+
+
+class EncodedSplit(Sequence[EncodedExample]):
+    """One split as written by :func:`encode_task`: random access to the rows' ids."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            raise InputError(f"{path}: found nothing there, expected an encoded split")
+        self._source = pa.memory_map(str(path))
+        table = pa.ipc.open_file(self._source).read_all().combine_chunks()
+        self._fields, self._choices = _Nested(table.column("fields")), _Nested(table.column("choices"))
+        labels = table.column("label")
+        self.labels: NDArray[np.float64] = labels.to_numpy()
+        """(N,) labels; NaN where a row has none."""
+        self.subsets: list[str] = table.column("subset").to_pylist()
+        self.rows: list[str] = table.column("row").to_pylist()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> EncodedExample: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[EncodedExample]: ...
+    def __getitem__(self, index: int | slice) -> EncodedExample | list[EncodedExample]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        row = index % len(self)
+        label = float(self.labels[row])
+        return EncodedExample(
+            fields=self._fields[row],
+            choices=self._choices[row],
+            label=None if np.isnan(label) else label,
+            subset=self.subsets[row],
+            row=self.rows[row],
+        )
+
+    def __iter__(self) -> Iterator[EncodedExample]:
+        return (self[row] for row in range(len(self)))
+
+
+class _Nested:
+    """A list<list<integer>> column as numpy views."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        outer = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        self._outer = outer.offsets.to_numpy()
+        self._inner = outer.values.offsets.to_numpy()
+        self._values: Ids = outer.values.values.to_numpy()
+
+    def __getitem__(self, row: int) -> tuple[Ids, ...]:
+        parts = range(self._outer[row], self._outer[row + 1])
+        return tuple(self._values[self._inner[part] : self._inner[part + 1]] for part in parts)
+
+
+def read_encoded(folder: Path, split: str) -> EncodedSplit:
+    """One split of a folder written by :func:`encode_task`.
+
+    :raises InputError: if the folder has no such split.
+    """
+    return EncodedSplit(Path(folder) / f"{split}.arrow")
+
+
+def encoded_splits(folder: Path) -> list[str]:
+    """The splits that a folder written by :func:`encode_task` holds."""
+    return list(read_json(Path(folder) / "meta.json")["splits"])
+
+
+def rows_table(meta: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows read beside rows published, one record a split, for the task's card."""
+    return [
+        {
+            "task": meta["task"],
+            "split": split,
+            "rows read": report["rows"],
+            "rows published": report["published"],
+            "share": report["rows"] / report["published"] if report["published"] else None,
+            "dropped": sum(report["dropped"].values()),
+        }
+        for split, report in meta["splits"].items()
+    ]

@@ -1,0 +1,324 @@
+"""The twelve datasets of Table 1, one declarative entry each: files, columns, labels, input form, metrics, sizes.
+
+Adding a dataset is adding one entry here; readers, inputs, metrics and baselines are all driven by it. Sizes are those
+of the public distributions, so that a report can say how much of a set was read. Label orders are pinned: they differ
+between libraries, and a checkpoint's output layer means nothing without them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Literal
+
+from gptcore.errors import InputError
+
+Form = Literal["single", "pair", "similarity", "choices"]
+Format = Literal["tsv", "csv", "jsonl", "race"]
+Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of a split (a folder of passages for RACE), relative to the dataset's folder."""
+
+    path: str
+    rows: int
+    """Rows published, after rows without a gold label are dropped."""
+    subset: str = ""
+    """Leaderboard column of this file's rows where a split consists of several parts (MNLI, RACE)."""
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """Train and dev are cut from one file by scikit-learn's ``train_test_split`` with this seed."""
+
+    dev: int
+    of: int
+    """``dev`` rows of a file of ``of`` rows; files of another size are cut in the same proportion."""
+    seed: int
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """Everything the pipeline knows about one dataset."""
+
+    name: str
+    folder: str
+    format: Format
+    form: Form
+    """Input form of Figure 1."""
+    splits: dict[str, tuple[Source, ...]]
+    """``train``, ``dev`` and, where the public test rows carry labels, ``test``."""
+    fields: tuple[str | tuple[str, ...], ...]
+    """Columns of the text fields in input order; several columns in brackets are joined by a space into one field."""
+    label: str
+    """Column of the label."""
+    metrics: tuple[Metric, ...]
+    """The headline metric first."""
+    table: int
+    """Table of the paper that holds the published scores."""
+    paper: dict[str, float | None]
+    """This task's leaderboard columns and the paper's own score in each: per cent, test split; None: not published."""
+    labels: tuple[str, ...] = ()
+    """Label texts in class order; none for a score. In the form "choices": the names of the right choices in order."""
+    choices: tuple[str, ...] = ()
+    """Columns of the choices, in order."""
+    score_range: tuple[float, float] | None = None
+    """Bounds of a graded label (STS-B); its classes are the whole numbers in between."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of a file without a header line."""
+    dropped_labels: tuple[str, ...] = ()
+    """Rows with these labels are no examples: dropped and counted."""
+    holdout: Holdout | None = None
+    context: int | None = 0
+    """Field that truncation cuts; None: whichever is longest, as neither side is the context."""
+    epochs: int = 3
+    """Section 4.1."""
+    aux_lm: bool = True
+    """Auxiliary language-model objective during fine-tuning; the paper's headline rows have it on everywhere."""
+    note: str = ""
+    """What a reader of the number must know; shown beside it."""
+
+    @property
+    def headline(self) -> Metric:
+        """The metric that stands in the leaderboard."""
+        return self.metrics[0]
+
+    @property
+    def n_outputs(self) -> int:
+        """Width of the task's linear layer: 1 for choices, else the number of classes."""
+        if self.form == "choices":
+            return 1
+        if self.score_range:
+            return int(self.score_range[1] - self.score_range[0]) + 1
+        return len(self.labels)
+
+    @property
+    def subsets(self) -> tuple[str, ...]:
+        """Leaderboard columns of the parts of this task, in order; empty where it has no parts."""
+        return tuple(dict.fromkeys(source.subset for source in self.splits["dev"] if source.subset))
+
+    @property
+    def required_columns(self) -> frozenset[str]:
+        """Columns that a file of this dataset must have."""
+        texts = (column for field in self.fields for column in ([field] if isinstance(field, str) else field))
+        return frozenset((*texts, *self.choices, self.label))
+
+    def published_rows(self, split: str) -> int:
+        """Rows of the public distribution's split, without rows that carry no gold label."""
+        return sum(source.rows for source in self.splits.get(split, ()))
+
+
+_NLI = ("entailment", "neutral", "contradiction")
+_RTE = ("not_entailment", "entailment")
+
+_TASKS = (
+    TaskSpec(
+        name="mnli",
+        folder="MNLI",
+        format="tsv",
+        form="pair",
+        splits={
+            "train": (Source("train.tsv", 392_702),),
+            "dev": (Source("dev_matched.tsv", 9815, "mnli_m"), Source("dev_mismatched.tsv", 9832, "mnli_mm")),
+        },
+        fields=("sentence1", "sentence2"),  # premise, hypothesis
+        label="gold_label",
+        labels=_NLI,
+        metrics=("accuracy",),
+        table=2,
+        paper={"mnli_m": 82.1, "mnli_mm": 81.4},
+    ),
+    TaskSpec(
+        name="snli",
+        folder="SNLI",
+        format="jsonl",
+        form="pair",
+        splits={
+            "train": (Source("snli_1.0_train.jsonl", 549_367),),
+            "dev": (Source("snli_1.0_dev.jsonl", 9842),),
+            "test": (Source("snli_1.0_test.jsonl", 9824),),
+        },
+        fields=("sentence1", "sentence2"),  # premise, hypothesis
+        label="gold_label",
+        labels=_NLI,
+        dropped_labels=("-",),  # the annotators did not agree
+        metrics=("accuracy",),
+        table=2,
+        paper={"snli": 89.9},
+    ),
+    TaskSpec(
+        name="scitail",
+        folder="SciTail/tsv_format",
+        format="tsv",
+        form="pair",
+        splits={
+            "train": (Source("scitail_1.0_train.tsv", 23_596),),
+            "dev": (Source("scitail_1.0_dev.tsv", 1304),),
+            "test": (Source("scitail_1.0_test.tsv", 2126),),
+        },
+        columns=("premise", "hypothesis", "label"),
+        fields=("premise", "hypothesis"),
+        label="label",
+        labels=("neutral", "entails"),
+        metrics=("accuracy",),
+        table=2,
+        paper={"scitail": 88.3},
+    ),
+    TaskSpec(
+        name="qnli",
+        folder="QNLI",
+        format="tsv",
+        form="pair",
+        splits={"train": (Source("train.tsv", 104_743),), "dev": (Source("dev.tsv", 5463),)},
+        # The dataset's own order, as neither the paper nor the released code reorders a pair: the question stands
+        # first. What is long is the Wikipedia sentence, so that one is cut and the question never is.
+        fields=("question", "sentence"),
+        context=1,
+        label="label",
+        labels=_RTE,
+        metrics=("accuracy",),
+        table=2,
+        paper={"qnli": 88.1},
+        note="version 2 (2019) of the set; the published number is on version 1",
+    ),
+    TaskSpec(
+        name="rte",
+        folder="RTE",
+        format="tsv",
+        form="pair",
+        splits={"train": (Source("train.tsv", 2490),), "dev": (Source("dev.tsv", 277),)},
+        fields=("sentence1", "sentence2"),  # premise, hypothesis
+        label="label",
+        labels=_RTE,
+        metrics=("accuracy",),
+        table=2,
+        paper={"rte": 56.0},
+    ),
+    TaskSpec(
+        name="storycloze",
+        folder="StoryCloze",
+        format="csv",
+        form="choices",
+        splits={
+            "train": (Source("cloze_test_val__spring2016 - cloze_test_ALL_val.csv", 1497),),
+            "dev": (Source("cloze_test_val__spring2016 - cloze_test_ALL_val.csv", 374),),
+            "test": (Source("cloze_test_test__spring2016 - cloze_test_ALL_test.csv", 1871),),
+        },
+        holdout=Holdout(dev=374, of=1871, seed=3535999445),  # original code
+        fields=(("InputSentence1", "InputSentence2", "InputSentence3", "InputSentence4"),),
+        choices=("RandomFifthSentenceQuiz1", "RandomFifthSentenceQuiz2"),
+        label="AnswerRightEnding",
+        labels=("1", "2"),
+        metrics=("accuracy",),
+        table=3,
+        paper={"storycloze": 86.5},
+        note="train and dev are cut from the public validation stories (original code)",
+    ),
+    TaskSpec(
+        name="race",
+        folder="RACE",
+        format="race",
+        form="choices",
+        splits={  # counted in questions
+            "train": (Source("train/middle", 25_421, "race_m"), Source("train/high", 62_445, "race_h")),
+            "dev": (Source("dev/middle", 1436, "race_m"), Source("dev/high", 3451, "race_h")),
+            "test": (Source("test/middle", 1436, "race_m"), Source("test/high", 3498, "race_h")),
+        },
+        fields=("article", "questions"),
+        choices=("option A", "option B", "option C", "option D"),
+        label="answers",
+        labels=("A", "B", "C", "D"),
+        metrics=("accuracy",),
+        table=3,
+        paper={"race_m": 62.9, "race_h": 57.4, "race": 59.0},
+    ),
+    TaskSpec(
+        name="cola",
+        folder="CoLA",
+        format="tsv",
+        form="single",
+        splits={"train": (Source("train.tsv", 8551),), "dev": (Source("dev.tsv", 1043),)},
+        columns=("source", "acceptable", "original_judgement", "sentence"),
+        fields=("sentence",),
+        label="acceptable",
+        labels=("0", "1"),
+        metrics=("matthews", "accuracy"),
+        table=4,
+        paper={"cola": 45.4},
+    ),
+    TaskSpec(
+        name="sst2",
+        folder="SST-2",
+        format="tsv",
+        form="single",
+        splits={"train": (Source("train.tsv", 67_349),), "dev": (Source("dev.tsv", 872),)},
+        fields=("sentence",),
+        label="label",
+        labels=("0", "1"),  # negative, positive
+        metrics=("accuracy",),
+        table=4,
+        paper={"sst2": 91.3},
+    ),
+    TaskSpec(
+        name="mrpc",
+        folder="MRPC",
+        format="tsv",
+        form="similarity",
+        splits={"train": (Source("train.tsv", 3668),), "dev": (Source("dev.tsv", 408),)},
+        fields=("#1 String", "#2 String"),
+        context=None,
+        label="Quality",
+        labels=("0", "1"),
+        metrics=("f1", "accuracy"),
+        table=4,
+        paper={"mrpc": 82.3},
+    ),
+    TaskSpec(
+        name="stsb",
+        folder="STS-B",
+        format="tsv",
+        form="similarity",
+        splits={"train": (Source("train.tsv", 5749),), "dev": (Source("dev.tsv", 1500),)},
+        fields=("sentence1", "sentence2"),
+        context=None,
+        label="score",
+        score_range=(0.0, 5.0),  # six classes with soft labels, after Tai et al. 2015
+        metrics=("pearson", "spearman"),
+        table=4,
+        paper={"stsb": 82.0},
+    ),
+    TaskSpec(
+        name="qqp",
+        folder="QQP",
+        format="tsv",
+        form="similarity",
+        splits={"train": (Source("train.tsv", 363_846),), "dev": (Source("dev.tsv", 40_430),)},
+        fields=("question1", "question2"),
+        context=None,
+        label="is_duplicate",
+        labels=("0", "1"),
+        metrics=("f1", "accuracy"),
+        table=4,
+        paper={"qqp": 70.3},
+    ),
+)
+
+REGISTRY: dict[str, TaskSpec] = {spec.name: spec for spec in _TASKS}
+"""Task name -> entry, in the order of Tables 2, 3 and 4."""
+
+COLUMNS = tuple(column for spec in _TASKS for column in spec.paper)
+"""The leaderboard's columns, in the order of Tables 2, 3 and 4."""
+
+
+def task_spec(name: str) -> TaskSpec:
+    """The entry of one task.
+
+    :raises InputError: if there is no such task; names the tasks that exist and the nearest one.
+    """
+    if name in REGISTRY:
+        return REGISTRY[name]
+    near = difflib.get_close_matches(name.lower(), REGISTRY, n=1, cutoff=0.5)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    raise InputError(f"task: found {name!r}, expected one of {', '.join(REGISTRY)}{hint}")
