@@ -7,20 +7,22 @@ so that fine-tuning runs on a bare GPU machine. Columns: ``fields`` and ``choice
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, overload
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from gptcore.errors import InputError
-from gptcore.files import read_json, write_json_atomic
+from gptcore.files import read_json, sha256_json, write_json_atomic
 from gptcore.nlu.inputs import EncodedExample, Ids
-from gptcore.nlu.readers import Example, iterate, labelled_splits
+from gptcore.nlu.readers import Example, iterate, labelled_splits, source_files, unreadable
 from gptcore.nlu.registry import TaskSpec, task_spec
 
 _ROWS = 4096
@@ -65,6 +67,52 @@ def encode_task(
     }
     write_json_atomic(out / "meta.json", report)
     return report
+
+
+_READ_BY = (
+    "name",
+    "format",
+    "form",
+    "splits",
+    "fields",
+    "choices",
+    "label",
+    "labels",
+    "columns",
+    "dropped_labels",
+    "score_range",
+    "holdout",
+)
+"""The parts of a registry entry that decide what is read from a file; its notes and published scores do not."""
+
+
+def dataset_fingerprint(name: str, datasets_url: str) -> str:
+    """SHA-256 of what :func:`encode_task` would read: every file's content, and how the registry reads it.
+
+    Local files by their bytes; objects of a store that keeps one by ETag and size, so that nothing is downloaded.
+
+    :raises InputError: if a file is missing.
+    """
+    spec = task_spec(name)
+    files = []
+    for url in source_files(spec, datasets_url):
+        fs, path = fsspec.url_to_fs(url)
+        try:
+            info = fs.info(path)
+            content = {"etag": info["ETag"], "size": info["size"]} if "ETag" in info else {"sha256": _sha256(fs, path)}
+        except OSError as error:
+            raise unreadable(url, error) from error
+        files.append({"file": url.removeprefix(datasets_url.rstrip("/") + "/"), **content})
+    read_by = {part: str(getattr(spec, part)) for part in _READ_BY}
+    return sha256_json({"files": files, "read_by": read_by})
+
+
+def _sha256(fs: Any, path: str) -> str:
+    digest = hashlib.sha256()
+    with fs.open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _encode_split(

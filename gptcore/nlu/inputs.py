@@ -188,9 +188,11 @@ def predict(spec: TaskSpec, logits: NDArray[np.floating]) -> NDArray[np.float64]
 
     The likeliest class or choice; for a graded label the expected class, on the label's own scale.
     """
+    scores = np.asarray(logits, dtype=np.float64)
     if spec.score_range is None:
-        return np.argmax(logits, axis=1).astype(np.float64)
-    scores = logits.astype(np.float64)
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))  # (N, K)
-    classes = np.arange(spec.n_outputs) + spec.score_range[0]
-    return (weights * classes).sum(axis=1) / weights.sum(axis=1)
+        predictions = np.argmax(scores, axis=1)
+    else:
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))  # (N, K)
+        classes = np.arange(spec.n_outputs) + spec.score_range[0]
+        predictions = weights @ classes / weights.sum(axis=1)
+    return np.asarray(predictions, dtype=np.float64)

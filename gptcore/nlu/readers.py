@@ -115,6 +115,16 @@ def labelled_splits(spec: TaskSpec, datasets_url: str) -> list[str]:
     return [split for split in spec.splits if split != "test" or test_is_there]
 
 
+def source_files(spec: TaskSpec, datasets_url: str) -> list[str]:
+    """Addresses of every file that :func:`labelled_splits` reads, sorted, each once.
+
+    :raises InputError: if one is missing.
+    """
+    sources = {source.path for split in labelled_splits(spec, datasets_url) for source in spec.splits[split]}
+    urls = [f"{datasets_url.rstrip('/')}/{spec.folder}/{path}" for path in sorted(sources)]
+    return urls if spec.format != "race" else [f"{url}/{name}" for url in urls for name in _passage_names(url)]
+
+
 def _held_out(spec: TaskSpec, examples: list[Example], split: str) -> list[Example]:
     """Train or dev share of a file that holds both; the order, too, is that of the original code."""
     from sklearn.model_selection import train_test_split
@@ -174,7 +184,7 @@ def _lines(url: str) -> Iterator[tuple[int, str]]:
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
                 offset += len(line)
     except OSError as error:
-        raise _unreadable(url, error) from error
+        raise unreadable(url, error) from error
 
 
 def _decode(data: bytes, url: str, offset: int, line: int) -> str:
@@ -261,17 +271,28 @@ _READERS: dict[Format, Callable[[str, TaskSpec], Iterator[_Row]]] = {
 }
 
 
-def _passages(url: str) -> Iterator[tuple[str, bytes]]:
-    """Address and bytes of each passage file of a folder, sorted by name."""
+def _passage_names(url: str) -> list[str]:
     fs, root = fsspec.url_to_fs(url)
     try:
         names = sorted(path.rsplit("/", 1)[-1] for path in fs.ls(root, detail=False) if path.endswith(".txt"))
-        for start in range(0, len(names), _FILES_AT_ONCE):
-            group = names[start : start + _FILES_AT_ONCE]
-            contents = fs.cat([f"{root}/{name}" for name in group])
-            yield from ((f"{url}/{name}", data) for name, data in zip(group, contents.values(), strict=True))
     except OSError as error:
-        raise _unreadable(url, error) from error
+        raise unreadable(url, error) from error
+    if not names:
+        raise InputError(f"{url}: found no .txt file, expected one for each passage")
+    return names
+
+
+def _passages(url: str) -> Iterator[tuple[str, bytes]]:
+    """Address and bytes of each passage file of a folder, sorted by name."""
+    fs, root = fsspec.url_to_fs(url)
+    names = _passage_names(url)
+    for start in range(0, len(names), _FILES_AT_ONCE):
+        group = names[start : start + _FILES_AT_ONCE]
+        try:
+            contents = fs.cat([f"{root}/{name}" for name in group])  # address -> bytes
+        except OSError as error:
+            raise unreadable(url, error) from error
+        yield from ((f"{url}/{name}", contents[f"{root}/{name}"]) for name in group)
 
 
 def _parse(text: str, url: str, line: int) -> dict[str, Any]:
@@ -287,7 +308,8 @@ def _parse(text: str, url: str, line: int) -> dict[str, Any]:
     return value
 
 
-def _unreadable(url: str, error: OSError) -> InputError:
+def unreadable(url: str, error: OSError) -> InputError:
+    """The error that names a file which is missing or cannot be read."""
     found = "nothing there" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
     return InputError(f"{url}: found {found}, expected the dataset's file under its public name")
 
