@@ -1,0 +1,172 @@
+"""A fine-tuned model on an encoded split: predictions and every number of the task's metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gptcore.errors import InputError
+from gptcore.files import read_json, write_bytes_atomic
+from gptcore.models.heads import ClassificationModel
+from gptcore.nlu.inputs import predict
+from gptcore.nlu.metrics import is_constant, score
+from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.training.batches import TaskRows, by_length
+from gptcore.training.device import autocast, pick_device, pick_dtype
+
+EVAL_ROW_SEED = 0
+"""Which rows `max_rows` keeps: the same for every fine-tuning seed, so that all are scored on the same rows."""
+
+_BATCH_TOKENS = 16_384  # padded tokens of one forward pass; without gradients that is little memory
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says about every row of a split, in the split's order."""
+
+    rows: TaskRows
+    logits: NDArray[np.float32]  # (N, K) classes, or (N, C) choices
+    values: NDArray[np.float64]  # (N,) class, choice or graded score
+
+    def scores(self, spec: TaskSpec) -> dict[str, float]:
+        """The task's metrics over the rows that carry a label, as :func:`gptcore.nlu.metrics.score`."""
+        known = ~np.isnan(self.rows.labels)
+        subsets = [subset for subset, is_known in zip(self.rows.subsets, known, strict=True) if is_known]
+        return score(spec, self.values[known], self.rows.labels[known], subsets)
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether every row got the same answer."""
+        return is_constant(self.values)
+
+    def write(self, spec: TaskSpec, path: Path) -> None:
+        """One JSON a line: ``row``, ``subset``, ``label`` and ``prediction`` as the dataset spells them, ``logits``."""
+
+        def spelled(value: float) -> str | float | None:
+            if np.isnan(value):
+                return None
+            return spec.labels[int(value)] if spec.labels else float(value)
+
+        columns = (self.rows.names, self.rows.subsets, self.rows.labels, self.values, self.logits)
+        lines = [
+            json.dumps(
+                {
+                    "row": name,
+                    "subset": subset,
+                    "label": spelled(label),
+                    "prediction": spelled(value),
+                    "logits": [round(float(logit), 4) for logit in logits],
+                },
+                ensure_ascii=False,
+            )
+            for name, subset, label, value, logits in zip(*columns, strict=True)
+        ]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomic(path, "".join(f"{line}\n" for line in lines).encode("utf-8"))
+
+
+@torch.inference_mode()
+def predict_rows(
+    model: ClassificationModel,
+    spec: TaskSpec,
+    rows: TaskRows,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    progress: Callable[[int], None] | None = None,
+) -> Predictions:
+    """Run ``model``, in eval mode, over all rows; the language model's head is left out.
+
+    :param dtype: type of the matrix products.
+    :param progress: called with the number of rows done since the last call.
+    """
+    training = model.training
+    model.eval()
+    logits: NDArray[np.float32] | None = None
+    for chosen in by_length(rows.sizes, _BATCH_TOKENS):
+        batch = rows.batch(chosen).to(device)
+        with autocast(device, dtype):
+            found, _ = model(batch.tokens, batch.clf_position)
+        if logits is None:
+            logits = np.empty((len(rows), found.shape[1]), dtype=np.float32)
+        logits[chosen] = found.float().cpu().numpy()
+        if progress is not None:
+            progress(len(chosen))
+    model.train(training)
+    assert logits is not None, "TaskRows has at least one row"
+    return Predictions(rows, logits, predict(spec, logits))
+
+
+def evaluate(
+    model_folder: Path,
+    dataset: Path,
+    split: str,
+    *,
+    max_rows: int | None = None,
+    precision: str = "auto",
+    predictions: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Score a saved fine-tuned model on one split of the encoded dataset of its task.
+
+    :param model_folder: what :meth:`ClassificationModel.save` wrote.
+    :param dataset: what :func:`gptcore.nlu.encoded.encode_task` wrote, with the same tokenizer.
+    :param predictions: also write the predictions there, as JSON lines.
+    :returns: the task's metrics ("score" first among equals), "task", "split", "rows", "truncated" (rows cut to fit)
+        and "majority_collapse" (every row got the same answer).
+    :raises InputError: if model and dataset belong to different tasks or tokenizers, or the split is not there.
+    """
+    model, config = ClassificationModel.load(model_folder)
+    spec = task_spec(config["task"])
+    check_dataset(dataset, spec, config["tokenizer_digest"], model.gpt.config.n_vocab, str(model_folder))
+    device = pick_device(0)
+    rows = TaskRows(
+        spec,
+        dataset,
+        split,
+        n_ctx=model.gpt.config.n_ctx,
+        n_vocab=model.gpt.config.n_vocab,
+        max_rows=max_rows,
+        seed=EVAL_ROW_SEED,
+    )
+    found = predict_rows(model.to(device), spec, rows, device, pick_dtype(precision, device), progress)
+    if predictions is not None:
+        found.write(spec, predictions)
+    return {
+        **found.scores(spec),
+        "task": spec.name,
+        "split": split,
+        "rows": len(rows),
+        "truncated": rows.truncated,
+        "majority_collapse": found.collapsed,
+    }
+
+
+def check_dataset(
+    dataset: Path, spec: TaskSpec, tokenizer_digest: str | None, n_vocab: int, model: str
+) -> dict[str, Any]:
+    """The ``meta.json`` of an encoded dataset, once it is sure that the model can read it.
+
+    :param tokenizer_digest: of the model; None where it is not known (an imported or an untrained one).
+    :param model: how to name the model in a message.
+    :raises InputError: if the folder is no encoded dataset, or one of another task, tokenizer or vocabulary size.
+    """
+    path = dataset / "meta.json"
+    if not path.is_file():
+        raise InputError(f"{dataset}: no meta.json, expected an encoded dataset of the task {spec.name}")
+    meta: dict[str, Any] = read_json(path)
+    if meta["task"] != spec.name:
+        raise InputError(f"{path}: found the task {meta['task']}, expected {spec.name}")
+    if tokenizer_digest not in (None, meta["tokenizer_digest"]):
+        raise InputError(
+            f"{path}: encoded with tokenizer {meta['tokenizer_digest']}, the model {model} expects {tokenizer_digest}"
+        )
+    if meta["n_vocab"] != n_vocab:
+        raise InputError(f"{path}: n_vocab = {meta['n_vocab']}, the model {model} has {n_vocab}")
+    return meta

@@ -1,0 +1,241 @@
+"""What a pre-trained model can do before any fine-tuning: the four heuristics of section 5.
+
+    task   heuristic                                                                            headline
+    cola   average token log-probability of the sentence, thresholded                           Matthews
+    sst2   append "very"; is "positive" or "negative" the likelier next word?                   accuracy
+    race   the answer of highest average log-probability, given document and question          accuracy
+    dprd   the referent that, in the pronoun's place, makes the rest of the sentence likeliest  accuracy
+
+The paper does not say where CoLA's threshold comes from; here it is the one that is best on training rows. DPRD is
+the definite pronoun resolution set (Rahman and Ng, 2012), not one of the twelve tasks, so it is read here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gptcore.errors import InputError
+from gptcore.models.transformer import GPT
+from gptcore.nlu import load_task
+from gptcore.nlu.readers import Example
+from gptcore.text.bpe import Tokenizer
+from gptcore.training.batches import by_length, choose_rows
+
+ZERO_SHOT_TASKS = ("cola", "sst2", "race", "dprd")
+Progress = Callable[[str, int, int], None]
+"""Called with (task, sequences scored, sequences in all)."""
+
+_BATCH_TOKENS = 8192  # tokens of one forward pass; only the scored positions reach the vocabulary
+_ROW_SEED = 0  # which rows `max_rows` keeps
+
+
+@dataclass(frozen=True)
+class Pronoun:
+    """A Winograd schema: the text around the pronoun, the two referents and the index of the right one."""
+
+    before: str
+    after: str
+    referents: tuple[str, str]
+    label: int
+
+
+class _Scorer:
+    """Log-probabilities of continuations under one model."""
+
+    def __init__(self, gpt: GPT, progress: Progress | None) -> None:
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._gpt = gpt.to(self._device).eval()
+        self._progress = progress
+
+    def totals(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Summed log-probability and number of the scored tokens of each (context, continuation).
+
+        A context too long for the model loses its beginning, the text farthest from what is scored. The first token
+        of a sequence without context is not scored: nothing predicts it.
+        """
+        sequences, firsts = [], []
+        for context, continuation in pairs:
+            ids = np.asarray([*context, *continuation], dtype=np.int64)
+            cut = max(0, len(ids) - self._gpt.config.n_ctx)
+            sequences.append(ids[cut:])
+            firsts.append(max(1, len(context) - cut))
+        lengths = np.asarray([len(ids) for ids in sequences], dtype=np.int64)
+        counts = np.maximum(0, lengths - np.asarray(firsts, dtype=np.int64))
+        sums, done = np.zeros(len(pairs)), 0
+        for rows in by_length(lengths, _BATCH_TOKENS):
+            sums[rows] = self._batch([sequences[row] for row in rows], [firsts[row] for row in rows])
+            done += len(rows)
+            if self._progress is not None:
+                self._progress(task, done, len(pairs))
+        return sums, counts
+
+    def means(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> NDArray[Any]:
+        """Average log-probability of the scored tokens; 0 where there is none."""
+        sums, counts = self.totals(task, pairs)
+        return np.asarray(sums / np.maximum(1, counts))
+
+    @torch.inference_mode()
+    def _batch(self, sequences: list[NDArray[np.int64]], firsts: list[int]) -> NDArray[Any]:
+        tokens = np.zeros((len(sequences), max(1, *map(len, sequences))), dtype=np.int64)  # (B, T)
+        scored = np.zeros(tokens.shape, dtype=bool)
+        for row, (ids, first) in enumerate(zip(sequences, firsts, strict=True)):
+            tokens[row, : len(ids)] = ids
+            scored[row, first : len(ids)] = True
+        rows, positions = np.nonzero(scored)
+        hidden = self._gpt.hidden(torch.from_numpy(tokens).to(self._device))  # (B, T, D)
+        before = torch.from_numpy(rows), torch.from_numpy(positions - 1)
+        log_probs = torch.log_softmax(self._gpt.logits(hidden[before]).float(), dim=-1)  # (N, V)
+        targets = torch.from_numpy(tokens[rows, positions]).to(self._device)
+        found = log_probs.gather(1, targets[:, None])[:, 0].double().cpu().numpy()
+        return np.bincount(rows, weights=found, minlength=len(sequences))
+
+
+def zero_shot(
+    model_folder: str | Path,
+    tokenizer: Tokenizer,
+    datasets_url: str,
+    tasks: Sequence[str] = ZERO_SHOT_TASKS,
+    max_rows: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Score a pre-trained model on section 5's tasks without training it.
+
+    :param model_folder: anything that :meth:`GPT.load` opens.
+    :param max_rows: at most so many rows a task (a seeded choice; for CoLA also of the rows that set the threshold).
+    :returns: task -> {"score", "metric", "chance" (score of a random guess), "rows", and "threshold" for cola}.
+    :raises InputError: for an unknown task, a missing or broken file, or a tokenizer with another vocabulary.
+    """
+    if unknown := [task for task in tasks if task not in ZERO_SHOT_TASKS]:
+        raise InputError(f"zero-shot task {unknown[0]!r} is unknown, expected one of {', '.join(ZERO_SHOT_TASKS)}")
+    gpt = GPT.load(model_folder)
+    if gpt.config.n_vocab != tokenizer.n_vocab:
+        raise InputError(
+            f"{model_folder}: the model has n_vocab = {gpt.config.n_vocab}, the tokenizer {tokenizer.n_vocab}"
+        )
+    run = {"cola": _cola, "sst2": _sst2, "race": _race, "dprd": _dprd}
+    scorer = _Scorer(gpt, progress)
+    return {task: run[task](scorer, tokenizer, datasets_url, max_rows) for task in tasks}
+
+
+def _cola(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
+    scores, labels = {}, {}
+    for split in ("train", "dev"):
+        rows = _labelled(load_task("cola", url, split=split), max_rows)
+        encoded = tokenizer.encode_batch([row.fields[0] for row in rows])
+        scores[split] = scorer.means("cola", [([], ids) for ids in encoded])
+        labels[split] = np.asarray([row.label for row in rows], dtype=np.int64)
+    threshold = best_threshold(scores["train"], labels["train"])
+    matthews = _matthews(scores["dev"] > threshold, labels["dev"])
+    return _result(matthews, "matthews", 0.0, len(labels["dev"])) | {"threshold": threshold}
+
+
+def _sst2(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
+    rows = _labelled(load_task("sst2", url, split="dev"), max_rows)
+    very, negative, positive = tokenizer.encode_batch(["very", "negative", "positive"])
+    contexts = [ids + very for ids in tokenizer.encode_batch([row.fields[0] for row in rows])]
+    # Sums, not averages: a small vocabulary may cut either word into pieces, and its probability is their product.
+    sums, _ = scorer.totals("sst2", [(context, word) for context in contexts for word in (negative, positive)])
+    return _accuracy(sums.reshape(-1, 2).argmax(axis=1), [row.label for row in rows], 0.5)
+
+
+def _race(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
+    rows = _labelled(load_task("race", url, split="dev"), max_rows)
+    contexts = tokenizer.encode_batch([" ".join(row.fields) for row in rows])
+    answers = iter(tokenizer.encode_batch([choice for row in rows for choice in row.choices]))
+    means = scorer.means(
+        "race", [(context, next(answers)) for row, context in zip(rows, contexts, strict=True) for _ in row.choices]
+    )
+    n_choices = len(rows[0].choices)
+    return _accuracy(means.reshape(-1, n_choices).argmax(axis=1), [row.label for row in rows], 1 / n_choices)
+
+
+def _dprd(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
+    schemas = list(read_dprd(url, "test"))
+    schemas = [schemas[row] for row in choose_rows(len(schemas), max_rows, _ROW_SEED)]
+    contexts = iter(tokenizer.encode_batch([f"{s.before} {name}" for s in schemas for name in s.referents]))
+    rests = tokenizer.encode_batch([schema.after for schema in schemas])
+    means = scorer.means("dprd", [(next(contexts), rest) for rest in rests for _ in range(2)])
+    return _accuracy(means.reshape(-1, 2).argmax(axis=1), [schema.label for schema in schemas], 0.5)
+
+
+def read_dprd(datasets_url: str, split: str) -> Iterator[Pronoun]:
+    """Read ``DPRD/<split>.c.txt``: sentence, pronoun, "a,b", the right one, then blank lines.
+
+    The pronoun to resolve is its first whole-word occurrence after both referents (the set does not say which).
+
+    :raises InputError: naming file and line, if the file is missing or a block is not of that shape.
+    """
+    path = f"{datasets_url.rstrip('/')}/DPRD/{split}.c.txt"
+    try:
+        with fsspec.open(path, "rt", encoding="utf-8", errors="replace") as file:
+            lines = [line.strip() for line in file]
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; expected the definite pronoun resolution set") from None
+    at = 0
+    while at < len(lines):
+        if not lines[at]:
+            at += 1
+            continue
+        sentence, pronoun, names, answer = [*lines[at : at + 4], "", "", ""][:4]
+        referents = tuple(name.strip() for name in names.split(","))
+        if len(referents) != 2 or referents.count(answer) != 1:
+            raise InputError(
+                f"{path}:{at + 3}: found {names!r} and the answer {answer!r}, expected 'a,b' and one of the two"
+            )
+        end = max(0, *(sentence.find(name) + len(name) for name in referents))
+        places = list(re.finditer(rf"\b{re.escape(pronoun)}\b", sentence))
+        if not places or not pronoun:
+            raise InputError(f"{path}:{at + 2}: found {pronoun!r}, expected a pronoun of the sentence above")
+        place = next((place for place in places if place.start() >= end), places[0])
+        before, after = sentence[: place.start()], sentence[place.end() :]
+        yield Pronoun(before.strip(), after.strip(), (referents[0], referents[1]), referents.index(answer))
+        at += 4
+
+
+def best_threshold(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    """The cut, half-way between two scores, whose rule "score above the cut: label 1" has the highest Matthews value.
+
+    One sort; the confusion counts at every cut follow by cumulative sums.
+    """
+    order = np.argsort(scores, kind="stable")
+    ordered, ones = scores[order], labels[order].astype(np.float64)
+    if len(ordered) < 2:
+        return float(ordered[0]) if len(ordered) else 0.0
+    below_ones, below = np.cumsum(ones)[:-1], np.arange(1.0, len(ones))  # the rows up to each cut are called 0
+    tp, fn = ones.sum() - below_ones, below_ones
+    tn, fp = below - below_ones, (len(ones) - below) - (ones.sum() - below_ones)
+    scale = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    values = np.divide(tp * tn - fp * fn, scale, out=np.zeros_like(scale), where=scale > 0)
+    values[ordered[1:] == ordered[:-1]] = -np.inf  # no cut separates equal scores
+    best = int(values.argmax())
+    return float((ordered[best] + ordered[best + 1]) / 2)
+
+
+def _matthews(predicted: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Matthews correlation of two 0/1 vectors; 0 where either is constant."""
+    predicted = predicted.astype(np.float64)
+    if predicted.std() == 0.0 or labels.std() == 0.0:
+        return 0.0
+    return float(np.corrcoef(predicted, labels)[0, 1])  # for 0/1 values Pearson's formula is Matthews'
+
+
+def _labelled(rows: list[Example], max_rows: int | None) -> list[Example]:
+    rows = [row for row in rows if row.label is not None]
+    return [rows[at] for at in choose_rows(len(rows), max_rows, _ROW_SEED)]
+
+
+def _accuracy(predicted: NDArray[Any], labels: Sequence[int | float | None], chance: float) -> dict[str, Any]:
+    return _result(float(np.mean(predicted == np.asarray(labels))), "accuracy", chance, len(labels))
+
+
+def _result(score: float, metric: str, chance: float, rows: int) -> dict[str, Any]:
+    return {"score": score, "metric": metric, "chance": chance, "rows": rows}

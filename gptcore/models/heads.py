@@ -1,0 +1,100 @@
+"""A pre-trained decoder plus one linear layer: the network that is fine-tuned (sections 3.2 and 3.3, Figure 1 right).
+
+B batch, C sequences an example (choices or orders), T positions, D width, K outputs of the linear layer, N
+language-model targets of the whole batch.
+
+    form         sequences C      representation        linear layer   softmax over
+    single       1                h at classify         D -> classes   classes
+    pair         1                h at classify         D -> classes   classes
+    similarity   2 (both orders)  sum of the two        D -> classes   classes
+    choices      one a choice     one a choice          D -> 1         choices
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from gptcore.config import ModelConfig
+from gptcore.errors import InputError
+from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
+from gptcore.models.dropout import dropout
+from gptcore.models.transformer import GPT, initialise
+
+FORMS = ("single", "pair", "similarity", "choices")
+
+
+class ClassificationModel(nn.Module):
+    """Task logits, and on request the states that the language model predicts from, in one pass through the decoder.
+
+    :param form: one of :data:`FORMS`.
+    :param n_outputs: K; 1 for "choices", where every choice gets one scalar.
+    :param clf_pdrop: dropout before the linear layer (section 4.1: 0.1).
+    :param generator: where the linear layer's N(0, 0.02) weights are drawn from; None: torch's default generator.
+    """
+
+    def __init__(
+        self, gpt: GPT, form: str, n_outputs: int, clf_pdrop: float, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        if form not in FORMS:
+            raise InputError(f"form = {form!r}, expected one of {', '.join(FORMS)}")
+        self.gpt = gpt
+        self.form = form
+        self.n_outputs = n_outputs
+        self.clf_pdrop = clf_pdrop
+        self.head = nn.Linear(gpt.config.n_embd, n_outputs)
+        initialise(self.head, gpt.config.init_std, generator)
+
+    def forward(
+        self, tokens: Tensor, clf_position: Tensor, lm_positions: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run a batch.
+
+        :param tokens: [B, C, T] ids, right-padded; the causal mask keeps padding from every real position.
+        :param clf_position: [B, C] index of the first classify token of each sequence.
+        :param lm_positions: [N] positions in the flattened B*C*T whose next token is a language-model target, so that
+            padding never reaches the product with the vocabulary, the costliest of a short sequence. None: no states.
+        :returns: task logits [B, K], or [B, C] for choices; states of the asked positions [N, D] or None.
+        """
+        n_rows, n_sequences, n_positions = tokens.shape
+        hidden = self.gpt.hidden(tokens.view(n_rows * n_sequences, n_positions))  # (B*C, T, D)
+        flat = hidden.reshape(-1, hidden.shape[-1])  # (B*C*T, D)
+        starts = torch.arange(n_rows * n_sequences, device=tokens.device) * n_positions  # (B*C,)
+        summary = flat[starts + clf_position.reshape(-1)].view(n_rows, n_sequences, -1)  # (B, C, D)
+        if self.form != "choices":
+            summary = summary.sum(dim=1, keepdim=True)  # (B, 1, D)
+        # One mask for all choices of an example, so that none of them is favoured (original code).
+        summary = summary * dropout(torch.ones_like(summary[:, :1]), self.clf_pdrop, self.training)
+        logits = self.head(summary)  # (B, C, 1) for choices, else (B, 1, K)
+        return logits.flatten(1), None if lm_positions is None else flat[lm_positions]
+
+    def save(self, folder: Path, extra: dict[str, Any]) -> None:
+        """Write ``config.json`` (with ``extra``: task, labels, tokenizer digest) and ``model.safetensors``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in self.state_dict().items()}
+        write_bytes_atomic(folder / "model.safetensors", save(tensors))
+        head = {"form": self.form, "n_outputs": self.n_outputs, "clf_pdrop": self.clf_pdrop}
+        write_json_atomic(folder / "config.json", {"model": dataclasses.asdict(self.gpt.config), "head": head, **extra})
+
+    @classmethod
+    def load(cls, folder: Path) -> tuple[ClassificationModel, dict[str, Any]]:
+        """Read what :meth:`save` wrote: the model, in eval mode on the CPU, and its ``config.json``.
+
+        :raises InputError: if the folder holds no fine-tuned model.
+        """
+        if not (folder / "config.json").is_file():
+            raise InputError(f"{folder}: no config.json; expected the model folder of a fine-tuning run")
+        config = read_json(folder / "config.json")
+        if "head" not in config:
+            raise InputError(
+                f"{folder / 'config.json'}: no entry 'head'; expected a fine-tuned model, not a bare decoder"
+            )
+        model = cls(GPT(ModelConfig(**config["model"])), **config["head"])
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+        return model.eval(), config

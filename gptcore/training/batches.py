@@ -1,0 +1,125 @@
+"""A task's rows, and which of them make which batch: padding kept small, order a pure function of (seed, epoch).
+
+A batch is padded to its longest row, so rows of like length belong together; yet a network that sees all short rows
+first learns worse. The compromise is the usual one: shuffle everything, sort only inside pools of a few dozen
+batches, and shuffle the batches again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gptcore.errors import InputError
+from gptcore.nlu.encoded import read_encoded
+from gptcore.nlu.inputs import Batch, Ids, build_sequences, collate, specials
+from gptcore.nlu.registry import TaskSpec
+from gptcore.training.rng import derive_seed
+
+_POOL_BATCHES = 32
+"""Batches a pool holds: padding falls to a few percent of the tokens while the order stays close to random."""
+
+
+def _generator(seed: int, *names: str | int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(derive_seed(seed, *names)))
+
+
+def choose_rows(n_rows: int, max_rows: int | None, seed: int) -> NDArray[np.int64]:
+    """Row numbers to use, ascending: all, or ``max_rows`` drawn without replacement from ``seed``.
+
+    Raising ``max_rows`` only adds rows: the smaller choice is contained in the larger.
+    """
+    if max_rows is None or max_rows >= n_rows:
+        return np.arange(n_rows, dtype=np.int64)
+    return np.sort(_generator(seed, "rows").permutation(n_rows)[:max_rows]).astype(np.int64)
+
+
+class BucketedBatches:
+    """Shuffled training batches of rows with like lengths.
+
+    :param lengths: padded size of each row, in tokens.
+    :param batch_size: rows a batch. A last, incomplete batch is dropped (original code, `n_train // batch`); fewer
+        rows than one batch make one smaller batch.
+    """
+
+    def __init__(self, lengths: NDArray[np.int64], batch_size: int, seed: int) -> None:
+        self._lengths = lengths
+        self._batch_size = min(batch_size, len(lengths))
+        self._seed = seed
+        self.batches_per_epoch = len(lengths) // self._batch_size
+
+    def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
+        """The row numbers of every batch of one epoch, in training order."""
+        generator = _generator(self._seed, "batches", epoch)
+        order = generator.permutation(len(self._lengths))[: self.batches_per_epoch * self._batch_size]
+        pool_rows = _POOL_BATCHES * self._batch_size
+        batches: list[NDArray[np.int64]] = []
+        for start in range(0, len(order), pool_rows):
+            pool = order[start : start + pool_rows]
+            pool = pool[np.argsort(self._lengths[pool], kind="stable")]
+            batches.extend(pool[at : at + self._batch_size] for at in range(0, len(pool), self._batch_size))
+        return [batches[at] for at in generator.permutation(len(batches))]
+
+
+def by_length(lengths: NDArray[np.int64], max_tokens: int) -> Iterator[NDArray[np.int64]]:
+    """Every row once, longest first, in batches of at most ``max_tokens`` padded tokens (at least one row each).
+
+    Longest first, so that a batch too big for the memory fails at once and not at the end.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    at = 0
+    while at < len(order):
+        rows = max(1, max_tokens // max(1, int(lengths[order[at]])))
+        yield order[at : at + rows]
+        at += rows
+
+
+class TaskRows:
+    """The chosen rows of one encoded split, ready to be batched.
+
+    The token ids stay in the memory-mapped file; sequences are built when a batch asks for them. One pass at the start
+    builds each row once to learn its size and whether it is cut.
+
+    :param folder: what :func:`gptcore.nlu.encoded.encode_task` wrote.
+    :param max_rows: at most so many rows, drawn from ``seed``; None: all.
+    :raises InputError: if the split is missing or has no rows.
+    """
+
+    def __init__(
+        self, spec: TaskSpec, folder: Path, split: str, *, n_ctx: int, n_vocab: int, max_rows: int | None, seed: int
+    ) -> None:
+        self._spec, self._n_ctx, self._specials = spec, n_ctx, specials(n_vocab)
+        self._split = read_encoded(folder, split)
+        self._chosen = choose_rows(len(self._split), max_rows, seed)
+        if not len(self._chosen):
+            raise InputError(f"{folder / split}.arrow: found no rows to use, expected at least one")
+        self.labels: NDArray[np.float64] = self._split.labels[self._chosen]
+        self.subsets = [self._split.subsets[at] for at in self._chosen]
+        self.names = [self._split.rows[at] for at in self._chosen]
+        """Where each row came from, ``file:line``."""
+        self.sizes = np.zeros(len(self), dtype=np.int64)
+        """Padded tokens of each row: its sequences times the longest of them."""
+        self.tokens = 0
+        """Real tokens of all rows together, specials included."""
+        self.truncated = 0
+        """Rows too long for ``n_ctx``."""
+        for row in range(len(self)):
+            sequences, cut = self._build(row)
+            self.sizes[row] = len(sequences) * max(map(len, sequences))
+            self.tokens += sum(map(len, sequences))
+            self.truncated += cut
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def _build(self, row: int) -> tuple[list[Ids], bool]:
+        example = self._split[int(self._chosen[row])]
+        return build_sequences(self._spec, example.fields, example.choices, self._n_ctx, self._specials)
+
+    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
+        """The numbered rows, padded to the longest of them."""
+        labels = [None if np.isnan(label) else float(label) for label in self.labels[rows]]
+        return collate(self._spec, [self._build(row)[0] for row in rows], labels)

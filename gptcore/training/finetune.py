@@ -1,0 +1,245 @@
+"""The fine-tuning job: a language model and an encoded dataset in, a scored task model out (sections 3.2, 3.3, 4.1).
+
+    python -m gptcore.training.finetune JOB.json
+
+JOB.json: {"task": str, "finetune": fields of FinetuneConfig, "model": a pre-trained model's folder or null,
+"model_config": fields of ModelConfig (where "model" is null) or null, "dataset": folder of the encoded dataset,
+"workspace": folder, "threads": int or null}.
+
+The workspace then holds model/ (of the best epoch by dev score), predictions/, metrics.jsonl and result.json; while the
+job runs also checkpoints/ and best/. Exit codes: gptcore.training.process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from gptcore.config import FinetuneConfig, ModelConfig
+from gptcore.errors import InputError
+from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
+from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
+from gptcore.models.heads import ClassificationModel
+from gptcore.models.transformer import GPT
+from gptcore.nlu.encoded import encoded_splits
+from gptcore.nlu.inputs import N_SPECIAL
+from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.training import process, rng
+from gptcore.training.batches import TaskRows
+from gptcore.training.best_epoch import BestEpoch
+from gptcore.training.device import device_name, peak_memory_bytes, pick_device, pick_dtype
+from gptcore.training.distributed import World
+from gptcore.training.loop import LoopSettings, Progression, Trainer
+from gptcore.training.optim import adam
+from gptcore.training.schedules import warmup_linear
+from gptcore.training.task_objective import FinetuneData, finetune_objective
+
+_CHECKPOINT_SECONDS = 60.0
+_KEEP_CHECKPOINTS = 2
+
+Settings = TypeVar("Settings", ModelConfig, FinetuneConfig)
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneJob:
+    """A job file, checked."""
+
+    task: str
+    finetune: FinetuneConfig
+    model: Path | None
+    model_config: ModelConfig | None
+    dataset: Path
+    workspace: Path
+    threads: int | None
+
+    @classmethod
+    def parse(cls, job: Mapping[str, Any]) -> FinetuneJob:
+        """:raises InputError: naming the field that is missing, unknown or of no use."""
+        expected = {field.name for field in dataclasses.fields(cls)}
+        given = {"model_config": None, **job}
+        if set(given) != expected:
+            odd = ", ".join(sorted(set(given) ^ expected))
+            raise InputError(f"finetune job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
+        config = _settings(FinetuneConfig, given["finetune"], "finetune")
+        for name in ("epochs", "batch_size", "max_train_rows", "max_eval_rows"):
+            value = getattr(config, name)
+            if value is not None and value < 1:
+                raise InputError(f"finetune.{name} = {value}, expected at least 1")
+        if (given["model"] is None) == config.pretrained or (given["model_config"] is None) != config.pretrained:
+            wanted = "model = a folder and no model_config" if config.pretrained else "model = null and a model_config"
+            raise InputError(f"finetune job: pretrained = {config.pretrained}, expected {wanted}")
+        shape = given["model_config"]
+        return cls(
+            task=given["task"],
+            finetune=config,
+            model=None if given["model"] is None else Path(given["model"]),
+            model_config=None if shape is None else _settings(ModelConfig, shape, "model_config"),
+            dataset=Path(given["dataset"]),
+            workspace=Path(given["workspace"]),
+            threads=given["threads"],
+        )
+
+
+def _settings(kind: type[Settings], fields: Mapping[str, Any], name: str) -> Settings:
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        raise InputError(f"finetune job: {name}: {error}") from None
+
+
+def build_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, str | None]:
+    """The network at the start of fine-tuning, and the digest of its tokenizer where it has one.
+
+    Pre-trained blocks and embeddings, with new special rows and linear layer; or, the same shape and the same draws,
+    everything new.
+
+    :raises InputError: if the folder holds no model, or one with fewer blocks than ``n_transfer``.
+    """
+    config = job.finetune
+    draws = rng.generator(config.seed, "weights")
+    digest: str | None = None
+    if job.model is not None:
+        gpt = GPT.load(job.model).adapt(N_SPECIAL, n_transfer=config.n_transfer, generator=draws)
+        if (job.model / "meta.json").is_file():  # absent from imported models
+            digest = read_json(job.model / "meta.json")["tokenizer_digest"]
+    else:
+        assert job.model_config is not None, "parse() saw to it"
+        gpt = GPT(dataclasses.replace(job.model_config, n_special=N_SPECIAL), draws)
+    return ClassificationModel(gpt, spec.form, spec.n_outputs, config.clf_pdrop, draws), digest
+
+
+def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
+    """Do the job in this process; a job that is done already is left as it is.
+
+    :raises InputError: before any work, if the job cannot be done as given.
+    :raises NonFiniteLoss: see :meth:`Trainer.run`.
+    :raises Interrupted: after SIGTERM, with a checkpoint written.
+    """
+    parsed = FinetuneJob.parse(job)
+    spec = task_spec(parsed.task)
+    if parsed.threads is not None:
+        torch.set_num_threads(parsed.threads)
+    with process.job_lock(parsed.workspace):
+        if not (parsed.workspace / "result.json").is_file():
+            _finetune(parsed, spec, stop)
+        for leftover in ("checkpoints", "best"):  # three times the model's size, and of no more use
+            shutil.rmtree(parsed.workspace / leftover, ignore_errors=True)
+
+
+def _finetune(job: FinetuneJob, spec: TaskSpec, stop: process.StopRequest) -> None:
+    config = job.finetune
+    world = World(0, 1, pick_device(0))
+    dtype = pick_dtype(config.precision, world.device)
+    model, model_digest = build_model(job, spec)
+    meta = check_dataset(job.dataset, spec, model_digest, model.gpt.config.n_vocab, str(job.model))
+    rows = {
+        split: TaskRows(
+            spec,
+            job.dataset,
+            split,
+            n_ctx=model.gpt.config.n_ctx,
+            n_vocab=model.gpt.config.n_vocab,
+            max_rows=config.max_train_rows if split == "train" else config.max_eval_rows,
+            seed=config.seed if split == "train" else EVAL_ROW_SEED,
+        )
+        for split in encoded_splits(job.dataset)
+    }
+    data = FinetuneData(rows["train"], config)
+    total_steps = data.batches_per_epoch * config.epochs
+    extra = {"task": spec.name, "labels": list(spec.labels), "tokenizer_digest": meta["tokenizer_digest"]}
+    monitor = BestEpoch(
+        model,
+        spec,
+        rows["dev"],
+        batches_per_epoch=data.batches_per_epoch,
+        world=world,
+        dtype=dtype,
+        folder=job.workspace / "best",
+        extra=extra,
+    )
+    trainer = Trainer(
+        world=world,
+        model=model,
+        objective=finetune_objective(model, config.lm_coef),
+        data=data,
+        monitor=monitor,
+        optimizer=adam(model, config),
+        settings=LoopSettings(
+            total_steps=total_steps,
+            lr=config.lr,
+            schedule=warmup_linear(config.warmup, total_steps),
+            clip_norm=config.clip_norm,
+            dtype=dtype,
+            seed=config.seed,
+            keep_checkpoints=_KEEP_CHECKPOINTS,
+            checkpoint_every=data.batches_per_epoch,
+            checkpoint_seconds=_CHECKPOINT_SECONDS,
+        ),
+        workspace=job.workspace,
+        identity={"finetune": dataclasses.asdict(config), "model": dataclasses.asdict(model.gpt.config), **extra},
+        stop=stop,
+    )
+    reached = trainer.run()
+    _finish(
+        job,
+        spec,
+        rows,
+        monitor,
+        reached,
+        stop,
+        {"device": device_name(world.device), "precision": str(dtype).removeprefix("torch.")},
+    )
+
+
+def _finish(
+    job: FinetuneJob,
+    spec: TaskSpec,
+    rows: dict[str, TaskRows],
+    monitor: BestEpoch,
+    reached: Progression,
+    stop: process.StopRequest,
+    machine: dict[str, str],
+) -> None:
+    """Put the best epoch in its place, score the test rows with it where they carry labels, and write result.json."""
+    device = pick_device(0)
+    shutil.copytree(monitor.best / "model", job.workspace / "model", dirs_exist_ok=True)
+    (job.workspace / "predictions").mkdir(exist_ok=True)
+    write_bytes_atomic(job.workspace / "predictions/dev.jsonl", (monitor.best / "predictions.jsonl").read_bytes())
+    scores = {f"dev/{name}": value for name, value in monitor.scores.items()}
+    started = time.monotonic()
+    if "test" in rows:
+        model, _ = ClassificationModel.load(job.workspace / "model")
+        found = monitor.predict(model.to(device), rows["test"], lambda: stop.requested)
+        found.write(spec, job.workspace / "predictions/test.jsonl")
+        scores |= {f"test/{name}": value for name, value in found.scores(spec).items()}
+    test_seconds = time.monotonic() - started
+    write_json_atomic(
+        job.workspace / "result.json",
+        {
+            "task": spec.name,
+            "seed": job.finetune.seed,
+            **scores,
+            "best_epoch": monitor.epoch,
+            "majority_collapse": monitor.collapsed,
+            "rows": {split: len(split_rows) for split, split_rows in rows.items()},
+            "truncated": sum(split_rows.truncated for split_rows in rows.values()),
+            "steps": reached.step,
+            "tokens_seen": reached.tokens_seen,
+            "tokens_per_second": reached.tokens_seen / reached.train_seconds,
+            "wall_seconds": reached.wall_seconds + test_seconds,
+            "train/loss": reached.metrics["train/loss"],
+            "peak_memory_bytes": peak_memory_bytes(device),
+            **machine,
+        },
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(process.main(run, sys.argv[1:]))

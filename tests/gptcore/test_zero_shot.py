@@ -1,0 +1,208 @@
+"""Section 5's heuristics against plain twins, on hand-written rows and a tiny random model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import matthews_corrcoef
+
+from gptcore.config import ModelConfig
+from gptcore.errors import InputError
+from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, _Scorer, best_threshold, read_dprd, zero_shot
+from gptcore.models.transformer import GPT
+from gptcore.text.bpe import Tokenizer
+from tests.realdata import real_data
+
+TEXT = "the cat sat on the mat because it was tired . very positive very negative what did who yes no"
+SENTENCES = [("the cat sat", 1), ("cat the mat on", 0), ("it was tired .", 1), ("tired the was the", 0), ("no", 0)]
+
+
+def tiny_gpt(n_vocab: int, n_ctx: int = 24) -> GPT:
+    torch.manual_seed(5)
+    return GPT(
+        ModelConfig(n_vocab=n_vocab, n_ctx=n_ctx, n_layer=2, n_head=2, n_embd=16, n_inner=32, init_std=0.3)
+    ).eval()
+
+
+def plain_total(gpt: GPT, context: list[int], continuation: list[int]) -> tuple[float, int]:
+    """One sequence, one token at a time."""
+    ids = (context + continuation)[-gpt.config.n_ctx :]
+    total, count = 0.0, 0
+    for at in range(1, len(ids)):
+        if at >= len(ids) - len(continuation):
+            with torch.no_grad():
+                logits = gpt(torch.tensor([ids[:at]]))[0, -1]
+            total += torch.log_softmax(logits.double(), -1)[ids[at]].item()
+            count += 1
+    return total, count
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A model folder, a tokenizer and four tiny datasets."""
+    torch.set_num_threads(1)
+    tokenizer = Tokenizer.train([TEXT] * 3, 60, progress=None)
+    gpt = tiny_gpt(tokenizer.n_vocab)
+    gpt.save(tmp_path / "model")
+    data = tmp_path / "data"
+    for folder in ("CoLA", "SST-2", "DPRD", "RACE/dev/middle", "RACE/dev/high"):
+        (data / folder).mkdir(parents=True)
+    for split, rows in (("train", SENTENCES), ("dev", SENTENCES[::-1])):
+        lines = "".join(f"src\t{label}\t{'*' if not label else ''}\t{text}\n" for text, label in rows)
+        (data / "CoLA" / f"{split}.tsv").write_text(lines, encoding="utf-8")
+        lines = "sentence\tlabel\n" + "".join(f"{text} \t{label}\n" for text, label in rows)
+        (data / "SST-2" / f"{split}.tsv").write_text(lines, encoding="utf-8")
+    block = "The cat sat on the mat because it was tired.\nit\nThe cat,the mat\nThe cat\n\n\n"
+    (data / "DPRD" / "test.c.txt").write_text(block * 3, encoding="utf-8")
+    for level in ("middle", "high"):
+        passage = {
+            "answers": ["A", "D"],
+            "options": [["the cat", "the mat", "no", "yes"], ["yes", "no no", "tired", "sat"]],
+            "questions": ["who sat ?", "the cat was _ ."],
+            "article": "the cat sat on the mat . " * 6,
+            "id": f"{level}1.txt",
+        }
+        (data / "RACE" / "dev" / level / "1.txt").write_text(json.dumps(passage), encoding="utf-8")
+    return tmp_path / "model", tokenizer, str(data), gpt
+
+
+def test_all_four_tasks_agree_with_a_plain_twin(world):
+    model, tokenizer, data, gpt = world
+    calls = []
+    result = zero_shot(model, tokenizer, data, progress=lambda *call: calls.append(call))
+    assert {task: (value["rows"], value["chance"]) for task, value in result.items()} == {
+        "cola": (5, 0.0),
+        "sst2": (5, 0.5),
+        "race": (4, 0.25),
+        "dprd": (3, 0.5),
+    }
+    assert {call[0] for call in calls} == set(ZERO_SHOT_TASKS)
+    assert all(max(c[1] for c in calls if c[0] == task) == calls[-1][2] for task in ["dprd"])
+
+    words = [tokenizer.encode(word) for word in ("negative", "positive")]
+    right = []
+    for text, label in SENTENCES:
+        context = tokenizer.encode(text + " very")
+        right.append(np.argmax([plain_total(gpt, context, word)[0] for word in words]) == label)
+    assert result["sst2"]["score"] == pytest.approx(np.mean(right))
+
+    def mean(context, continuation):
+        total, count = plain_total(gpt, context, continuation)
+        return total / max(1, count)
+
+    means = np.asarray([mean([], tokenizer.encode(text)) for text, _ in SENTENCES])
+    labels = np.asarray([label for _, label in SENTENCES])
+    best = max(matthews_corrcoef(labels, means > cut) for cut in means)
+    assert result["cola"]["score"] == pytest.approx(best, abs=1e-6)  # dev holds the same rows as train here
+
+    options = [(0, ["the cat", "the mat", "no", "yes"]), (3, ["yes", "no no", "tired", "sat"])]
+    right = []
+    for question, (label, choices) in zip(["who sat ?", "the cat was _ ."], options, strict=True):
+        context = tokenizer.encode("the cat sat on the mat . " * 6 + question)
+        right.append(np.argmax([mean(context, tokenizer.encode(choice)) for choice in choices]) == label)
+    assert result["race"]["score"] == pytest.approx(np.mean(right))
+
+    rest = tokenizer.encode("was tired.")
+    named = [mean(tokenizer.encode(f"The cat sat on the mat because {name}"), rest) for name in ("The cat", "the mat")]
+    assert result["dprd"]["score"] == float(named[0] > named[1])
+
+
+def test_max_rows_is_a_seeded_choice(world):
+    model, tokenizer, data, _ = world
+    first = zero_shot(model, tokenizer, data, ["sst2", "cola"], max_rows=2)
+    assert first["sst2"]["rows"] == first["cola"]["rows"] == 2
+    assert first == zero_shot(model, tokenizer, data, ["sst2", "cola"], max_rows=2)
+
+
+def test_unknown_tasks_and_foreign_tokenizers_are_refused(world):
+    model, tokenizer, data, _ = world
+    with pytest.raises(InputError, match="'rte' is unknown, expected one of cola, sst2, race, dprd"):
+        zero_shot(model, tokenizer, data, ["rte"])
+    other = Tokenizer.train([TEXT], 5, progress=None)
+    with pytest.raises(InputError, match="n_vocab"):
+        zero_shot(model, other, data, ["sst2"])
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 29), max_size=30), st.lists(st.integers(0, 29), max_size=12)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_batched_scores_equal_scores_one_by_one(pairs):
+    torch.set_num_threads(1)
+    gpt = tiny_gpt(30, n_ctx=16)
+    sums, counts = _Scorer(gpt, None).totals("race", pairs)
+    for (context, continuation), total, count in zip(pairs, sums, counts, strict=True):
+        expected, n = plain_total(gpt, context, continuation)
+        assert count == n
+        assert total == pytest.approx(expected, abs=1e-3)
+
+
+score_lists = st.lists(st.tuples(st.integers(-5, 5).map(float), st.integers(0, 1)), min_size=2, max_size=30)
+
+
+@settings(deadline=None)
+@given(score_lists)
+def test_the_threshold_is_the_best_of_all(rows):
+    scores, labels = np.asarray([row[0] for row in rows]), np.asarray([row[1] for row in rows])
+    found = matthews_corrcoef(labels, scores > best_threshold(scores, labels))
+    best = max((matthews_corrcoef(labels, scores > cut) for cut in np.unique(scores)[:-1]), default=0.0)
+    assert found == pytest.approx(best, abs=1e-9)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 1)), min_size=1, max_size=30))
+def test_matthews_equals_the_library(rows):
+    predicted, labels = np.asarray([row[0] for row in rows]), np.asarray([row[1] for row in rows])
+    assert _matthews(predicted, labels) == pytest.approx(matthews_corrcoef(labels, predicted), abs=1e-9)
+
+
+def dprd(tmp_path, text):
+    (tmp_path / "DPRD").mkdir()
+    (tmp_path / "DPRD" / "test.c.txt").write_text(text, encoding="utf-8")
+    return str(tmp_path)
+
+
+def test_the_pronoun_is_the_one_after_both_referents(tmp_path):
+    url = dprd(
+        tmp_path,
+        "Firefox says they have fewer holes than Explorer, but they lie.\nthey\nFirefox,Explorer\nExplorer\n\n"
+        "Parents send their children to bed; they obey.\r\nthey\r\nParents,their children\r\ntheir children",
+    )
+    first, second = read_dprd(url, "test")
+    assert dataclasses.astuple(first)[:2] == ("Firefox says they have fewer holes than Explorer, but", "lie.")
+    assert (first.referents, first.label) == (("Firefox", "Explorer"), 1)
+    assert (second.before, second.after, second.label) == ("Parents send their children to bed;", "obey.", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("A met B as he ran.\nhe\nA,B\nC\n", r"test.c.txt:3: found 'A,B' and the answer 'C'"),
+        ("\nA met B as he ran.\nhe\nA\nA\n", r"test.c.txt:4: found 'A' and the answer 'A'"),
+        ("A met B as he ran.\nshe\nA,B\nA\n", r"test.c.txt:2: found 'she', expected a pronoun"),
+        ("A met B as he ran.\nhe\n", r"test.c.txt:3: found '' and the answer ''"),
+    ],
+)
+def test_a_broken_block_is_named_by_line(tmp_path, text, message):
+    with pytest.raises(InputError, match=message):
+        list(read_dprd(dprd(tmp_path, text), "test"))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"DPRD/train\.c\.txt: no such file"):
+        list(read_dprd(str(tmp_path), "train"))
+
+
+def test_the_real_set_reads_whole():
+    data = real_data("DPRD").parent
+    assert [len(list(read_dprd(str(data), split))) for split in ("train", "test")] == [1322, 564]

@@ -1,0 +1,130 @@
+"""Small hand-made datasets of every input form, encoded with a toy vocabulary, and a tiny model to fine-tune on them.
+
+Each is learnable: the label hangs on single words, so that a working trainer beats chance within a few epochs.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+
+import torch
+
+from gptcore.config import ModelConfig
+from gptcore.models.transformer import GPT
+from gptcore.nlu.encoded import encode_task
+
+_TEXT = "red blue green cat dog bird house tree river sun moon king queen sings runs sleeps good bad"
+WORDS = _TEXT.split()
+DIGEST = "a" * 64
+TASKS = ("sst2", "rte", "mrpc", "stsb", "storycloze", "mnli")
+MODEL = ModelConfig(n_vocab=30, n_ctx=24, n_layer=2, n_head=2, n_embd=16, n_inner=32)
+
+
+class ToyTokenizer:
+    """One id a known word, 0 for any other."""
+
+    n_vocab = MODEL.n_vocab
+    digest = DIGEST
+
+    def encode_batch(self, texts: list[str], /) -> list[list[int]]:
+        return [[WORDS.index(word) + 1 if word in WORDS else 0 for word in text.split()] for text in texts]
+
+
+def encoded(folder: Path, task: str, n_train: int = 48, n_dev: int = 20) -> Path:
+    """Write the public files of one task under ``folder`` and encode them; the encoded dataset's folder."""
+    rng = random.Random(task)
+    data = folder / "datasets"
+    globals()[f"_write_{task}"](data, rng, n_train, n_dev)
+    encode_task(task, str(data), ToyTokenizer(), folder / "encoded" / task)
+    return folder / "encoded" / task
+
+
+def pretrained(folder: Path) -> Path:
+    """The ``model/`` folder of a pre-training job, with random weights."""
+    torch.manual_seed(0)
+    GPT(MODEL).save(folder)
+    (folder / "meta.json").write_text(json.dumps({"tokenizer_digest": DIGEST}), encoding="utf-8")
+    return folder
+
+
+def _text(rng: random.Random, low: int = 2, high: int = 7) -> str:
+    return " ".join(rng.choice(WORDS[:-2]) for _ in range(rng.randint(low, high)))
+
+
+def _tsv(path: Path, header: list[str], rows: list[list[str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join("\t".join(row) + "\n" for row in [header, *rows]), encoding="utf-8")
+
+
+def _write_sst2(data: Path, rng: random.Random, n_train: int, n_dev: int) -> None:
+    for split, count in (("train", n_train), ("dev", n_dev)):
+        rows = []
+        for at in range(count):
+            words = [*_text(rng).split(), "good" if at % 2 else "bad"]
+            rng.shuffle(words)
+            rows.append([" ".join(words), str(at % 2)])
+        _tsv(data / "SST-2" / f"{split}.tsv", ["sentence", "label"], rows)
+
+
+def _pairs(rng: random.Random, count: int) -> list[tuple[str, str, int]]:
+    """(first, second, whether both speak of the same thing)."""
+    rows = []
+    for at in range(count):
+        word, other = rng.sample(WORDS[3:6], 2)
+        rows.append((f"{_text(rng)} {word}", f"{_text(rng)} {word if at % 2 else other}", at % 2))
+    return rows
+
+
+def _write_rte(data: Path, rng: random.Random, n_train: int, n_dev: int) -> None:
+    labels = ("not_entailment", "entailment")
+    for split, count in (("train", n_train), ("dev", n_dev)):
+        rows = [[str(at), a, b, labels[same]] for at, (a, b, same) in enumerate(_pairs(rng, count))]
+        _tsv(data / "RTE" / f"{split}.tsv", ["index", "sentence1", "sentence2", "label"], rows)
+
+
+def _write_mrpc(data: Path, rng: random.Random, n_train: int, n_dev: int) -> None:
+    for split, count in (("train", n_train), ("dev", n_dev)):
+        rows = [[str(same), str(at), str(at), a, b] for at, (a, b, same) in enumerate(_pairs(rng, count))]
+        _tsv(data / "MRPC" / f"{split}.tsv", ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"], rows)
+
+
+def _write_stsb(data: Path, rng: random.Random, n_train: int, n_dev: int) -> None:
+    header = ["index", "genre", "filename", "year", "old_index", "source1", "source2"]
+    header += ["sentence1", "sentence2", "score"]
+    for split, count in (("train", n_train), ("dev", n_dev)):
+        rows = [
+            [str(at), *["x"] * 6, a, b, f"{2.5 + 2.25 * (2 * same - 1) + rng.choice((-0.25, 0.0, 0.25)):.3f}"]
+            for at, (a, b, same) in enumerate(_pairs(rng, count))
+        ]
+        _tsv(data / "STS-B" / f"{split}.tsv", header, rows)
+
+
+def _write_mnli(data: Path, rng: random.Random, n_train: int, n_dev: int) -> None:
+    header = ["index", "promptID", "pairID", "genre", "s1bp", "s2bp", "s1p", "s2p"]
+    header += ["sentence1", "sentence2", "label1", "gold_label"]
+    labels = ("entailment", "neutral", "contradiction")
+    for name, count in (("train", n_train), ("dev_matched", n_dev), ("dev_mismatched", n_dev // 2)):
+        rows = []
+        for at in range(count):
+            hypothesis = f"{_text(rng)} {WORDS[at % 3]}"
+            rows.append([str(at), *["x"] * 7, _text(rng), hypothesis, "x", labels[at % 3]])
+        _tsv(data / "MNLI" / f"{name}.tsv", header, rows)
+
+
+def _write_storycloze(data: Path, rng: random.Random, n_train: int, n_dev: int) -> None:
+    header = ["InputStoryid", *(f"InputSentence{at}" for at in range(1, 5))]
+    header += ["RandomFifthSentenceQuiz1", "RandomFifthSentenceQuiz2", "AnswerRightEnding"]
+    folder = data / "StoryCloze"
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, count in (("val", n_train + n_dev), ("test", n_dev)):
+        name = f"cloze_test_{kind}__spring2016 - cloze_test_ALL_{kind}.csv"
+        with open(folder / name, "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(header)
+            for at in range(count):
+                endings = [f"{_text(rng)} {word}" for word in (("bad", "good") if at % 2 else ("good", "bad"))]
+                story = [_text(rng, 5, 9) for _ in range(4)]
+                writer.writerow([str(at), *story, *endings, "2" if at % 2 else "1"])
