@@ -170,3 +170,59 @@ def demo() -> Preset:
 
 
 PRESETS = {"demo": demo, "small": small, "paper": paper}
+
+
+def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: str = "overrides") -> Preset:
+    """The preset ``name`` with ``overrides`` applied.
+
+    :param overrides: ``{section: {field: value}}``; the section ``tasks`` holds ``{task: {field: value}}`` and merges
+        with the preset's own; ``scratch`` is a plain value.
+    :param source: where the overrides were read, for the error message.
+    :raises InputError: an unknown preset, section or field, or a value of the wrong type.
+    """
+    if name not in PRESETS:
+        raise InputError(f"preset {name!r} is not known; expected one of {', '.join(PRESETS)}")
+    preset = PRESETS[name]()
+    for section, values in (overrides or {}).items():
+        if section == "scratch" and isinstance(values, bool):
+            preset = dataclasses.replace(preset, scratch=values)
+        elif section == "tasks" and isinstance(values, Mapping):
+            merged = {task: dict(fields) for task, fields in preset.tasks.items()}
+            for task, fields in values.items():
+                _replace(FinetuneConfig(), fields, f"{source}: tasks.{task}")
+                merged[task] = {**merged.get(task, {}), **fields}
+            preset = dataclasses.replace(preset, tasks=merged)
+        elif section in _SECTIONS:
+            changed = _replace(getattr(preset, section), values, f"{source}: {section}")
+            preset = dataclasses.replace(preset, **{section: changed})
+        else:
+            known = ", ".join([*_SECTIONS, "tasks", "scratch"])
+            raise InputError(f"{source}: {section} = {values!r} is not a section of settings; expected one of {known}")
+    return preset
+
+
+_SECTIONS = ("corpus", "tokenizer", "shards", "model", "pretrain", "finetune")
+
+
+def _replace(config: Any, values: Any, where: str) -> Any:
+    """``dataclasses.replace`` that checks names and types, and takes 1 for a float field that is asked for."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"{where} = {values!r}; expected a table of settings")
+    fields = {f.name: f.type for f in dataclasses.fields(config)}
+    checked = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise InputError(f"{where}.{name} is not a setting; expected one of {', '.join(fields)}")
+        checked[name] = _checked(value, str(fields[name]), f"{where}.{name}")
+    return dataclasses.replace(config, **checked)
+
+
+def _checked(value: Any, annotation: str, where: str) -> Any:
+    """``value`` if it fits the annotation ``int``, ``float``, ``bool`` or ``str``, each with ``| None`` or without."""
+    accepted: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+    kind, _, optional = annotation.partition(" | ")
+    if value is None and optional == "None":
+        return None
+    if not isinstance(value, accepted[kind]) or (isinstance(value, bool) and kind != "bool"):
+        raise InputError(f"{where} = {value!r}; expected {annotation}")
+    return float(value) if kind == "float" else value

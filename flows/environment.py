@@ -1,0 +1,57 @@
+"""Where the embedded servers keep their state, decided before Prefect and MLflow are imported.
+
+Order of choice: what the environment says (PREFECT_API_URL, MLFLOW_TRACKING_URI); else the local stack, when
+`gptmill up` has started one; else Prefect's ephemeral server and MLflow on SQLite in the state folder.
+"""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from gptcore.files import read_json
+
+_QUIET = {
+    "DO_NOT_TRACK": "1",  # neither server calls home
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # the first start migrates a new database
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "PREFECT_CLI_PROMPT": "false",
+}
+
+
+def state_folder() -> Path:
+    """`GPTMILL_HOME`, default `.gptmill` in the working directory: both servers' databases, logs, pids."""
+    return Path(os.environ.get("GPTMILL_HOME", ".gptmill")).absolute()
+
+
+def stack_file() -> Path:
+    """Record of the local stack: addresses and pids; exists while `gptmill up` has it running."""
+    return state_folder() / "stack.json"
+
+
+def prepare() -> None:
+    """Set the defaults that are not set; call before the first import of prefect."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    os.environ["GPTMILL_HOME"] = str(state_folder())
+    if stack_file().exists():
+        stack = read_json(stack_file())
+        if answers(stack["prefect_url"] + "/api/health"):
+            os.environ.setdefault("PREFECT_API_URL", stack["prefect_url"] + "/api")
+        if answers(stack["mlflow_url"] + "/health"):
+            os.environ.setdefault("MLFLOW_TRACKING_URI", stack["mlflow_url"])
+    if "PREFECT_API_URL" not in os.environ:
+        os.environ.setdefault("PREFECT_HOME", str(state_folder() / "prefect"))
+
+
+def answers(url: str, timeout: float = 2.0) -> bool:
+    """Whether a GET of ``url`` (http, this machine) ends with status 200 within ``timeout`` seconds."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as response:  # noqa: S310  # our own loopback addresses
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

@@ -1,0 +1,16 @@
+"""The leaderboard that MLflow holds, as a Prefect table."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from tasks.leaderboard import Leaderboard
+from tasks.suites import read_leaderboard, show_leaderboard
+
+
+@flow(name="leaderboard", persist_result=False)
+def leaderboard() -> Leaderboard:
+    """Every suite that MLflow knows, the baselines, and the paper's published rows."""
+    board = read_leaderboard()
+    show_leaderboard(board)
+    return board

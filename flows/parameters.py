@@ -1,0 +1,87 @@
+"""The forms: one flat pydantic model a flow. The Prefect UI draws them, the command line fills the same ones.
+
+Flat and without unions on purpose: nested optionals and unions come out wrong in the browser, a StrEnum of two or
+more values comes out as a drop-down. `position` orders the fields.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gptcore.config import PRESETS, FinetuneConfig
+from gptcore.nlu.registry import REGISTRY
+
+TaskName = StrEnum("TaskName", {name: name for name in REGISTRY})  # type: ignore[misc]  # values known at run time
+PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
+
+_PAPER = FinetuneConfig()
+
+
+def _field(position: int, default: Any = ..., *, description: str, **limits: Any) -> Any:
+    return Field(default, description=description, json_schema_extra={"position": position}, **limits)
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_enum_values=True)
+
+
+class PipelineParameters(_Form):
+    """The whole chain: books to leaderboard."""
+
+    preset: PresetName = _field(0, "demo", description="Sizes and schedules: demo, small or paper.")
+    store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
+    corpus: str = _field(2, "", description="Books: folder, glob or URL. Empty: the generated, synthetic world.")
+    datasets: str = _field(3, "", description="Folder of the twelve datasets. Empty: the generated, synthetic world.")
+    tasks: list[TaskName] = _field(4, [], description="Only these tasks. Empty: every task whose data is there.")
+    seeds: int = _field(5, 1, ge=1, le=100, description="Fine-tunes of each task, with seeds 0, 1, 2, ...")
+    overrides: dict[str, Any] = _field(
+        6, {}, description='Settings that differ from the preset, e.g. {"finetune": {"lr": 1e-4}}.'
+    )
+    nproc: int = _field(7, 1, ge=1, description="Training processes (GPUs) for pre-training.")
+    jobs: int = _field(8, 0, ge=0, description="Fine-tunes at the same time. 0: one a core, or one a GPU.")
+    dask: str = _field(9, "", description="Dask scheduler address for corpus cleaning. Empty: this machine.")
+
+
+class PretrainParameters(_Form):
+    """Pre-training alone, on shards that are there."""
+
+    preset: PresetName = _field(0, "paper", description="Sizes and schedules: demo, small or paper.")
+    store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
+    shards: str = _field(2, "latest", description="Shards: digest (or its beginning), URL, or latest.")
+    steps: int = _field(3, 0, ge=0, description="Updates. 0: as the preset says.")
+    overrides: dict[str, Any] = _field(4, {}, description='Settings that differ, e.g. {"pretrain": {"lr": 1e-3}}.')
+    nproc: int = _field(5, 1, ge=1, description="Training processes (GPUs).")
+
+
+class FinetuneParameters(_Form):
+    """One task, from one checkpoint. The defaults are the paper's (section 4.1)."""
+
+    task: TaskName = _field(0, description="Which of the twelve datasets.")
+    checkpoint: str = _field(1, "latest", description="Pre-trained model: digest (or its beginning), URL, or latest.")
+    seeds: int = _field(2, 1, ge=1, le=100, description="Runs with seeds 0, 1, 2, ...; the leaderboard shows the median.")
+    lr: float = _field(3, _PAPER.lr, gt=0, description="Maximum learning rate (paper: 6.25e-5).")
+    batch_size: int = _field(4, _PAPER.batch_size, ge=1, description="Examples an update (paper: 32).")
+    epochs: int = _field(5, _PAPER.epochs, ge=1, description="Passes over the training rows (paper: 3).")
+    lm_coef: float = _field(6, _PAPER.lm_coef, ge=0, description="Weight of the auxiliary LM objective (paper: 0.5).")
+    clf_pdrop: float = _field(7, _PAPER.clf_pdrop, ge=0, lt=1, description="Dropout on the classifier (paper: 0.1).")
+    pretrained: bool = _field(8, True, description="Off: the same network from random weights.")
+    layers: int = _field(9, -1, ge=-1, description="Blocks transferred; 0: embeddings only; -1: all.")
+    max_train_rows: int = _field(10, 0, ge=0, description="Train on so many rows, drawn by the seed. 0: all.")
+    store: str = _field(11, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
+    datasets: str = _field(12, "", description="Folder of the datasets. Empty: the generated, synthetic world.")
+
+
+class FinetuneAllParameters(_Form):
+    """Every task whose data is there, from one checkpoint."""
+
+    preset: PresetName = _field(0, "demo", description="Fine-tuning settings: demo, small or paper.")
+    checkpoint: str = _field(1, "latest", description="Pre-trained model: digest (or its beginning), URL, or latest.")
+    store: str = _field(2, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
+    datasets: str = _field(3, "", description="Folder of the datasets. Empty: the generated, synthetic world.")
+    tasks: list[TaskName] = _field(4, [], description="Only these tasks. Empty: every task whose data is there.")
+    seeds: int = _field(5, 1, ge=1, le=100, description="Runs with seeds 0, 1, 2, ...")
+    overrides: dict[str, Any] = _field(6, {}, description='Settings that differ, e.g. {"finetune": {"lr": 1e-4}}.')
+    jobs: int = _field(7, 0, ge=0, description="Fine-tunes at the same time. 0: one a core, or one a GPU.")

@@ -1,0 +1,196 @@
+"""`gptmill up | down | status`: Prefect server, MLflow server and one worker on this machine, without Docker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.environment import answers, stack_file, state_folder
+from gptcore.errors import InputError
+from gptcore.files import read_json, write_json_atomic
+
+HOST = "127.0.0.1"
+WORK_POOL = "gptmill"
+_START_SECONDS = 180.0  # the first start of each server migrates a new database
+_STOP_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Service:
+    """One process of the stack."""
+
+    name: str
+    command: list[str]
+    ready: Callable[[], bool]
+
+
+def up(store: str, datasets: str, prefect_port: int, mlflow_port: int) -> None:
+    """Start what is not running, register the deployments, print the addresses.
+
+    :param store: default store of the deployments' forms.
+    :param datasets: default datasets folder of the forms; empty: the generated world in the store.
+    :raises InputError: a port is taken by something else.
+    """
+    home = state_folder()
+    (home / "logs").mkdir(parents=True, exist_ok=True)
+    prefect_url, mlflow_url = f"http://{HOST}:{prefect_port}", f"http://{HOST}:{mlflow_port}"
+    if stack_file().exists() and all(_alive(pid) for pid in read_json(stack_file())["pids"].values()):
+        print("The stack is already running.")
+        status()
+        return
+    down(quiet=True)
+    for port in (prefect_port, mlflow_port):
+        _require_free(port)
+    os.environ.update(
+        PREFECT_API_URL=f"{prefect_url}/api",
+        PREFECT_UI_URL=prefect_url,
+        PREFECT_HOME=str(home / "prefect"),
+        MLFLOW_TRACKING_URI=mlflow_url,
+    )
+    record: dict[str, Any] = {"prefect_url": prefect_url, "mlflow_url": mlflow_url, "pids": {}}
+    services = [_prefect_server(prefect_url, prefect_port), _mlflow_server(home, mlflow_url, mlflow_port)]
+    try:
+        for service in services:
+            record["pids"][service.name] = _start(service, home)
+            write_json_atomic(stack_file(), record)
+        for service in services:
+            _wait(service, record["pids"][service.name], home)
+        register_deployments(store, datasets)
+        worker = _worker()
+        record["pids"][worker.name] = _start(worker, home)
+        write_json_atomic(stack_file(), record)
+        _wait(worker, record["pids"][worker.name], home)
+    except BaseException:
+        down(quiet=True)
+        raise
+    status()
+    print("\nStart a fine-tune: Prefect UI -> Deployments -> finetune -> Run -> Custom run. Stop all: gptmill down")
+
+
+def down(quiet: bool = False) -> None:
+    """Stop the processes that `up` started: SIGTERM to each group, then SIGKILL to what is left."""
+    if not stack_file().exists():
+        if not quiet:
+            print("The stack is not running.")
+        return
+    pids: dict[str, int] = read_json(stack_file())["pids"]
+    for name, pid in reversed(pids.items()):  # the worker first: it reports to the server
+        if _alive(pid):
+            os.killpg(pid, signal.SIGTERM)
+            deadline = time.monotonic() + _STOP_SECONDS
+            while _alive(pid) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            if _alive(pid):
+                os.killpg(pid, signal.SIGKILL)
+        if not quiet:
+            print(f"{name:<8} stopped")
+    stack_file().unlink()
+
+
+def status() -> None:
+    """Print each process, whether it runs, and the addresses to open."""
+    if not stack_file().exists():
+        print("The stack is not running. Start it: gptmill up")
+        return
+    record = read_json(stack_file())
+    for name, pid in record["pids"].items():
+        print(f"{name:<8} {'running' if _alive(pid) else 'NOT running'} (pid {pid})")
+    print(f"\nPrefect  {record['prefect_url']}\nMLflow   {record['mlflow_url']}\nLogs     {state_folder() / 'logs'}")
+
+
+def register_deployments(store: str, datasets: str) -> None:
+    """Put the five flows on the Prefect server, with forms whose defaults point at ``store``."""
+    from prefect.flows import EntrypointType
+
+    from flows.deployments import FLOWS
+
+    defaults = {"store": _absolute(store), "datasets": _absolute(datasets)}
+    for flow, form in FLOWS:
+        parameters = {name: value for name, value in defaults.items() if name in form.model_fields and value}
+        flow.to_deployment(
+            name=flow.name,
+            work_pool_name=WORK_POOL,
+            parameters={"parameters": parameters},
+            description=(form.__doc__ or "").strip(),
+            entrypoint_type=EntrypointType.MODULE_PATH,
+            job_variables={"working_dir": str(Path.cwd())},  # so that relative paths in a form mean what they say
+        ).apply()
+
+
+def _absolute(location: str) -> str:
+    return location if not location or "://" in location else str(Path(location).absolute())
+
+
+def _prefect_server(url: str, port: int) -> Service:
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
+    return Service("prefect", command, lambda: answers(f"{url}/api/health"))
+
+
+def _mlflow_server(home: Path, url: str, port: int) -> Service:
+    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port)]
+    command += ["--backend-store-uri", f"sqlite:///{home / 'mlflow.db'}"]
+    command += ["--artifacts-destination", str(home / "mlflow-artifacts"), "--workers", "1"]
+    return Service("mlflow", command, lambda: answers(f"{url}/health"))
+
+
+def _worker() -> Service:
+    # One flow run at a time: a machine's cores, or its GPU, are not shared by two trainings.
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"]
+    return Service("worker", [*command, "--limit", "1"], _worker_online)
+
+
+def _worker_online() -> bool:
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        response = client._client.post(f"/work_pools/{WORK_POOL}/workers/filter", json={})
+        return bool(response.status_code == 200 and any(w["status"] == "ONLINE" for w in response.json()))
+
+
+def _start(service: Service, home: Path) -> int:
+    """Start a service in its own process group; its output goes to a log file of the state folder."""
+    print(f"starting {service.name} ...", flush=True)
+    with open(home / "logs" / f"{service.name}.log", "ab") as log:
+        process = subprocess.Popen(
+            service.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    return process.pid
+
+
+def _wait(service: Service, pid: int, home: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not service.ready():
+        if not _alive(pid) or time.monotonic() > deadline:
+            log = home / "logs" / f"{service.name}.log"
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+            raise RuntimeError(f"{service.name} did not start; the end of {log}:\n{tail}")
+        time.sleep(0.5)
+
+
+def _alive(pid: int) -> bool:
+    """Whether the process runs; a child that ended but was not waited for counts as ended."""
+    try:
+        reaped, _ = os.waitpid(pid, os.WNOHANG)
+        if reaped == pid:
+            return False
+    except ChildProcessError:
+        pass  # started by an earlier `gptmill up`: not our child, so there is nothing to reap
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _require_free(port: int) -> None:
+    with socket.socket() as probe:
+        if probe.connect_ex((HOST, port)) == 0:
+            raise InputError(f"port {port} of {HOST} is taken by another program; choose one with --prefect-port/--mlflow-port")

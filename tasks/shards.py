@@ -1,0 +1,32 @@
+"""Stage `shards`: cleaned text to token ids, memory-mapped Arrow files of bounded size."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from gptcore.config import ShardConfig
+from gptcore.data.shards import encode_corpus
+from gptcore.text.bpe import Tokenizer
+from tasks.parallel import partition_map
+from tasks.stage import STAGE_OPTIONS, build
+from tasks.store import Artifact, Recipe, Store
+
+VERSION = 1
+
+
+@task(name="shards", **STAGE_OPTIONS)
+def encode_shards(store_url: str, corpus: Artifact, tokenizer: Artifact, config: ShardConfig) -> Artifact:
+    """Encode both splits of the corpus; the folder carries the tokenizer's digest."""
+    store = Store(store_url)
+    recipe = Recipe("shards", VERSION, dataclasses.asdict(config), {"corpus": corpus, "tokenizer": tokenizer})
+
+    def produce(out: Path) -> dict[str, Any]:
+        loaded = Tokenizer.load(str(store.local(tokenizer)))
+        with partition_map() as parallel:
+            return encode_corpus(store.local(corpus), loaded, out, config, map=parallel)
+
+    return build(store, recipe, produce, "shards").artifact

@@ -1,0 +1,19 @@
+"""Stage `storyworld`: the generated, synthetic books and datasets of the demo and the tests."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from tasks.stage import STAGE_OPTIONS, build
+from tasks.store import Artifact, Recipe, Store
+
+VERSION = 1
+
+
+@task(name="storyworld", **STAGE_OPTIONS)
+def generate_world(store_url: str, seed: int) -> Artifact:
+    """Generate the world of ``seed``: `books/*.txt` and `datasets/<Folder>/...` in the public file formats."""
+    from gptcore.storyworld.write import generate
+
+    recipe = Recipe("storyworld", VERSION, {"seed": seed}, {})
+    return build(Store(store_url), recipe, lambda out: generate(out, seed), "synthetic world").artifact
