@@ -1,0 +1,100 @@
+r"""Raw text to words: ftfy -> standardise -> spaCy's English tokenizer -> lower case (original code; section 4.1).
+
+Cleaned text is the words joined by single spaces. A line break survives as the word "\n". (Behind a line break spaCy
+yields "\n " with its space; the original's byte pair encoding maps both to the same id, so one spelling is kept.)
+No other word holds white space, so `split_clean` undoes the joining exactly.
+
+Everything works on documents of any size: `clean_stream` holds one line at a time. A line longer than LINE characters
+is processed in parts, cut before a plain word, where nothing that spaCy looks for can reach across. Only a stretch
+of SEGMENT characters without any such word is cut elsewhere; the original release refuses such texts altogether.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from gptcore.text.repair import SEGMENT, Repairs, repair
+from gptcore.text.spacy_words import LineSplitter, standardise
+
+__all__ = ["Repairs", "clean", "clean_stream", "split_clean", "standardise", "words"]
+
+LINE = 65_536  # characters of one line worked on at once, where the line allows it
+
+# No special case of spaCy's has a word of six letters behind another token, so none can reach across this place.
+_PLAIN_WORD = re.compile(r"\s(?=[A-Za-z]{6,}\s)")
+_BLANK = re.compile(r"\s")
+
+
+def words(text: str) -> list[str]:
+    r"""The lower-case words of a raw text, "\n" for line breaks: what the byte pair encoding gets to see."""
+    return split_clean(clean(text))
+
+
+def clean(text: str) -> str:
+    """The words of a raw text, joined by single spaces."""
+    return " ".join(clean_stream([text]))
+
+
+def split_clean(text: str) -> list[str]:
+    """Words of a cleaned text: ``split_clean(clean(text)) == words(text)``."""
+    return text.split(" ") if text else []
+
+
+def clean_stream(chunks: Iterable[str], repairs: Repairs | None = None) -> Iterator[str]:
+    r"""Clean one document given in pieces, in bounded memory.
+
+    Yields cleaned text line by line (empty lines left out); joined by single spaces, the parts are ``clean`` of the
+    whole document, however it was cut into pieces. A part that follows a line break begins with the word "\n".
+
+    :param repairs: counts repaired characters, where given.
+    """
+    splitter = _splitter()
+    first, broken = True, False  # nothing yielded yet; a line break since then
+    for part, ends_line in _lines(repair(chunks, Repairs() if repairs is None else repairs)):
+        if found := splitter.words(part):
+            yield "\n " + found if broken and not first else found
+            first = broken = False
+        broken = broken or ends_line
+
+
+@cache
+def _splitter() -> LineSplitter:
+    return LineSplitter()  # one a process: it remembers the words it has met
+
+
+def _lines(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Lines without their newline, long ones in parts, with whether the part ends its line."""
+    pending = ""
+    for chunk in chunks:
+        *lines, pending = (pending + chunk).split("\n")
+        for line in lines:
+            if len(line) > LINE:
+                *parts, line = _parts(line, complete=True)
+                yield from ((part, False) for part in parts)
+            yield line, True
+        if len(pending) > LINE:
+            *parts, pending = _parts(pending, complete=False)
+            yield from ((part, False) for part in parts)
+    if len(pending) > LINE:
+        *parts, pending = _parts(pending, complete=True)
+        yield from ((part, False) for part in parts)
+    yield pending, False
+
+
+def _parts(line: str, *, complete: bool) -> Iterator[str]:
+    """Cut a long line; the last part may go on, unless ``complete``.
+
+    Where it is cut depends on the line's text alone, never on how much of it is there yet.
+    """
+    window = LINE + SEGMENT
+    while len(line) > LINE:
+        cut = _PLAIN_WORD.search(line, LINE, window)
+        if not cut and len(line) < window:
+            break  # short enough to stay whole, or the rest must come first
+        cut = cut or _BLANK.search(line, LINE, window)
+        end = cut.start() if cut else window
+        yield line[:end]
+        line = line[end:]
+    yield line

@@ -1,0 +1,255 @@
+"""Raw text to words: against a slow, plain twin made of the three original steps on the whole text."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import ftfy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.text import clean as clean_module
+from gptcore.text import repair as repair_module
+from gptcore.text import spacy_words
+from gptcore.text.clean import Repairs, clean, clean_stream, split_clean, standardise, words
+from gptcore.text.repair import repair
+from gptcore.text.spacy_words import LineSplitter
+from tests.realdata import real_data
+
+# --- the slow twin ---------------------------------------------------------------------------------------------------
+
+
+@cache
+def spacy_tokenizer() -> Any:
+    import spacy
+
+    return spacy.blank("en").tokenizer
+
+
+def slow_standardise(text: str) -> str:
+    for dash in "—–―":
+        text = text.replace(dash, "-")
+    text = text.replace("…", "...").replace("´", "'")
+    for character in '-~!";?+,)(/*[]}{|_':  # one run of one character at a time
+        text = re.sub(f"({re.escape(character)}+)", r" \1 ", text)
+    text = re.sub(r"\s*\n\s*", " \n ", text)
+    return re.sub(r"[^\S\n]+", " ", text).strip()
+
+
+def slow_words(text: str) -> list[str]:
+    tokens = [token.text.lower() for token in spacy_tokenizer()(slow_standardise(ftfy.fix_text(text)))]
+    return ["\n" if token.isspace() else token for token in tokens]
+
+
+# --- texts that are likely to go wrong -------------------------------------------------------------------------------
+
+PIECES = [
+    *"abDOPXx0138.'\"-~!;?+,)(/*[]}{|_\\:=<>&#@%^$`",
+    *["''", "''twas", "goin'", "goin", "'em", "'s", "'Cause", "Mr", "Mr.", "Ph.D.", "a.m.", "o.O", "8-D", ":D", ">.<"],
+    *["<3", "don't", "cannot", "I'm", "and/or", "http://a.b/c?d=e", "x@y.com", "U.S.", "10km", "$5", "°C.", "<.<"],
+    *["foo:D", "b=8D", "plains", "barrier", " letters ", "Twenty"],
+    *["&amp;", "&lt;", "&#10;", "&NewLine;", "&#x1F600;", "&NTILDE;", "<b>", "&notanentity;"],
+    *"“”‘’‚„ʼ—–―…´\u00a0éﬁŉΣİß漢字😀€£«»®�ùœ\u0085\u0092",
+    *["ＡＢ", "e\u0301", "Ã©", "â€œ", "â€", "Ã\u00a0 la", "Â "],
+    *" \t\n\r\x0b\x0c\x1c\x1f\u1680\u2003\u2028\u2029\u202f\u3000",
+    *["  ", "\r\n", "\x00", "\x07", "\x1b[31m", "\x7f", "\ufeff", "\u200b", "\u200d", "\u206a", "\ufffc", "\U000e0067"],
+    *"\ud83d\ude00",
+]
+texts = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=25).map("".join),
+    st.lists(st.sampled_from(PIECES), max_size=25).map(" ".join),
+    st.text(max_size=40),
+)
+
+
+def cut(text: str, places: list[int]) -> Iterator[str]:
+    for start, end in itertools.pairwise([0, *sorted(place % (len(text) + 1) for place in places), len(text)]):
+        yield text[start:end]
+
+
+# --- exact words -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=1500, deadline=None)
+@given(texts)
+def test_words_are_those_of_the_three_steps_on_the_whole_text(text: str) -> None:
+    assert words(text) == slow_words(text)
+
+
+@settings(max_examples=500, deadline=None)
+@given(texts)
+def test_cleaned_text_splits_back_into_the_words(text: str) -> None:
+    assert split_clean(clean(text)) == words(text)
+    assert all(word == "\n" or not re.search(r"\s", word) for word in words(text))
+    assert "" not in words(text)
+
+
+@settings(max_examples=500, deadline=None)
+@given(texts)
+def test_standardise_equals_the_literal_rules(text: str) -> None:
+    assert standardise(text) == slow_standardise(text)
+
+
+@settings(max_examples=500, deadline=None)
+@given(texts, st.lists(st.integers(0, 10_000), max_size=6))
+def test_words_do_not_depend_on_how_the_text_is_cut(text: str, places: list[int]) -> None:
+    assert " ".join(clean_stream(cut(text, places))) == clean(text)
+    assert "".join(repair(cut(text, places), Repairs())) == ftfy.fix_text(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts, st.lists(st.integers(0, 10_000), max_size=6))
+def test_short_segments_and_long_lines_are_exact_too(text: str, places: list[int]) -> None:
+    """The same with ftfy's segments, our long lines and the memory budget all shrunk to the size of these texts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repair_module, "SEGMENT", 7)
+        repaired = "".join(repair(cut(text, places), Repairs()))
+        assert repaired == ftfy.fix_text(text, max_decode_length=7)
+        assert "".join(repair([text], Repairs())) == repaired
+        patch.undo()
+        patch.setattr(clean_module, "LINE", 16)
+        assert " ".join(clean_stream(cut(text, places))) == clean(text) == " ".join(slow_words(text))
+        patch.setattr(clean_module, "SEGMENT", 9)  # now a line may have to be cut inside a word
+        assert " ".join(clean_stream(cut(text, places))) == clean(text)
+
+
+@settings(max_examples=25, deadline=None)  # building spaCy's tokenizer anew takes 0.2 s
+@given(st.lists(texts, max_size=8))
+def test_forgetting_changes_nothing(lines: list[str]) -> None:
+    small, large = LineSplitter(budget=2000), clean_module._splitter()
+    for line in (" ".join(ftfy.fix_text(line).split()) for line in lines):
+        assert small.words(line) == large.words(line)
+
+
+def test_spacys_special_cases_are_searched_across_white_space() -> None:
+    """The reason for the whole-line path: the words of a string may depend on its neighbour."""
+    assert words("''twas") == ["''", "twas"]
+    assert words("goin ''twas") == slow_words("goin ''twas") == ["goin", "'", "'", "twas"]
+    assert words("goin\n''twas") == slow_words("goin\n''twas") == ["goin", "\n", "''", "twas"]
+
+
+def test_no_special_case_reaches_across_a_plain_word() -> None:
+    """`_PLAIN_WORD`: no special case of the installed spaCy has six letters behind another token."""
+    behind = re.compile(r"(?<=[^A-Za-z])[A-Za-z]{6,}")
+    assert not [rule for rule in spacy_tokenizer().rules if behind.search(rule)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        (" \n\t \u00a0", []),
+        ("Hello, World", ["hello", ",", "world"]),
+        ("\n one \n\n  two \n", ["one", "\n", "two"]),
+        ("a\\b+c", ["a\\b", "+", "c"]),  # the backslash is not set off (original code)
+        ("one\x0ctwo\u2028three\u0085", ["one", "two", "\n", "three", "..."]),
+        ("“I can’t…” — he said", ['"', "i", "ca", "n't", "...", '"', "-", "he", "said"]),
+        ("3 &lt; 4 &amp; 5", ["3", "<", "4", "&", "5"]),
+        ("<i> &amp;", ["<", "i", ">", "&", "amp", ";"]),
+        ("Ã©clair", ["éclair"]),
+        ("\ud83d\ude00 \ud83d", ["😀", "\ufffd"]),
+        ("\ufeffBOM\r\nand CRLF\r\n", ["bom", "\n", "and", "crlf"]),
+    ],
+)
+def test_words_of_known_texts(text: str, expected: list[str]) -> None:
+    assert words(text) == expected == slow_words(text)
+
+
+def test_huge_tokens_and_long_lines() -> None:
+    token = "ab9" * 40_000
+    assert words(f"x {token}, y") == ["x", token, ",", "y"]
+    line = "some plain words and Mr. Smith's ''twas goin ''twas " * 4000  # 200 kB without a newline
+    assert words(line) == slow_words(line)
+
+
+def test_blank_runs_take_linear_time() -> None:
+    assert words("a" + " " * 300_000 + "b" + " \n" * 150_000 + "c") == ["a", "b", "\n", "c"]
+
+
+# --- ftfy ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_short_way_is_taken_only_where_ftfy_straightens_quotes_and_nothing_else() -> None:
+    """Every sequence of three of the short way's characters, ASCII represented by its classes."""
+    special = "".join(repair_module._CURLY.values()) + repair_module._DASHES
+    alphabet = special + "aZ0 .'\"\n\t\x0c#;_~"
+    straight = str.maketrans({curly: plain for plain, row in repair_module._CURLY.items() for curly in row})
+    for unescape in (True, False):
+        ascii_ = [chr(code) for code in range(128) if repair_module._plain(unescape).fullmatch(chr(code))]
+        assert ftfy.fix_text("".join(ascii_), unescape_html=unescape) == "".join(ascii_)
+    for pair in itertools.product(alphabet, repeat=2):
+        text = "".join(f"{first}{''.join(pair)}{last}" for first, last in itertools.product("aZ “”—", repeat=2))
+        assert ftfy.fix_text(text) == text.translate(straight)
+        for third in special:
+            assert not ftfy.is_bad("".join(pair) + third)
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts, st.lists(st.integers(0, 10_000), max_size=6))
+def test_repairs_are_counted_alike_however_the_text_is_cut(text: str, places: list[int]) -> None:
+    whole, parts = Repairs(), Repairs()
+    changed = "".join(repair([text], whole)) != text
+    for _ in repair(cut(text, places), parts):
+        pass
+    assert whole == parts
+    assert changed or whole.ftfy == 0
+
+
+def test_repairs_are_counted() -> None:
+    repairs = Repairs()
+    list(clean_stream(["“It’s”\nplain\nÃ© \x07\n"], repairs))
+    assert repairs == Repairs(ftfy=6)  # three quotes, two letters that became one, one bell
+
+
+# --- memory and speed ------------------------------------------------------------------------------------------------
+
+
+def test_memory_is_bounded() -> None:
+    """12 MB in one document, full of new words, some of it without newlines, in a process of its own."""
+    program = """
+import random, resource
+from gptcore.text.clean import clean, clean_stream
+clean("warm up")
+def chunks():
+    draw = random.Random(0)
+    fresh = iter(range(10**9))
+    common = "the quick brown fox said “no” to Mr. Smith’s dog, and so forth. " * 8
+    for i in range(600):
+        new = " ".join(f"w{next(fresh):x}q" for _ in range(150))
+        yield (common + new + (" " if i % 60 < 30 else "\\n")) * 12
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+size = sum(map(len, clean_stream(chunks())))
+print(size, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    size, growth = map(int, run.stdout.split())
+    assert size > 11_000_000
+    assert growth < 200, f"{growth} MB more than at the start"
+
+
+def test_a_real_book_cleans_exactly() -> None:
+    book = real_data("books", "98-0.txt").read_text(encoding="utf-8-sig")
+    expected = slow_words(book)
+    assert words(book) == expected
+    draw = random.Random(0)
+    places = [draw.randrange(len(book)) for _ in range(50)]
+    assert split_clean(" ".join(clean_stream(cut(book, places)))) == expected
+
+
+def test_remembered_words_are_forgotten_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    original = spacy_words._tokenizers
+    monkeypatch.setattr(spacy_words, "_tokenizers", lambda: built.append(1) or original())
+    splitter = LineSplitter(budget=100_000)
+    for start in range(0, 2000, 50):
+        splitter.words(" ".join(f"new{number}" for number in range(start, start + 50)))
+        assert len(splitter._memo) < 400
+    assert len(built) > 3
