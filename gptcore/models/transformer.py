@@ -89,7 +89,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
         x = self.norm_1(x + self.attention(x))
-        return self.norm_2(x + self.feed_forward(x))
+        output: Tensor = self.norm_2(x + self.feed_forward(x))
+        return output
 
 
 class GPT(nn.Module):
@@ -115,7 +116,7 @@ class GPT(nn.Module):
         T = tokens.shape[-1]
         if self.config.n_ctx < T:
             raise ValueError(f"a sequence of {T} tokens does not fit n_ctx = {self.config.n_ctx}")
-        x = self.tokens(tokens) + self.positions.weight[:T]  # (B, T, D)
+        x: Tensor = self.tokens(tokens) + self.positions.weight[:T]  # (B, T, D)
         x = dropout(x, self.config.embd_pdrop, self.training)
         for block in self.blocks:
             x = block(x)

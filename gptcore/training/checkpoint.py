@@ -1,9 +1,9 @@
 """Checkpoints that are complete or absent: safetensors and JSON, written aside, fsynced, renamed, checked on reading.
 
-    step-00000100/
-        model.safetensors, optimizer.safetensors   one file a group of named tensors
-        state.json                                 step, schedule, RNG states, data position, settings, digests
-        manifest.json                              size and SHA-256 of the files above, written last
+step-00000100/
+    model.safetensors, optimizer.safetensors   one file a group of named tensors
+    state.json                                 step, schedule, RNG states, data position, settings, digests
+    manifest.json                              size and SHA-256 of the files above, written last
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def save(
     aside.mkdir()
     for group, named in tensors.items():
         # Tied tensors and views are written whole: safetensors refuses tensors that share memory.
-        save_file({name: value.detach().cpu().contiguous() for name, value in named.items()}, aside / f"{group}.safetensors")
+        save_file(
+            {name: value.detach().cpu().contiguous() for name, value in named.items()}, aside / f"{group}.safetensors"
+        )
     write_json_atomic(aside / "state.json", {"format": FORMAT, "step": step, **state})
     files = {path.name: {"size": path.stat().st_size, "sha256": sha256_file(path)} for path in sorted(aside.iterdir())}
     for path in aside.iterdir():

@@ -38,7 +38,12 @@ def adam(model: nn.Module, settings: AdamSettings) -> AdamW:
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
     return AdamW(
-        groups, lr=settings.lr, betas=(settings.beta1, settings.beta2), eps=settings.epsilon, weight_decay=0.0, fused=True
+        groups,
+        lr=settings.lr,
+        betas=(settings.beta1, settings.beta2),
+        eps=settings.epsilon,
+        weight_decay=0.0,
+        fused=True,
     )
 
 
@@ -58,7 +63,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what :func:`optimizer_tensors` gave, on each parameter's device ("step" stays where the kernel wants it)."""
+    """Put back what :func:`optimizer_tensors` gave, on each parameter's device."""
     parameters = dict(model.named_parameters())
     optimizer.state.clear()
     for path, value in tensors.items():

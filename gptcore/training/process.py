@@ -1,4 +1,4 @@
-"""What a training process owes the machine: exit codes, an end together with its parent, SIGTERM, one writer a folder."""
+"""What a training process owes its machine: exit codes, an end with its parent, SIGTERM, one writer a folder."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class NonFiniteLoss(ArithmeticError):
-    """The loss became infinite or not a number.
+    """The loss, or the gradient's norm, became infinite or not a number.
 
-    :param step: the update (counted from 1) whose loss it was.
+    :param step: the update (counted from 1) that it happened in.
+    :param what: "loss" or "gradient norm".
     :param last_good: folder of the newest valid checkpoint, or None.
     :param documents: where that update's batch came from.
     """
 
-    def __init__(self, step: int, value: float, last_good: Path | None, documents: list[str]) -> None:
-        self.step, self.value, self.last_good, self.documents = step, value, last_good, documents
+    def __init__(self, step: int, what: str, value: float, last_good: Path | None, documents: list[str]) -> None:
+        self.step, self.last_good, self.documents = step, last_good, documents
         shown = ", ".join(documents[:8]) + (f" and {len(documents) - 8} more" if len(documents) > 8 else "")
         super().__init__(
-            f"loss = {value} at step {step}; last good checkpoint: {last_good or 'none'}; documents of the batch: {shown}"
+            f"{what} = {value} at step {step}; last good checkpoint: {last_good or 'none'}; batch from: {shown}"
         )
 
 
@@ -121,14 +122,19 @@ def read_job(path: str) -> dict[str, Any]:
     return job
 
 
-def main(run: Callable[[dict[str, Any]], object], arguments: list[str]) -> int:
-    """Run a job's file and turn what happens into an exit code; the last line of stderr says why it is not 0."""
+def main(run: Callable[[dict[str, Any], StopRequest], object], arguments: list[str]) -> int:
+    """Run a job's file and turn what happens into an exit code; the last line of stderr says why it is not 0.
+
+    SIGTERM is noted from the first moment on, also while data and model are still being loaded.
+    """
     if len(arguments) != 1:
         print("usage: python -m MODULE JOB.json", file=sys.stderr)
         return EXIT_BAD_INPUT
-    die_with_parent()
+    stop = StopRequest()
     try:
-        run(read_job(arguments[0]))
+        with stop.listening():
+            die_with_parent()
+            run(read_job(arguments[0]), stop)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT

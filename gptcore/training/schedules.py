@@ -29,6 +29,6 @@ def warmup_linear(warmup: float, total_steps: int) -> Schedule:
 
     def factor(step: int) -> float:
         x = step / total_steps
-        return (x / warmup if 0 < warmup and x <= warmup else 1.0) * (1.0 - x)
+        return (x / warmup if warmup > 0 and x <= warmup else 1.0) * (1.0 - x)
 
     return factor

@@ -1,0 +1,97 @@
+"""The machine under a training process: which device, which precision, how much memory, how fast it could be."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+
+import torch
+
+from gptcore.config import ModelConfig
+from gptcore.errors import InputError
+
+_DENSE_BF16_PEAKS = {
+    # Dense bfloat16 FLOP/s from NVIDIA's data sheets. First match wins, so the slower variants come first.
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "H200": 989e12,
+    "A100": 312e12,
+}
+
+
+def pick_device(local_rank: int) -> torch.device:
+    """This process's GPU where there is one, else the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def pick_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """The autocast type for a precision of "auto", "float32" or "bfloat16".
+
+    "auto" means bfloat16 where the hardware multiplies it natively (a GPU of Ampere or later, a CPU with AVX512_BF16
+    or AMX), where it is also the faster one at every width tried; float32 elsewhere.
+
+    :raises InputError: for any other precision.
+    """
+    if precision == "auto":
+        native = (
+            torch.cuda.is_bf16_supported(including_emulation=False)
+            if device.type == "cuda"
+            else torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        )
+        return torch.bfloat16 if native else torch.float32
+    if precision not in ("float32", "bfloat16"):
+        raise InputError(f"precision = {precision!r}, expected auto, float32 or bfloat16")
+    return torch.float32 if precision == "float32" else torch.bfloat16
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:
+    """Matrix products in ``dtype``; nothing to do for float32."""
+    if dtype == torch.float32:
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype)
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """The most memory this process has held: allocated on its GPU, or resident in RAM."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): kilobytes on Linux, bytes on macOS
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def device_name(device: torch.device) -> str:
+    """ "cpu", or the GPU's product name."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def flops_per_token(config: ModelConfig, n_positions: int) -> float:
+    """Floating-point operations of one trained token, forward and backward.
+
+    6 for each weight of a matrix product (the tied output included, the look-ups not) plus 12 * n_layer * T * D for
+    the attention's two products over all T positions.
+    """
+    block = 4 * config.n_embd**2 + 2 * config.n_embd * config.n_inner
+    weights = config.n_layer * block + (config.n_vocab + config.n_special) * config.n_embd
+    return 6.0 * weights + 12.0 * config.n_layer * n_positions * config.n_embd
+
+
+def model_flops_utilisation(
+    config: ModelConfig,
+    n_positions: int,
+    tokens_per_second: float,
+    device: torch.device,
+    dtype: torch.dtype,
+    n_gpus: int,
+) -> float | None:
+    """MFU: the share of the GPUs' dense bfloat16 peak that the model's own operations reach; None: peak unknown."""
+    if device.type != "cuda" or dtype != torch.bfloat16:
+        return None
+    name = torch.cuda.get_device_name(device)
+    peak = next((flops for key, flops in _DENSE_BF16_PEAKS.items() if key in name), None)
+    return None if peak is None else tokens_per_second * flops_per_token(config, n_positions) / (peak * n_gpus)

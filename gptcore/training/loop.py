@@ -1,0 +1,389 @@
+"""The one training loop, shared by pre-training and fine-tuning.
+
+What differs between jobs comes in through three seams:
+
+    objective  micro-batch -> (loss, named metrics). The losses of all micro-batches of an update, over all processes,
+               ADD UP to the update's loss; so do the metrics. Another model family adds its own objective.
+    data       update number -> this process's micro-batches, a pure function (no state to save, same global batch for
+               any number of processes).
+    monitor    evaluations at chosen updates, with whatever state they keep (a best epoch).
+
+Nothing waits for the device between two log lines: losses stay there and are read together. Checkpoints are written
+between updates, never between the micro-batches of one, so the accumulation position in them is always 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from gptcore.errors import InputError
+from gptcore.training import checkpoint, rng
+from gptcore.training.device import autocast
+from gptcore.training.distributed import World
+from gptcore.training.optim import optimizer_tensors, restore_optimizer, set_lr
+from gptcore.training.process import Interrupted, NonFiniteLoss, StopRequest
+from gptcore.training.records import MetricsLog, Progress
+from gptcore.training.schedules import Schedule
+
+MicroBatch = dict[str, Tensor]
+Objective = Callable[[MicroBatch], tuple[Tensor, dict[str, Tensor]]]
+"""Runs the model on one micro-batch, on the model's device: the loss, and scalars to log ("loss" first)."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one process contributes to one update."""
+
+    micro_batches: list[MicroBatch]
+    """On the CPU; given to the objective one after the other; at least one."""
+    n_tokens: int
+    """Tokens of the whole global batch, padding left out."""
+
+
+class Data(Protocol):
+    """The batches. Both methods are pure functions of ``step``, the number of updates already made."""
+
+    def update(self, step: int) -> Update:
+        """This process's share of the global batch."""
+        ...
+
+    def documents(self, step: int) -> list[str]:
+        """Where the global batch came from, for an error message."""
+        ...
+
+
+class Monitor(Protocol):
+    """Evaluations during training."""
+
+    def due(self, step: int) -> bool:
+        """Whether to evaluate after ``step`` updates."""
+        ...
+
+    def evaluate(self, step: int, interrupted: Callable[[], bool]) -> Mapping[str, float]:
+        """Metrics to log, the same on every process. Called on all of them at once.
+
+        :param interrupted: to be asked now and then, equally often on every process; where it says yes, raise
+            :class:`Interrupted`: the loop checkpoints, and the evaluation starts again after the resume.
+        """
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """JSON values for the checkpoint."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Put back what :meth:`state` gave."""
+        ...
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """What the loop itself needs to know."""
+
+    total_steps: int
+    lr: float
+    schedule: Schedule
+    clip_norm: float
+    dtype: torch.dtype
+    """Of the matrix products: torch.float32, or torch.bfloat16 under autocast."""
+    seed: int
+    keep_checkpoints: int
+    checkpoint_every: int | None = None
+    """Updates between checkpoints; None: by time alone."""
+    checkpoint_seconds: float | None = None
+    """Seconds between checkpoints; None: by updates alone. A resume is exact from any of them."""
+
+    @property
+    def log_every(self) -> int:
+        """Updates between log lines: about 100 lines a run, but at least one every 100 updates."""
+        return max(1, min(100, self.total_steps // 100))
+
+
+@dataclass
+class Progression:
+    """Where the run stands; all of it travels in a checkpoint."""
+
+    step: int = 0
+    """Updates made."""
+    tokens_seen: int = 0
+    train_seconds: float = 0.0
+    """Spent in updates, evaluations and checkpoints left out, over all attempts."""
+    wall_seconds: float = 0.0
+    """Spent in the loop in all, over all attempts."""
+    logged_tokens: int = 0
+    """`tokens_seen` at the last log line."""
+    logged_seconds: float = 0.0
+    """`train_seconds` at the last log line."""
+    evaluated: int = 0
+    """Updates after which the last evaluation was made."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The last training metrics logged."""
+
+
+class Trainer:
+    """Trains ``model`` in ``workspace`` (checkpoints/, metrics.jsonl), going on from the newest valid checkpoint.
+
+    :param model: what is trained and saved; equal on every process at the start (same seed or same file).
+    :param optimizer: over the parameters of ``model``.
+    :param identity: what must be equal for a checkpoint to belong to this run (settings, digests): JSON values.
+        :meth:`GPT.load` finds the sizes of a pre-trained model under its key "model".
+    """
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        model: nn.Module,
+        objective: Objective,
+        data: Data,
+        monitor: Monitor,
+        optimizer: torch.optim.Optimizer,
+        settings: LoopSettings,
+        workspace: Path,
+        identity: Mapping[str, Any],
+        stop: StopRequest,
+    ) -> None:
+        self.world = world
+        self.model = model.to(world.device)
+        self.objective = objective
+        self.data = data
+        self.monitor = monitor
+        self.optimizer = optimizer
+        self.settings = settings
+        self.checkpoints = workspace / "checkpoints"
+        self.metrics_path = workspace / "metrics.jsonl"
+        self.identity = dict(identity)
+        self.stop = stop
+        self.at = Progression()
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._names: list[str] = []  # of the objective's metrics, "loss" first
+        self._unread: list[Tensor] = []  # per update since the last reading: [n_metrics + 1], on the device
+        self._read: list[list[float]] = []  # per update since the last log line
+        self._clock = self._wall_clock = 0.0  # since when training and wall seconds are not counted yet
+
+    def run(self) -> Progression:
+        """Train until the last update.
+
+        :raises Interrupted: after SIGTERM, once a checkpoint is written.
+        :raises NonFiniteLoss: if a loss or gradient norm is not a finite number.
+        :raises InputError: if the workspace belongs to a run with other settings.
+        """
+        log_size = self._resume()
+        self.log = MetricsLog(self.metrics_path, log_size) if self.world.main else None
+        self.progress = Progress(self.settings.total_steps, self.at.step, shown=self.world.main)
+        try:
+            self._train()
+        finally:
+            self.progress.close()
+            if self.log is not None:
+                self.log.close()
+        return self.at
+
+    def _train(self) -> None:
+        total = self.settings.total_steps
+        updates = _prefetched(self.data, range(self.at.step, total), self.world.device)
+        self._clock = self._wall_clock = last_saved = time.monotonic()
+        while True:
+            self._evaluate_if_due()
+            every, seconds = self.settings.checkpoint_every, self.settings.checkpoint_seconds
+            overdue = seconds is not None and self.world.main and time.monotonic() - last_saved >= seconds
+            stopping, overdue = self.world.agree(self.stop.requested, overdue)
+            step = self.at.step
+            if stopping or overdue or step == total or (every is not None and step and step % every == 0):
+                self._save()
+                last_saved = time.monotonic()
+            if step == total:
+                return
+            if stopping:
+                raise Interrupted(f"SIGTERM: checkpoint written after update {step} of {total}")
+            self._update(next(updates))
+            self.progress.advance()
+            if self.at.step % self.settings.log_every == 0 or self.at.step == total:
+                self._log_training()
+
+    def _update(self, update: Update) -> None:
+        """One update of the parameters; nothing here waits for the device."""
+        self.model.train()
+        sums: Tensor | None = None
+        for batch in update.micro_batches:
+            moved = {name: value.to(self.world.device, non_blocking=True) for name, value in batch.items()}
+            with autocast(self.world.device, self.settings.dtype):
+                loss, metrics = self.objective(moved)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._names = list(metrics)
+            values = torch.stack([value.detach().float() for value in metrics.values()])  # (n_metrics,)
+            sums = values if sums is None else sums + values
+        assert sums is not None, "an update has at least one micro-batch"
+        self.world.sum_gradients(self._parameters)
+        norm = nn.utils.clip_grad_norm_(self._parameters, self.settings.clip_norm)
+        set_lr(self.optimizer, self.settings.lr * self.settings.schedule(self.at.step))
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        # Metrics are summed over the processes when read; the norm is the same on all, so one of them contributes it.
+        share = norm.detach().float().reshape(1) * (1.0 if self.world.main else 0.0)
+        self._unread.append(torch.cat([sums, share]))
+        self.at.step += 1
+        self.at.tokens_seen += update.n_tokens
+
+    def _read_device(self) -> None:
+        """Bring the unread updates' metrics to the host: the one place where the loop waits for the device."""
+        if self._unread:
+            rows = self.world.sum_(torch.stack(self._unread)).tolist()
+            self._unread.clear()
+            for step, row in enumerate(rows, start=self.at.step - len(rows) + 1):
+                if not all(math.isfinite(value) for value in row):
+                    self._refuse(step, row)
+            self._read.extend(rows)
+        now = time.monotonic()
+        self.at.train_seconds += now - self._clock
+        self._clock = now
+
+    def _refuse(self, step: int, row: list[float]) -> None:
+        loss, norm = row[0], row[-1]
+        what, value = ("gradient norm", norm) if math.isfinite(loss) else ("loss", loss)
+        good = checkpoint.newest_valid(self.checkpoints)
+        raise NonFiniteLoss(step, what, value, good.folder if good else None, self.data.documents(step - 1))
+
+    def _log_training(self) -> None:
+        self._read_device()
+        at = self.at
+        means = [sum(column) / len(self._read) for column in zip(*self._read, strict=True)]
+        self._read.clear()
+        metrics = {f"train/{name}": mean for name, mean in zip([*self._names, "grad_norm"], means, strict=True)}
+        metrics["train/lr"] = float(self.optimizer.param_groups[0]["lr"])
+        metrics["tokens_seen"] = at.tokens_seen
+        metrics["tokens_per_second"] = (at.tokens_seen - at.logged_tokens) / max(
+            at.train_seconds - at.logged_seconds, 1e-9
+        )
+        metrics["eta_seconds"] = at.train_seconds / at.step * (self.settings.total_steps - at.step)
+        at.logged_tokens, at.logged_seconds, at.metrics = at.tokens_seen, at.train_seconds, metrics
+        self._write(metrics)
+
+    def _evaluate_if_due(self) -> None:
+        step = self.at.step
+        if step <= self.at.evaluated or not self.monitor.due(step):
+            return
+        self._read_device()
+        self.model.eval()
+        try:
+            metrics = self.monitor.evaluate(step, lambda: self.world.agree(self.stop.requested)[0])
+        except Interrupted:
+            self._save()
+            raise
+        self.at.evaluated = step
+        self._write(metrics)
+        self._clock = time.monotonic()
+
+    def _write(self, metrics: Mapping[str, float]) -> None:
+        if self.log is not None:
+            self.log.append(self.at.step, metrics)
+        self.progress.report(self.at.step, metrics)
+
+    def _save(self) -> None:
+        """A checkpoint of this very moment, written by the main process."""
+        self._read_device()
+        now = time.monotonic()
+        self.at.wall_seconds += now - self._wall_clock
+        self._wall_clock = now
+        states = self.world.gather(rng.capture())
+        if self.world.main:
+            assert self.log is not None
+            state = {
+                "identity": self.identity,
+                "progression": dataclasses.asdict(self.at),
+                "schedule": {"updates_made": self.at.step, "lr": self.optimizer.param_groups[0]["lr"]},
+                "data": {"next_update": self.at.step, "accumulated_micro_batches": 0},
+                "rng": states,
+                "unlogged": self._read,
+                "metrics_bytes": self.log.sync(),
+                "monitor": self.monitor.state(),
+            }
+            tensors = {"model": self.model.state_dict(), "optimizer": optimizer_tensors(self.optimizer, self.model)}
+            checkpoint.save(self.checkpoints, self.at.step, tensors, state, keep=self.settings.keep_checkpoints)
+        self._clock = time.monotonic()
+
+    def _resume(self) -> int:
+        """Put everything back as the newest valid checkpoint has it, or start afresh; bytes of the log to keep."""
+        found = checkpoint.newest_valid(self.checkpoints) if self.world.main else None
+        found = self.world.broadcast(found)
+        if found is None:
+            rng.seed_everything(rng.derive_seed(self.settings.seed, "training", self.world.rank))
+            return 0
+        state = found.state
+        _compare(state["identity"], self.identity, found.folder)
+        self.model.load_state_dict(found.tensors("model"))
+        restore_optimizer(self.optimizer, self.model, found.tensors("optimizer"))
+        self.at = Progression(**state["progression"])
+        self._read = [list(row) for row in state["unlogged"]]
+        self.monitor.restore(state["monitor"])
+        if len(state["rng"]) == self.world.size:
+            rng.restore(state["rng"][self.world.rank])
+        else:  # another number of processes: same batches, other dropout
+            rng.seed_everything(rng.derive_seed(self.settings.seed, "training", self.world.rank, self.at.step))
+        if self.world.main:
+            print(f"resuming from {found.folder} after update {self.at.step}", file=sys.stderr, flush=True)
+        return int(state["metrics_bytes"])
+
+
+def _compare(theirs: Mapping[str, Any], ours: Mapping[str, Any], folder: Path) -> None:
+    """:raises InputError: naming the first setting in which a checkpoint's run differs from this one."""
+    ours = json.loads(json.dumps(ours))  # tuples become lists, as in the checkpoint
+    for key in sorted({*theirs, *ours}):
+        a, b = theirs.get(key), ours.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            _compare(a, b, folder)
+        elif a != b:
+            raise InputError(f"{folder}: checkpoint of another run: {key} = {a!r} there, {b!r} here")
+
+
+def _prefetched(data: Data, steps: range, device: torch.device) -> Iterator[Update]:
+    """The updates of ``steps``. For a GPU a thread prepares them ahead, in pinned memory, while the device works.
+
+    On a CPU the cores are busy with the model itself: there they are made when asked for.
+    """
+    if device.type != "cuda":
+        yield from (data.update(step) for step in steps)
+        return
+    ready: queue.Queue[Update | BaseException] = queue.Queue(maxsize=2)
+    finished = threading.Event()
+
+    def put(item: Update | BaseException) -> None:
+        while not finished.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(item, timeout=0.1)
+                return
+
+    def produce() -> None:
+        try:
+            for step in steps:
+                update = data.update(step)
+                pinned = [{name: value.pin_memory() for name, value in b.items()} for b in update.micro_batches]
+                put(Update(pinned, update.n_tokens))
+                if finished.is_set():
+                    return
+        except BaseException as error:  # handed to the training thread, which raises it
+            put(error)
+
+    threading.Thread(target=produce, name="prefetch", daemon=True).start()
+    try:
+        for _ in steps:
+            item = ready.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        finished.set()

@@ -1,0 +1,245 @@
+"""The pre-training job: shards in, a language model out.
+
+    python -m gptcore.training.pretrain JOB.json
+
+JOB.json: {"model": fields of ModelConfig, "pretrain": fields of PretrainConfig, "shards": folder with train/,
+validation/ and meta.json, "tokenizer_digest": str, "workspace": folder, "threads": int or null}.
+
+The workspace then holds model/ (config.json, model.safetensors, meta.json), checkpoints/, metrics.jsonl and
+result.json. Exit codes: gptcore.training.process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from gptcore.config import ModelConfig, PretrainConfig
+from gptcore.data.sampler import WindowSampler, sequential_windows
+from gptcore.data.shards import Shards
+from gptcore.errors import InputError
+from gptcore.evaluation.perplexity import perplexity
+from gptcore.files import read_json, write_json_atomic
+from gptcore.losses import NO_TARGET, fused_language_model_loss
+from gptcore.models.transformer import GPT
+from gptcore.training import process, rng
+from gptcore.training.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
+from gptcore.training.distributed import World, join_world
+from gptcore.training.loop import LoopSettings, MicroBatch, Trainer, Update
+from gptcore.training.optim import adam
+from gptcore.training.schedules import warmup_cosine
+
+Settings = TypeVar("Settings", ModelConfig, PretrainConfig)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainJob:
+    """A job file, checked."""
+
+    model: ModelConfig
+    pretrain: PretrainConfig
+    shards: Path
+    tokenizer_digest: str
+    workspace: Path
+    threads: int | None
+
+    @classmethod
+    def parse(cls, job: Mapping[str, Any]) -> PretrainJob:
+        """:raises InputError: naming the field that is missing, unknown, or at odds with the shards' meta.json."""
+        expected = {field.name for field in dataclasses.fields(cls)}
+        if set(job) != expected:
+            odd = ", ".join(sorted(set(job) ^ expected))
+            raise InputError(f"pretrain job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
+        parsed = cls(
+            model=_settings(ModelConfig, job["model"], "model"),
+            pretrain=_settings(PretrainConfig, job["pretrain"], "pretrain"),
+            shards=Path(job["shards"]),
+            tokenizer_digest=job["tokenizer_digest"],
+            workspace=Path(job["workspace"]),
+            threads=job["threads"],
+        )
+        parsed._check_shards()
+        return parsed
+
+    def _check_shards(self) -> None:
+        path = self.shards / "meta.json"
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; expected the folder of encoded shards")
+        meta = read_json(path)
+        if meta["tokenizer_digest"] != self.tokenizer_digest:
+            raise InputError(
+                f"{path}: encoded with tokenizer {meta['tokenizer_digest']}, the job expects {self.tokenizer_digest}"
+            )
+        if meta["n_vocab"] != self.model.n_vocab:
+            raise InputError(f"{path}: n_vocab = {meta['n_vocab']}, the job has model.n_vocab = {self.model.n_vocab}")
+
+    def total_steps(self, n_tokens: int) -> int:
+        """Updates of the whole run: `steps`, or `epochs` of a corpus of ``n_tokens``."""
+        if self.pretrain.steps is not None:
+            return self.pretrain.steps
+        return max(1, math.ceil(self.pretrain.epochs * n_tokens / (self.pretrain.batch_size * self.model.n_ctx)))
+
+
+def _settings(kind: type[Settings], fields: Mapping[str, Any], name: str) -> Settings:
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        raise InputError(f"pretrain job: {name}: {error}") from None
+
+
+class PretrainData:
+    """Random windows as updates: `batch_size` windows each, shared out to processes and micro-batches."""
+
+    def __init__(self, sampler: WindowSampler, batch_size: int, micro_batch_size: int | None, world: World) -> None:
+        if batch_size < world.size:
+            raise InputError(f"pretrain.batch_size = {batch_size} is less than the {world.size} processes")
+        self._sampler = sampler
+        self._batch_size = batch_size
+        self._share = world.share(batch_size)
+        self._micro_batch_size = micro_batch_size or len(self._share)
+
+    def update(self, step: int) -> Update:
+        """Windows step * batch_size .. (step + 1) * batch_size. The mean runs over the targets of all processes."""
+        inputs, targets = map(torch.from_numpy, self._sampler.batch(step, self._batch_size))  # (B, T) each
+        n_targets = int((targets != NO_TARGET).sum())
+        weight = torch.tensor(1.0 / n_targets)
+        share = slice(self._share.start, self._share.stop)
+        size = self._micro_batch_size
+        parts = zip(torch.split(inputs[share], size), torch.split(targets[share], size), strict=True)
+        return Update([{"inputs": x, "targets": y, "weight": weight} for x, y in parts], n_targets)
+
+    def documents(self, step: int) -> list[str]:
+        """The documents of the update's windows, in order, each once."""
+        first = step * self._batch_size
+        return list(dict.fromkeys(self._sampler.document(i) for i in range(first, first + self._batch_size)))
+
+
+def language_model_objective(model: GPT) -> Callable[[MicroBatch], tuple[Tensor, dict[str, Tensor]]]:
+    """L1 as an objective of the training loop."""
+
+    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        targets = batch["targets"]  # (B, T)
+        weights = (targets != NO_TARGET) * batch["weight"]
+        loss = fused_language_model_loss(model.hidden(batch["inputs"]), model.tokens.weight, targets, weights)
+        return loss, {"loss": loss}
+
+    return objective
+
+
+class ValidationMonitor:
+    """Loss and perplexity on the held-out documents: on a part of them every `eval_every` updates, at last on all."""
+
+    def __init__(self, model: GPT, shards: Shards, config: PretrainConfig, total_steps: int, world: World) -> None:
+        self._model, self._shards, self._config, self._world = model, shards, config, world
+        self._total_steps = total_steps
+        self._dtype = pick_dtype(config.precision, world.device)
+        self.scores: dict[str, float] = {}
+        """Of the last evaluation: validation/loss, validation/perplexity, validation/tokens."""
+
+    def due(self, step: int) -> bool:
+        """After every `eval_every` updates, and after the last."""
+        return step % self._config.eval_every == 0 or step == self._total_steps
+
+    def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
+        """Scores over at most `eval_tokens` targets, the same ones each time; over all of them after the last."""
+        max_tokens = None if step == self._total_steps else self._config.eval_tokens
+        batches = sequential_windows(self._shards, self._model.config.n_ctx, max_tokens)
+        scores = perplexity(self._model, batches, self._world, self._dtype, interrupted)
+        self.scores = {f"validation/{name}": value for name, value in scores.items()}
+        return self.scores
+
+    def state(self) -> dict[str, Any]:
+        """The last scores: a job killed after its last checkpoint need not evaluate again."""
+        return {"scores": self.scores}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Put back what :meth:`state` gave."""
+        self.scores = state["scores"]
+
+
+def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
+    """Do the job in this process (one of the world's).
+
+    :raises InputError: before any work, if the job cannot be done as given.
+    :raises NonFiniteLoss: see :meth:`Trainer.run`.
+    :raises Interrupted: after SIGTERM, with a checkpoint written.
+    """
+    parsed = PretrainJob.parse(job)
+    if parsed.threads is not None:
+        torch.set_num_threads(parsed.threads)
+    with join_world() as world:
+        if not world.main:
+            _pretrain(parsed, world, stop)
+            return
+        with process.job_lock(parsed.workspace):
+            _pretrain(parsed, world, stop)
+
+
+def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None:
+    config = job.pretrain
+    train, validation = Shards(job.shards / "train"), Shards(job.shards / "validation")
+    total_steps = job.total_steps(train.n_tokens)
+    dtype = pick_dtype(config.precision, world.device)
+    data = PretrainData(
+        WindowSampler(train, job.model.n_ctx, config.seed), config.batch_size, config.micro_batch_size, world
+    )
+    model = GPT(job.model, rng.generator(config.seed, "weights")).to(world.device)
+    monitor = ValidationMonitor(model, validation, config, total_steps, world)
+    identity = {
+        "model": dataclasses.asdict(job.model),
+        "pretrain": dataclasses.asdict(config),
+        "tokenizer_digest": job.tokenizer_digest,
+    }
+    trainer = Trainer(
+        world=world,
+        model=model,
+        objective=language_model_objective(model),
+        data=data,
+        monitor=monitor,
+        optimizer=adam(model, config),
+        settings=LoopSettings(
+            total_steps=total_steps,
+            lr=config.lr,
+            schedule=warmup_cosine(config.warmup_steps, total_steps),
+            clip_norm=config.clip_norm,
+            dtype=dtype,
+            seed=config.seed,
+            keep_checkpoints=config.keep_checkpoints,
+            checkpoint_every=config.checkpoint_every,
+        ),
+        workspace=job.workspace,
+        identity=identity,
+        stop=stop,
+    )
+    reached = trainer.run()
+    peak = max(world.gather(peak_memory_bytes(world.device)))
+    if world.main:
+        rate = reached.tokens_seen / reached.train_seconds
+        meta = {"tokenizer_digest": job.tokenizer_digest, "steps": reached.step, "tokens_seen": reached.tokens_seen}
+        model.save(job.workspace / "model")
+        write_json_atomic(job.workspace / "model" / "meta.json", meta | {"parameters": model.num_parameters})
+        result = {
+            "steps": reached.step,
+            "tokens_seen": reached.tokens_seen,
+            "tokens_per_second": rate,
+            "wall_seconds": reached.wall_seconds,
+            "train/loss": reached.metrics["train/loss"],
+            **monitor.scores,
+            "peak_memory_bytes": peak,
+            "device": device_name(world.device),
+            "precision": str(dtype).removeprefix("torch."),
+            "world_size": world.size,
+            "mfu": model_flops_utilisation(job.model, job.model.n_ctx, rate, world.device, dtype, world.size),
+        }
+        write_json_atomic(job.workspace / "result.json", result)
+
+
+if __name__ == "__main__":
+    sys.exit(process.main(run, sys.argv[1:]))
