@@ -233,7 +233,7 @@ def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> I
                     )
         elif len(cells) != len(names):
             raise InputError(
-                f"{url}, line {line}: found {len(cells)} columns, expected {len(names)} ({', '.join(names)})"
+                f"{url}, line {line}, number of columns: found {len(cells)}, expected {len(names)} ({', '.join(names)})"
             )
         else:
             yield _Row(url, str(line), dict(zip(names, cells, strict=True)))

@@ -1,0 +1,471 @@
+"""Readers: real rows where they are, generated rows always; every kind of broken input names its place."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.errors import InputError
+from gptcore.nlu import REGISTRY, available, load_task
+from gptcore.nlu.readers import iterate, labelled_splits, source_files
+from gptcore.nlu.registry import TaskSpec
+from tests.gptcore import datasets as written
+from tests.gptcore.datasets import Row
+from tests.realdata import real_data
+
+REAL_ROWS = {  # the folder's own README, counted there without us
+    ("cola", "train"): 8551,
+    ("cola", "dev"): 1043,
+    ("sst2", "train"): 67349,
+    ("sst2", "dev"): 872,
+    ("mrpc", "train"): 3668,
+    ("mrpc", "dev"): 408,
+    ("stsb", "train"): 5749,
+    ("stsb", "dev"): 1500,
+    ("rte", "train"): 2490,
+    ("rte", "dev"): 277,
+    ("qnli", "train"): 9999,
+    ("qnli", "dev"): 5463,
+    ("qqp", "train"): 8999,
+    ("qqp", "dev"): 1000,
+    ("mnli", "train"): 9999,
+    ("mnli", "dev"): 9815 + 1000,
+    ("snli", "train"): 29627,
+    ("snli", "dev"): 9842,
+    ("snli", "test"): 9824,
+    ("scitail", "train"): 2126,
+    ("scitail", "dev"): 1304,
+    ("race", "dev"): 4887,
+    ("storycloze", "train"): 1497,
+    ("storycloze", "dev"): 374,
+    ("storycloze", "test"): 1871,
+}
+
+# Lines of the public files end at LF. Everything else that some library takes for a line end belongs to the text.
+NASTY = st.sampled_from(
+    ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", '"', '""', "'", "\\", "\ufeff", "\0", ","]
+)
+LINE_TEXT = st.lists(
+    st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]), max_size=8) | NASTY, min_size=1
+).map("".join)
+CELL = LINE_TEXT.filter(lambda text: bool(text.strip()) and not text.startswith("\ufeff"))
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda text: bool(text.strip()))
+
+
+@pytest.mark.parametrize(("task", "split"), REAL_ROWS)
+def test_real_rows_are_all_read(task: str, split: str) -> None:
+    examples = load_task(task, str(real_data()), split)
+    spec = REGISTRY[task]
+    assert len(examples) == REAL_ROWS[task, split]
+    assert {len(example.fields) for example in examples} == {len(spec.fields)}
+    assert {len(example.choices) for example in examples} == {len(spec.choices)}
+    labels = {example.label for example in examples}
+    assert labels == set(range(len(spec.labels))) if spec.labels else min(labels) == 0 and max(labels) == 5
+    assert len({example.row for example in examples}) == len(examples)
+
+
+def test_real_splits_that_are_published_in_full() -> None:
+    root = str(real_data())
+    full = {(task, split) for task, split in REAL_ROWS if len(load_task(task, root, split)) == _published(task, split)}
+    partial = {("qnli", "train"), ("qqp", "train"), ("qqp", "dev"), ("mnli", "train"), ("mnli", "dev")}
+    assert full == set(REAL_ROWS) - partial - {("snli", "train"), ("scitail", "train")}
+
+
+def _published(task: str, split: str) -> int:
+    return REGISTRY[task].published_rows(split)
+
+
+def test_real_quotes_are_text() -> None:
+    first = load_task("mrpc", str(real_data()), "dev")[0]
+    assert first.fields[1] == '" The foodservice pie business does not fit our long-term growth strategy .'
+    assert first.row == "MRPC/dev.tsv:2"
+
+
+def test_real_subsets() -> None:
+    root = str(real_data())
+    assert Counter(example.subset for example in load_task("race", root)) == {"race_m": 1436, "race_h": 3451}
+    assert Counter(example.subset for example in load_task("mnli", root)) == {"mnli_m": 9815, "mnli_mm": 1000}
+
+
+def test_real_story_cloze_split_is_the_original_one() -> None:
+    root = str(real_data())
+    dev = load_task("storycloze", root, "dev")
+    order = np.random.RandomState(3535999445).permutation(1871)  # what train_test_split draws
+    assert [int(example.row.rsplit(":", 1)[1]) for example in dev] == [row + 2 for row in order[:374]]
+    train = load_task("storycloze", root, "train")
+    assert not {example.row for example in train} & {example.row for example in dev}
+
+
+@pytest.mark.parametrize(("file", "rows", "undecided"), [("dev", 1289, 16), ("test", 1277, 23)])
+def test_real_snli_rows_without_a_gold_label_are_dropped_and_counted(
+    file: str, rows: int, undecided: int, tmp_path: Path
+) -> None:
+    head = real_data("SNLI", "original_format_head", f"snli_1.0_{file}.head.jsonl")
+    (tmp_path / "SNLI").mkdir()
+    (tmp_path / "SNLI" / "snli_1.0_dev.jsonl").write_bytes(head.read_bytes())
+    dropped = Counter[str]()
+    assert len(list(iterate(REGISTRY["snli"], str(tmp_path), "dev", dropped))) == rows - undecided
+    assert dropped == {"label -": undecided}
+
+
+@pytest.mark.parametrize("task", REGISTRY)
+@pytest.mark.parametrize("place", ["local", "memory"])
+def test_generated_rows_of_every_task_read_back(task: str, place: str, tmp_path: Path) -> None:
+    spec = REGISTRY[task]
+    root = str(tmp_path / "data sets") if place == "local" else f"memory://rows-{task}"
+    written.write_task(root, spec, rows=12)
+    assert available(root) == [task]
+    assert labelled_splits(spec, root) == list(spec.splits)
+    for split, sources in spec.splits.items():
+        examples = load_task(task, root, split)
+        if spec.holdout and split != "test":
+            assert len(examples) == {"train": 10, "dev": 2}[split]  # 374 of 1871 is a fifth
+        else:
+            assert len(examples) == 12 * len(sources)
+            expected = [written.plain_row(spec, number) for number in range(12)] * len(sources)
+            assert [example.fields for example in examples] == [_fields(spec, row) for row in expected]
+            assert [example.choices for example in examples] == [row.choices for row in expected]
+            labels = [float(row.label) if spec.score_range else spec.labels.index(row.label) for row in expected]
+            assert [example.label for example in examples] == labels
+
+
+def _fields(spec: TaskSpec, row: Row) -> tuple[str, ...]:
+    return row.texts if spec.name != "storycloze" else (" ".join(row.texts),)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    texts=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=4),
+    end=st.sampled_from(["\n", "\r\n"]),
+    bom=st.booleans(),
+    last_end=st.booleans(),
+    task=st.sampled_from(["mrpc", "qnli", "scitail", "stsb"]),
+)
+def test_tab_separated_text_of_any_kind_survives(
+    texts: list[tuple[str, str]], end: str, bom: bool, last_end: bool, task: str
+) -> None:
+    spec = REGISTRY[task]
+    label = spec.labels[0] if spec.labels else "2.5"
+    data = written.encode_file(spec, [Row(pair, label) for pair in texts], end=end, bom=bom, last_end=last_end)
+    written.write_bytes(f"memory://tsv/{spec.folder}/{spec.splits['dev'][0].path}", data)
+    assert [example.fields for example in load_task(task, "memory://tsv")] == texts
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts=st.lists(CELL, min_size=1, max_size=4), end=st.sampled_from(["\n", "\r\n"]), last_end=st.booleans())
+def test_text_in_the_last_column_survives(texts: list[str], end: str, last_end: bool) -> None:
+    rows = [Row((text,), "1") for text in texts]
+    written.write_bytes(
+        "memory://last/CoLA/dev.tsv", written.encode_file(REGISTRY["cola"], rows, end=end, last_end=last_end)
+    )
+    assert [example.fields[0] for example in load_task("cola", "memory://last")] == texts
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts=st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=1, max_size=4), last_end=st.booleans())
+def test_json_lines_text_survives(texts: list[tuple[str, str]], last_end: bool) -> None:
+    data = written.encode_file(REGISTRY["snli"], [Row(pair, "neutral") for pair in texts], last_end=last_end)
+    written.write_bytes("memory://jsonl/SNLI/snli_1.0_dev.jsonl", data)
+    assert [example.fields for example in load_task("snli", "memory://jsonl")] == texts
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    stories=st.lists(st.tuples(*[ANY_TEXT] * 6), min_size=1, max_size=3),
+    end=st.sampled_from(["\n", "\r\n"]),
+    bom=st.booleans(),
+)
+def test_quoted_csv_text_survives(stories: list[tuple[str, ...]], end: str, bom: bool) -> None:
+    spec = REGISTRY["storycloze"]
+    rows = [Row(story[:4], "2", story[4:]) for story in stories]
+    source = spec.splits["test"][0]
+    written.write_bytes(
+        written.source_url("memory://csv", spec, source), written.encode_file(spec, rows, end=end, bom=bom)
+    )
+    examples = load_task("storycloze", "memory://csv", "test")
+    assert [(example.fields, example.choices) for example in examples] == [
+        ((" ".join(row.texts),), row.choices) for row in rows
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(article=ANY_TEXT, asked=st.lists(st.tuples(*[ANY_TEXT] * 5, st.sampled_from("ABCD")), min_size=1, max_size=4))
+def test_race_text_survives(article: str, asked: list[tuple[str, ...]]) -> None:
+    rows = [Row((article, question), answer, tuple(options)) for question, *options, answer in asked]
+    for level in ("middle", "high"):
+        written.write_bytes(f"memory://race/RACE/dev/{level}/1.txt", written.encode_passage(rows))
+    examples = load_task("race", "memory://race")
+    assert [(example.fields, example.choices) for example in examples] == [(row.texts, row.choices) for row in rows] * 2
+    assert [example.label for example in examples] == ["ABCD".index(row.label) for row in rows] * 2
+    assert [example.subset for example in examples] == ["race_m"] * len(rows) + ["race_h"] * len(rows)
+
+
+def _mrpc(line: bytes) -> bytes:
+    return b"Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t1\t2\tgood\tfine\n" + line
+
+
+def _race(**changes: object) -> bytes:
+    passage = {"article": "a", "questions": ["q"], "options": [["w", "x", "y", "z"]], "answers": ["A"], "id": "1.txt"}
+    return json.dumps({key: value for key, value in (passage | changes).items() if value is not None}).encode()
+
+
+def _story(row: list[str], name: str = "AnswerRightEnding") -> bytes:
+    sheet = io.StringIO()
+    columns = [f"InputSentence{number}" for number in range(1, 5)]
+    columns = ["InputStoryid", *columns, "RandomFifthSentenceQuiz1", "RandomFifthSentenceQuiz2", name]
+    csv.writer(sheet, lineterminator="\n").writerows([columns, ["id", *"abcdef", "1"], row])
+    return sheet.getvalue().encode()
+
+
+STORY = "StoryCloze/cloze_test_val__spring2016 - cloze_test_ALL_val.csv"
+BROKEN = {
+    "too few columns": (
+        "mrpc",
+        "MRPC/dev.tsv",
+        _mrpc(b"1\t1\t2\tonly\n"),
+        "MRPC/dev.tsv, line 3, number of columns: found 4, expected 5 (Quality, #1 ID, #2 ID, #1 String, #2 String)",
+    ),
+    "too many columns": (
+        "cola",
+        "CoLA/dev.tsv",
+        b"s\t1\t\tFine.\ns\t1\t\tNot\tfine.\n",
+        "CoLA/dev.tsv, line 2, number of columns: found 5, expected 4 (source, acceptable, "
+        "original_judgement, sentence)",
+    ),
+    "a blank line": (
+        "mrpc",
+        "MRPC/dev.tsv",
+        _mrpc(b"\n"),
+        "MRPC/dev.tsv, line 3, number of columns: found 1, expected 5",
+    ),
+    "a missing column": (
+        "sst2",
+        "SST-2/dev.tsv",
+        b"sentence\tlabels\nfine\t1\n",
+        "SST-2/dev.tsv, line 1, column 'label': found 0 times in the header ['sentence', 'labels'], expected once",
+    ),
+    "a column named twice": (
+        "sst2",
+        "SST-2/dev.tsv",
+        b"sentence\tlabel\tlabel\nfine\t1\t0\n",
+        "SST-2/dev.tsv, line 1, column 'label': found 2 times in the header",
+    ),
+    "an unknown label": (
+        "mrpc",
+        "MRPC/dev.tsv",
+        _mrpc(b"2\t1\t2\tsome\ttext\n"),
+        "MRPC/dev.tsv, line 3, column 'Quality': found '2', expected one of 0, 1",
+    ),
+    "another encoding": (
+        "mrpc",
+        "MRPC/dev.tsv",
+        _mrpc("1\t1\t2\tcafé\ttext\n".encode("latin-1")),
+        "MRPC/dev.tsv, line 3, byte offset 65: found byte 0xe9, expected UTF-8 text",
+    ),
+    "UTF-16": (
+        "sst2",
+        "SST-2/dev.tsv",
+        "sentence\tlabel\n".encode("utf-16"),
+        "SST-2/dev.tsv, line 1, byte offset 0: found byte 0xff, expected UTF-8 text",
+    ),
+    "an empty text": (
+        "mrpc",
+        "MRPC/dev.tsv",
+        _mrpc(b"1\t1\t2\ttext\t  \n"),
+        "MRPC/dev.tsv, line 3, column '#2 String': found '  ', expected text that is not empty",
+    ),
+    "no row at all": (
+        "mrpc",
+        "MRPC/dev.tsv",
+        _mrpc(b"").split(b"\n")[0],
+        "MRPC: found no example of the split dev of mrpc, expected at least one",
+    ),
+    "an empty file": ("mrpc", "MRPC/dev.tsv", b"", "MRPC: found no example of the split dev of mrpc"),
+    "bad JSON": (
+        "snli",
+        "SNLI/snli_1.0_dev.jsonl",
+        b'{"gold_label": "neutral", "sentence1": "a", "sentence2": "b"}\n{"gold_label": neutral}\n',
+        "SNLI/snli_1.0_dev.jsonl, line 2, column 16: found Expecting value, expected JSON",
+    ),
+    "JSON cut short": (
+        "snli",
+        "SNLI/snli_1.0_dev.jsonl",
+        b'{"gold_label": "neu',
+        "SNLI/snli_1.0_dev.jsonl, line 1, column 16: found Unterminated string starting at, expected JSON",
+    ),
+    "JSON nested without end": ("snli", "SNLI/snli_1.0_dev.jsonl", b"[" * 100_000, "snli_1.0_dev.jsonl, line 1: found"),
+    "JSON of another kind": (
+        "snli",
+        "SNLI/snli_1.0_dev.jsonl",
+        b"[1, 2]\n",
+        "SNLI/snli_1.0_dev.jsonl, line 1: found [1, 2], expected a JSON object",
+    ),
+    "a missing key": (
+        "snli",
+        "SNLI/snli_1.0_dev.jsonl",
+        b'{"gold_label": "neutral", "sentence1": "a"}\n',
+        "SNLI/snli_1.0_dev.jsonl, line 1, column 'sentence2': found only the columns gold_label, sentence1, "
+        "expected this column",
+    ),
+    "a number for a text": (
+        "snli",
+        "SNLI/snli_1.0_dev.jsonl",
+        b'{"gold_label": "neutral", "sentence1": "a", "sentence2": 5}\n',
+        "SNLI/snli_1.0_dev.jsonl, line 1, column 'sentence2': found 5, expected text that is not empty",
+    ),
+    "half a surrogate pair": (
+        "snli",
+        "SNLI/snli_1.0_dev.jsonl",
+        b'{"gold_label": "neutral", "sentence1": "a", "sentence2": "\\ud83d"}\n',
+        "SNLI/snli_1.0_dev.jsonl, line 1, column 'sentence2': found '\\ud83d', "
+        "expected text without unpaired surrogates",
+    ),
+    "a RACE answer that is none": (
+        "race",
+        "RACE/dev/middle/7.txt",
+        _race(answers=["E"]),
+        "RACE/dev/middle/7.txt, line 1, question 1, column 'answers': found 'E', expected one of A, B, C, D",
+    ),
+    "three options": (
+        "race",
+        "RACE/dev/middle/7.txt",
+        _race(options=[["w", "x", "y"]]),
+        "RACE/dev/middle/7.txt, line 1, question 1, column 'options': found ['w', 'x', 'y'], "
+        "expected a list of 4 options",
+    ),
+    "an empty option": (
+        "race",
+        "RACE/dev/middle/7.txt",
+        _race(options=[["w", "x", "", "z"]]),
+        "RACE/dev/middle/7.txt, line 1, question 1, column 'option C': found '', expected text that is not empty",
+    ),
+    "fewer answers than questions": (
+        "race",
+        "RACE/dev/middle/7.txt",
+        _race(answers=[]),
+        "RACE/dev/middle/7.txt, line 1, column 'answers': found 0 entries, expected 1, one for each question",
+    ),
+    "no article": (
+        "race",
+        "RACE/dev/middle/7.txt",
+        _race(article=None),
+        "RACE/dev/middle/7.txt, line 1, question 1, column 'article': found only the columns",
+    ),
+    "bad JSON in a passage": (
+        "race",
+        "RACE/dev/middle/7.txt",
+        b'{\n"article": }',
+        "RACE/dev/middle/7.txt, line 2, column 12: found Expecting value, expected JSON",
+    ),
+    "a story without a right ending": (
+        "storycloze",
+        STORY,
+        _story(["id", *"abcdef", "3"]),
+        f"{STORY}, line 3, column 'AnswerRightEnding': found '3', expected one of 1, 2",
+    ),
+    "a story cut short": (
+        "storycloze",
+        STORY,
+        _story(["id", *"abc"]),
+        f"{STORY}, line 3, number of columns: found 4, expected 8",
+    ),
+    "a story column misnamed": (
+        "storycloze",
+        STORY,
+        _story(["id", *"abcdef", "1"], "Answer"),
+        f"{STORY}, line 1, column 'AnswerRightEnding': found 0 times in the header",
+    ),
+    "a quote never closed": (
+        "storycloze",
+        STORY,
+        _story(["id", *"abcdef", "1"]) + b'id,"a,b\nc,d',
+        f"{STORY}, line 4: found unexpected end of data, expected comma-separated values",
+    ),
+    "a story in another encoding": (
+        "storycloze",
+        STORY,
+        _story(["id", *"abcde", "café", "1"]).decode().encode("latin-1"),
+        f"{STORY}, line 3, byte offset 174: found byte 0xe9, expected UTF-8 text",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_input_names_its_place(case: str, tmp_path: Path) -> None:
+    task, file, data, message = BROKEN[case]
+    written.write_task(str(tmp_path), REGISTRY[task], rows=3)
+    written.write_bytes(f"{tmp_path}/{file}", data)
+    with pytest.raises(InputError, match=re.escape(message)) as raised:
+        load_task(task, str(tmp_path))
+    assert str(raised.value).startswith(f"{tmp_path}/")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("score", ["5.1", "-0.5", "nan", "inf", "", "five", "1_0", "1,5", "٣", "0x1"])
+def test_a_score_must_be_a_number_from_0_to_5(score: str, tmp_path: Path) -> None:
+    written.write_bytes(f"{tmp_path}/STS-B/dev.tsv", f"sentence1\tsentence2\tscore\na\tb\t{score}\n".encode())
+    message = f"line 2, column 'score': found {score!r}, expected a number from 0 to 5"
+    with pytest.raises(InputError, match=re.escape(message)):
+        load_task("stsb", str(tmp_path))
+
+
+@pytest.mark.parametrize("task", REGISTRY)
+def test_a_missing_file_is_named(task: str, tmp_path: Path) -> None:
+    spec = REGISTRY[task]
+    (tmp_path / spec.folder).mkdir(parents=True)
+    assert available(str(tmp_path)) == [task]
+    assert "test" not in labelled_splits(spec, str(tmp_path))
+    message = f"{tmp_path}/{spec.folder}/{spec.splits['dev'][0].path}: found nothing there"
+    with pytest.raises(InputError, match=re.escape(message)):
+        load_task(task, str(tmp_path))
+
+
+def test_a_folder_of_passages_without_passages(tmp_path: Path) -> None:
+    (tmp_path / "RACE" / "dev" / "middle").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"dev/middle: found no \.txt file, expected one for each passage"):
+        load_task("race", str(tmp_path))
+
+
+def test_a_file_that_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "MRPC" / "dev.tsv").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"MRPC/dev\.tsv: found IsADirectoryError"):
+        load_task("mrpc", str(tmp_path))
+
+
+def test_unknown_names(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"task: found 'mnly', expected one of .*did you mean mnli\?"):
+        load_task("mnly", str(tmp_path))
+    with pytest.raises(InputError, match=r"split: found 'test', expected one of train, dev"):
+        load_task("mnli", str(tmp_path), "test")
+    with pytest.raises(InputError, match="no such folder"):
+        available(str(tmp_path / "nowhere"))
+
+
+def test_too_few_stories_to_split(tmp_path: Path) -> None:
+    spec = REGISTRY["storycloze"]
+    written.write_task(str(tmp_path), spec, rows=1)
+    with pytest.raises(InputError, match="found 1 rows, expected enough for 1 dev rows and a train row"):
+        load_task("storycloze", str(tmp_path))
+
+
+def test_files_of_a_task(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    written.write_task(root, REGISTRY["storycloze"], rows=3)
+    assert len(source_files(REGISTRY["storycloze"], root)) == 2  # train and dev are one file
+    written.write_task(root, REGISTRY["race"], rows=3)
+    assert len(source_files(REGISTRY["race"], root)) == 3 * 6
+
+
+def test_a_thirteenth_dataset_is_one_entry(tmp_path: Path) -> None:
+    spec = written.thirteenth()
+    written.write_task(str(tmp_path), spec, rows=4)
+    assert [example.label for example in iterate(spec, str(tmp_path), "dev")] == [0, 1, 0, 1]
