@@ -1,0 +1,276 @@
+"""The world on disk: books as text files, and the twelve datasets in their public file formats, byte for byte.
+
+Folder names, file names, headers, column order and quirks are those of the public distributions: a byte-order mark in
+MRPC, no header in CoLA and SciTail, rows without a gold label ("-") in SNLI, spaces in Story Cloze's file names, test
+files without labels where the public ones have none. All of it is synthetic.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+from gptcore.storyworld import tasks_pairs as pairs
+from gptcore.storyworld import tasks_texts as texts
+from gptcore.storyworld.lexicon import Words
+from gptcore.storyworld.narrate import key
+from gptcore.storyworld.stories import SCRIPTS
+
+NLI = ("entailment", "neutral", "contradiction")
+RTE = ("entailment", "not_entailment")
+SIZES = {
+    "snli": (600, 300, 100),
+    "mnli": (600, 300, 60),
+    "qnli": (600, 300, 60),
+    "rte": (600, 300, 60),
+    "scitail": (600, 300, 150),
+    "race": (240, 200, 0),
+    "storycloze": (800, 0, 160),
+    "mrpc": (500, 300, 60),
+    "qqp": (500, 300, 60),
+    "stsb": (500, 300, 60),
+    "sst2": (600, 300, 60),
+    "cola": (600, 300, 60),
+}
+"""Rows of train, dev and test. RACE counts questions; dev is halved between its two parts, as in MNLI it is doubled."""
+
+Row = tuple[str, ...]
+
+
+class Writer:
+    """Draws rows that no other split has, and writes files."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.seed = seed
+        self.files: list[str] = []
+        self.held_out: set[str] = set()
+        """Keys of dev and test rows (:func:`key` of their texts)."""
+        self._used: set[str] = set()
+
+    def rng(self, name: str) -> Random:
+        """A generator of its own for every file, so that changing one leaves the others."""
+        return Random(f"storyworld/{self.seed}/{name}")
+
+    def words(self, task: str, split: str) -> Words:
+        """All words for dev and test; about half of them for train."""
+        return Words().narrow(self.rng(f"{task}/words"), len(SCRIPTS)) if split == "train" else Words()
+
+    def draw(
+        self,
+        task: str,
+        split: str,
+        make: Callable[[Random, Words, str], Row],
+        labels: Sequence[str],
+        n: int,
+        n_texts: int = 2,
+    ) -> list[tuple[Row, str]]:
+        """``n`` different rows, labels in equal numbers and random order; the first ``n_texts`` values are texts."""
+        rng, words = self.rng(f"{task}/{split}"), self.words(task, split)
+        wanted = [labels[i % len(labels)] for i in range(n)]
+        rng.shuffle(wanted)
+        rows = []
+        for label in wanted:
+            row = make(rng, words, label)
+            while f"{task}\t{key(*row[:n_texts])}" in self._used:
+                row = make(rng, words, label)
+            self._used.add(f"{task}\t{key(*row[:n_texts])}")
+            if split != "train":
+                self.held_out.add(key(*row[:n_texts]))
+            rows.append((row, label))
+        return rows
+
+    def write(self, path: str, data: str, encoding: str = "utf-8") -> None:
+        """Write one file below the folder, LF line ends."""
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data.encode(encoding))
+        self.files.append(path)
+
+    def table(self, path: str, header: Sequence[str] | None, rows: Sequence[Sequence[str]], **kwargs: str) -> None:
+        """Write tab-separated values without any quoting."""
+        lines = ([header] if header else []) + list(rows)
+        self.write(path, "".join("\t".join(line) + "\n" for line in lines), **kwargs)
+
+
+def datasets(w: Writer) -> None:
+    """Write all twelve datasets."""
+    for write in (_snli, _mnli, _pairs, _scitail, _race, _storycloze, _mrpc, _qqp, _stsb, _sst2, _cola):
+        write(w)
+
+
+def _snli(w: Writer) -> None:
+    for split, n in zip(("train", "dev", "test"), SIZES["snli"], strict=True):
+        rng = w.rng(f"snli/{split}/annotators")
+        lines = []
+        for i, ((premise, hypothesis), label) in enumerate(w.draw("snli", split, pairs.snli, NLI, n)):
+            picture = f"{rng.randrange(10**9, 10**10)}.jpg#{i % 5}"
+            split_vote = rng.random() < 0.02  # the annotators did not agree: no gold label
+            votes = [label] * 5 if split == "dev" else [label]
+            votes = [*NLI[:2], *NLI[:2], NLI[2]] if split_vote else votes
+            record = {
+                "annotator_labels": votes,
+                "captionID": picture,
+                "gold_label": "-" if split_vote else label,
+                "pairID": f"{picture}r{i % 3}{label[0]}",
+                "sentence1": premise,
+                "sentence1_binary_parse": "",
+                "sentence1_parse": "",
+                "sentence2": hypothesis,
+                "sentence2_binary_parse": "",
+                "sentence2_parse": "",
+            }
+            lines.append(json.dumps(record) + "\n")
+        w.write(f"SNLI/snli_1.0_{split}.jsonl", "".join(lines))
+
+
+def _mnli(w: Writer) -> None:
+    parses = ["sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse", "sentence2_parse"]
+    columns = ["index", "promptID", "pairID", "genre", *parses, "sentence1", "sentence2"]
+    train, dev, test = SIZES["mnli"]
+    for file, n, genres in (
+        ("train", train, pairs.MATCHED),
+        ("dev_matched", dev, pairs.MATCHED),
+        ("dev_mismatched", dev, pairs.MISMATCHED),
+        ("test_matched", test, pairs.MATCHED),
+        ("test_mismatched", test, pairs.MISMATCHED),
+    ):
+
+        def make(rng: Random, words: Words, label: str, genres: tuple[str, ...] = genres) -> Row:
+            genre = rng.choice(genres)
+            return (*pairs.mnli(rng, words, label, genre), genre)
+
+        votes = {"train": 1, "dev_matched": 5, "dev_mismatched": 5}.get(file, 0)
+        header = [*columns, *(f"label{i + 1}" for i in range(votes)), *(["gold_label"] if votes else [])]
+        rows = []
+        for i, ((premise, hypothesis, genre), label) in enumerate(w.draw("mnli", file, make, NLI, n)):
+            ids = [str(i), str(1000 + i), f"{1000 + i}{label[0]}", genre, "", "", "", ""]
+            rows.append([*ids, premise, hypothesis, *([label] * votes), *([label] if votes else [])])
+        w.table(f"MNLI/{file}.tsv", header, rows)
+
+
+def _pairs(w: Writer) -> None:
+    for task, make, columns in (
+        ("qnli", pairs.qnli, ["index", "question", "sentence"]),
+        ("rte", pairs.rte, ["index", "sentence1", "sentence2"]),
+    ):
+        for split, n in zip(("train", "dev", "test"), SIZES[task], strict=True):
+            labelled = split != "test"
+            rows = [
+                [str(i), *row, *([label] if labelled else [])]
+                for i, (row, label) in enumerate(w.draw(task, split, make, RTE, n))
+            ]
+            w.table(f"{task.upper()}/{split}.tsv", [*columns, *(["label"] if labelled else [])], rows)
+
+
+def _scitail(w: Writer) -> None:
+    for split, n in zip(("train", "dev", "test"), SIZES["scitail"], strict=True):
+        rows = w.draw("scitail", split, pairs.scitail, ("entails", "neutral"), n)
+        w.table(f"SciTail/tsv_format/scitail_1.0_{split}.tsv", None, [[*row, label] for row, label in rows])
+
+
+def _race(w: Writer) -> None:
+    train, dev, _ = SIZES["race"]
+    for split, n in (("train", train), ("dev", dev)):
+        for part, make, per_passage in (("middle", texts.middle, 2), ("high", texts.high, 1)):
+            rng, words = w.rng(f"race/{split}/{part}"), w.words("race", split)
+            letters = [letter for i in range(n // 2) for letter in "ABCD"[i % 4]]
+            rng.shuffle(letters)
+            for i in range(0, len(letters), per_passage):
+                passage = make(rng, words, tuple(letters[i : i + per_passage]))
+                while f"race\t{key(passage.article)}" in w._used:
+                    passage = make(rng, words, tuple(letters[i : i + per_passage]))
+                w._used.add(f"race\t{key(passage.article)}")
+                if split != "train":
+                    w.held_out.add(key(passage.article))
+                name = f"{i // per_passage + 1}.txt"
+                record = {
+                    "answers": list(passage.answers),
+                    "options": [list(options) for options in passage.options],
+                    "questions": list(passage.questions),
+                    "article": passage.article,
+                    "id": part + name,
+                }
+                w.write(f"RACE/{split}/{part}/{name}", json.dumps(record))
+
+
+def _storycloze(w: Writer) -> None:
+    header = ["InputStoryid", *(f"InputSentence{i}" for i in (1, 2, 3, 4))]
+    header += ["RandomFifthSentenceQuiz1", "RandomFifthSentenceQuiz2", "AnswerRightEnding"]
+    for split, n in (("val", SIZES["storycloze"][0]), ("test", SIZES["storycloze"][2])):
+        rng = w.rng(f"storycloze/{split}/ids")
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(header)
+        for row, label in w.draw("storycloze", split, texts.storycloze, ("1", "2"), n, n_texts=6):
+            w.held_out.add(key(" ".join(row[:4]), row[4 if label == "1" else 5]))
+            table.writerow([str(uuid.UUID(int=rng.getrandbits(128), version=4)), *row, label])
+        w.write(f"StoryCloze/cloze_test_{split}__spring2016 - cloze_test_ALL_{split}.csv", text.getvalue())
+
+
+def _mrpc(w: Writer) -> None:
+    for split, n in zip(("train", "dev", "test"), SIZES["mrpc"], strict=True):
+        rng = w.rng(f"mrpc/{split}/ids")
+        rows = []
+        for i, (row, label) in enumerate(w.draw("mrpc", split, pairs.mrpc, ("1", "0"), n)):
+            ids = [str(rng.randrange(10**6, 10**7)) for _ in range(2)]
+            rows.append([str(i) if split == "test" else label, *ids, *row])
+        first = "index" if split == "test" else "Quality"
+        encoding = "utf-8" if split == "test" else "utf-8-sig"  # the public train and dev files start with a BOM
+        w.table(f"MRPC/{split}.tsv", [first, "#1 ID", "#2 ID", "#1 String", "#2 String"], rows, encoding=encoding)
+
+
+def _qqp(w: Writer) -> None:
+    for split, n in zip(("train", "dev", "test"), SIZES["qqp"], strict=True):
+        rows = []
+        for i, (row, label) in enumerate(w.draw("qqp", split, pairs.qqp, ("1", "0"), n)):
+            ids = [str(i)] if split == "test" else [str(i), str(2 * i + 1), str(2 * i + 2)]
+            rows.append([*ids, *row, *([] if split == "test" else [label])])
+        header = ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"]
+        w.table(f"QQP/{split}.tsv", ["id", "question1", "question2"] if split == "test" else header, rows)
+
+
+def _stsb(w: Writer) -> None:
+    columns = [
+        "index",
+        "genre",
+        "filename",
+        "year",
+        "old_index",
+        "source1",
+        "source2",
+        "sentence1",
+        "sentence2",
+        "score",
+    ]
+    for split, n in zip(("train", "dev", "test"), SIZES["stsb"], strict=True):
+        drawn = w.draw("stsb", split, lambda rng, words, _: pairs.stsb(rng, words), ("",), n)
+        rows = []
+        for i, ((first, second, score), _) in enumerate(drawn):
+            ids = [str(i), "main-captions", "storyworld", f"2012{split}", f"{i:04d}", "none", "none"]
+            rows.append([*ids, first, second, *([] if split == "test" else [score])])
+        w.table(f"STS-B/{split}.tsv", columns[:-1] if split == "test" else columns, rows)
+
+
+def _sst2(w: Writer) -> None:
+    for split, n in zip(("train", "dev", "test"), SIZES["sst2"], strict=True):
+        drawn = w.draw("sst2", split, texts.sst2, ("0", "1"), n, n_texts=1)
+        if split == "test":
+            w.table("SST-2/test.tsv", ["index", "sentence"], [[str(i), t] for i, ((t,), _) in enumerate(drawn)])
+        else:
+            w.table(f"SST-2/{split}.tsv", ["sentence", "label"], [[f"{t} ", label] for (t,), label in drawn])
+
+
+def _cola(w: Writer) -> None:
+    for split, n in zip(("train", "dev", "test"), SIZES["cola"], strict=True):
+        drawn = w.draw("cola", split, texts.cola, ("0", "1"), n, n_texts=1)
+        if split == "test":
+            w.table("CoLA/test.tsv", ["index", "sentence"], [[str(i), t] for i, ((t,), _) in enumerate(drawn)])
+        else:
+            rows = [["sw26", label, "" if label == "1" else "*", t] for (t,), label in drawn]
+            w.table(f"CoLA/{split}.tsv", None, rows)

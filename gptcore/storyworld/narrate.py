@@ -1,0 +1,310 @@
+"""The scenes that chapters are made of: events and talk, riddles, lessons, games, opinions, tales.
+
+Each function returns paragraphs. Games and lessons say out loud what a reader of much text picks up in passing: which
+words mean the same, what follows from what, which sentences are well formed, which endings fit. ``fresh`` draws again
+when a text would tell a held-out row of a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from gptcore.storyworld import facts, grammar, likeness, nature, opinions, stories, world
+from gptcore.storyworld.facts import Statement, article, capital
+from gptcore.storyworld.lexicon import DAYS, REGIONS, VILLAGES, Person, Words
+from gptcore.storyworld.world import Village
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Teller:
+    """Everything a scene may draw on."""
+
+    rng: Random
+    words: Words
+    village: Village
+    chapter: int
+    held_out: Set[str]
+    """Texts of held-out rows, by :func:`key`."""
+
+    def fresh(self, make: Callable[[], _T], texts: Callable[[_T], Sequence[str]]) -> _T:
+        """A draw whose texts are no held-out row."""
+        while key(*texts(drawn := make())) in self.held_out:
+            pass
+        return drawn
+
+    def game(self, text: str, answers: Sequence[tuple[str, str]]) -> str:
+        """A paragraph: a text is read out, others are held against it, each with its verdict."""
+        if self.rng.random() < 0.3:
+            a, b = self.people(2)
+            return f'"{text}" said {a.name} to {b.name}. ' + " ".join(f'"{x}" "{verdict}"' for x, verdict in answers)
+        return " ".join([text, *(f"{x} {verdict}" for x, verdict in answers)])
+
+    def people(self, n: int) -> list[Person]:
+        return self.rng.sample(self.village.people, n)
+
+
+def key(*texts: str) -> str:
+    """What identifies a row: its texts without case, spaces and final stops."""
+    return "\t".join(text.lower().replace(" ", "").rstrip(".?") for text in texts)
+
+
+def happenings(t: Teller) -> list[str]:
+    """Some events, one after the other, and talk about them."""
+    rng = t.rng
+    events = [world.event(rng, t.words, t.village, t.chapter) for _ in range(rng.randint(3, 5))]
+    links = ("", "", "", "Then ", "After that ", "Later ", "The same day ", "Before long ")
+    told = []
+    for e in events:
+        told.append(rng.choice(links) + e.text if e.text.split()[0] in e.about else e.text)
+        if rng.random() < 0.3:
+            told.append(f"So {facts.uncapital(rng.choice(e.entailed))}")
+    paragraphs = [" ".join(told)]
+    a, b = t.people(2)
+    last = {name: i for i, e in enumerate(events) for name in e.about}
+    current = [e for i, e in enumerate(events) if all(last[name] == i for name in e.about)]
+    for e in rng.sample(current, min(len(current), 3)):
+        q = rng.choice(e.questions)
+        asked = rng.choice((f'"{q.text}" asked {a.name}.', f'{a.name} asked: "{q.text}"'))
+        paragraphs.append(f'{asked} "{capital(q.answer)}," said {b.name}.')
+    return paragraphs
+
+
+def cards(t: Teller) -> list[str]:
+    """The game of true, false and perhaps."""
+    rng = t.rng
+    paragraphs = []
+    for _ in range(rng.randint(2, 3)):
+        s = facts.statement(rng, t.words)
+        claims = [(h, "True.") for h in s.entailed] + [(h, "False.") for h in s.contradicted]
+        claims += [(h, "Perhaps.") for h in s.neutral]
+        claims = [c for c in rng.sample(claims, rng.randint(3, 5)) if key(s.text, c[0]) not in t.held_out]
+        paragraphs.append(t.game(s.text, claims))
+    return paragraphs
+
+
+def judge(t: Teller) -> list[str]:
+    """Two sentences: do they say the same?"""
+    rng = t.rng
+    paragraphs = []
+    for _ in range(rng.randint(2, 3)):
+        sames = [rng.random() < 0.5 for _ in range(rng.randint(1, 4))]
+        first, others = rng.choice((likeness.paraphrases, likeness.questions))(rng, t.words, sames)
+        answers = [
+            (other, "Same." if same else "Different.")
+            for other, same in zip(others, sames, strict=True)
+            if key(first, other) not in t.held_out
+        ]
+        paragraphs.append(t.game(first, answers))
+    return paragraphs
+
+
+def measure(t: Teller) -> list[str]:
+    """Two sentences: how near are they, from nought to five?"""
+    numbers = ("Nought", "One", "Two", "Three", "Four", "Five")
+    paragraphs = []
+    for _ in range(t.rng.randint(2, 3)):
+        first, others = likeness.graded(t.rng, t.words, t.rng.randint(1, 4))
+        marks = [(o, f"{numbers[int(score + 0.5)]} points.") for o, score in others if key(first, o) not in t.held_out]
+        paragraphs.append(t.game(first, marks))
+    return paragraphs
+
+
+def reviews(t: Teller) -> list[str]:
+    """What the village thought of last night's play."""
+    rng = t.rng
+    said = []
+    for _ in range(rng.randint(4, 6)):
+        good = rng.random() < 0.5
+        text = t.fresh(lambda: opinions.opinion(rng, t.words, good), lambda o: (o,))  # noqa: B023
+        person = t.people(1)[0].name
+        after = rng.choice(
+            ("Good.", "Good.", f"Good, said {person}.", "People clapped.")
+            if good
+            else ("Bad.", "Bad.", f"Bad, said {person}.", "People booed.")
+        )
+        said.append(f"{capital(text.replace(' ,', ','))}. {after}")
+    return [" ".join(said)]
+
+
+def parrot(t: Teller) -> list[str]:
+    """The parrot speaks well and badly, and is told so."""
+    rng = t.rng
+    said = []
+    for _ in range(rng.randint(4, 7)):
+        well = rng.random() < 0.5
+        text = t.fresh(lambda: grammar.sentence(rng, t.words, well), lambda o: (o,))  # noqa: B023
+        said.append(f"{text} {'Well said.' if well else 'Badly said.'}")
+    return [f"{t.people(1)[0].name} had a parrot that talked all day. " + " ".join(said)]
+
+
+def evening(t: Teller) -> list[str]:
+    """Tales by the fire; someone proposes an ending."""
+    rng = t.rng
+    paragraphs = []
+    for _ in range(rng.randint(1, 3)):
+        tale = t.fresh(lambda: stories.tale(rng, t.words), lambda s: (" ".join(s.lines), s.right))
+        text = " ".join(tale.lines)
+        shape = rng.random()
+        if shape < 0.4:
+            paragraphs.append(f"{text} {tale.right}")
+        elif shape < 0.7:
+            paragraphs.append(f"{text} {tale.right} So it was.")
+        else:
+            paragraphs.append(f"{text} {tale.wrong} No, it was not so. {tale.right} So it was.")
+    return paragraphs
+
+
+def answers(t: Teller) -> list[str]:
+    """Questions, and sentences that do or do not answer them."""
+    rng = t.rng
+    paragraphs = []
+    for _ in range(rng.randint(2, 3)):
+        s = facts.statement(rng, t.words)
+        q = rng.choice(s.questions)
+        tries = [(s.text, "Answered."), (unrelated(rng, t.words, s).text, "Unanswered.")]
+        tries += [(unrelated(rng, t.words, s).text, "Unanswered.")] if rng.random() < 0.3 else []
+        rng.shuffle(tries)
+        paragraphs.append(t.game(q.text, [x for x in tries if key(q.text, x[0]) not in t.held_out]))
+    return paragraphs
+
+
+def unrelated(rng: Random, words: Words, s: Statement) -> Statement:
+    """A statement about the same person or thing that answers none of the questions of ``s``."""
+    for _ in range(200):
+        other = facts.statement(rng, words)
+        if type_of(other) != type_of(s):
+            return rename(other, s)
+    raise AssertionError("the makers give more than one kind of statement")
+
+
+def type_of(s: Statement) -> str:
+    """The kind of question that a statement answers first."""
+    return " ".join(s.questions[0].text.split()[:2]) + str(len(s.questions)) + str(len(s.about))
+
+
+def rename(other: Statement, s: Statement) -> Statement:
+    """``other`` told about the first person of ``s`` (only its text matters)."""
+    text = other.text.replace(other.about[0], s.about[0])
+    return Statement(text, (), (), (), other.questions, s.about[:1])
+
+
+def riddles(t: Teller) -> list[str]:
+    """A passage is read, and the children guess until they are right."""
+    rng = t.rng
+    paragraphs = []
+    for _ in range(rng.randint(1, 2)):
+        parts = [facts.statement(rng, t.words) for _ in range(rng.randint(2, 3))]
+        passage, asked = " ".join(s.text for s in parts), [rng.choice(s.questions) for s in parts]
+        if rng.random() < 0.5:
+            passage, question = stories.chain(rng, t.words)
+            asked = [question]
+        said = []
+        for q in rng.sample(asked, len(asked)):
+            guesses = [(w, "Wrong.") for w in rng.sample(q.wrong, rng.choice((0, 0, 1, 1, 2)))]
+            guesses += [(q.answer, "Right.")]
+            said.append(" ".join(f"{q.text} {capital(g)}. {v}" for g, v in guesses))
+        paragraphs.append(" ".join([passage, *said]))
+    return paragraphs
+
+
+def kinds(t: Teller) -> list[str]:
+    """School: what kind of thing is it, and what do all of its kind do?"""
+    rng = t.rng
+    sentences = []
+    for kind in rng.sample(t.words.kinds, 3):
+        one, two = rng.sample(kind.members, 2)
+        many, single = rng.choice(kind.habits)
+        sentences += rng.sample(
+            [
+                f"{capital(article(one))} is {article(kind.name)}.",
+                f"{capital(article(two))} is {article(kind.name)}, and {article(kind.name)} is {article(kind.above)}.",
+                f"All {grammar.plural(kind.name)} {many}.",
+                f"{capital(article(one))} {single}.",
+                f"{capital(grammar.plural(one))} and {grammar.plural(two)} are {grammar.plural(kind.name)}.",
+                f"Every {kind.name} {single}, so {article(two)} {single}.",
+            ],
+            4,
+        )
+    for entails in rng.sample((True, True, False, False), 3):
+        premise, claim = t.fresh(lambda: nature.science(rng, t.words, entails), lambda pair: pair)  # noqa: B023
+        sentences.append(f"{premise} {claim} {'True.' if entails else 'Perhaps.'}")
+    return [f"{t.people(1)[0].name} taught at the school. " + " ".join(sentences)]
+
+
+def meanings(t: Teller) -> list[str]:
+    """School: words that mean the same and words that mean the contrary."""
+    rng = t.rng
+    sentences = []
+    for group, contrary in [(g, t.words.mood(g.opposite)) for g in rng.sample(t.words.moods, 2)] + [
+        (g, t.words.quality(g.opposite)) for g in rng.sample(t.words.qualities, 2)
+    ]:
+        one, two = rng.sample(group.words, 2)
+        sentences += [
+            f"To be {one} is to be {two}.",
+            f"Whoever is {two} is not {rng.choice(contrary.words)}.",
+        ]
+    for deeds in rng.sample(t.words.deeds, 2):
+        first, second = rng.sample(deeds.verbs, 2)
+        sentences.append(f"To {first.base} a thing is to {second.base} it.")
+        sentences.append(f"To {second.base} it is not to {rng.choice(t.words.deed(deeds.opposite).verbs).base} it.")
+    return [" ".join(rng.sample(sentences, 6))]
+
+
+def geography(t: Teller) -> list[str]:
+    """Where the villages lie."""
+    rng = t.rng
+    sentences = []
+    for village in rng.sample(VILLAGES, 3):
+        region = next(r for r, villages in REGIONS.items() if village in villages)
+        person = t.people(1)[0].name
+        sentences.append(
+            rng.choice(
+                [
+                    f"{village} lies in {region}.",
+                    f"{person} went to {village}, which is in {region}.",
+                    f"Whoever lives in {village} lives in {region}.",
+                ]
+            )
+        )
+    return [" ".join(sentences)]
+
+
+def recollection(t: Teller) -> list[str]:
+    """Questions about what happened in earlier chapters."""
+    rng = t.rng
+    past = [h for h in t.village.history if h[0] < t.chapter]
+    if not past:
+        return []
+    chapter, thing, giver, receiver = rng.choice(past)
+    now = t.village.owner[thing].name
+    ago = "in the last chapter" if chapter == t.chapter - 1 else f"in chapter {chapter}"
+    a, b = t.people(2)
+    return [
+        f'"Do you remember who gave away the {thing} {ago}?" asked {a.name}. "{giver}," said {b.name}. '
+        f'"And who got it?" "{receiver}." "And who has the {thing} now?" "{now} has the {thing}."'
+    ]
+
+
+def weather(t: Teller) -> list[str]:
+    """A breath between scenes: people about the village, with dashes and dots."""
+    rng = t.rng
+    a, b = t.people(2)
+    act, spot = rng.choice(rng.choice(t.words.acts).verbs), rng.choice(t.words.spots)
+    mood = rng.choice(t.words.moods)
+    first, second = rng.sample(mood.words, 2)
+    return [
+        rng.choice(
+            [
+                f"It was {rng.choice(DAYS)}. {a.name} the {t.village.callings[a.name]} {act.past} at the {spot}, and "
+                f"{b.name} was {act.ing} too - so the day went by ...",
+                f'{a.name} was {first}. "Why are you so {second}?" asked {b.name}. "Because of you," said {a.he}.',
+                f"{a.name} and {b.name} were {act.ing} at the {spot} on {rng.choice(DAYS)}. They did not {act.base} "
+                f"for long. {a.name} told {'herself' if a.female else 'himself'} not to be {first}.",
+            ]
+        )
+    ]

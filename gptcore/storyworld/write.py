@@ -1,0 +1,50 @@
+"""One call writes the whole world: ``OUT/books/*.txt`` and ``OUT/datasets/<Folder>/...``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gptcore.errors import InputError
+from gptcore.storyworld.books import book
+from gptcore.storyworld.formats import Writer, datasets
+from gptcore.storyworld.lexicon import MEN, WOMEN
+
+BOOKS = 36
+CHARACTERS = 85_000
+
+
+def generate(
+    out: Path,
+    seed: int,
+    books: int = BOOKS,
+    characters: int = CHARACTERS,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, int]:
+    """Write a synthetic world; the same arguments give the same bytes on any machine.
+
+    :param out: folder that receives ``books/`` and ``datasets/``; it must be empty or absent.
+    :param seed: names every random draw.
+    :param characters: lower bound of a book's length.
+    :param progress: called with (books written, books in all).
+    :returns: counts of books, characters and dataset files.
+    :raises InputError: if ``out`` already holds something, or a number is below 1.
+    """
+    if books < 1 or characters < 1:
+        raise InputError(f"books = {books}, characters = {characters}; expected both at least 1")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} is not an empty folder; a world is only written into a new or empty one")
+    tables = Writer(out / "datasets", seed)
+    datasets(tables)
+    shelf = Writer(out / "books", seed)
+    total = 0
+    for number in range(1, books + 1):
+        rng = shelf.rng(f"book/{number}")
+        title, text = book(rng, characters, tables.held_out)
+        author = rng.choice(WOMEN + MEN)
+        name = title.replace("The ", "").replace(" ", "")
+        shelf.write(f"{author}_{name}_{1800 + number}.txt", text)
+        total += len(text)
+        if progress:
+            progress(number, books)
+    return {"books": books, "characters": total, "dataset_files": len(tables.files)}
