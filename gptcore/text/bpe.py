@@ -1,0 +1,299 @@
+"""Byte pair encoding over words that end in ``</w>``: train, load, save, encode, decode.
+
+The scheme is the original release's (Sennrich et al. 2016, section 3.2 of their paper; 40 000 merges, section 4.1 of
+ours). A word starts as its characters, the last one carrying ``</w>``; while some pair of neighbours is in the list
+of merges, the pair that comes first in the list is joined wherever it occurs, left to right. What is left is looked
+up in the vocabulary; a piece outside it becomes id 0, ``<unk>``, which is also the padding id (original code).
+
+Layout of a vocabulary (original code): id 0 ``<unk>``; the characters; the same characters with ``</w>``; one piece a
+merge, in order; last the newline token ``\\n</w>``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from gptcore.errors import InputError
+from gptcore.files import sha256_json, write_bytes_atomic
+from gptcore.text.clean import split_clean, words
+
+UNKNOWN = "<unk>"
+WORD_END = "</w>"
+NEWLINE = "\n" + WORD_END
+
+VOCABULARY_FILE = "vocab.json"
+MERGES_FILE = "merges.txt"
+_VERSION_LINE = "#version: 0.2"  # first line of a merges file, as released
+_KNOWN_NAMES = [
+    (VOCABULARY_FILE, MERGES_FILE),  # ours; Hugging Face's openai-gpt folders use the same names
+    ("encoder_bpe_40000.json", "vocab_40000.bpe"),  # the release of 2018
+    ("encoder_bpe.json", "vocab.bpe"),
+]
+
+_CACHED_WORDS = 1 << 20  # distinct words remembered by one tokenizer (some 200 MB when full)
+_CACHED_LENGTH = 64  # longer words are hardly ever seen twice
+
+Merge = tuple[str, str]
+
+
+class Tokenizer:
+    """A vocabulary and its merges; immutable, comparable by :attr:`digest`, cheap to send to another process."""
+
+    def __init__(
+        self, vocabulary: Mapping[str, int], merges: Sequence[Merge], *, names: tuple[str, str] | None = None
+    ) -> None:
+        """Check that the two parts fit each other.
+
+        :param vocabulary: piece -> id, the ids being 0..n-1 with ``<unk>`` at 0.
+        :param merges: pairs of pieces, the most important first.
+        :param names: what messages call the two parts; the files they came from.
+        :raises InputError: naming the part, the entry or line, what was found and what was expected.
+        """
+        _check(vocabulary, merges, *(names or ("vocabulary", "merges")))
+        self.vocabulary = dict(sorted(vocabulary.items(), key=lambda entry: entry[1]))
+        self.merges = tuple(merges)
+        self._pieces = tuple(self.vocabulary)
+        self._ids = _WordIds(self.vocabulary, self.merges)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.vocabulary, self.merges)  # without the remembered words
+
+    # --- where tokenizers come from and go to ---
+
+    @classmethod
+    def from_openai(cls, vocabulary: str | Path, merges: str | Path) -> Tokenizer:
+        """Read a vocabulary (JSON) and a merges file in the format of the original release; paths or fsspec URLs.
+
+        :raises InputError: a file that cannot be read or parsed, or two files that do not fit each other.
+        """
+        names = str(vocabulary), str(merges)
+        return cls(_parse_vocabulary(_read(names[0]), names[0]), _parse_merges(_read(names[1]), names[1]), names=names)
+
+    @classmethod
+    def load(cls, url: str | Path) -> Tokenizer:
+        """Read the tokenizer in a folder (any fsspec URL), under our file names or the original release's.
+
+        :raises InputError: no such folder or files in it, or as :meth:`from_openai`.
+        """
+        folder = str(url).rstrip("/")
+        filesystem, path = fsspec.core.url_to_fs(folder)
+        for names in _KNOWN_NAMES:
+            if all(filesystem.exists(f"{path}/{name}") for name in names):
+                return cls.from_openai(f"{folder}/{names[0]}", f"{folder}/{names[1]}")
+        expected = " or ".join(" + ".join(names) for names in _KNOWN_NAMES)
+        raise InputError(f"{folder}: no tokenizer here, expected a folder with {expected}")
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``vocab.json`` and ``merges.txt``, in the released format, into a local folder."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [_VERSION_LINE, *(" ".join(merge) for merge in self.merges)]
+        vocabulary = json.dumps(self.vocabulary, ensure_ascii=False)
+        write_bytes_atomic(folder / VOCABULARY_FILE, vocabulary.encode("utf-8"))
+        write_bytes_atomic(folder / MERGES_FILE, ("\n".join(lines) + "\n").encode("utf-8"))
+
+    @classmethod
+    def train(cls, texts: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None) -> Tokenizer:
+        """Learn ``n_merges`` merges from cleaned rows; a corpus with fewer possible merges gives fewer.
+
+        Equal rows give an equal tokenizer, on any machine. See :mod:`gptcore.text.bpe_train`.
+
+        :param progress: called with the number of rows read since its last call.
+        :raises InputError: no words to learn from, or a negative ``n_merges``.
+        """
+        from gptcore.text.bpe_train import learn
+
+        characters, merges = learn(texts, n_merges, progress)
+        pieces = [UNKNOWN, *characters, *(character + WORD_END for character in characters)]
+        pieces += dict.fromkeys(first + second for first, second in merges)
+        pieces.append(NEWLINE)
+        return cls({piece: index for index, piece in enumerate(pieces)}, merges)
+
+    # --- what a tokenizer is ---
+
+    @property
+    def n_vocab(self) -> int:
+        """Number of ids; the specials of fine-tuning come after them."""
+        return len(self._pieces)
+
+    @property
+    def n_merges(self) -> int:
+        """Number of merges; after :meth:`train` it is smaller than asked where the corpus holds no more."""
+        return len(self.merges)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the vocabulary and the merges, whatever the formatting of the files they came from."""
+        return sha256_json({"vocabulary": self._pieces, "merges": self.merges})
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(n_vocab={self.n_vocab}, n_merges={self.n_merges}, digest={self.digest[:12]})"
+
+    # --- text -> ids -> text ---
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a raw text: cleaned into words (:func:`gptcore.text.clean.words`), each word encoded by itself."""
+        return self.encode_words(words(text))
+
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+        """:meth:`encode` of each text."""
+        return [self.encode(text) for text in texts]
+
+    def encode_clean(self, text: str) -> list[int]:
+        """Ids of a cleaned row: ``encode_clean(clean(text)) == encode(text)``, without cleaning a second time."""
+        return self.encode_words(split_clean(text))
+
+    def encode_words(self, words: Iterable[str]) -> list[int]:
+        """Ids of words (lower-case, not empty), one after the other."""
+        return list(chain.from_iterable(map(self._ids.__getitem__, words)))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids: pieces joined, words set apart by one space, lines by a newline without spaces around it.
+
+        ``<unk>`` stands for each unknown piece and ends its word: whether the word went on is not in the ids.
+
+        :raises InputError: an id outside the vocabulary (the specials of fine-tuning, for one).
+        """
+        text = []
+        for position, index in enumerate(ids):
+            if not 0 <= index < len(self._pieces):
+                raise InputError(f"ids[{position}] = {index}: expected an id in 0..{len(self._pieces) - 1}")
+            piece = self._pieces[index]
+            if piece == NEWLINE:
+                text.append("\n")
+            else:
+                text.append(UNKNOWN + " " if piece == UNKNOWN else piece.replace(WORD_END, " "))
+        return "\n".join(line.removesuffix(" ") for line in "".join(text).split("\n"))
+
+
+class _WordIds(dict[str, tuple[int, ...]]):
+    """Word -> its ids, worked out when first asked for, remembered within bounds."""
+
+    def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> None:
+        super().__init__()
+        self._vocabulary = vocabulary
+        self._merges = merges
+        self._ranks = {merge: rank for rank, merge in enumerate(merges)}
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        if word == "\n ":  # spaCy's newline token carries the space after it; the original code maps it to a newline
+            return self["\n"]
+        # The original code joins the pieces by " " and splits them there again, so a space inside a word is a piece
+        # border, and one more unknown piece. No merge holds a space: a merges file could not name it.
+        pieces = " ".join(_merge(word, self._merges, self._ranks)).split(" ")
+        ids = tuple(self._vocabulary.get(piece, 0) for piece in pieces)
+        if len(word) <= _CACHED_LENGTH and len(self) < _CACHED_WORDS:
+            self[word] = ids
+        return ids
+
+
+def _merge(word: str, merges: Sequence[Merge], ranks: Mapping[Merge, int]) -> list[str]:
+    """Pieces of one word, in O(n log n) for n characters and any list of merges.
+
+    The pieces are a doubly linked list; a heap holds (rank, position of the left piece) of every pair that may be
+    joined. As in the original code all occurrences of the best pair are joined, left to right, before the pairs that
+    this creates are looked at.
+    """
+    pieces = list(word)  # "" marks a piece that its left neighbour has taken in
+    pieces[-1] += WORD_END
+    end = len(pieces)
+    before = list(range(-1, end - 1))
+    after = list(range(1, end + 1))
+    heap = [(ranks[pair], left) for left, pair in enumerate(pairwise(pieces)) if pair in ranks]
+    heapq.heapify(heap)
+    while heap:
+        rank = heap[0][0]
+        first, second = merges[rank]
+        joined = []
+        while heap and heap[0][0] == rank:
+            left = heapq.heappop(heap)[1]
+            right = after[left]
+            if pieces[left] != first or right == end or pieces[right] != second:
+                continue  # one of the two has been joined to another piece since this entry was made
+            pieces[left], pieces[right] = first + second, ""
+            after[left] = after[right]
+            if after[right] != end:
+                before[after[right]] = left
+            joined.append(left)
+        for right in joined:
+            for left in (before[right], right):
+                if left >= 0 and after[left] != end:
+                    pair = pieces[left], pieces[after[left]]
+                    if pair in ranks:
+                        heapq.heappush(heap, (ranks[pair], left))
+    return [piece for piece in pieces if piece]
+
+
+# --- reading and checking files ---
+
+
+def _read(url: str) -> str:
+    try:
+        with fsspec.open(url, "rb") as file:
+            data: bytes = file.read()
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{url}: byte {error.start} is not UTF-8") from error
+    except OSError as error:
+        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _parse_vocabulary(text: str, name: str) -> dict[str, int]:
+    try:
+        vocabulary = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{name}: line {error.lineno}: not JSON: {error.msg}") from error
+    if not isinstance(vocabulary, dict):
+        raise InputError(f"{name}: found a JSON {type(vocabulary).__name__}, expected an object of piece -> id")
+    return vocabulary
+
+
+def _parse_merges(text: str, name: str) -> list[Merge]:
+    lines = text.split("\n")
+    if not lines[0].startswith("#version"):
+        raise InputError(f"{name}: line 1: found {lines[0][:40]!r}, expected {_VERSION_LINE!r}")
+    if lines[-1] == "":
+        lines.pop()
+    merges = []
+    for number, line in enumerate(lines[1:], start=2):
+        pieces = line.split()
+        if len(pieces) != 2:
+            raise InputError(f"{name}: line {number}: found {line[:40]!r}, expected two pieces with a space between")
+        merges.append((pieces[0], pieces[1]))
+    return merges
+
+
+def _check(vocabulary: Mapping[str, int], merges: Sequence[Merge], vocabulary_name: str, merges_name: str) -> None:
+    """Raise InputError where the vocabulary or the merges are broken, or do not belong together."""
+    owners: dict[int, str] = {}
+    for piece, index in vocabulary.items():
+        if type(index) is not int or not 0 <= index < len(vocabulary):
+            raise InputError(
+                f"{vocabulary_name}: entry {piece!r}: id {index!r}, expected a whole number in 0..{len(vocabulary) - 1}"
+            )
+        if index in owners:
+            raise InputError(f"{vocabulary_name}: entry {piece!r}: id {index} belongs to {owners[index]!r} already")
+        if any("\ud800" <= character <= "\udfff" for character in piece):
+            raise InputError(f"{vocabulary_name}: entry {piece!r}: half of a surrogate pair, which UTF-8 cannot hold")
+        owners[index] = piece
+    if vocabulary.get(UNKNOWN) != 0:
+        found = f"id {vocabulary[UNKNOWN]}" if UNKNOWN in vocabulary else "no such entry"
+        raise InputError(f"{vocabulary_name}: entry {UNKNOWN!r}: {found}, expected id 0")
+    seen: dict[Merge, int] = {}
+    for line, (first, second) in enumerate(merges, start=2):  # line 1 of a merges file is its version
+        if first + second not in vocabulary:
+            raise InputError(
+                f"{merges_name}: line {line}: {first!r} + {second!r} gives {first + second!r}, "
+                f"which {vocabulary_name} does not hold"
+            )
+        if (first, second) in seen:
+            raise InputError(f"{merges_name}: line {line}: repeats line {seen[first, second]} ({first} {second})")
+        seen[first, second] = line

@@ -1,0 +1,97 @@
+"""Learning merges from cleaned rows with the `tokenizers` library, reproducibly."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from gptcore.errors import InputError
+from gptcore.text.clean import split_clean
+
+MAX_CHARACTERS = 1000
+"""The most frequent characters get ids, the rest are unknown (the released vocabulary has 238)."""
+MAX_WORDS = 5_000_000
+"""Distinct words counted at once: with more, the rarest so far are forgotten, so that memory stays bounded."""
+MAX_LENGTH = 100
+"""Longer "words" (rules, encoded files) take no part."""
+MIN_PAIRS = 2
+"""A pair seen once makes no merge: it would compress nothing."""
+
+_log = logging.getLogger(__name__)
+
+
+def learn(
+    rows: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Characters, most frequent first, and at most ``n_merges`` merges, most important first.
+
+    The newline token and words with a character outside the alphabet take no part in merges.
+
+    :param rows: cleaned rows (:func:`gptcore.text.clean.clean`).
+    :param progress: called with the number of rows read since its last call.
+    :raises InputError: no words in the rows, or a negative ``n_merges``.
+    """
+    if n_merges < 0:
+        raise InputError(f"tokenizer.n_merges = {n_merges}: expected 0 or more")
+    counts = _count_words(rows, progress)
+    characters = _alphabet(counts)
+    if not characters:
+        raise InputError("tokenizer: the corpus holds no words to learn from")
+    known = set(characters)
+    counts = Counter({word: n for word, n in counts.items() if len(word) <= MAX_LENGTH and known.issuperset(word)})
+    merges = _learn_merges(counts, characters, n_merges)
+    if len(merges) < n_merges:
+        _log.warning("tokenizer: %d merges asked for, the corpus has only %d", n_merges, len(merges))
+    return characters, merges
+
+
+def _count_words(rows: Iterable[str], progress: Callable[[int], object] | None) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    forgotten = 0  # words counted this often or less have been dropped
+    for row in rows:
+        counts.update(split_clean(row))
+        while len(counts) > MAX_WORDS:
+            forgotten += 1
+            counts = Counter({word: n for word, n in counts.items() if n > forgotten})
+        if progress is not None:
+            progress(1)
+    return counts
+
+
+def _alphabet(counts: Counter[str]) -> list[str]:
+    characters: Counter[str] = Counter()
+    for word, n in counts.items():
+        for character in word:
+            if not character.isspace():  # a merges file could not name it
+                characters[character] += n
+    ranked = sorted(characters, key=lambda character: (-characters[character], character))
+    return ranked[:MAX_CHARACTERS]
+
+
+def _learn_merges(counts: Counter[str], characters: list[str], n_merges: int) -> list[tuple[str, str]]:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
+    # The trainer gives out ids to "x</w>" in the order of a hash map seeded anew in each process, and breaks ties
+    # between equally frequent pairs by id. Naming those pieces as special tokens fixes their ids.
+    trainer = trainers.BpeTrainer(
+        vocab_size=2 * len(characters) + n_merges,
+        min_frequency=MIN_PAIRS,
+        special_tokens=[character + "</w>" for character in sorted(characters)],
+        initial_alphabet=sorted(characters),
+        end_of_word_suffix="</w>",
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_repeat(counts), trainer)
+    merges = [(first, second) for first, second in json.loads(tokenizer.to_str())["model"]["merges"]]
+    return merges[:n_merges]  # two merges may give one piece, so the list can outgrow the vocabulary
+
+
+def _repeat(counts: Counter[str], chunk: int = 100_000) -> Iterator[str]:
+    """Every word as often as it was counted, in pieces of text of bounded size: the trainer takes texts only."""
+    for word, n in counts.items():
+        for start in range(0, n, chunk):
+            yield (word + " ") * min(chunk, n - start)
