@@ -1,0 +1,108 @@
+"""Windows of tokens for language modelling: random ones to train on, all of them once to evaluate on.
+
+Legend of shape comments: B windows in a batch, T = n_ctx positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gptcore.data.shards import Shards
+from gptcore.errors import InputError
+
+IGNORE = -100
+"""Target of a position that has none; the losses leave it out."""
+
+Batch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+class WindowSampler:
+    """Uniformly random contiguous windows of n_ctx + 1 tokens inside one document (section 4.1).
+
+    The sample of global index i is a pure function of (seed, i). So a resumed run goes on with the windows it would
+    have seen, and any number of processes that share the indices of a batch see the same batch. A row of at most
+    n_ctx + 1 tokens has one window: all of it.
+    """
+
+    def __init__(self, shards: Shards, n_ctx: int, seed: int) -> None:
+        """:raises InputError: no row has two tokens or more, or a seed or n_ctx out of range."""
+        if n_ctx < 1:
+            raise InputError(f"model.n_ctx = {n_ctx}: expected 1 or more")
+        if not 0 <= seed < 1 << 64:
+            raise InputError(f"seed = {seed}: expected 0 or more, below 2**64")
+        starts = np.where(shards.lengths < 2, 0, np.maximum(1, shards.lengths - n_ctx))  # [n_rows]
+        self._cumulative = np.cumsum(starts)  # [n_rows] valid starts up to and including each row
+        self._total = int(self._cumulative[-1]) if len(starts) else 0
+        if not self._total:
+            raise InputError(f"{shards.folder}: no document of two tokens or more to sample from")
+        self.shards = shards
+        self.n_ctx = n_ctx
+        self.seed = seed
+
+    def row(self, i: int) -> int:
+        """Row of the shards that sample ``i`` lies in."""
+        return self._place(i)[0]
+
+    def document(self, i: int) -> str:
+        """Name of the document that sample ``i`` lies in."""
+        return self.shards.document(self.row(i))
+
+    def window(self, i: int) -> npt.NDArray[np.int64]:
+        """Token ids of sample ``i``, int64 [2 .. n_ctx + 1]."""
+        row, start = self._place(i)
+        return self.shards.tokens(row)[start : start + self.n_ctx + 1].astype(np.int64)
+
+    def batch(self, step: int, batch_size: int, start: int = 0, stop: int | None = None) -> Batch:
+        """Inputs and targets of samples ``step * batch_size + start .. stop``, int64 [stop - start, n_ctx] each.
+
+        ``start`` and ``stop`` cut the global batch into the shares of processes and of accumulation steps.
+        Targets are the inputs one position later; short windows end in input 0, target -100.
+        """
+        first = step * batch_size
+        stop = batch_size if stop is None else stop
+        return _pad([self.window(first + i) for i in range(start, stop)], self.n_ctx)
+
+    def _place(self, i: int) -> tuple[int, int]:
+        """(row, start in the row) of sample ``i``."""
+        # A counter-based generator has no state to carry; raw bits, because numpy promises their stability only.
+        bits = int(np.random.Philox(key=self.seed, counter=i).random_raw())
+        draw = bits * self._total >> 64  # uniform in 0..total-1, up to total / 2**64
+        row = int(np.searchsorted(self._cumulative, draw, side="right"))
+        return row, draw - int(self._cumulative[row - 1] if row else 0)
+
+
+def sequential_windows(
+    shards: Shards, n_ctx: int, max_tokens: int | None = None, batch_size: int = 32
+) -> Iterator[Batch]:
+    """Batches of windows that have each token but a row's first as a target exactly once, for evaluation.
+
+    :param max_tokens: at most so many targets (but one window at least), from windows spread evenly over the shards.
+    :returns: (inputs, targets), int64 [B, n_ctx] each with B <= batch_size, padded as in :meth:`WindowSampler.batch`.
+    """
+    n_targets = np.maximum(shards.lengths - 1, 0)  # [n_rows]
+    n_windows = -(-n_targets // n_ctx)  # [n_rows]
+    first = np.cumsum(n_windows) - n_windows  # [n_rows] number of each row's first window
+    total = int(n_windows.sum())
+    chosen = np.arange(total)
+    if max_tokens is not None and max_tokens < n_targets.sum():
+        kept = min(total, max(1, max_tokens // n_ctx))
+        chosen = np.arange(kept) * total // kept
+    rows = np.searchsorted(first, chosen, side="right") - 1
+    for begin in range(0, len(chosen), batch_size):
+        windows = []
+        for number, row in zip(chosen[begin : begin + batch_size], rows[begin : begin + batch_size], strict=True):
+            start = int(number - first[row]) * n_ctx
+            windows.append(shards.tokens(int(row))[start : start + n_ctx + 1].astype(np.int64))
+        yield _pad(windows, n_ctx)
+
+
+def _pad(windows: Sequence[npt.NDArray[np.int64]], n_ctx: int) -> Batch:
+    inputs = np.zeros((len(windows), n_ctx), np.int64)  # [B, T]
+    targets = np.full((len(windows), n_ctx), IGNORE, np.int64)  # [B, T]
+    for i, window in enumerate(windows):
+        inputs[i, : len(window) - 1] = window[:-1]
+        targets[i, : len(window) - 1] = window[1:]
+    return inputs, targets

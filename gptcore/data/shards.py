@@ -1,0 +1,197 @@
+"""Token ids on disk: Arrow IPC files, one row a document, read through memory mapping.
+
+A folder of shards holds ``shard-00000.arrow``, ``shard-00001.arrow``, ... and ``index.json``, which is written last
+and lists the files with their SHA-256. Columns: ``document`` (string), ``part`` (int32), ``tokens`` (list of uint16,
+or uint32 where the vocabulary needs it). A document is one row, unless it is longer than a whole file may be: then it
+goes on in further rows, parts 1, 2, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gptcore.errors import InputError
+from gptcore.files import read_json, sha256_file, write_json_atomic
+
+INDEX_FILE = "index.json"
+Tokens = npt.NDArray[np.unsignedinteger[Any]]
+
+
+def token_dtype(n_vocab: int) -> np.dtype[Any]:
+    """The smallest of uint16 and uint32 that holds the ids 0..n_vocab-1."""
+    return np.dtype(np.uint16 if n_vocab <= 1 << 16 else np.uint32)
+
+
+def write_shards(
+    documents: Iterable[tuple[str, Iterable[Sequence[int] | Tokens]]],
+    folder: Path,
+    *,
+    n_vocab: int,
+    max_tokens: int,
+    progress: Callable[[int], object] | None = None,
+) -> dict[str, Any]:
+    """Write documents, in the order given, as shards of at most ``max_tokens`` tokens; returns what index.json holds.
+
+    Memory: two files' worth of tokens, whatever the corpus. Shards that the folder held before are removed.
+
+    :param documents: (name, token ids in pieces of any size); a document's tokens are its pieces one after the other.
+    :param progress: called with the number of tokens written since its last call.
+    :raises InputError: an id that is not in 0..n_vocab-1, or ``max_tokens`` below 1.
+    """
+    if max_tokens < 1:
+        raise InputError(f"shards.max_tokens = {max_tokens}: expected 1 or more")
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in [folder / INDEX_FILE, *folder.glob("shard-*.arrow")]:
+        stale.unlink(missing_ok=True)
+    dtype = token_dtype(n_vocab)
+    files: list[dict[str, Any]] = []
+    n_documents = 0
+    shard: list[tuple[str, int, Tokens]] = []
+    room = max_tokens
+    for name, pieces in documents:
+        n_documents += 1
+        for part, tokens in enumerate(_rows(name, pieces, n_vocab, dtype, max_tokens)):
+            if shard and len(tokens) > room:
+                files.append(_write_file(folder, len(files), shard, dtype))
+                shard, room = [], max_tokens
+            shard.append((name, part, tokens))
+            room -= len(tokens)
+            if progress is not None:
+                progress(len(tokens))
+    if shard:
+        files.append(_write_file(folder, len(files), shard, dtype))
+    index = {
+        "n_vocab": n_vocab,
+        "dtype": dtype.name,
+        "n_tokens": sum(file["n_tokens"] for file in files),
+        "n_documents": n_documents,
+        "files": files,
+    }
+    write_json_atomic(folder / INDEX_FILE, index)
+    return index
+
+
+def _rows(
+    name: str, pieces: Iterable[Sequence[int] | Tokens], n_vocab: int, dtype: np.dtype[Any], max_tokens: int
+) -> Iterator[Tokens]:
+    """Cut one document into rows of ``max_tokens``, the last one shorter; an empty document is one empty row."""
+    held: list[Tokens] = []
+    n_held = 0
+    n_rows = 0
+    for piece in pieces:
+        ids = np.asarray(piece, dtype=np.int64)
+        if len(ids) and not 0 <= ids.min() <= ids.max() < n_vocab:
+            wrong = ids[(ids < 0) | (ids >= n_vocab)][0]
+            raise InputError(f"document {name!r}: token id {wrong}, expected 0..{n_vocab - 1}")
+        tokens = ids.astype(dtype)
+        while n_held + len(tokens) > max_tokens:
+            cut = max_tokens - n_held
+            yield np.concatenate([*held, tokens[:cut]])
+            n_rows += 1
+            tokens, held, n_held = tokens[cut:], [], 0
+        held.append(tokens)
+        n_held += len(tokens)
+    if n_held or not n_rows:
+        yield np.concatenate([*held, np.zeros(0, dtype)])
+
+
+def _write_file(folder: Path, number: int, rows: list[tuple[str, int, Tokens]], dtype: np.dtype[Any]) -> dict[str, Any]:
+    name = f"shard-{number:05d}.arrow"
+    documents, parts, tokens = zip(*rows, strict=True)
+    ends = np.cumsum([0, *map(len, tokens)], dtype=np.int32)  # one file, one record batch: offsets fit 31 bits
+    lists = pa.ListArray.from_arrays(pa.array(ends), pa.array(np.concatenate(tokens), type=pa.from_numpy_dtype(dtype)))
+    columns = [pa.array(documents, pa.string()), pa.array(parts, pa.int32()), lists]
+    batch = pa.record_batch(columns, names=["document", "part", "tokens"])
+    with pa.OSFile(str(folder / name), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return {"name": name, "n_tokens": int(ends[-1]), "n_rows": len(rows), "sha256": sha256_file(folder / name)}
+
+
+class Shards:
+    """A folder of shards, memory-mapped: opening is cheap, and pages are shared between processes."""
+
+    n_vocab: int
+    n_tokens: int
+    n_documents: int
+    lengths: npt.NDArray[np.int64]
+    """Tokens of each row, int64 [n_rows]."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Open the shards of a local folder.
+
+        :raises InputError: no index here, or a file that is missing, cut short or not what the index says.
+        """
+        self.folder = Path(folder)
+        if not (self.folder / INDEX_FILE).is_file():
+            raise InputError(f"{self.folder}: no {INDEX_FILE} here, expected a folder of token shards")
+        index = read_json(self.folder / INDEX_FILE)
+        self.n_vocab = index["n_vocab"]
+        self.n_tokens = index["n_tokens"]
+        self.n_documents = index["n_documents"]
+        self._documents: list[pa.Array] = []
+        self._values: list[Tokens] = []  # one flat array a file
+        file_of, starts, lengths, parts = [], [], [], []
+        for number, entry in enumerate(index["files"]):
+            batch = _open_file(self.folder / entry["name"], entry)
+            documents, lists = batch.column("document"), batch.column("tokens")
+            offsets = lists.offsets.to_numpy()
+            self._documents.append(documents)
+            self._values.append(lists.values.to_numpy(zero_copy_only=True))
+            parts.append(batch.column("part").to_numpy())
+            file_of.append(np.full(len(documents), number, np.int32))
+            starts.append(offsets[:-1].astype(np.int64))
+            lengths.append(np.diff(offsets).astype(np.int64))
+        self._file = _concatenate(file_of, np.int32)  # [n_rows]
+        self._start = _concatenate(starts, np.int64)  # [n_rows] first token, in its file
+        self._part = _concatenate(parts, np.int32)  # [n_rows]
+        self.lengths = _concatenate(lengths, np.int64)
+        self._first_row = np.concatenate([[0], np.cumsum([len(rows) for rows in file_of])])  # of each file
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in all files; more than documents where a document is longer than a file."""
+        return len(self.lengths)
+
+    def tokens(self, row: int) -> Tokens:
+        """Token ids of a row, uint16 or uint32 [lengths[row]], a read-only view of the mapped file."""
+        start = self._start[row]
+        view: Tokens = self._values[self._file[row]][start : start + self.lengths[row]]
+        return view
+
+    def document(self, row: int) -> str:
+        """Name (content hash) of the document that a row belongs to."""
+        number = self._file[row]
+        name: str = self._documents[number][int(row - self._first_row[number])].as_py()
+        return name
+
+    def documents(self) -> Iterator[tuple[str, list[Tokens]]]:
+        """Each document's name and the token ids of its rows, in order: what :func:`write_shards` takes."""
+        firsts = np.flatnonzero(self._part == 0).tolist()
+        for first, end in pairwise([*firsts, self.n_rows]):
+            yield self.document(first), [self.tokens(row) for row in range(first, end)]
+
+
+def _open_file(path: Path, entry: dict[str, Any]) -> pa.RecordBatch:
+    """The one record batch of a file, mapped, nothing copied."""
+    try:
+        batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(f"{path}: cannot be read as a token shard: {error}") from error
+    n_tokens = len(batch.column("tokens").values)
+    if len(batch) != entry["n_rows"] or n_tokens != entry["n_tokens"]:
+        raise InputError(
+            f"{path}: holds {len(batch)} rows and {n_tokens} tokens, "
+            f"{INDEX_FILE} says {entry['n_rows']} and {entry['n_tokens']}"
+        )
+    return batch
+
+
+def _concatenate(arrays: list[npt.NDArray[Any]], dtype: type) -> npt.NDArray[Any]:
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
