@@ -1,0 +1,166 @@
+"""Interpolated Kneser-Ney n-gram models: the classical baselines beside the Transformer's perplexity.
+
+Modified discounts after Chen and Goodman (1998), "An empirical study of smoothing techniques for language modeling".
+An n-gram is packed into one integer in base V, so counting is sorting, and looking up is binary search.
+Legend of shape comments: N n-grams, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gptcore.data.shards import Shards
+from gptcore.errors import InputError
+
+_CHUNK = 4_000_000  # n-grams sorted or scored at a time
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def ngram_perplexity(
+    train: Shards, valid: Shards, order: int, progress: Callable[[int], object] | None = None
+) -> dict[str, float]:
+    """Count n-grams of ``order`` on the training rows and score the validation rows.
+
+    Scored is every token but a row's first, the same targets as :func:`gptcore.data.sampler.sequential_windows`; the
+    context never leaves the row and is shorter than ``order - 1`` at its start. Memory grows with the number of
+    distinct n-grams in the training rows, some 100 bytes each at the peak.
+
+    :param order: 2 for the bigram, 3 for the trigram model.
+    :param progress: called with the number of training tokens counted since its last call.
+    :returns: ``perplexity``, ``nats`` (mean per token) and ``tokens`` (scored).
+    :raises InputError: two vocabularies, an order below 2 or too high for them, or no tokens to count or to score.
+    """
+    if train.n_vocab != valid.n_vocab:
+        raise InputError(f"{valid.folder}: n_vocab is {valid.n_vocab}, expected {train.n_vocab} as in {train.folder}")
+    if order < 2 or train.n_vocab**order > np.iinfo(np.int64).max:
+        raise InputError(f"n-gram order = {order}: expected 2 or more, and n_vocab ** order below 2 ** 63")
+    levels = _estimate(train, order, progress)
+    nats, tokens = 0.0, 0
+    for row in range(valid.n_rows):
+        ids = valid.tokens(row)
+        for begin in range(1, len(ids), _CHUNK):
+            chunk = ids[max(0, begin - order + 1) : begin + _CHUNK]
+            scored = len(ids[begin : begin + _CHUNK])
+            nats -= float(np.log(_probabilities(chunk, levels, train.n_vocab)[-scored:]).sum())
+            tokens += scored
+    if not tokens:
+        raise InputError(f"{valid.folder}: no row of two tokens or more to score")
+    return {"perplexity": math.exp(nats / tokens), "nats": nats / tokens, "tokens": tokens}
+
+
+@dataclass(frozen=True)
+class _Level:
+    """One order: P(w | context) = share(context, w) + left_over(context) * P(w | context without its first token)."""
+
+    grams: Ints
+    """Distinct n-grams (context, w), packed, ascending [N]."""
+    shares: Floats
+    """Discounted relative frequency of each within its context [N]."""
+    contexts: Ints
+    """Distinct contexts, packed, ascending."""
+    left_over: Floats
+    """Probability that the discounts free in each context, for the lower order."""
+
+
+def _estimate(train: Shards, order: int, progress: Callable[[int], object] | None) -> list[_Level]:
+    """Levels of orders 1..order. The highest counts occurrences, the others distinct left neighbours."""
+    n_vocab = train.n_vocab
+    grams, counts = _count(_packed_rows(train, order, progress))
+    if not len(grams):
+        raise InputError(f"{train.folder}: no row of {order} tokens or more to count")
+    levels = [_level(grams, counts, n_vocab)]
+    for lower in range(order - 1, 0, -1):
+        grams, counts = np.unique(grams % n_vocab**lower, return_counts=True)
+        levels.insert(0, _level(grams, counts, n_vocab))
+    return levels
+
+
+def _level(grams: Ints, counts: Ints, n_vocab: int) -> _Level:
+    kinds = np.minimum(counts, 3)
+    discounts = _discounts(counts)[kinds]  # [N]
+    contexts, first = np.unique(grams // n_vocab, return_index=True)
+    totals = np.add.reduceat(counts, first)
+    left_over = np.add.reduceat(discounts, first) / totals
+    shares = (counts - discounts) / np.repeat(totals, np.diff(np.append(first, len(grams))))
+    return _Level(grams, shares, contexts, left_over)
+
+
+def _discounts(counts: Ints) -> Floats:
+    """Discount of n-grams seen 0, 1, 2, and 3 or more times: Chen and Goodman's closed form.
+
+    Clipped to 0.1 .. count, because the form is undefined or out of range on tiny corpora and every context must leave
+    something to the lower order.
+    """
+    seen = np.maximum(np.bincount(np.minimum(counts, 5), minlength=6), 1)  # n-grams seen exactly 1, 2, 3, 4 times
+    y = seen[1] / (seen[1] + 2 * seen[2])
+    return np.array([0.0, *(np.clip(k - (k + 1) * y * seen[k + 1] / seen[k], 0.1, k) for k in (1, 2, 3))])
+
+
+def _probabilities(ids: npt.NDArray[np.unsignedinteger], levels: list[_Level], n_vocab: int) -> Floats:
+    """P(token | the tokens before it) of all ``ids`` but the first, float64 [len(ids) - 1]."""
+    probabilities = np.full(len(ids), 1 / n_vocab)
+    for order, level in enumerate(levels, start=1):
+        if len(ids) < order:
+            break
+        grams = _pack(ids, order, n_vocab)
+        context = np.minimum(np.searchsorted(level.contexts, grams // n_vocab), len(level.contexts) - 1)
+        known = level.contexts[context] == grams // n_vocab
+        place = np.minimum(np.searchsorted(level.grams, grams), len(level.grams) - 1)
+        share = np.where(level.grams[place] == grams, level.shares[place], 0.0)
+        left_over = np.where(known, level.left_over[context], 1.0)
+        probabilities[order - 1 :] = share + left_over * probabilities[order - 1 :]
+    return probabilities[1:]
+
+
+def _pack(ids: npt.NDArray[np.unsignedinteger], order: int, n_vocab: int) -> Ints:
+    """Every n-gram of ``ids`` as one integer, the last token being the lowest digit, int64 [len(ids) - order + 1]."""
+    wide = ids.astype(np.int64)
+    packed = np.zeros(len(ids) - order + 1, np.int64)
+    for position in range(order):
+        packed = packed * n_vocab + wide[position : len(wide) - order + 1 + position]
+    return packed
+
+
+def _packed_rows(train: Shards, order: int, progress: Callable[[int], object] | None) -> Iterator[Ints]:
+    """The n-grams of all rows, in arrays of about _CHUNK."""
+    held: list[Ints] = []
+    n_held = 0
+    for row in range(train.n_rows):
+        ids = train.tokens(row)
+        for begin in range(0, len(ids) - order + 1, _CHUNK):
+            held.append(_pack(ids[begin : begin + _CHUNK + order - 1], order, train.n_vocab))
+            n_held += len(held[-1])
+            if n_held >= _CHUNK:
+                yield np.concatenate(held)
+                held, n_held = [], 0
+        if progress is not None:
+            progress(len(ids))
+    if held:
+        yield np.concatenate(held)
+
+
+def _count(chunks: Iterator[Ints]) -> tuple[Ints, Ints]:
+    """Distinct values, ascending, and how often each came."""
+    waiting: list[tuple[Ints, Ints]] = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for chunk in chunks:
+        waiting.append(np.unique(chunk, return_counts=True))
+        # Merging only when the new ones weigh as much as what is merged already keeps the work at O(n log n).
+        if sum(len(grams) for grams, _ in waiting[1:]) >= len(waiting[0][0]):
+            waiting = [_merge(waiting)]
+    return _merge(waiting)
+
+
+def _merge(counted: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    grams = np.concatenate([grams for grams, _ in counted])
+    order = np.argsort(grams, kind="stable")
+    distinct, first = np.unique(grams[order], return_index=True)
+    if not len(distinct):
+        return counted[0]
+    return distinct, np.add.reduceat(np.concatenate([counts for _, counts in counted])[order], first)
