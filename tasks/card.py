@@ -1,0 +1,111 @@
+"""The Markdown card that every run leaves: what was done, with what, from what, at which cost."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tasks.tracking import flatten
+
+_POINTS = 1000  # of a curve: more than its figure has pixels
+
+
+@dataclass(frozen=True)
+class Card:
+    """One run's card."""
+
+    title: str
+    results: Mapping[str, Any]
+    """The numbers to look at first."""
+    config: Mapping[str, Any]
+    manifest: Mapping[str, Any]
+    """The artifact's manifest: lineage, code version, duration."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Words -> address."""
+    figure: Path | None = None
+    """The loss curve (PNG)."""
+    notes: Sequence[str] = ()
+
+    def markdown(self) -> str:
+        """The whole card; the figure travels inside it."""
+        parts = [f"# {self.title}", *(f"> {note}" for note in self.notes)]
+        parts.append(_table(("result", "value"), [(name, shown(value)) for name, value in self.results.items()]))
+        if self.figure is not None:
+            image = base64.b64encode(self.figure.read_bytes()).decode("ascii")
+            parts.append(f"![loss curve](data:image/png;base64,{image})")
+        if self.links:
+            parts.append(" · ".join(f"[{words}]({address})" for words, address in self.links.items()))
+        parts += ["## Lineage", self._lineage()]
+        parts += ["## Settings", _table(("setting", "value"), [(k, shown(v)) for k, v in flatten(self.config)])]
+        return "\n\n".join(parts) + "\n"
+
+    def _lineage(self) -> str:
+        code = self.manifest["code"]
+        commit = str(code["git"] or "-")[:12] + (" with local changes" if code["dirty"] else "")
+        rows = [("this", self.manifest["stage"], self.manifest["digest"][:12])]
+        rows += [(role, item.get("stage", "files"), item["digest"][:12]) for role, item in self.manifest["inputs"].items()]
+        rows += [("code", f"gptmill {code['package']}", commit)]
+        rows += [("made", self.manifest["created"][:19] + " UTC", f"{self.manifest['duration_seconds']:.1f} s")]
+        return _table(("what", "stage", "digest"), rows)
+
+
+def cost(seconds: float, threads: int, device: str, processes: int = 1) -> str:
+    """What a job took of a machine: GPU-hours on a GPU, core-hours (cores x hours) elsewhere."""
+    if "cpu" in device.lower():
+        return f"{seconds * threads * processes / 3600:.3f} core-hours"
+    return f"{seconds * processes / 3600:.3f} GPU-hours"
+
+
+def shown(value: Any) -> str:
+    """A value as a person reads it: 4 significant digits, thousands set off."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return str(value)
+
+
+def loss_curve(records: Sequence[Mapping[str, Any]], path: Path, references: Mapping[str, float] | None = None) -> Path | None:
+    """Draw training and validation loss (nats a token) over updates; None where the records hold no curve.
+
+    :param records: lines of metrics.jsonl.
+    :param references: name -> loss, drawn as level lines (n-gram models).
+    :param path: where the PNG goes.
+    """
+    curves = {name: _curve(records, name) for name in ("train/loss", "validation/loss")}
+    if not any(curves.values()):
+        return None
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.0), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)  # not pyplot: its global state is not for threads
+    axes = figure.subplots()
+    for (name, points), (color, style) in zip(curves.items(), (("#4c78a8", "-"), ("#e45756", "o-")), strict=True):
+        if points:
+            axes.plot(*zip(*points, strict=True), style, color=color, label=name.replace("/loss", ""), lw=1.4, ms=4)
+    for (name, loss), style in zip((references or {}).items(), ("--", ":", "-."), strict=False):
+        axes.axhline(loss, color="#54a24b", ls=style, lw=1.2, label=name)
+    axes.set_xlabel("updates")
+    axes.set_ylabel("loss (nats per token)")
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.savefig(path)
+    return path
+
+
+def _curve(records: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
+    points = [(record["step"], record["metrics"][name]) for record in records if name in record["metrics"]]
+    return points[:: max(1, len(points) // _POINTS)]
+
+
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    cells = [header, tuple("---" for _ in header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells)

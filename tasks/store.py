@@ -1,0 +1,416 @@
+"""The content-addressed store: the one mechanism that is cache, resume, versioning and lineage.
+
+An artifact is the folder `<store>/<stage>/<digest>/`; its files come first, `manifest.json` last, so that a manifest's
+existence means complete. `Store.build` skips what is there, and otherwise lets the caller work in a workspace that
+has a fixed place per digest and survives crashes: a job that was killed finds its checkpoints again.
+
+What holds after a crash at any moment: either no manifest (the workspace waits to be resumed) or a valid artifact.
+Locks are `flock`, which the kernel drops with the process that held it, so none can go stale.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from gptcore.errors import InputError
+from gptcore.files import fsync_folder, read_json, sha256_file, write_json_atomic
+from tasks.artifact import MANIFEST, Artifact, Recipe, canonical, check_name, code_version, finite, manifest_problem
+from tasks.remote import RemoteShelf
+
+__all__ = ["Artifact", "Built", "CorruptArtifact", "LocalShelf", "Recipe", "Shelf", "Store"]
+
+log = logging.getLogger(__name__)
+Manifest = dict[str, Any]
+_LOCK_POLL = 0.2  # seconds
+
+
+class CorruptArtifact(InputError):
+    """Files of a stored artifact are not those that its manifest lists."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What :meth:`Store.build` hands back."""
+
+    artifact: Artifact
+    manifest: Manifest
+    cached: bool
+    """True: it was there already, nothing was computed."""
+
+
+class Shelf(Protocol):
+    """Where artifacts lie: a local folder (:class:`LocalShelf`) or an object store (:class:`RemoteShelf`)."""
+
+    root: str
+    """The store's address without a trailing slash."""
+    scratch: Path
+    """A local folder for workspaces and locks, which survives crashes."""
+
+    def read(self, stage: str, digest: str) -> Any | None:
+        """The parsed manifest, unchecked; None where there is none."""
+
+    def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
+        """Bytes of each file that the artifact has, by the manifest's paths."""
+
+    def digests(self, stage: str) -> list[str]:
+        """Names of the folders of one stage, complete or not."""
+
+    def publish(self, workspace: Path, manifest: Manifest) -> None:
+        """Make a sealed workspace the artifact, in one step that either happened or did not."""
+
+    def local(self, stage: str, digest: str, manifest: Manifest) -> Path:
+        """A local folder with the artifact's files."""
+
+    def save_partial(self, stage: str, digest: str, workspace: Path) -> None:
+        """Copy a workspace to where another host finds it."""
+
+    def load_partial(self, stage: str, digest: str, workspace: Path) -> bool:
+        """Fill a workspace with what some host saved; False where none did."""
+
+
+class LocalShelf:
+    """A store in a local folder: publishing is one rename inside it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+        self.scratch = root
+
+    def read(self, stage: str, digest: str) -> Any | None:
+        try:
+            return read_json(Path(self.root, stage, digest, MANIFEST))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            return f"unreadable: {error}"
+
+    def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
+        folder = Path(self.root, stage, digest)
+        files = ((file["path"], folder / file["path"]) for file in manifest["files"])
+        return {path: file.stat().st_size for path, file in files if file.is_file()}
+
+    def digests(self, stage: str) -> list[str]:
+        folder = Path(self.root, stage)
+        return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+    def publish(self, workspace: Path, manifest: Manifest) -> None:
+        target = Path(self.root, manifest["stage"], manifest["digest"])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        discarded = workspace.with_name(workspace.name + ".discarded")
+        shutil.rmtree(discarded, ignore_errors=True)
+        if target.exists():  # only ever a broken artifact: a valid one would have been found
+            os.rename(target, discarded)
+        os.rename(workspace, target)
+        fsync_folder(target.parent)
+        fsync_folder(workspace.parent)
+        shutil.rmtree(discarded, ignore_errors=True)
+
+    def local(self, stage: str, digest: str, manifest: Manifest) -> Path:
+        return Path(self.root, stage, digest)
+
+    def save_partial(self, stage: str, digest: str, workspace: Path) -> None:
+        """Nothing to do: the workspace lies in the store itself."""
+
+    def load_partial(self, stage: str, digest: str, workspace: Path) -> bool:
+        return False
+
+
+class Store:
+    """Artifacts under one address: a local folder or any fsspec URL (`s3://bucket/prefix`, `memory://x`)."""
+
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        """
+        :raises InputError: where the address names a file, or a protocol that fsspec does not know.
+        """
+        self._shelf: Shelf = _shelf(os.fspath(url))
+        self.url = self._shelf.root
+
+    def __reduce__(self) -> tuple[type[Store], tuple[str]]:
+        return Store, (self.url,)  # connections stay behind: a fresh process opens its own (s3fs hangs across a fork)
+
+    def __repr__(self) -> str:
+        return f"Store({self.url!r})"
+
+    # --- looking up
+
+    def artifact(self, stage: str, digest: str) -> Artifact:
+        """The record of `<stage>/<digest>` in this store, whether it is there or not."""
+        check_name(stage, digest)
+        return Artifact(stage, digest, f"{self.url}/{stage}/{digest}")
+
+    def find(self, stage: Recipe | str, digest: str | None = None) -> Artifact | None:
+        """The complete artifact of a recipe (or of a stage and a full digest); None where there is none.
+
+        Cheap: the manifest must fit its recipe, and every file it lists be there with its size. :meth:`verify`
+        also reads the bytes.
+        """
+        if isinstance(stage, Recipe):
+            stage, digest = stage.stage, stage.digest
+        artifact = self.artifact(stage, digest or "")
+        return artifact if self._check(artifact) is not None else None
+
+    def manifest(self, artifact: Artifact) -> Manifest:
+        """The manifest of a complete artifact, of this store or of the one in the artifact's own address.
+
+        :raises InputError: where it is missing or incomplete.
+        """
+        manifest = self._check(artifact)
+        if manifest is None:
+            raise InputError(f"{artifact.url}: found no complete artifact, expected a {MANIFEST} and the files it lists")
+        return manifest
+
+    def list(self, stage: str) -> list[Artifact]:
+        """The complete artifacts of a stage, newest first."""
+        found = []
+        for digest in self._shelf.digests(stage):
+            try:
+                artifact = self.artifact(stage, digest)
+            except InputError:
+                continue  # something else that lies in the folder
+            if manifest := self._check(artifact):
+                found.append((manifest["created"], artifact))
+        return [artifact for _, artifact in sorted(found, key=lambda pair: (pair[0], pair[1].digest), reverse=True)]
+
+    def resolve(self, ref: str, stage: str) -> Artifact:
+        """The artifact that a person means by ``ref``: `latest`, the start of a digest, or a full address.
+
+        :raises InputError: where none fits, or several do.
+        """
+        if "/" in ref:
+            root, _, rest = ref.rstrip("/").rpartition(f"/{stage}/")
+            check_name(stage, rest)
+            artifact = Artifact(stage, rest, f"{_shelf(root).root}/{stage}/{rest}")
+            self.manifest(artifact)
+            return artifact
+        artifacts = self.list(stage)
+        if ref == "latest" and artifacts:
+            return artifacts[0]
+        fitting = [artifact for artifact in artifacts if ref and artifact.digest.startswith(ref.lower())]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            names = ", ".join(artifact.short for artifact in fitting[:5])
+            raise InputError(f"{stage} {ref!r}: found {len(fitting)} artifacts ({names}), expected a longer digest")
+        have = ", ".join(artifact.short for artifact in artifacts[:5]) or "none at all"
+        raise InputError(f"{stage} {ref!r}: found no such artifact in {self.url}, which has {have}")
+
+    # --- reading
+
+    def local(self, artifact: Artifact) -> Path:
+        """A local folder with the artifact's files: the store's own, or a verified copy in this host's cache.
+
+        :raises InputError: where the artifact is missing; :class:`CorruptArtifact` where its bytes are wrong.
+        """
+        shelf = self._home(artifact)
+        if isinstance(shelf, RemoteShelf) and (copy := shelf.cached(artifact.stage, artifact.digest)):
+            return copy
+        manifest = self.manifest(artifact)
+        folder = shelf.local(artifact.stage, artifact.digest, manifest)
+        if not isinstance(shelf, LocalShelf):
+            return folder
+        return folder
+
+    def verify(self, artifact: Artifact) -> None:
+        """Read every byte of an artifact and compare with its manifest.
+
+        :raises CorruptArtifact: one line that names the first file that differs and the number of them.
+        """
+        manifest = self.manifest(artifact)
+        folder = self._home(artifact).local(artifact.stage, artifact.digest, manifest)
+        _verify_files(folder, manifest, artifact.url)
+
+    # --- making
+
+    def workspace(self, recipe: Recipe) -> Path:
+        """The local folder in which a recipe is worked on: fixed, so that a resumed run finds what a crash left."""
+        return self._shelf.scratch / ".work" / recipe.stage / recipe.digest
+
+    def build(self, recipe: Recipe, produce: Callable[[Path], Mapping[str, Any]]) -> Built:
+        """The recipe's artifact: found, or made by ``produce``.
+
+        ``produce(workspace)`` writes the files into the workspace and returns counts for the manifest (JSON values;
+        NaN becomes null). It may find there what a killed run left. Names that start with a dot are scratch: they
+        stay out of the artifact. Several processes may build one recipe at once: one works, the others wait for it.
+
+        :raises InputError: bad config; or whatever ``produce`` raises (then the workspace stays for the next try,
+            except that an InputError leaves nothing that this call created).
+        """
+        if hit := self._hit(recipe):
+            return hit
+        with self._locked(recipe):
+            if hit := self._hit(recipe):  # another process finished it while this one waited
+                return hit
+            workspace = self.workspace(recipe)
+            manifest = _sealed(workspace, recipe)
+            if manifest is None:
+                manifest = self._work(recipe, workspace, produce)
+            self._shelf.publish(workspace, manifest)
+        return Built(self.artifact(recipe.stage, recipe.digest), manifest, cached=False)
+
+    def sync_partial(self, recipe: Recipe, workspace: Path) -> None:
+        """Mirror an unfinished workspace, so that another host can go on from its checkpoints.
+
+        Incremental: a file that the mirror has (by content) is not sent again. Does nothing for a local store.
+        """
+        self._shelf.save_partial(recipe.stage, recipe.digest, workspace)
+
+    # --- inside
+
+    def _home(self, artifact: Artifact) -> Shelf:
+        check_name(artifact.stage, artifact.digest)
+        root = artifact.url.rstrip("/").removesuffix(f"/{artifact.stage}/{artifact.digest}")
+        return self._shelf if root == self.url else _shelf(root)
+
+    def _check(self, artifact: Artifact) -> Manifest | None:
+        """The manifest, where it fits its recipe and every file is there with its size."""
+        shelf = self._home(artifact)
+        manifest = shelf.read(artifact.stage, artifact.digest)
+        if manifest is None:
+            return None
+        problem = manifest_problem(manifest, artifact.stage, artifact.digest)
+        if problem is None:
+            sizes = shelf.sizes(artifact.stage, artifact.digest, manifest)
+            problem = next((_size_problem(file, sizes) for file in manifest["files"] if _size_problem(file, sizes)), None)
+        if problem is not None:
+            log.warning("%s is not used: %s", artifact.url, problem)
+            return None
+        return dict(manifest)
+
+    def _hit(self, recipe: Recipe) -> Built | None:
+        artifact = self.artifact(recipe.stage, recipe.digest)
+        manifest = self._check(artifact)
+        return Built(artifact, manifest, cached=True) if manifest is not None else None
+
+    def _work(self, recipe: Recipe, workspace: Path, produce: Callable[[Path], Mapping[str, Any]]) -> Manifest:
+        fresh = not workspace.exists() and not self._shelf.load_partial(recipe.stage, recipe.digest, workspace)
+        workspace.mkdir(parents=True, exist_ok=True)
+        (workspace / MANIFEST).unlink(missing_ok=True)
+        start = time.monotonic()
+        try:
+            counts = produce(workspace)
+        except InputError:
+            if fresh:
+                shutil.rmtree(workspace)
+            raise
+        return _seal(workspace, recipe, counts, time.monotonic() - start)
+
+    @contextmanager
+    def _locked(self, recipe: Recipe) -> Iterator[None]:
+        """Hold the recipe's lock: one builder at a time on this host (and on any host that shares a local store)."""
+        path = self._shelf.scratch / ".locks" / f"{recipe.stage}-{recipe.digest}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a") as file:  # never deleted: a lock on a name that someone else re-creates locks nothing
+            waited = False
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if not waited:
+                        log.info("waiting for another process that builds %s %s", recipe.stage, recipe.digest[:12])
+                    waited = True
+                    time.sleep(_LOCK_POLL)  # not a blocking flock: a cancelled thread must be able to leave
+            yield
+
+
+def _shelf(url: str) -> Shelf:
+    """The local folder or remote place of an address."""
+    url = url.rstrip("/") or "/"
+    if url.startswith("file://"):
+        url = url.removeprefix("file://")
+    if "://" in url or "::" in url:
+        return RemoteShelf(url)
+    root = Path(url).expanduser().absolute()
+    if root.exists() and not root.is_dir():
+        raise InputError(f"--store {url}: found a file, expected a folder")
+    return LocalShelf(root)
+
+
+def _seal(workspace: Path, recipe: Recipe, counts: Mapping[str, Any], seconds: float) -> Manifest:
+    """Hash and flush every file of a finished workspace, then write its manifest."""
+    files = []
+    for folder, folders, names in os.walk(workspace):
+        for name in [name for name in folders if name.startswith(".")]:
+            shutil.rmtree(Path(folder, name))
+            folders.remove(name)
+        for name in sorted(names):
+            path = Path(folder, name)
+            if name.startswith("."):
+                path.unlink()
+                continue
+            if path.is_symlink():
+                raise ValueError(f"{path}: a stage left a symbolic link; an artifact holds its own bytes")
+            _fsync(path)
+            files.append(
+                {"path": path.relative_to(workspace).as_posix(), "size": path.stat().st_size, "sha256": sha256_file(path)}
+            )
+        fsync_folder(folder)
+    manifest = {
+        "stage": recipe.stage,
+        "version": recipe.version,
+        "digest": recipe.digest,
+        "config": canonical(recipe.config),
+        "inputs": {role: _input(item) for role, item in recipe.inputs.items()},
+        "files": sorted(files, key=lambda file: str(file["path"])),
+        "counts": finite(counts),
+        "code": code_version(),
+        "created": datetime.now(UTC).isoformat(timespec="microseconds"),
+        "duration_seconds": round(seconds, 3),
+    }
+    write_json_atomic(workspace / MANIFEST, manifest)
+    return manifest
+
+
+def _sealed(workspace: Path, recipe: Recipe) -> Manifest | None:
+    """The manifest of a workspace whose builder was killed between sealing and publishing."""
+    try:
+        manifest = read_json(workspace / MANIFEST)
+    except (FileNotFoundError, ValueError):
+        return None
+    if manifest_problem(manifest, recipe.stage, recipe.digest):
+        return None
+    try:
+        _verify_files(workspace, manifest, str(workspace))
+    except CorruptArtifact:
+        return None
+    return dict(manifest)
+
+
+def _verify_files(folder: Path, manifest: Manifest, name: str) -> None:
+    wrong = []
+    for file in manifest["files"]:
+        path = folder / file["path"]
+        if not path.is_file():
+            wrong.append(f"{file['path']} is missing")
+        elif (size := path.stat().st_size) != file["size"]:
+            wrong.append(f"{file['path']} has {size} bytes, expected {file['size']}")
+        elif (found := sha256_file(path)) != file["sha256"]:
+            wrong.append(f"{file['path']} has the SHA-256 {found[:12]}, expected {file['sha256'][:12]}")
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise CorruptArtifact(f"{name}: {wrong[0]}{more}; delete this folder and run again to rebuild it")
+
+
+def _size_problem(file: Mapping[str, Any], sizes: Mapping[str, int]) -> str | None:
+    size = sizes.get(file["path"])
+    if size is None:
+        return f"{file['path']} is missing"
+    return None if size == file["size"] else f"{file['path']} has {size} bytes, expected {file['size']}"
+
+
+def _input(item: Artifact | str) -> dict[str, str]:
+    return {"digest": item} if isinstance(item, str) else {"stage": item.stage, "digest": item.digest}
+
+
+def _fsync(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
