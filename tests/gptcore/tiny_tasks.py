@@ -70,12 +70,8 @@ def _write_sst2(data: Path, rng: random.Random, n_train: int, n_dev: int) -> Non
 
 
 def _pairs(rng: random.Random, count: int) -> list[tuple[str, str, int]]:
-    """(first, second, whether both speak of the same thing)."""
-    rows = []
-    for at in range(count):
-        word, other = rng.sample(WORDS[3:6], 2)
-        rows.append((f"{_text(rng)} {word}", f"{_text(rng)} {word if at % 2 else other}", at % 2))
-    return rows
+    """(first, second, 0 or 1)."""
+    return [(_text(rng), f"{_text(rng)} {WORDS[-1 - at % 2]} {_text(rng)}", 1 - at % 2) for at in range(count)]
 
 
 def _write_rte(data: Path, rng: random.Random, n_train: int, n_dev: int) -> None:
