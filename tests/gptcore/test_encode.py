@@ -1,0 +1,159 @@
+"""From a cleaned corpus to token shards, the same whatever runs the jobs; and the local copy of remote shards."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pytest
+
+from gptcore import Tokenizer
+from gptcore.config import ShardConfig
+from gptcore.data.cache import cache_shards
+from gptcore.data.encode import encode_corpus
+from gptcore.data.shards import Shards
+from gptcore.errors import InputError
+from gptcore.files import sha256_file
+
+Row = tuple[str, int, str]
+
+TRAIN: list[list[Row]] = [
+    [("a", 0, "the old king"), ("a", 1, "\n went home"), ("b", 0, "the end")],
+    [("c", 0, "home . home ."), ("d", 0, ""), ("d", 1, "king"), ("c", 0, "home . home .")],
+]
+VALIDATION: list[list[Row]] = [[("e", 0, "the king went")]]
+TOKENIZER = Tokenizer.train([text for part in TRAIN for _, _, text in part], 10)
+
+
+def write_corpus(folder: Path, splits: dict[str, list[list[Row]]]) -> Path:
+    for split, parts in splits.items():
+        (folder / split).mkdir(parents=True)
+        for number, rows in enumerate(parts):
+            columns = zip(("document", "part", "text"), zip(*rows, strict=True), strict=True)
+            table = pa.table({name: list(values) for name, values in columns})
+            with pa.ipc.new_file(str(folder / split / f"part-{number:05d}.arrow"), table.schema) as writer:
+                writer.write_table(table, max_chunksize=2)  # a document may lie across record batches
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write_corpus(tmp_path / "corpus", {"train": TRAIN, "validation": VALIDATION})
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): sha256_file(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_documents_are_the_encoded_rows_joined(corpus, tmp_path):
+    done: list[int] = []
+    meta = encode_corpus(corpus, TOKENIZER, tmp_path / "out", ShardConfig(), progress=done.append)
+    for split, parts in (("train", TRAIN), ("validation", VALIDATION)):
+        shards = Shards(tmp_path / "out" / split)
+        found = [(shards.document(row), shards.tokens(row).tolist()) for row in range(shards.n_rows)]
+        expected = []
+        for part in parts:
+            starts = [i for i, row in enumerate(part) if row[1] == 0]
+            for start, end in zip(starts, [*starts[1:], len(part)], strict=True):
+                ids = [index for _, _, text in part[start:end] for index in TOKENIZER.encode_clean(text)]
+                expected.append((part[start][0], ids))
+        assert found == expected
+        assert meta["splits"][split] == {"n_tokens": shards.n_tokens, "n_documents": len(expected)}
+    assert meta["tokenizer_digest"] == TOKENIZER.digest
+    assert meta["n_vocab"] == TOKENIZER.n_vocab
+    assert sum(done) == 3
+
+
+def test_nothing_depends_on_who_runs_the_jobs(corpus, tmp_path):
+    config = ShardConfig(max_tokens=5)
+    encode_corpus(corpus, TOKENIZER, tmp_path / "here", config)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        encode_corpus(corpus, TOKENIZER, tmp_path / "pool", config, map=pool.map)
+    (tmp_path / "again" / ".parts" / "train").mkdir(parents=True)  # left by a run that was killed
+    (tmp_path / "again" / ".parts" / "train" / "part-00000").write_text("half")
+    encode_corpus(corpus, TOKENIZER, tmp_path / "again", config)
+    assert contents(tmp_path / "here") == contents(tmp_path / "pool") == contents(tmp_path / "again")
+    assert sorted({name.split("/")[0] for name in contents(tmp_path / "here")}) == ["meta.json", "train", "validation"]
+
+
+def test_documents_longer_than_a_shard_keep_their_order(corpus, tmp_path):
+    encode_corpus(corpus, TOKENIZER, tmp_path / "whole", ShardConfig())
+    encode_corpus(corpus, TOKENIZER, tmp_path / "cut", ShardConfig(max_tokens=3))
+    whole, cut = Shards(tmp_path / "whole" / "train"), Shards(tmp_path / "cut" / "train")
+    assert cut.n_rows > whole.n_rows == whole.n_documents == cut.n_documents
+    joined = [(name, [token for row in rows for token in row]) for name, rows in cut.documents()]
+    assert joined == [(name, rows[0].tolist()) for name, rows in whole.documents()]
+
+
+def test_no_training_text(tmp_path):
+    write_corpus(tmp_path / "corpus", {"validation": VALIDATION})
+    with pytest.raises(InputError, match=r"train: no part-\*\.arrow here"):
+        encode_corpus(tmp_path / "corpus", TOKENIZER, tmp_path / "out", ShardConfig())
+
+
+def test_no_validation_text_gives_empty_shards(tmp_path):
+    write_corpus(tmp_path / "corpus", {"train": TRAIN})
+    meta = encode_corpus(tmp_path / "corpus", TOKENIZER, tmp_path / "out", ShardConfig())
+    assert meta["splits"]["validation"] == {"n_tokens": 0, "n_documents": 0}
+    assert Shards(tmp_path / "out" / "validation").n_rows == 0
+
+
+# --- the local copy ---
+
+
+@pytest.fixture
+def remote(corpus, tmp_path):
+    """URL of a shards artifact on a file system that is not this machine's disk."""
+    encode_corpus(corpus, TOKENIZER, tmp_path / "shards", ShardConfig(max_tokens=5))
+    filesystem = fsspec.filesystem("memory")
+    filesystem.put(str(tmp_path / "shards") + "/", "/artifact/", recursive=True)
+    yield "memory://artifact"
+    filesystem.rm("/artifact", recursive=True)
+
+
+def test_a_remote_artifact_is_copied_once(remote, tmp_path, monkeypatch):
+    folder = cache_shards(remote, tmp_path / "cache")
+    assert contents(folder) == contents(tmp_path / "shards")
+    filesystem = fsspec.filesystem("memory")
+    fetched: list[str] = []
+    opened = type(filesystem).open
+    monkeypatch.setattr(
+        type(filesystem), "open", lambda self, path, *a, **k: fetched.append(path) or opened(self, path, *a, **k)
+    )
+    assert cache_shards(remote, tmp_path / "cache") == folder
+    assert not [path for path in fetched if path.endswith(".arrow")]
+
+
+def test_a_damaged_copy_is_fetched_again(remote, tmp_path):
+    folder = cache_shards(remote, tmp_path / "cache")
+    victim = folder / "train" / "shard-00000.arrow"
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    assert contents(cache_shards(remote, tmp_path / "cache")) == contents(tmp_path / "shards")
+
+
+def test_a_damaged_or_missing_remote_file_is_an_error_and_leaves_nothing_behind(remote, tmp_path):
+    filesystem = fsspec.filesystem("memory")
+    filesystem.pipe("/artifact/train/shard-00001.arrow", b"something else")
+    with pytest.raises(InputError, match=r"shard-00001\.arrow: SHA-256 is [0-9a-f]{64}, expected"):
+        cache_shards(remote, tmp_path / "cache")
+    filesystem.rm("/artifact/train/shard-00001.arrow")
+    with pytest.raises(InputError, match=r"shard-00001\.arrow: index\.json lists this file, but it is not there"):
+        cache_shards(remote, tmp_path / "cache")
+    names = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert names == ["shard-00000.arrow"]
+    with pytest.raises(InputError, match="memory://elsewhere: not a folder of token shards"):
+        cache_shards("memory://elsewhere", tmp_path / "cache")
+
+
+def test_a_local_artifact_is_checked_and_used_in_place(remote, tmp_path):
+    shards = tmp_path / "shards"
+    assert cache_shards(str(shards), tmp_path / "cache") == shards
+    assert not (tmp_path / "cache").exists()
+    (shards / "train" / "shard-00000.arrow").write_bytes(b"")
+    with pytest.raises(InputError, match="missing or damaged"):
+        cache_shards(str(shards), tmp_path / "cache")
