@@ -44,7 +44,7 @@ def fused_language_model_loss(hidden: Tensor, table: Tensor, targets: Tensor, we
     :param weights: [...] float32; None: the mean over all targets.
     """
     flat = targets.reshape(-1)
-    weights = mean_weights(flat) if weights is None else weights.reshape(-1)
+    weights = mean_weights(flat) if weights is None else weights.reshape(-1) * (flat != NO_TARGET)
     loss: Tensor = _FusedLoss.apply(  # type: ignore[no-untyped-call]
         hidden.reshape(-1, hidden.shape[-1]), table, flat, weights
     )
@@ -104,8 +104,9 @@ class _FusedLoss(torch.autograd.Function):
                 sums = scores.exp_().sum(dim=1, keepdim=True)  # (n, 1)
                 total += ((sums.log() - picked) * weight).sum()
                 if d_hidden is not None and d_table is not None:
-                    scores.mul_(weight / sums).scatter_add_(1, target, -weight)  # d loss / d scores
-                    slope = scores.to(dtype)
+                    # d loss / d scores = (P - 1 at the target) * weight; the difference is taken before any rounding
+                    scores.scatter_add_(1, target, -sums)
+                    slope = torch.mul(scores, weight / sums, out=torch.empty_like(scores, dtype=dtype))
                     torch.mm(slope, w, out=d_hidden[rows])
                     if dtype == torch.float32:
                         d_table.addmm_(slope.t(), h[rows])

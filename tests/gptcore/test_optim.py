@@ -1,0 +1,85 @@
+"""Adam against its formulas in plain numpy; the two schedules at their corners."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gptcore.config import PretrainConfig
+from gptcore.training.optim import adam, optimizer_tensors, restore_optimizer, set_lr
+from gptcore.training.schedules import warmup_cosine, warmup_linear
+
+SETTINGS = PretrainConfig(lr=0.01, weight_decay=0.1)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 4), nn.LayerNorm(4))
+
+
+def gradients(model: nn.Module, step: int) -> None:
+    draws = torch.Generator().manual_seed(step)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=draws)
+
+
+def test_adam_follows_its_formulas_and_decays_matrices_only() -> None:
+    model = network()
+    optimizer = adam(model, SETTINGS)
+    weights = [p.detach().double().numpy().copy() for p in model.parameters()]
+    first, second = [np.zeros_like(w) for w in weights], [np.zeros_like(w) for w in weights]
+    for step in range(1, 6):
+        gradients(model, step)
+        lr = 0.01 / step
+        for w, m, v, parameter in zip(weights, first, second, model.parameters(), strict=True):
+            g = parameter.grad.double().numpy()  # type: ignore[union-attr]
+            m[:] = 0.9 * m + 0.1 * g
+            v[:] = 0.999 * v + 0.001 * g * g
+            w -= lr * 0.1 * w * (w.ndim > 1)
+            w -= lr * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
+        set_lr(optimizer, lr)
+        optimizer.step()
+    for w, parameter in zip(weights, model.parameters(), strict=True):
+        np.testing.assert_allclose(parameter.detach().numpy(), w, rtol=1e-5, atol=1e-6)
+
+
+def test_state_survives_a_round_trip_bit_for_bit() -> None:
+    model, twin = network(), network()
+    optimizer, resumed = adam(model, SETTINGS), adam(twin, SETTINGS)
+    gradients(model, 1)
+    optimizer.step()
+    twin.load_state_dict(model.state_dict())
+    restore_optimizer(
+        resumed, twin, {name: value.clone() for name, value in optimizer_tensors(optimizer, model).items()}
+    )
+    for each, its in ((optimizer, model), (resumed, twin)):
+        gradients(its, 2)
+        each.step()
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_no_state_before_the_first_update() -> None:
+    model = network()
+    assert optimizer_tensors(adam(model, SETTINGS), model) == {}
+
+
+def test_cosine_rises_from_zero_then_falls_to_zero() -> None:
+    factor = warmup_cosine(warmup_steps=10, total_steps=110)
+    assert [factor(0), factor(5), factor(10), factor(60)] == pytest.approx([0.0, 0.5, 1.0, 0.5])
+    assert factor(110) == pytest.approx(0.0)
+    assert factor(35) == pytest.approx(0.5 * (1 + np.cos(np.pi / 4)))
+
+
+def test_cosine_without_room_for_the_fall() -> None:
+    assert warmup_cosine(warmup_steps=2000, total_steps=20)(10) == pytest.approx(10 / 2000)
+    assert warmup_cosine(warmup_steps=0, total_steps=4)(0) == 1.0
+
+
+def test_linear_is_the_product_of_both_ramps() -> None:
+    factor = warmup_linear(warmup=0.1, total_steps=100)
+    assert [factor(0), factor(5), factor(10)] == pytest.approx([0.0, 0.5 * 0.95, 0.9])
+    assert [factor(55), factor(100)] == pytest.approx([0.45, 0.0])
+    assert warmup_linear(warmup=0.0, total_steps=10)(0) == 1.0

@@ -1,0 +1,196 @@
+"""The decoder: parity with Hugging Face's port in eval mode, causality, dropout, the three kinds of model folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+from gptcore import GPT, ModelConfig
+from gptcore.errors import InputError
+from gptcore.models.dropout import dropout, keep_mask
+from gptcore.models.transformer import _attend_with_dropout
+from gptcore.training import checkpoint
+
+TINY = ModelConfig(n_vocab=50, n_ctx=16, n_layer=2, n_head=12, n_embd=24, n_inner=96)
+
+
+def tiny(seed: int = 0, **changes: float) -> GPT:
+    config = dataclasses.replace(TINY, **changes)  # type: ignore[arg-type]
+    return GPT(config, torch.Generator().manual_seed(seed)).eval()
+
+
+def tokens(batch: int = 3, length: int = 16) -> torch.Tensor:
+    return torch.randint(0, TINY.n_vocab, (batch, length), generator=torch.Generator().manual_seed(1))
+
+
+def hugging_face():  # type: ignore[no-untyped-def]
+    """A small OpenAIGPTLMHeadModel with every weight random, biases and gains too."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.OpenAIGPTConfig(vocab_size=50, n_positions=16, n_embd=24, n_layer=2, n_head=12)
+    model = transformers.OpenAIGPTLMHeadModel(config).eval()
+    draws = torch.Generator().manual_seed(5)
+    for parameter in model.parameters():
+        parameter.data.normal_(0.0, 0.2, generator=draws)
+    return model
+
+
+def test_parity_with_hugging_face(tmp_path: Path) -> None:
+    theirs = hugging_face()
+    theirs.save_pretrained(tmp_path)
+    ours = GPT.load(tmp_path)
+    assert not ours.training
+    with torch.no_grad():
+        expected = theirs(tokens()).logits
+        torch.testing.assert_close(ours(tokens()), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(ours(tokens(2, 5)), theirs(tokens(2, 5)).logits, rtol=1e-4, atol=1e-5)
+
+
+def write_release(folder: Path, theirs) -> None:  # type: ignore[no-untyped-def]
+    """The original release's layout: positions, tokens, blocks, cut into ten flat arrays that ignore boundaries."""
+    body = theirs.transformer
+    arrays = [body.positions_embed.weight, body.tokens_embed.weight]
+    for block in body.h:
+        for part in (block.attn.c_attn, block.attn.c_proj, block.ln_1, block.mlp.c_fc, block.mlp.c_proj, block.ln_2):
+            weight = part.weight
+            arrays += [weight[None] if weight.ndim == 2 else weight, part.bias]
+    values = [array.detach().numpy() for array in arrays]
+    (folder / "params_shapes.json").write_text(json.dumps([value.shape for value in values]))
+    flat = np.concatenate([value.reshape(-1) for value in values])
+    for number, piece in enumerate(np.array_split(flat, 10)):
+        np.save(folder / f"params_{number}.npy", piece)
+
+
+def test_the_original_release_loads(tmp_path: Path) -> None:
+    theirs = hugging_face()
+    write_release(tmp_path, theirs)
+    with torch.no_grad():
+        torch.testing.assert_close(GPT.load(tmp_path)(tokens()), theirs(tokens()).logits, rtol=1e-4, atol=1e-5)
+
+
+def test_own_folder_round_trip_by_path_and_url(tmp_path: Path) -> None:
+    model = tiny()
+    model.save(tmp_path / "m")
+    for place in (tmp_path / "m", f"file://{tmp_path}/m/"):
+        again = GPT.load(place)
+        assert again.config == model.config
+        assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def test_a_checkpoint_is_a_model_folder(tmp_path: Path) -> None:
+    model = tiny()
+    state = {"identity": {"model": dataclasses.asdict(model.config)}}
+    folder = checkpoint.save(tmp_path, 3, {"model": model.state_dict()}, state, keep=1)
+    assert torch.equal(GPT.load(folder)(tokens()), model(tokens()))
+
+
+def test_folders_that_are_no_model(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a model folder"):
+        GPT.load(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match="model_type = 'bert', expected gptmill or openai-gpt"):
+        GPT.load(tmp_path)
+    tiny().save(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"garbage")
+    with pytest.raises(InputError, match=r"model\.safetensors: not a safetensors file"):
+        GPT.load(tmp_path)
+    save_file({"tokens.weight": torch.zeros(3, 24)}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"tokens\.weight has the shape \[3, 24\], expected \[50, 24\]"):
+        GPT.load(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="no such file"):
+        GPT.load(tmp_path)
+
+
+def test_releases_that_are_damaged(tmp_path: Path) -> None:
+    write_release(tmp_path, hugging_face())
+    (tmp_path / "params_9.npy").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"params_9\.npy: not a numpy file"):
+        GPT.load(tmp_path)
+    np.save(tmp_path / "params_9.npy", np.zeros(3, np.float32))
+    with pytest.raises(InputError, match="shapes of"):
+        GPT.load(tmp_path)
+
+
+def test_paper_size() -> None:
+    with torch.device("meta"):
+        assert GPT(ModelConfig()).num_parameters == 116_534_784  # the 117M of the paper's title model
+
+
+def test_initial_weights() -> None:
+    model = GPT(dataclasses.replace(TINY, n_vocab=4000), torch.Generator().manual_seed(0))
+    assert model.tokens.weight.std().item() == pytest.approx(0.02, rel=0.02)
+    block = model.blocks[0]
+    assert not block.attention.qkv.bias.any()  # type: ignore[union-attr, operator]
+    assert (block.norm_1.weight == 1).all()  # type: ignore[union-attr]
+    same = GPT(dataclasses.replace(TINY, n_vocab=4000), torch.Generator().manual_seed(0))
+    assert torch.equal(model.tokens.weight, same.tokens.weight)
+
+
+def test_later_tokens_change_nothing_before_them() -> None:
+    model, ids = tiny(), tokens(1)
+    changed = ids.clone()
+    changed[0, 9:] = (changed[0, 9:] + 1) % TINY.n_vocab
+    with torch.no_grad():
+        a, b = model(ids), model(changed)
+    assert torch.equal(a[0, :9], b[0, :9])
+    assert not torch.isclose(a[0, 9:], b[0, 9:]).all()
+
+
+def test_a_sequence_that_is_too_long_is_refused() -> None:
+    with pytest.raises(ValueError, match="17 tokens does not fit n_ctx = 16"):
+        tiny()(torch.zeros(1, 17, dtype=torch.long))
+
+
+def test_spelt_out_attention_is_torch_attention() -> None:
+    q, k, v = torch.randn(3, 2, 4, 10, 6, generator=torch.Generator().manual_seed(2))
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(_attend_with_dropout(q, k, v, rate=0.0), expected)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_dropout_has_its_rate_and_keeps_the_mean(rate: float) -> None:
+    torch.manual_seed(0)
+    mask = keep_mask(torch.Size([401, 1001]), rate, torch.float32)  # a size that is no multiple of four
+    assert (mask == 0).float().mean().item() == pytest.approx(rate, abs=0.003)
+    assert mask.max().item() == pytest.approx(1 / (1 - rate))
+    lagged = ((mask[:, 1:] == 0) & (mask[:, :-1] == 0)).float().mean().item()
+    assert lagged == pytest.approx(rate**2, abs=0.003)  # neighbours from one draw are independent
+
+
+def test_dropout_is_off_in_eval_mode_and_follows_the_seed() -> None:
+    x = torch.ones(1000)
+    assert dropout(x, 0.5, training=False) is x
+    torch.manual_seed(4)
+    first = dropout(x, 0.5, training=True)
+    torch.manual_seed(4)
+    assert torch.equal(first, dropout(x, 0.5, training=True))
+    model = tiny().train()
+    assert not torch.equal(model(tokens()), model(tokens()))
+    assert torch.equal(model.eval()(tokens()), model(tokens()))
+
+
+def test_adapting_keeps_what_is_transferred_and_draws_the_rest() -> None:
+    model = tiny()
+    copy = model.adapt(n_special=3, n_ctx=8, n_transfer=1, generator=torch.Generator().manual_seed(9), attn_pdrop=0.0)
+    assert (copy.config.n_special, copy.config.n_ctx, copy.config.attn_pdrop) == (3, 8, 0.0)
+    assert torch.equal(copy.tokens.weight[:50], model.tokens.weight)
+    assert copy.tokens.weight.shape == (53, 24)
+    assert 0.005 < copy.tokens.weight[50:].std().item() < 0.04
+    assert torch.equal(copy.positions.weight, model.positions.weight[:8])
+    first, second = (b.feed_forward.inner.weight for b in copy.blocks)  # type: ignore[union-attr]
+    assert torch.equal(first, model.blocks[0].feed_forward.inner.weight)  # type: ignore[arg-type, union-attr]
+    assert not torch.equal(second, model.blocks[1].feed_forward.inner.weight)  # type: ignore[arg-type, union-attr]
+    assert copy(tokens(1, 8)).shape == (1, 8, 53)
+
+
+@pytest.mark.parametrize("wrong", [{"n_ctx": 17}, {"n_ctx": 0}, {"n_transfer": 3}, {"n_transfer": -1}])
+def test_adapting_beyond_what_there_is(wrong: dict[str, int]) -> None:
+    with pytest.raises(InputError, match="the model has"):
+        tiny().adapt(**wrong)  # type: ignore[arg-type]
