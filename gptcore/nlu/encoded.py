@@ -270,8 +270,9 @@ def read_encoded(folder: Path, split: str) -> EncodedSplit:
 
 
 def encoded_splits(folder: Path) -> list[str]:
-    """The splits that a folder written by :func:`encode_task` holds."""
-    return list(read_json(Path(folder) / "meta.json")["splits"])
+    """The splits that a folder written by :func:`encode_task` holds, in the registry's order."""
+    meta = read_json(Path(folder) / "meta.json")
+    return [split for split in task_spec(meta["task"]).splits if split in meta["splits"]]
 
 
 def rows_table(meta: dict[str, Any]) -> list[dict[str, Any]]:

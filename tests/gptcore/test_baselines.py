@@ -1,0 +1,135 @@
+"""The two floors: what they can learn, what they must not, and that they never change."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gptcore.nlu import REGISTRY, Example, load_task
+from gptcore.nlu import baselines as module
+from gptcore.nlu.baselines import bag_of_words, majority
+from tests.realdata import real_data
+
+FILLER = ["the", "a", "of", "and", "to", "in", "on", "at", "by", "for"]
+
+
+def example(fields: tuple[str, ...], label: float, choices: tuple[str, ...] = (), subset: str = "") -> Example:
+    return Example(fields, choices, label, subset, "generated:1")
+
+
+def filled(word: str, draw: random.Random) -> str:
+    return " ".join(draw.sample([*draw.sample(FILLER, 5), word], 6))
+
+
+def sentiment(n: int, seed: int) -> list[Example]:
+    draw = random.Random(seed)
+    return [example((filled(("bad", "good")[row % 2], draw),), row % 2) for row in range(n)]
+
+
+def test_majority_answers_the_commonest_train_label() -> None:
+    train = [example(("x",), label) for label in (0, 1, 1)]
+    dev = [example(("x",), label) for label in (1, 0, 1, 1)]
+    assert majority(REGISTRY["sst2"], train, dev) == {"accuracy": 0.75, "score": 0.75}
+    tied = [example(("x",), label) for label in (1, 0)]
+    assert majority(REGISTRY["sst2"], tied, dev)["score"] == 0.25  # of equals the first label
+    assert majority(REGISTRY["cola"], train, dev)["score"] == 0.0
+    graded = [example(("x", "y"), score) for score in (0.0, 2.5, 5.0)]
+    assert majority(REGISTRY["stsb"], graded, graded)["score"] == 0.0
+
+
+def test_majority_of_choices_and_parts() -> None:
+    rows = [example(("d", "q"), label, ("w", "x", "y", "z"), part) for label, part in ((1, "race_m"), (1, "race_h"))]
+    rows.append(example(("d", "q"), 3, ("w", "x", "y", "z"), "race_h"))
+    found = majority(REGISTRY["race"], rows, rows)
+    assert found["race"] == pytest.approx(2 / 3)
+    assert (found["race_m"], found["race_h"]) == (1.0, 0.5)
+
+
+def test_words_are_learned() -> None:
+    assert bag_of_words(REGISTRY["sst2"], sentiment(200, 1), sentiment(100, 2))["score"] == 1.0
+
+
+def test_order_is_not_learned() -> None:
+    def rows(seed: int) -> list[Example]:
+        draw = random.Random(seed)
+        orders = ("dog bites man", "man bites dog")
+        return [example((orders[label],), label) for label in (draw.randrange(2) for _ in range(200))]
+
+    assert bag_of_words(REGISTRY["sst2"], rows(1), rows(2))["score"] < 0.65
+
+
+def test_shared_words_are_not_a_feature() -> None:
+    """Equal or different pairs of words equally common on either side: whoever sees the overlap scores 1.
+
+    A line between word weights does a little better than chance, as the sums of equal words vary more.
+    """
+
+    def rows(seed: int) -> list[Example]:
+        draw = random.Random(seed)
+        result = []
+        for row in range(400):
+            first, second = draw.sample([f"w{number}" for number in range(30)], 2)
+            result.append(example((first, first if row % 2 else second), row % 2))
+        return result
+
+    assert bag_of_words(REGISTRY["rte"], rows(1), rows(2))["score"] < 0.7
+
+
+def test_sides_of_a_pair_are_told_apart_and_those_of_a_similarity_are_not() -> None:
+    rows = [example(("yes", "no") if row % 2 else ("no", "yes"), row % 2) for row in range(100)]
+    assert bag_of_words(REGISTRY["rte"], rows, rows)["score"] == 1.0
+    assert bag_of_words(REGISTRY["qqp"], rows, rows)["accuracy"] == 0.5
+
+
+def test_choices_by_the_words_of_each_answer() -> None:
+    def rows(seed: int) -> list[Example]:
+        draw = random.Random(seed)
+        result = []
+        for _ in range(150):
+            right = draw.randrange(2)
+            endings = [filled("smiled" if number == right else "exploded", draw) for number in range(2)]
+            result.append(example(("a story",), right, tuple(endings)))
+        return result
+
+    assert bag_of_words(REGISTRY["storycloze"], rows(1), rows(2))["score"] == 1.0
+
+
+def test_graded_labels() -> None:
+    def rows(seed: int) -> list[Example]:
+        draw = random.Random(seed)
+        return [example((filled(f"level{n % 6}", draw), filled("same", draw)), float(n % 6)) for n in range(240)]
+
+    found = bag_of_words(REGISTRY["stsb"], rows(1), rows(2))
+    assert found["pearson"] > 0.95
+    assert set(found) == {"pearson", "spearman", "score"}
+
+
+def test_one_class_in_train() -> None:
+    rows = [example(("fine",), 1) for _ in range(4)]
+    assert bag_of_words(REGISTRY["sst2"], rows, rows)["score"] == 1.0
+
+
+def test_always_the_same() -> None:
+    train, dev = sentiment(300, 1), sentiment(80, 2)
+    assert bag_of_words(REGISTRY["sst2"], train, dev, seed=3) == bag_of_words(REGISTRY["sst2"], train, dev, seed=3)
+
+
+def test_large_sets_are_sampled_from_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_ROWS", 40)
+    train = sentiment(300, 1)
+    assert len(module._sample(train, 0)) == 40
+    assert module._sample(train, 0) == module._sample(train, 0) != module._sample(train, 1)
+    assert bag_of_words(REGISTRY["sst2"], train, sentiment(50, 2))["score"] == 1.0
+
+
+def test_real_rows() -> None:
+    """Measured: SST-2 82.1 %, MRPC F1 83.1 % (majority 50.9 % and 81.2 %)."""
+    root = str(real_data())
+    sst2, mrpc = (
+        (REGISTRY[task], load_task(task, root, "train"), load_task(task, root, "dev")) for task in ("sst2", "mrpc")
+    )
+    assert majority(*sst2)["score"] == pytest.approx(444 / 872)
+    assert bag_of_words(*sst2)["score"] > 0.80
+    assert majority(*mrpc)["score"] == pytest.approx(0.8122, abs=1e-4)
+    assert bag_of_words(*mrpc)["accuracy"] > majority(*mrpc)["accuracy"]

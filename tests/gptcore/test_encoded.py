@@ -1,0 +1,163 @@
+"""Encoded datasets: the same ids back, counts, fingerprints, and what reading them does not need."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gptcore.errors import InputError
+from gptcore.files import read_json
+from gptcore.nlu import REGISTRY, load_task
+from gptcore.nlu.encoded import dataset_fingerprint, encode_task, encoded_splits, read_encoded, rows_table
+from tests.gptcore import datasets as written
+from tests.realdata import real_data
+
+
+class Bytes:
+    """A tokenizer whose ids are UTF-8 bytes, plus an offset that needs more than 16 bits on demand."""
+
+    def __init__(self, offset: int = 0) -> None:
+        self.offset, self.n_vocab, self.digest = offset, 256 + offset, hashlib.sha256(bytes(offset % 7)).hexdigest()
+        self.encoded = Counter[str]()
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        self.encoded.update(texts)
+        return [[byte + self.offset for byte in text.encode()] for text in texts]
+
+    def decode(self, ids: np.ndarray) -> str:
+        return bytes((ids - self.offset).tolist()).decode()
+
+
+@pytest.mark.parametrize("task", REGISTRY)
+def test_every_row_comes_back(task: str, tmp_path: Path) -> None:
+    spec, root, tokenizer = REGISTRY[task], str(tmp_path / "data"), Bytes()
+    written.write_task(root, spec, rows=12)
+    steps: list[int] = []
+    report = encode_task(task, root, tokenizer, tmp_path / "out", progress=steps.append)
+    assert report == read_json(tmp_path / "out" / "meta.json")
+    assert encoded_splits(tmp_path / "out") == list(spec.splits)
+    for split in spec.splits:
+        examples, found = load_task(task, root, split), read_encoded(tmp_path / "out", split)
+        assert len(found) == len(examples) == report["splits"][split]["rows"]
+        assert report["splits"][split]["published"] == spec.published_rows(split)
+        for example, encoded in zip(examples, found, strict=True):
+            assert tuple(tokenizer.decode(part) for part in encoded.fields) == example.fields
+            assert tuple(tokenizer.decode(part) for part in encoded.choices) == example.choices
+            assert (encoded.label, encoded.subset, encoded.row) == (example.label, example.subset, example.row)
+            assert all(part.dtype == np.uint16 for part in (*encoded.fields, *encoded.choices))
+        assert found.labels.tolist() == [example.label for example in examples]
+        assert found[-1].row == found[len(found) - 1].row == found[-1:][0].row
+    assert sum(steps) == sum(split["rows"] for split in report["splits"].values())
+
+
+def test_report(tmp_path: Path) -> None:
+    spec = REGISTRY["snli"]
+    rows = [
+        written.Row((f"premise {n}", "some hypothesis"), label) for n, label in enumerate(["neutral", "-", "neutral"])
+    ]
+    written.write_bytes(f"{tmp_path}/SNLI/snli_1.0_train.jsonl", written.encode_file(spec, rows))
+    written.write_bytes(f"{tmp_path}/SNLI/snli_1.0_dev.jsonl", written.encode_file(spec, rows[:1]))
+    report = encode_task("snli", str(tmp_path), Bytes(), tmp_path / "out")
+    assert list(report["splits"]) == ["train", "dev"]  # no test file, no test split
+    assert report["splits"]["train"] == {
+        "rows": 2,
+        "published": 549_367,
+        "dropped": {"label -": 1},
+        "subsets": {},
+        "labels": {"neutral": 2},
+        "tokens": 2 * len("premise 0some hypothesis"),
+        "longest": len("premise 0some hypothesis"),
+    }
+    assert rows_table(report)[1] == {
+        "task": "snli",
+        "split": "dev",
+        "rows read": 1,
+        "rows published": 9842,
+        "share": 1 / 9842,
+        "dropped": 0,
+    }
+
+
+def test_a_large_vocabulary_takes_wider_ids(tmp_path: Path) -> None:
+    written.write_task(str(tmp_path), REGISTRY["sst2"], rows=2)
+    tokenizer = Bytes(offset=70_000)
+    encode_task("sst2", str(tmp_path), tokenizer, tmp_path / "out")
+    example = read_encoded(tmp_path / "out", "dev")[0]
+    assert example.fields[0].dtype == np.uint32
+    assert tokenizer.decode(example.fields[0]) == load_task("sst2", str(tmp_path))[0].fields[0]
+
+
+def test_a_passage_of_several_questions_is_encoded_once(tmp_path: Path) -> None:
+    rows = [written.Row(("the passage", f"question {n}"), "A", ("w", "x", "y", "z")) for n in range(5)]
+    for split in ("train", "dev"):
+        for level in ("middle", "high"):
+            written.write_bytes(f"{tmp_path}/RACE/{split}/{level}/1.txt", written.encode_passage(rows))
+    tokenizer = Bytes()
+    encode_task("race", str(tmp_path), tokenizer, tmp_path / "out")
+    assert tokenizer.encoded["the passage"] == 2  # once a split
+
+
+def test_more_rows_than_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gptcore.nlu.encoded._ROWS", 5)
+    root, spec = str(tmp_path), REGISTRY["mrpc"]
+    written.write_task(root, spec, rows=13)
+    encode_task("mrpc", root, Bytes(), tmp_path / "out")
+    found = read_encoded(tmp_path / "out", "train")
+    assert [Bytes().decode(example.fields[1]) for example in found] == [
+        example.fields[1] for example in load_task("mrpc", root, "train")
+    ]
+
+
+def test_a_broken_row_leaves_no_report(tmp_path: Path) -> None:
+    written.write_task(str(tmp_path), REGISTRY["mrpc"], rows=2)
+    (tmp_path / "MRPC" / "dev.tsv").write_text("Quality\t#1 String\t#2 String\n7\ta\tb\n")
+    with pytest.raises(InputError, match=r"dev\.tsv, line 2, column 'Quality'"):
+        encode_task("mrpc", str(tmp_path), Bytes(), tmp_path / "out")
+    assert not (tmp_path / "out" / "meta.json").exists()
+    with pytest.raises(InputError, match="expected an encoded split"):
+        read_encoded(tmp_path / "nowhere", "dev")
+
+
+@pytest.mark.parametrize("task", ["mrpc", "race"])
+def test_fingerprint_follows_content_and_nothing_else(task: str, tmp_path: Path) -> None:
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    for root in (one, two):
+        written.write_task(root, REGISTRY[task], rows=2)
+    assert dataset_fingerprint(task, one) == dataset_fingerprint(task, two) == dataset_fingerprint(task, two + "/")
+    written.write_bytes(f"{two}/{REGISTRY[task].folder}/notes.md", b"not read")
+    assert dataset_fingerprint(task, one) == dataset_fingerprint(task, two)
+    source = REGISTRY[task].splits["dev"][0]
+    written.write_source(two, REGISTRY[task], source, [written.plain_row(REGISTRY[task], 7)] * 2)
+    assert dataset_fingerprint(task, one) != dataset_fingerprint(task, two)
+
+
+def test_fingerprint_of_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"MRPC/dev\.tsv: found nothing there"):
+        dataset_fingerprint("mrpc", str(tmp_path))
+
+
+def test_reading_needs_no_text_cleaning_and_no_torch(tmp_path: Path) -> None:
+    written.write_task(str(tmp_path), REGISTRY["mrpc"], rows=2)
+    encode_task("mrpc", str(tmp_path), Bytes(), tmp_path / "out")
+    code = (
+        "import sys; from pathlib import Path; from gptcore.nlu.encoded import read_encoded; "
+        f"read_encoded(Path({str(tmp_path / 'out')!r}), 'dev')[0]; "
+        "print(sorted({'ftfy', 'spacy', 'torch', 'sklearn', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_real_rows(tmp_path: Path) -> None:
+    report = encode_task("rte", str(real_data()), Bytes(), tmp_path)
+    assert {split: (found["rows"], found["published"]) for split, found in report["splits"].items()} == {
+        "train": (2490, 2490),
+        "dev": (277, 277),
+    }
+    assert Bytes().decode(read_encoded(tmp_path, "dev")[0].fields[1]) == "Christopher Reeve had an accident."

@@ -1,0 +1,193 @@
+"""Input forms of Figure 1: what stands where, what is cut, what is predicted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.errors import InputError
+from gptcore.nlu import REGISTRY
+from gptcore.nlu.inputs import IGNORED, Ids, build_sequences, collate, fit, predict, soft_labels, specials
+
+S, D, E = specials(1000)  # start, delimiter, classify
+
+
+def ids(*values: int) -> Ids:
+    return np.asarray(values, dtype=np.uint16)
+
+
+def words(first: int, count: int) -> Ids:
+    return np.arange(first, first + count, dtype=np.uint16)
+
+
+def build(task: str, fields: list[Ids], choices: tuple[Ids, ...] = (), n_ctx: int = 64) -> tuple[list[list[int]], bool]:
+    sequences, truncated = build_sequences(REGISTRY[task], fields, choices, n_ctx, specials(1000))
+    return [sequence.tolist() for sequence in sequences], truncated
+
+
+def test_specials_follow_the_vocabulary() -> None:
+    assert specials(40478) == (40478, 40479, 40480)
+
+
+def test_forms_of_figure_1() -> None:
+    a, b = ids(1, 2), ids(3)
+    assert build("sst2", [a]) == ([[S, 1, 2, E]], False)
+    assert build("rte", [a, b]) == ([[S, 1, 2, D, 3, E]], False)
+    assert build("mrpc", [a, b]) == ([[S, 1, 2, D, 3, E], [S, 3, D, 1, 2, E]], False)
+    endings = (ids(7), ids(8, 9))
+    assert build("storycloze", [a], endings) == ([[S, 1, 2, D, 7, E], [S, 1, 2, D, 8, 9, E]], False)
+    answers = (ids(6), ids(7), ids(8), ids(9))
+    assert build("race", [a, b], answers)[0] == [[S, 1, 2, 3, D, answer, E] for answer in (6, 7, 8, 9)]
+
+
+def test_only_the_context_is_cut() -> None:
+    article, question, answers = words(100, 50), words(200, 5), tuple(words(300 + 10 * k, k + 1) for k in range(4))
+    sequences, truncated = build("race", [article, question], answers, n_ctx=20)
+    room = 20 - 3 - 5 - 4  # the same for all answers: that of the longest
+    assert truncated
+    assert sequences == [[S, *range(100, 100 + room), *question, D, *answer, E] for answer in answers]
+
+
+def test_the_sentence_of_qnli_is_cut_and_its_question_is_not() -> None:
+    assert build("qnli", [words(1, 4), words(100, 50)], n_ctx=10) == ([[S, 1, 2, 3, 4, D, 100, 101, 102, E]], True)
+
+
+def test_a_premise_is_cut_before_its_hypothesis() -> None:
+    assert build("mnli", [words(100, 50), words(1, 4)], n_ctx=10) == ([[S, 100, 101, 102, D, 1, 2, 3, 4, E]], True)
+
+
+def test_the_longer_side_of_a_similar_pair_is_cut() -> None:
+    assert build("mrpc", [words(1, 2), words(100, 50)], n_ctx=10)[0][0] == [S, 1, 2, D, 100, 101, 102, 103, 104, E]
+
+
+def test_a_question_is_cut_only_where_it_does_not_fit_without_its_article() -> None:
+    sequences, truncated = build("race", [words(100, 9), words(200, 30)], (ids(1), ids(2), ids(3), ids(4)), n_ctx=12)
+    assert truncated
+    assert sequences[3] == [S, *range(200, 208), D, 4, E]
+
+
+def test_exactly_full_is_not_truncated() -> None:
+    assert build("rte", [words(1, 5), words(20, 5)], n_ctx=13)[1] is False
+    assert build("rte", [words(1, 5), words(20, 5)], n_ctx=12)[1] is True
+
+
+def test_no_room_at_all() -> None:
+    with pytest.raises(InputError, match=r"model\.n_ctx = 5 has no room for race: expected at least 6"):
+        build("race", [ids(1), ids(2)], (ids(3),) * 4, n_ctx=5)
+
+
+LENGTHS = st.integers(0, 40)
+
+
+@settings(deadline=None)
+@given(data=st.data(), task=st.sampled_from(sorted(REGISTRY)), n_ctx=st.integers(6, 70))
+def test_sequences_always_fit_and_keep_their_specials(data: st.DataObject, task: str, n_ctx: int) -> None:
+    spec = REGISTRY[task]
+    fields = [words(100 * side, data.draw(LENGTHS)) for side in range(len(spec.fields))]
+    choices = tuple(words(500 + 50 * number, data.draw(LENGTHS)) for number in range(len(spec.choices)))
+    sequences, truncated = build(task, fields, choices, n_ctx)
+    assert len(sequences) == {"similarity": 2, "choices": len(choices)}.get(spec.form, 1)
+    inner = [len(field) for field in fields] + ([max(map(len, choices))] if choices else [])
+    n_special = 2 if spec.form == "single" else 3
+    assert truncated == (sum(inner) + n_special > n_ctx)
+    for sequence in sequences:
+        assert len(sequence) <= n_ctx
+        assert sequence[0] == S
+        assert sequence[-1] == E
+        assert sequence.count(D) == n_special - 2
+    if spec.context is not None and sum(inner) - inner[spec.context] + n_special <= n_ctx:
+        whole = [field.tolist() for side, field in enumerate(fields) if side != spec.context]
+        assert all(_contains(sequence, part) for part in whole for sequence in sequences)
+        assert all(_contains(sequence, choice.tolist()) for sequence, choice in zip(sequences, choices, strict=False))
+
+
+def _contains(sequence: list[int], part: list[int]) -> bool:
+    return any(sequence[start : start + len(part)] == part for start in range(len(sequence)))
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 30), min_size=1, max_size=4),
+    room=st.integers(0, 60),
+    context=st.none() | st.just(0),
+)
+def test_fit_like_its_plain_twin(lengths: list[int], room: int, context: int | None) -> None:
+    kept = fit(lengths, room, context)
+    assert sum(kept) == min(sum(lengths), room)
+    assert sorted(kept) == sorted(_fit_plainly(lengths, room, context))
+    assert all(0 <= now <= before for now, before in zip(kept, lengths, strict=True))
+    if context is not None:
+        assert kept[context] == _fit_plainly(lengths, room, context)[context]
+
+
+def _fit_plainly(lengths: list[int], room: int, context: int | None) -> list[int]:
+    """One token at a time: off the context while it has any, then off the longest part."""
+    kept = list(lengths)
+    while sum(kept) > room:
+        part = context if context is not None and kept[context] else kept.index(max(kept))
+        kept[part] -= 1
+    return kept
+
+
+@settings(deadline=None)
+@given(lengths=st.lists(st.lists(st.integers(2, 12), min_size=2, max_size=2), min_size=1, max_size=4))
+def test_collate_like_its_plain_twin(lengths: list[list[int]]) -> None:
+    examples = [[words(10 * row + 1, length) for length in example] for row, example in enumerate(lengths)]
+    batch = collate(REGISTRY["mrpc"], examples, [1.0] * len(examples))
+    width = max(length for example in lengths for length in example)
+    assert batch.tokens.shape == batch.lm_targets.shape == (len(lengths), 2, width)
+    assert batch.tokens.dtype == batch.lm_targets.dtype == batch.clf_position.dtype == torch.int64
+    for row, example in enumerate(examples):
+        for column, sequence in enumerate(example):
+            padding = width - len(sequence)
+            assert batch.tokens[row, column].tolist() == [*sequence.tolist(), *[0] * padding]
+            assert batch.lm_targets[row, column].tolist() == [*sequence[1:].tolist(), IGNORED, *[IGNORED] * padding]
+            assert batch.clf_position[row, column] == len(sequence) - 1
+
+
+def test_start_is_never_predicted_delimiter_and_classify_are() -> None:
+    sequences, _ = build_sequences(REGISTRY["rte"], [ids(1), ids(2)], (), 16, specials(1000))
+    batch = collate(REGISTRY["rte"], [sequences], [0.0], length=8)
+    assert batch.lm_targets[0, 0].tolist() == [1, D, 2, E, *[IGNORED] * 4]
+
+
+def test_labels_of_a_batch() -> None:
+    one = [[words(1, 3)]] * 2
+    classes = collate(REGISTRY["sst2"], one, [0.0, 1.0]).labels
+    assert classes is not None
+    assert classes.dtype == torch.int64
+    assert classes.tolist() == [0, 1]
+    graded = collate(REGISTRY["stsb"], [[words(1, 3)] * 2] * 2, [3.6, 5.0]).labels
+    assert graded is not None
+    assert graded.shape == (2, 6)
+    torch.testing.assert_close(graded[0], torch.tensor([0.0, 0, 0, 0.4, 0.6, 0]))
+    assert graded[1].tolist() == [0, 0, 0, 0, 0, 1]
+    unknown = collate(REGISTRY["sst2"], one, [0.0, None])
+    assert unknown.labels is None
+    assert unknown.to("cpu").labels is None
+    assert torch.equal(unknown.to("cpu").tokens, unknown.tokens)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 5), min_size=1, max_size=20))
+def test_the_expected_class_of_a_soft_label_is_the_score(scores: list[float]) -> None:
+    target = soft_labels(REGISTRY["stsb"], np.asarray(scores))
+    assert target.min() >= 0
+    np.testing.assert_allclose(target.sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(target @ np.arange(6), scores, atol=1e-5)
+
+
+def test_predictions() -> None:
+    logits = np.asarray([[0.0, 2.0, 1.0], [5.0, 0.0, 0.0]], dtype=np.float32)
+    assert predict(REGISTRY["mnli"], logits).tolist() == [1, 0]
+    sure = np.full((1, 6), -1e4)
+    sure[0, 4] = 1e4  # must not overflow
+    assert predict(REGISTRY["stsb"], sure).tolist() == [4]
+    assert predict(REGISTRY["stsb"], np.zeros((1, 6))).tolist() == [2.5]
+    shifted = replace(REGISTRY["stsb"], score_range=(1.0, 6.0))
+    assert predict(shifted, sure).tolist() == [5]
