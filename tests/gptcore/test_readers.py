@@ -435,6 +435,16 @@ def test_a_folder_of_passages_without_passages(tmp_path: Path) -> None:
         load_task("race", str(tmp_path))
 
 
+def test_half_a_test_split_is_an_error(tmp_path: Path) -> None:
+    spec, root = REGISTRY["race"], str(tmp_path)
+    written.write_task(root, spec, rows=2)
+    for passage in (tmp_path / "RACE" / "test" / "high").iterdir():
+        passage.unlink()
+    assert "test" in labelled_splits(spec, root)
+    with pytest.raises(InputError, match=r"RACE/test/high: found no \.txt file"):
+        load_task("race", root, "test")
+
+
 def test_a_file_that_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "MRPC" / "dev.tsv").mkdir(parents=True)
     with pytest.raises(InputError, match=r"MRPC/dev\.tsv: found IsADirectoryError"):
