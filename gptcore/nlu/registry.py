@@ -31,7 +31,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Holdout:
-    """Train and dev are cut from one file by scikit-learn's ``train_test_split`` with this seed."""
+    """Train and dev are cut from one file as scikit-learn's ``train_test_split`` does with this seed."""
 
     dev: int
     of: int

@@ -9,10 +9,10 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.model_selection import train_test_split
 
 from gptcore.errors import InputError
 from gptcore.nlu import REGISTRY, available, load_task
@@ -96,13 +96,24 @@ def test_real_subsets() -> None:
     assert Counter(example.subset for example in load_task("mnli", root)) == {"mnli_m": 9815, "mnli_mm": 1000}
 
 
+def _split_by_sklearn(rows: int, n_dev: int) -> dict[str, list[int]]:
+    train, dev = train_test_split(range(2, rows + 2), test_size=n_dev, random_state=3535999445)  # line 1 is the header
+    return {"train": train, "dev": dev}
+
+
+def _story_lines(root: str) -> dict[str, list[int]]:
+    rows = {split: load_task("storycloze", root, split) for split in ("train", "dev")}
+    return {split: [int(example.row.rsplit(":", 1)[1]) for example in rows[split]] for split in rows}
+
+
 def test_real_story_cloze_split_is_the_original_one() -> None:
-    root = str(real_data())
-    dev = load_task("storycloze", root, "dev")
-    order = np.random.RandomState(3535999445).permutation(1871)  # what train_test_split draws
-    assert [int(example.row.rsplit(":", 1)[1]) for example in dev] == [row + 2 for row in order[:374]]
-    train = load_task("storycloze", root, "train")
-    assert not {example.row for example in train} & {example.row for example in dev}
+    assert _story_lines(str(real_data())) == _split_by_sklearn(1871, 374)
+
+
+@pytest.mark.parametrize(("rows", "n_dev"), [(1871, 374), (800, 160), (7, 1), (2, 1)])
+def test_story_cloze_files_of_any_size_are_cut_alike(rows: int, n_dev: int, tmp_path: Path) -> None:
+    written.write_task(str(tmp_path), REGISTRY["storycloze"], rows=rows)
+    assert _story_lines(str(tmp_path)) == _split_by_sklearn(rows, n_dev)
 
 
 @pytest.mark.parametrize(("file", "rows", "undecided"), [("dev", 1289, 16), ("test", 1277, 23)])
