@@ -45,7 +45,8 @@ def prepare() -> None:
         if answers(stack["mlflow_url"] + "/health"):
             os.environ.setdefault("MLFLOW_TRACKING_URI", stack["mlflow_url"])
     if "PREFECT_API_URL" not in os.environ:
-        os.environ.setdefault("PREFECT_HOME", str(state_folder() / "prefect"))
+        home = Path(os.environ.setdefault("PREFECT_HOME", str(state_folder() / "prefect")))
+        home.mkdir(parents=True, exist_ok=True)  # the ephemeral server does not make it before it opens its database
 
 
 def answers(url: str, timeout: float = 2.0) -> bool:

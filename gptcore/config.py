@@ -161,12 +161,30 @@ def paper() -> Preset:
 
 def small() -> Preset:
     """Real books and real rows on two CPU cores in under 90 minutes."""
-    return Preset("small")
+    return Preset(
+        "small",
+        tokenizer=TokenizerConfig(n_merges=8000),
+        model=ModelConfig(n_ctx=128, n_layer=4, n_head=4, n_embd=256, n_inner=1024),
+        pretrain=PretrainConfig(
+            batch_size=32, steps=2400, lr=1e-3, warmup_steps=200, eval_every=400, eval_tokens=65_536, checkpoint_every=200
+        ),
+        finetune=FinetuneConfig(lr=2.5e-4, epochs=3, warmup=0.05),
+        scratch=False,
+    )
 
 
 def demo() -> Preset:
     """The generated world on two CPU cores in a few minutes."""
-    return Preset("demo")
+    return Preset(
+        "demo",
+        corpus=CorpusConfig(validation_fraction=0.1),
+        tokenizer=TokenizerConfig(n_merges=2000),
+        model=ModelConfig(n_ctx=128, n_layer=4, n_head=4, n_embd=128, n_inner=512),
+        pretrain=PretrainConfig(
+            batch_size=32, steps=600, lr=2e-3, warmup_steps=60, eval_every=150, eval_tokens=32_768, checkpoint_every=150
+        ),
+        finetune=FinetuneConfig(lr=5e-4, batch_size=16, epochs=4, warmup=0.1),
+    )
 
 
 PRESETS = {"demo": demo, "small": small, "paper": paper}

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, lru_cache
-from pathlib import Path, PurePosixPath
+from functools import cached_property
 from typing import Any
 
-import gptcore
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
 
-MANIFEST = "manifest.json"
 _STAGE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -112,17 +108,6 @@ def canonical(value: Any, place: str = "") -> Any:
     raise InputError(f"{place or 'value'}: found a {type(value).__name__}, expected a value that JSON can name")
 
 
-def finite(value: Any) -> Any:
-    """``value`` with None for each NaN or infinity: a diverged metric must not lose a manifest of hours of work."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value
-
-
 def check_name(stage: object, digest: object) -> None:
     """Refuse a stage or digest that could name a place outside the store.
 
@@ -132,56 +117,3 @@ def check_name(stage: object, digest: object) -> None:
         raise InputError(f"artifact stage: found {stage!r}, expected lower-case letters, digits, - and _")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise InputError(f"artifact digest: found {digest!r}, expected 64 hexadecimal digits")
-
-
-def manifest_problem(manifest: Any, stage: str, digest: str) -> str | None:
-    """Why ``manifest`` cannot be that of `<stage>/<digest>`, in words; None where it can.
-
-    Shape, safe relative paths (a manifest from a shared bucket must not make us read or write elsewhere), and the
-    recipe it states giving the digest it lies under.
-    """
-    try:
-        found = recipe_digest(
-            manifest["stage"],
-            manifest["version"],
-            manifest["config"],
-            {role: item["digest"] for role, item in manifest["inputs"].items()},
-        )
-        if (manifest["stage"], found, manifest["digest"]) != (stage, digest, digest):
-            return f"its recipe has the digest {found[:12]}, expected {digest[:12]}"
-        for file in manifest["files"]:
-            if not _is_safe(file["path"]):
-                return f"it lists the path {file['path']!r}, expected a relative path inside the artifact"
-            if not (isinstance(file["size"], int) and file["size"] >= 0 and _DIGEST.fullmatch(file["sha256"])):
-                return f"its entry for {file['path']} has no size and SHA-256"
-        if not isinstance(root := manifest.get("root", ""), str) or (root and not _is_safe(root)):
-            return f"its root is {root!r}, expected a folder inside the artifact"
-    except (KeyError, TypeError, AttributeError, InputError) as error:
-        return f"it is not a manifest ({type(error).__name__}: {error})"
-    return None
-
-
-def _is_safe(path: Any) -> bool:
-    if not isinstance(path, str) or not path or "\\" in path or "\0" in path or path == MANIFEST:
-        return False
-    parts = path.split("/")
-    return PurePosixPath(path).parts == tuple(parts) and not any(part in ("", ".", "..") for part in parts)
-
-
-@lru_cache(maxsize=1)
-def code_version() -> dict[str, str | bool | None]:
-    """The package's version, and the git commit where the code runs from a checkout (`dirty`: with local changes)."""
-    root = Path(__file__).resolve().parents[1]
-    version: dict[str, str | bool | None] = {"package": gptcore.__version__, "git": None, "dirty": None}
-    if (root / ".git").exists():  # never the commit of some outer repository around an installed package
-        try:
-            version["git"] = _git(root, "rev-parse", "HEAD")
-            version["dirty"] = bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
-        except (OSError, subprocess.SubprocessError):
-            return {**version, "git": None, "dirty": None}  # no git program, or a broken checkout: the version stays
-    return version
-
-
-def _git(root: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(root), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout.strip()

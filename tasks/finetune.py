@@ -3,88 +3,122 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from prefect import task
 
 from gptcore.config import FinetuneConfig, ModelConfig
-from gptcore.nlu.metrics import leaderboard_cells
 from gptcore.nlu.registry import task_spec
+from tasks.card import Card, cost, loss_curve
 from tasks.launch import run_job
 from tasks.observer import JobObserver
-from tasks.stage import JOB_OPTIONS, build
-from tasks.store import Artifact, Recipe, Store
-from tasks.tracking import Tracker
+from tasks.provenance import cross_links, run_tags
+from tasks.score import Score, score_of
+from tasks.stage import JOB_OPTIONS, build, publish_card, scratch_folder
+from tasks.store import Artifact, Built, Recipe, Store
+from tasks.suites import EXPERIMENT
+from tasks.tracking import Run, Tracker, read_metrics
 
 VERSION = 1
-Arm = Literal["pre-trained", "from scratch"]
 
 
-@dataclass(frozen=True)
-class Score:
-    """What one fine-tune, or one baseline, reached on its task."""
-
-    task: str
-    arm: str
-    seed: int
-    split: str
-    """The split of ``percent``: test where the public test rows carry labels, else dev."""
-    percent: dict[str, float]
-    """Leaderboard column -> headline metric x 100."""
-    notes: tuple[str, ...] = ()
-
-
-def score_of(name: str, arm: str, seed: int, metrics: Mapping[str, Any], notes: tuple[str, ...] = ()) -> Score:
-    """A score from a result's ``<split>/<metric>`` numbers: test where there is one, else dev."""
-    spec = task_spec(name)
-    split = "test" if "test/score" in metrics else "dev"
-    values = {key.partition("/")[2]: value for key, value in metrics.items() if key.startswith(f"{split}/")}
-    cells = leaderboard_cells(spec, values)
-    return Score(name, arm, seed, split, {column: 100 * value for column, value in cells.items()}, notes)
-
-
-@task(name="finetune", task_run_name="finetune {name} {arm} seed {config.seed}", **JOB_OPTIONS)
+@task(name="finetune", task_run_name="finetune {name} seed {config.seed} pretrained {config.pretrained}", **JOB_OPTIONS)
 def finetune_model(
     store_url: str,
     name: str,
-    arm: Arm,
     dataset: Artifact,
     checkpoint: Artifact,
     config: FinetuneConfig,
-    suite: SuiteRun,
+    suite_run: str,
     threads: int,
 ) -> Score:
     """Fine-tune (section 3.2) in a child process; its MLflow run is a child of the suite's.
 
-    From scratch, only the checkpoint's shape is used, so a longer pre-training does not make those runs stale.
+    From scratch only the checkpoint's shape is used, so a longer pre-training does not make those runs stale.
 
-    :raises InputError: dataset and checkpoint were made with different tokenizers.
+    :param suite_run: run id of the suite, the row of the leaderboard that this run is a cell of.
+    :param threads: CPU threads of the job; no part of the digest.
     """
     store = Store(store_url)
-    shape = ModelConfig(**store.manifest(checkpoint)["config"]["model"])
-    settings = dataclasses.asdict(config)
-    inputs: dict[str, Artifact | str] = {"dataset": dataset}
+    pretrained = store.manifest(checkpoint)
+    shape = dataclasses.asdict(ModelConfig(**pretrained["config"]["model"]))
+    settings = {"task": name, "finetune": dataclasses.asdict(config)}
     if config.pretrained:
-        inputs["checkpoint"] = checkpoint
+        recipe = Recipe("finetune", VERSION, settings, {"dataset": dataset, "checkpoint": checkpoint})
     else:
-        settings["model"] = dataclasses.asdict(shape)
-    recipe = Recipe("finetune", VERSION, {"task": name, **settings}, inputs)
-    run = Tracker().open()
+        recipe = Recipe("finetune", VERSION, {**settings, "model": shape}, {"dataset": dataset})
+    tags = run_tags(
+        suite_run=suite_run,
+        task=name,
+        seed=str(config.seed),
+        checkpoint_digest=checkpoint.digest if config.pretrained else "",
+        data_digest=dataset.digest,
+        tokenizer_digest=pretrained["counts"]["tokenizer_digest"],
+    )
+    # The same fine-tune can be a cell of two suites (other tasks' settings differ): a run for each.
+    key = f"{recipe.digest}/{suite_run}"
+    run_name = f"{name} seed {config.seed}"
+    with Tracker().open(EXPERIMENT, run_name, key, {"kind": "finetune", **tags}, settings, parent=suite_run) as run:
 
-    def produce(workspace: Path) -> dict[str, Any]:
-        job = {
-            "task": name,
-            "finetune": dataclasses.asdict(config),
-            "model": str(store.local(checkpoint) / "model") if config.pretrained else None,
-            "model_config": dataclasses.asdict(shape),
-            "dataset": str(store.local(dataset)),
-            "workspace": str(workspace),
-            "threads": threads,
-        }
-        observer = JobObserver(f"finetune {name} {arm}", run)
-        return run_job("gptcore.training.finetune", job, workspace, on_metrics=observer)
+        def produce(workspace: Path) -> dict[str, Any]:
+            job = {
+                **settings,
+                "model": str(store.local(checkpoint) / "model") if config.pretrained else None,
+                "model_config": None if config.pretrained else shape,
+                "dataset": str(store.local(dataset)),
+                "workspace": str(workspace),
+                "threads": threads,
+            }
+            observer = JobObserver(f"finetune {name}", run, None, lambda: store.sync_partial(recipe, workspace))
+            result = run_job("gptcore.training.finetune", job, workspace, on_metrics=observer)
+            return {**result, "threads": threads}
 
-    return None
+        built = build(store, recipe, produce, f"finetune {name} ({'pre-trained' if config.pretrained else 'from scratch'})")
+        if not run.finished:
+            _report(store, built, run)
+    result = built.manifest["counts"]
+    return score_of(name, config.seed, result, _notes(name, store.manifest(dataset)["counts"], result, config))
+
+
+def _report(store: Store, built: Built, run: Run) -> None:
+    """Numbers beside the paper's, curve and card, on both sides."""
+    result, config = built.manifest["counts"], built.manifest["config"]
+    spec = task_spec(config["task"])
+    records = read_metrics(store.local(built.artifact) / "metrics.jsonl")
+    scores = {key: value for key, value in result.items() if key.startswith(("dev/", "test/"))}
+    results = {
+        **{key: f"{100 * value:.1f}" for key, value in scores.items()},
+        **{f"paper, {column} (test)": value for column, value in spec.paper.items() if value is not None},
+        "best epoch": result["best_epoch"],
+        "majority collapse": result["majority_collapse"],
+        **{f"{split} rows": rows for split, rows in result["rows"].items()},
+        "truncated rows": result["truncated"],
+        "tokens/s": result["tokens_per_second"],
+        "cost": cost(result["wall_seconds"], result["threads"], result["device"]),
+    }
+    with scratch_folder() as folder:
+        figure = loss_curve(records, folder / "loss.png")
+        title = f"Fine-tuning {spec.name}, seed {result['seed']}"
+        card = Card(title, results, config, built.manifest, cross_links(run, built.artifact), figure)
+        publish_card(card, f"finetune-{spec.name}")
+        (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
+        run.log_metrics(records)
+        run.log_results({**result, **{key: 100 * value for key, value in scores.items()}})
+        for path in (folder / "card.md", figure):
+            if path is not None:
+                run.log_artifact(path)
+    run.set_tags({"model": built.artifact.url})
+
+
+def _notes(name: str, dataset: dict[str, Any], result: dict[str, Any], config: FinetuneConfig) -> tuple[str, ...]:
+    """What makes a number differ from the published one: rows that were not to be had, a collapsed run, a set's note."""
+    notes = [f"{name}: {dataset['note']}"] if dataset["note"] else []
+    for split, counts in dataset["splits"].items():
+        used = result["rows"].get(split, counts["rows"])
+        if counts["published"] and used != counts["published"]:
+            notes.append(f"{name}: {split} on {used:,} of {counts['published']:,} published rows")
+    if result["majority_collapse"]:
+        arm = "pre-trained" if config.pretrained else "from scratch"
+        notes.append(f"{name} ({arm}, seed {config.seed}): every dev row got the same answer")
+    return tuple(notes)

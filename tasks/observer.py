@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from tasks.stage import logger
 from tasks.tracking import Run
 
+_MIRROR_EVERY = 300.0  # seconds: what a lost host may cost
 _SHOW_EVERY = 10.0  # seconds: a person watches this, and the API is not a metrics store
 
 
@@ -20,10 +22,12 @@ class JobObserver:
     :param what: the words for log and page, e.g. ``"pretrain"``.
     :param run: the MLflow run that owns the curves.
     :param key: key of the progress artifact (letters, digits, dashes); None: log lines only, for one of many jobs.
+    :param mirror: sends the workspace to a remote store, so that another host can go on from its checkpoints.
     """
 
-    def __init__(self, what: str, run: Run, key: str | None = None) -> None:
-        self._what, self._run, self._key = what, run, key
+    def __init__(self, what: str, run: Run, key: str | None, mirror: Callable[[], None]) -> None:
+        self._what, self._run, self._key, self._mirror = what, run, key, mirror
+        self._mirrored = time.monotonic()
         self._artifact: UUID | None = None
         self._shown = time.monotonic()
         self._latest: dict[str, Any] = {}
@@ -36,6 +40,9 @@ class JobObserver:
         if time.monotonic() - self._shown >= _SHOW_EVERY:
             self._shown = time.monotonic()
             self._show()
+        if time.monotonic() - self._mirrored >= _MIRROR_EVERY:
+            self._mirror()
+            self._mirrored = time.monotonic()
 
     def _show(self) -> None:
         text = self._words()

@@ -10,12 +10,13 @@ from typing import Any
 from prefect import task
 
 from gptcore.config import ModelConfig, PretrainConfig
-from tasks.card import Card
+from tasks.card import Card, cost, loss_curve
 from tasks.launch import run_job
 from tasks.observer import JobObserver
-from tasks.stage import JOB_OPTIONS, build, publish_card
+from tasks.provenance import cross_links, run_tags
+from tasks.stage import JOB_OPTIONS, build, publish_card, scratch_folder
 from tasks.store import Artifact, Built, Recipe, Store
-from tasks.tracking import Tracker, read_metrics, run_tags
+from tasks.tracking import Run, Tracker, read_metrics
 
 VERSION = 1
 EXPERIMENT = "gptmill/pretrain"
@@ -30,42 +31,66 @@ def pretrain_model(
     ngrams: Artifact | None = None,
     nproc: int = 1,
 ) -> Artifact:
-    """Pre-train (section 3.1). The number of processes is not part of the digest: every global batch is the same.
+    """Pre-train (section 3.1). The number of processes is no part of the digest: every global batch is the same.
 
+    :param model: its ``n_vocab`` is replaced by that of the shards.
     :param ngrams: n-gram perplexities of the same shards, shown beside the model's.
-    :raises InputError: the shards do not fit the model.
     """
-    store, tracker = Store(store_url), Tracker()
-    counts = store.manifest(shards)["counts"]
-    model = dataclasses.replace(model, n_vocab=counts["n_vocab"])
-    recipe = Recipe(
-        "pretrain", VERSION, {"model": dataclasses.asdict(model), "pretrain": dataclasses.asdict(config)}, {"shards": shards}
-    )
-    tags = run_tags(store=store_url, digest=recipe.digest, tokenizer=counts["tokenizer_digest"], data=shards.digest)
-    threads = os.cpu_count() or 1
+    store = Store(store_url)
+    encoded = store.manifest(shards)["counts"]
+    model = dataclasses.replace(model, n_vocab=encoded["n_vocab"])
+    settings = {"model": dataclasses.asdict(model), "pretrain": dataclasses.asdict(config)}
+    recipe = Recipe("pretrain", VERSION, settings, {"shards": shards})
+    threads = max(1, (os.cpu_count() or 1) // nproc)
+    tags = run_tags(store_digest=recipe.digest, data_digest=shards.digest, tokenizer_digest=encoded["tokenizer_digest"])
 
-    with tracker.open(EXPERIMENT, f"pretrain {recipe.digest[:8]}", recipe.digest, tags, recipe.config) as run:
+    with Tracker().open(EXPERIMENT, f"pretrain {recipe.digest[:8]}", recipe.digest, tags, settings) as run:
 
         def produce(workspace: Path) -> dict[str, Any]:
             job = {
-                "model": dataclasses.asdict(model),
-                "pretrain": dataclasses.asdict(config),
+                **settings,
                 "shards": str(store.local(shards)),
-                "tokenizer_digest": counts["tokenizer_digest"],
+                "tokenizer_digest": encoded["tokenizer_digest"],
                 "workspace": str(workspace),
                 "threads": threads,
             }
-            observer = JobObserver("pretrain", run, key="pretrain-progress")
+            observer = JobObserver("pretrain", run, "pretrain-progress", lambda: store.sync_partial(recipe, workspace))
             result = run_job("gptcore.training.pretrain", job, workspace, nproc=nproc, on_metrics=observer)
-            return {**result, "threads": threads, **_flat(store, ngrams)}
+            return {**result, "threads": threads, "tokenizer_digest": encoded["tokenizer_digest"]}
 
         built = build(store, recipe, produce, "pretrain")
-        _report(store, built, run, recipe, ngrams)
+        if not run.finished:
+            _report(store, built, run, ngrams)
     return built.artifact
 
 
-def _flat(store: Store, ngrams: Artifact | None) -> dict[str, float]:
-    if ngrams is None:
-        return {}
-    counts = store.manifest(ngrams)["counts"]
-    return {f"{name}/perplexity": counts[name]["perplexity"] for name in ("bigram", "trigram")}
+def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> None:
+    """The final numbers, the curve and the card, on the MLflow run and on the Prefect run."""
+    result = built.manifest["counts"]
+    counted = store.manifest(ngrams)["counts"] if ngrams else {}
+    records = read_metrics(store.local(built.artifact) / "metrics.jsonl")
+    results = {
+        "validation perplexity": result["validation/perplexity"],
+        **{f"{name} perplexity": counted[name]["perplexity"] for name in counted},
+        "validation tokens": result["validation/tokens"],
+        "tokens seen": result["tokens_seen"],
+        "updates": result["steps"],
+        "tokens/s": result["tokens_per_second"],
+        "cost": cost(result["wall_seconds"], result["threads"], result["device"], result["world_size"]),
+        "peak memory (MB)": result["peak_memory_bytes"] / 1e6,
+        "MFU": result["mfu"],
+        "device": f"{result['device']}, {result['precision']}, {result['world_size']} process(es)",
+    }
+    with scratch_folder() as folder:
+        references = {name: counts["nats"] for name, counts in counted.items()}
+        figure = loss_curve(records, folder / "loss.png", references)
+        links = cross_links(run, built.artifact)
+        card = Card(f"Pre-training {built.artifact.short}", results, built.manifest["config"], built.manifest, links, figure)
+        publish_card(card, "pretrain-card")
+        (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
+        run.log_metrics(records)  # also what an earlier, killed process could not deliver any more
+        run.log_results({**result, **{f"{name}/perplexity": counted[name]["perplexity"] for name in counted}})
+        for path in (folder / "card.md", figure):
+            if path is not None:
+                run.log_artifact(path)
+    run.set_tags({"checkpoint": built.artifact.url})

@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_file, sha256_json, write_json_atomic
-from tasks.artifact import MANIFEST
+from tasks.manifest import MANIFEST
 
 _PARTIAL = ".partial"
 _INDEX = "index.json"

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from prefect.artifacts import create_markdown_artifact
@@ -68,10 +69,7 @@ def publish_card(card: Card, key: str) -> None:
 
 
 @contextmanager
-def on_failure(note: Callable[[BaseException], None]) -> Iterator[None]:
-    """Tell ``note`` of any exception that passes through, cancellation included, and let it pass."""
-    try:
-        yield
-    except BaseException as error:
-        note(error)
-        raise
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder for files on their way to a tracker."""
+    with TemporaryDirectory(prefix="gptmill-") as folder:
+        yield Path(folder)

@@ -18,24 +18,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from gptcore.errors import InputError
-from gptcore.files import fsync_folder, read_json, sha256_file, write_json_atomic
-from tasks.artifact import MANIFEST, Artifact, Recipe, canonical, check_name, code_version, finite, manifest_problem
+from gptcore.files import fsync_folder, read_json
+from tasks.artifact import Artifact, Recipe, check_name
+from tasks.manifest import MANIFEST, CorruptArtifact, Manifest, local_sizes, problem_of, seal, sealed, size_problem, verify_files
 from tasks.remote import RemoteShelf
 
 __all__ = ["Artifact", "Built", "CorruptArtifact", "LocalShelf", "Recipe", "Shelf", "Store"]
 
 log = logging.getLogger(__name__)
-Manifest = dict[str, Any]
 _LOCK_POLL = 0.2  # seconds
-
-
-class CorruptArtifact(InputError):
-    """Files of a stored artifact are not those that its manifest lists."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +89,7 @@ class LocalShelf:
             return f"unreadable: {error}"
 
     def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
-        folder = Path(self.root, stage, digest)
-        files = ((file["path"], folder / file["path"]) for file in manifest["files"])
-        return {path: file.stat().st_size for path, file in files if file.is_file()}
+        return local_sizes(Path(self.root, stage, digest), manifest)
 
     def digests(self, stage: str) -> list[str]:
         folder = Path(self.root, stage)
@@ -214,10 +207,7 @@ class Store:
         if isinstance(shelf, RemoteShelf) and (copy := shelf.cached(artifact.stage, artifact.digest)):
             return copy
         manifest = self.manifest(artifact)
-        folder = shelf.local(artifact.stage, artifact.digest, manifest)
-        if not isinstance(shelf, LocalShelf):
-            return folder
-        return folder
+        return shelf.local(artifact.stage, artifact.digest, manifest)
 
     def verify(self, artifact: Artifact) -> None:
         """Read every byte of an artifact and compare with its manifest.
@@ -226,7 +216,7 @@ class Store:
         """
         manifest = self.manifest(artifact)
         folder = self._home(artifact).local(artifact.stage, artifact.digest, manifest)
-        _verify_files(folder, manifest, artifact.url)
+        verify_files(folder, manifest, artifact.url)
 
     # --- making
 
@@ -250,7 +240,7 @@ class Store:
             if hit := self._hit(recipe):  # another process finished it while this one waited
                 return hit
             workspace = self.workspace(recipe)
-            manifest = _sealed(workspace, recipe)
+            manifest = sealed(workspace, recipe)
             if manifest is None:
                 manifest = self._work(recipe, workspace, produce)
             self._shelf.publish(workspace, manifest)
@@ -276,10 +266,10 @@ class Store:
         manifest = shelf.read(artifact.stage, artifact.digest)
         if manifest is None:
             return None
-        problem = manifest_problem(manifest, artifact.stage, artifact.digest)
+        problem = problem_of(manifest, artifact.stage, artifact.digest)
         if problem is None:
             sizes = shelf.sizes(artifact.stage, artifact.digest, manifest)
-            problem = next((_size_problem(file, sizes) for file in manifest["files"] if _size_problem(file, sizes)), None)
+            problem = size_problem(manifest, sizes)
         if problem is not None:
             log.warning("%s is not used: %s", artifact.url, problem)
             return None
@@ -301,7 +291,7 @@ class Store:
             if fresh:
                 shutil.rmtree(workspace)
             raise
-        return _seal(workspace, recipe, counts, time.monotonic() - start)
+        return seal(workspace, recipe, counts, time.monotonic() - start)
 
     @contextmanager
     def _locked(self, recipe: Recipe) -> Iterator[None]:
@@ -333,84 +323,3 @@ def _shelf(url: str) -> Shelf:
     if root.exists() and not root.is_dir():
         raise InputError(f"--store {url}: found a file, expected a folder")
     return LocalShelf(root)
-
-
-def _seal(workspace: Path, recipe: Recipe, counts: Mapping[str, Any], seconds: float) -> Manifest:
-    """Hash and flush every file of a finished workspace, then write its manifest."""
-    files = []
-    for folder, folders, names in os.walk(workspace):
-        for name in [name for name in folders if name.startswith(".")]:
-            shutil.rmtree(Path(folder, name))
-            folders.remove(name)
-        for name in sorted(names):
-            path = Path(folder, name)
-            if name.startswith("."):
-                path.unlink()
-                continue
-            if path.is_symlink():
-                raise ValueError(f"{path}: a stage left a symbolic link; an artifact holds its own bytes")
-            _fsync(path)
-            files.append(
-                {"path": path.relative_to(workspace).as_posix(), "size": path.stat().st_size, "sha256": sha256_file(path)}
-            )
-        fsync_folder(folder)
-    manifest = {
-        "stage": recipe.stage,
-        "version": recipe.version,
-        "digest": recipe.digest,
-        "config": canonical(recipe.config),
-        "inputs": {role: _input(item) for role, item in recipe.inputs.items()},
-        "files": sorted(files, key=lambda file: str(file["path"])),
-        "counts": finite(counts),
-        "code": code_version(),
-        "created": datetime.now(UTC).isoformat(timespec="microseconds"),
-        "duration_seconds": round(seconds, 3),
-    }
-    write_json_atomic(workspace / MANIFEST, manifest)
-    return manifest
-
-
-def _sealed(workspace: Path, recipe: Recipe) -> Manifest | None:
-    """The manifest of a workspace whose builder was killed between sealing and publishing."""
-    try:
-        manifest = read_json(workspace / MANIFEST)
-    except (FileNotFoundError, ValueError):
-        return None
-    if manifest_problem(manifest, recipe.stage, recipe.digest):
-        return None
-    try:
-        _verify_files(workspace, manifest, str(workspace))
-    except CorruptArtifact:
-        return None
-    return dict(manifest)
-
-
-def _verify_files(folder: Path, manifest: Manifest, name: str) -> None:
-    wrong = []
-    for file in manifest["files"]:
-        path = folder / file["path"]
-        if not path.is_file():
-            wrong.append(f"{file['path']} is missing")
-        elif (size := path.stat().st_size) != file["size"]:
-            wrong.append(f"{file['path']} has {size} bytes, expected {file['size']}")
-        elif (found := sha256_file(path)) != file["sha256"]:
-            wrong.append(f"{file['path']} has the SHA-256 {found[:12]}, expected {file['sha256'][:12]}")
-    if wrong:
-        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise CorruptArtifact(f"{name}: {wrong[0]}{more}; delete this folder and run again to rebuild it")
-
-
-def _size_problem(file: Mapping[str, Any], sizes: Mapping[str, int]) -> str | None:
-    size = sizes.get(file["path"])
-    if size is None:
-        return f"{file['path']} is missing"
-    return None if size == file["size"] else f"{file['path']} has {size} bytes, expected {file['size']}"
-
-
-def _input(item: Artifact | str) -> dict[str, str]:
-    return {"digest": item} if isinstance(item, str) else {"stage": item.stage, "digest": item.digest}
-
-
-def _fsync(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())

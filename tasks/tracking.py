@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from tasks.state import state_folder
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run as MlflowRun
@@ -27,11 +29,6 @@ _METRICS_A_CALL = 1000  # MLflow's limits for one log_batch
 _PARAMS_A_CALL = 100
 _PARAM_LENGTH = 6000
 _UI = "http://127.0.0.1:5000"  # where `gptmill up` serves the same SQLite file
-
-
-def state_folder() -> Path:
-    """`GPTMILL_HOME`, default `.gptmill` in the working directory."""
-    return Path(os.environ.get("GPTMILL_HOME", ".gptmill")).absolute()
 
 
 class Run:
@@ -66,6 +63,11 @@ class Run:
         """Log the numbers of a result (others are left out) as metrics without a curve."""
         numbers = {k: float(v) for k, v in results.items() if isinstance(v, int | float) and math.isfinite(v)}
         self.log_metrics([{"step": 0, "time": time.time(), "metrics": numbers}])
+
+    def metrics(self, names: Sequence[str]) -> dict[str, float]:
+        """The last values of those of ``names`` that the run has."""
+        found = self._tracker.client.get_run(self.run_id).data.metrics
+        return {name: found[name] for name in names if name in found}
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
         """Copy a small file (card, figure, table) to the run. Checkpoints stay in the store; runs carry their address."""

@@ -1,0 +1,149 @@
+"""Fine-tunes side by side: every task x arm x seed, bounded by what the machine has, and their leaderboard."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from prefect import flow
+from prefect.futures import PrefectFuture
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from gptcore.config import FinetuneConfig
+from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.readers import available
+from tasks import dataset as dataset_stage
+from tasks import finetune as finetune_stage
+from tasks.baseline import BASELINES, score_baselines
+from tasks.baseline import VERSION as BASELINE_VERSION
+from tasks.finetune import finetune_model
+from tasks.leaderboard import Leaderboard, Row, published_rows
+from tasks.score import Score
+from tasks.store import Artifact, Store
+from tasks.suites import Suite, notes_on, open_suite, record_published, record_row, row_of, show_leaderboard
+from tasks.tracking import Run, Tracker
+
+Arm = Literal["pre-trained", "from scratch"]
+Settings = Mapping[str, FinetuneConfig]
+"""Task -> its fine-tuning settings; the seed and the arm are filled in for each run."""
+
+
+def machine_slots(jobs: int) -> tuple[int, int]:
+    """How many fine-tunes run at the same time, and the CPU threads of each.
+
+    :param jobs: what was asked for; 0: one a GPU where there is one, else one a core.
+    """
+    cores = os.cpu_count() or 1
+    slots = jobs or (1 if Path("/dev/nvidia0").exists() else cores)
+    return slots, max(1, cores // slots)
+
+
+def score_tasks(
+    store_url: str,
+    datasets_url: str,
+    datasets: dict[str, Artifact],
+    checkpoint: Artifact,
+    settings: Settings,
+    arms: list[Arm],
+    seeds: int,
+    jobs: int,
+) -> Leaderboard:
+    """Fine-tune every task in every arm with seeds 0 .. seeds - 1, score the baselines, and put all in one table."""
+    slots, threads = machine_slots(jobs)
+    run = fine_tunes.with_options(task_runner=ThreadPoolTaskRunner(max_workers=slots))
+    board: Leaderboard = run(store_url, datasets_url, datasets, checkpoint, settings, arms, seeds, threads)
+    return board
+
+
+@flow(name="fine-tunes", persist_result=False, validate_parameters=False)
+def fine_tunes(
+    store_url: str,
+    datasets_url: str,
+    datasets: dict[str, Artifact],
+    checkpoint: Artifact,
+    settings: Settings,
+    arms: list[Arm],
+    seeds: int,
+    threads: int,
+) -> Leaderboard:
+    """See :func:`score_tasks`, which chooses this flow's number of workers."""
+    store, tracker = Store(store_url), Tracker()
+    record_published(tracker)
+    data = {name: dataset_fingerprint(name, datasets_url) for name in available(datasets_url)}
+    suites = {arm: _suite(store, arm, checkpoint, data, settings) for arm in arms}
+    with ExitStack() as stack:
+        runs = {arm: stack.enter_context(open_suite(tracker, suite)) for arm, suite in suites.items()}
+        rows, scores = _fine_tuned(store, datasets, checkpoint, settings, suites, runs, seeds, threads)
+    measured = [score_baselines.submit(store_url, datasets_url, name) for name in datasets]
+    rows += _baseline_rows(tracker, data, _results(measured))
+    board = Leaderboard((*rows, *published_rows()), notes_on(scores))
+    show_leaderboard(board)
+    return board
+
+
+def _fine_tuned(
+    store: Store,
+    datasets: dict[str, Artifact],
+    checkpoint: Artifact,
+    settings: Settings,
+    suites: Mapping[Arm, Suite],
+    runs: Mapping[Arm, Run],
+    seeds: int,
+    threads: int,
+) -> tuple[list[Row], list[Score]]:
+    """Submit everything, longest first; then a row for each arm, written to its suite's run."""
+    waiting: dict[Arm, list[PrefectFuture[Score]]] = {arm: [] for arm in suites}
+    for name in _longest_first(store, datasets):
+        for arm in suites:
+            for seed in range(seeds):
+                config = dataclasses.replace(settings[name], seed=seed, pretrained=arm == "pre-trained")
+                suite_run = runs[arm].run_id
+                waiting[arm].append(
+                    finetune_model.submit(store.url, name, datasets[name], checkpoint, config, suite_run, threads)
+                )
+    rows, scores = [], []
+    for arm, suite in suites.items():
+        reached: list[Score] = _results(waiting[arm])
+        rows.append(record_row(runs[arm], row_of(suite, reached)))
+        scores += reached
+    return rows, scores
+
+
+def _results(futures: list[PrefectFuture[Any]]) -> list[Any]:
+    """All results, or the first error after every run has ended: one bad task does not waste the others' work."""
+    for future in futures:
+        future.wait()
+    return [future.result() for future in futures]
+
+
+def _baseline_rows(tracker: Tracker, data: Mapping[str, str], scores: list[dict[str, Score]]) -> list[Row]:
+    rows = []
+    for label in BASELINES:
+        suite = Suite(label, "baseline", {"data": data, "code": BASELINE_VERSION})
+        with open_suite(tracker, suite) as run:
+            rows.append(record_row(run, row_of(suite, [score[label] for score in scores])))
+    return rows
+
+
+def _suite(store: Store, arm: Arm, checkpoint: Artifact, data: Mapping[str, str], settings: Settings) -> Suite:
+    """The row's identity covers every dataset that is there, so that runs of single tasks fill one row together."""
+    manifest = store.manifest(checkpoint)
+    chosen = {name: dataclasses.asdict(settings[name]) for name in data}
+    for config in chosen.values():
+        del config["seed"], config["pretrained"]  # a row is the median over seeds; the arm has its own field
+    origin = {"checkpoint": checkpoint.digest} if arm == "pre-trained" else {"model": manifest["config"]["model"]}
+    tokenizer = manifest["counts"]["tokenizer_digest"]
+    code = {"finetune": finetune_stage.VERSION, "dataset": dataset_stage.VERSION}
+    identity = {**origin, "tokenizer": tokenizer, "data": data, "code": code, "settings": chosen}
+    tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": checkpoint.digest, "arm": arm}
+    return Suite(arm, "ours", identity, tags)
+
+
+def _longest_first(store: Store, datasets: dict[str, Artifact]) -> list[str]:
+    """Tasks by training tokens, most first: the last slot to end then ends early."""
+    tokens = {name: store.manifest(dataset)["counts"]["splits"]["train"]["tokens"] for name, dataset in datasets.items()}
+    return sorted(datasets, key=lambda name: -tokens[name])

@@ -1,0 +1,91 @@
+"""Fine-tuning: one task with the settings of a form, or every task with those of a preset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prefect import flow
+
+from flows.fanout import Arm, Settings, score_tasks
+from flows.parameters import FinetuneAllParameters, FinetuneParameters
+from gptcore.config import FinetuneConfig, Preset, preset_named
+from gptcore.errors import InputError
+from gptcore.nlu.readers import available
+from gptcore.nlu.registry import REGISTRY
+from tasks.dataset import encode_dataset
+from tasks.leaderboard import Leaderboard
+from tasks.lineage import tokenizer_of
+from tasks.store import Store
+
+
+@flow(name="finetune", persist_result=False)
+def finetune(parameters: FinetuneParameters) -> Leaderboard:
+    """Fine-tune one task from one checkpoint; the result stands beside the baselines and the published rows."""
+    store = Store(parameters.store)
+    config = FinetuneConfig(
+        lr=parameters.lr,
+        batch_size=parameters.batch_size,
+        epochs=parameters.epochs,
+        lm_coef=parameters.lm_coef,
+        clf_pdrop=parameters.clf_pdrop,
+        n_transfer=None if parameters.layers < 0 else parameters.layers,
+        max_train_rows=parameters.max_train_rows or None,
+    )
+    checkpoint = store.resolve(parameters.checkpoint, "pretrain")
+    datasets_url = datasets_folder(store, parameters.datasets)
+    names = chosen_tasks([parameters.task], datasets_url)
+    arm: Arm = "pre-trained" if parameters.pretrained else "from scratch"
+    tokenizer = tokenizer_of(store, checkpoint)
+    datasets = {name: encode_dataset(store.url, datasets_url, name, tokenizer) for name in names}
+    settings = dict.fromkeys(REGISTRY, config)
+    return score_tasks(store.url, datasets_url, datasets, checkpoint, settings, [arm], parameters.seeds, jobs=0)
+
+
+@flow(name="finetune-all", persist_result=False)
+def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
+    """Fine-tune every task whose data is there from one checkpoint, with a preset's settings."""
+    store = Store(parameters.store)
+    preset = preset_named(parameters.preset, parameters.overrides)
+    checkpoint = store.resolve(parameters.checkpoint, "pretrain")
+    datasets_url = datasets_folder(store, parameters.datasets)
+    names = chosen_tasks(parameters.tasks, datasets_url)
+    tokenizer = tokenizer_of(store, checkpoint)
+    datasets = {name: encode_dataset(store.url, datasets_url, name, tokenizer) for name in names}
+    arms, jobs = arms_of(preset), parameters.jobs
+    return score_tasks(store.url, datasets_url, datasets, checkpoint, settings_of(preset), arms, parameters.seeds, jobs)
+
+
+def settings_of(preset: Preset) -> Settings:
+    """Every task's fine-tuning settings under a preset."""
+    return {name: preset.finetune_for(name) for name in REGISTRY}
+
+
+def arms_of(preset: Preset) -> list[Arm]:
+    """The rows of ours that a preset fills."""
+    return ["pre-trained", "from scratch"] if preset.scratch else ["pre-trained"]
+
+
+def datasets_folder(store: Store, datasets: str) -> str:
+    """The datasets asked for, else the generated world that the store holds.
+
+    :raises InputError: neither is there.
+    """
+    if datasets:
+        return datasets
+    worlds = store.list("storyworld")
+    if not worlds:
+        raise InputError(f"--datasets: none given, and {store.url} holds no generated world; give the datasets' folder")
+    return str(store.local(worlds[0]) / "datasets")
+
+
+def chosen_tasks(wanted: Sequence[str], datasets_url: str) -> list[str]:
+    """The tasks to run: those asked for, else every one whose folder is there.
+
+    :raises InputError: none is there, or one that was asked for is not.
+    """
+    there = available(datasets_url)
+    if missing := [name for name in wanted if name not in there]:
+        raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there) or 'no dataset'}")
+    if not there:
+        raise InputError(f"{datasets_url}: no dataset found; expected sub-folders such as MNLI, SST-2, RACE")
+    return list(wanted) or there

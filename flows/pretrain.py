@@ -1,0 +1,22 @@
+"""Pre-training alone, on shards of the store."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from prefect import flow
+
+from flows.parameters import PretrainParameters
+from gptcore.config import preset_named
+from tasks.pretrain import pretrain_model
+from tasks.store import Artifact, Store
+
+
+@flow(name="pretrain", persist_result=False)
+def pretrain(parameters: PretrainParameters) -> Artifact:
+    """Pre-train on encoded shards; a run that was stopped goes on from its newest checkpoint."""
+    preset = preset_named(parameters.preset, parameters.overrides)
+    config = dataclasses.replace(preset.pretrain, steps=parameters.steps) if parameters.steps else preset.pretrain
+    store = Store(parameters.store)
+    shards = store.resolve(parameters.shards, "shards")
+    return pretrain_model(store.url, shards, preset.model, config, nproc=parameters.nproc)

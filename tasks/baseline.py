@@ -1,0 +1,42 @@
+"""Stage `baseline`: what a task's numbers must beat, the majority class and a bag of words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from gptcore.nlu.baselines import bag_of_words, majority
+from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.readers import labelled_splits, load_task
+from gptcore.nlu.registry import task_spec
+from tasks.score import Score, score_of
+from tasks.stage import STAGE_OPTIONS, build
+from tasks.store import Recipe, Store
+
+VERSION = 1
+BASELINES = {"majority class": majority, "bag of words": bag_of_words}
+
+
+@task(name="baseline", task_run_name="baselines {name}", **STAGE_OPTIONS)
+def score_baselines(store_url: str, datasets_url: str, name: str) -> dict[str, Score]:
+    """Both baselines of one task, by their name in :data:`BASELINES`, fitted on train and scored on dev and test."""
+    recipe = Recipe("baseline", VERSION, {"task": name}, {"files": dataset_fingerprint(name, datasets_url)})
+
+    def produce(out: Path) -> dict[str, Any]:
+        spec = task_spec(name)
+        splits = labelled_splits(spec, datasets_url)
+        rows = {split: load_task(name, datasets_url, split) for split in splits}
+        return {
+            baseline: {
+                f"{split}/{metric}": value
+                for split in splits
+                if split != "train"
+                for metric, value in fit_and_score(spec, rows["train"], rows[split]).items()
+            }
+            for baseline, fit_and_score in BASELINES.items()
+        }
+
+    built = build(Store(store_url), recipe, produce, f"baselines {name}")
+    return {baseline: score_of(name, 0, results) for baseline, results in built.manifest["counts"].items()}
