@@ -24,10 +24,8 @@ _DASHES = "\u2013\u2014\u2015\u2026"  # frequent in books, left alone by ftfy
 
 @dataclass
 class Repairs:
-    """How many characters of the input had to be repaired."""
+    """How much had to be repaired."""
 
-    undecodable: int = 0
-    """Bytes that are no UTF-8, or lone surrogates of escaped JSON; each run became U+FFFD."""
     ftfy: int = 0
     """Characters that ftfy replaced or removed, curly quotes included."""
 

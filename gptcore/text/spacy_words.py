@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-_BUDGET = 80_000_000  # bytes of remembered strings, estimated; about 350 000 distinct strings
-_ENTRY = 200  # bytes a remembered string costs besides its characters
+_BUDGET = 120_000_000  # bytes of remembered strings, estimated; about 500 000 distinct strings
+_ENTRY = 220  # bytes that a remembered string costs besides its characters, spaCy's tables included
 
 _RUNS = re.compile(r"""([-~!";?+,)(/*\[\]}{|_])\1*""")
 _BLANKS = re.compile(r"[^\S\n]+")
@@ -29,12 +29,15 @@ def standardise(text: str) -> str:
     string prefix, and the released vocabulary was made that way. White space with a newline becomes `` \n ``, other
     white space one space, and the ends are stripped. Takes linear time, which the original's ``\s*\n\s*`` does not.
     """
+    text = _BLANKS.sub(" ", _set_off(text))
+    return _NEWLINES.sub(" \n ", text).strip()
+
+
+def _set_off(text: str) -> str:
     for dash in "\u2014\u2013\u2015":
         text = text.replace(dash, "-")
     text = text.replace("\u2026", "...").replace("\u00b4", "'")
-    text = _RUNS.sub(r" \g<0> ", text)
-    text = _BLANKS.sub(" ", text)
-    return _NEWLINES.sub(" \n ", text).strip()
+    return _RUNS.sub(r" \g<0> ", text)
 
 
 class LineSplitter:
@@ -50,7 +53,8 @@ class LineSplitter:
         self._memo = _Memo(self._raw)
         self._pieces: dict[str, str] = {}
         self._context: set[str] = set()
-        self._spacy, self._without_sequences = _tokenizers()
+        self._spacy, self._without_sequences, self._special_cases = _tokenizers()
+        self._joined = {tokens[0] for tokens in self._special_cases.values()}
 
     def words(self, line: str) -> str:
         """The words of ``line`` (no newline inside), joined by single spaces; "" where it is blank."""
@@ -64,17 +68,21 @@ class LineSplitter:
 
     def _raw(self, raw: str) -> str:
         """Words of one white-space delimited string of the text, newly met."""
-        words = " ".join([self._piece(raw, piece) for piece in standardise(raw).split(" ")])
+        words = " ".join([self._piece(raw, piece) for piece in _set_off(raw).split()])
         self._spent += len(raw) + len(words) + _ENTRY
         return words
 
     def _piece(self, raw: str, piece: str) -> str:
         """Words of one string between the spaces of standardised text."""
         words = self._pieces.get(piece)
+        if words is None and piece.isascii() and piece.isalpha() and piece not in self._special_cases:
+            return piece.lower()  # no pattern of spaCy's finds anything in plain letters
         if words is None:
-            tokens = self._spacy(piece)
-            words = _lower(tokens)
-            if len(tokens) > 1 and _lower(self._without_sequences(piece)) != words:
+            tokens = [token.text for token in self._spacy(piece)]
+            words = " ".join([token.lower() for token in tokens])
+            # a sequence that was joined shows as the first word of a special case, one of several words here
+            suspect = len(tokens) > 1 and not self._joined.isdisjoint(tokens)
+            if suspect and _lower(self._without_sequences(piece)) != words:
                 self._context.add(raw)  # not remembered as a piece, so that every string that holds it is noted
             else:
                 self._pieces[piece] = words
@@ -98,13 +106,14 @@ def _lower(tokens: Iterable[Any]) -> str:
     return " ".join([token.text.lower() for token in tokens])
 
 
-def _tokenizers() -> tuple[Any, Any]:
-    """spaCy's English tokenizer, and its twin that does not search for special cases across tokens.
+def _tokenizers() -> tuple[Any, Any, dict[str, list[str]]]:
+    """spaCy's English tokenizer, its twin that does not search for special cases across tokens, and these with tokens.
 
     A tokenizer files a special case for that search when its patterns find something in it. The twin's patterns find
     nothing until it is built.
     """
     import spacy
+    from spacy.symbols import ORTH
     from spacy.tokenizer import Tokenizer
 
     english: Any = spacy.blank("en").tokenizer
@@ -123,4 +132,4 @@ def _tokenizers() -> tuple[Any, Any]:
         url_match=english.url_match,
     )
     built = True
-    return english, twin
+    return english, twin, {text: [token[ORTH] for token in tokens] for text, tokens in english.rules.items()}

@@ -136,6 +136,18 @@ def test_spacys_special_cases_are_searched_across_white_space() -> None:
     assert words("goin\n''twas") == slow_words("goin\n''twas") == ["goin", "\n", "''", "twas"]
 
 
+@settings(max_examples=500, deadline=None)
+@given(st.text("abcdefghiklmnopqrstuvwxyzABCDIJKLMNOPRSTUVWX", min_size=1, max_size=12))
+def test_plain_letters_are_one_word_unless_a_special_case(text: str) -> None:
+    assert words(text) == slow_words(text)
+
+
+def test_every_special_case_alone_and_beside_letters() -> None:
+    for rule in spacy_tokenizer().rules:
+        for text in (rule, f"x{rule}", f"{rule}y", f"goin {rule}x", f"x{rule} s .", f"'{rule}."):
+            assert words(text) == slow_words(text)
+
+
 def test_no_special_case_reaches_across_a_plain_word() -> None:
     """`_PLAIN_WORD`: no special case of the installed spaCy has six letters behind another token."""
     behind = re.compile(r"(?<=[^A-Za-z])[A-Za-z]{6,}")

@@ -1,0 +1,366 @@
+"""A raw corpus becomes cleaned Arrow text, split into train and validation by document, in two passes.
+
+Pass 1 (`scan`) decodes every document and notes its hash and length. From these alone, `decide` drops what is too
+short or a duplicate and assigns the splits. Pass 2 (`clean_source`) cleans what is kept. Both passes stream, run over
+groups of files in parallel, and give the same folder whatever the parallelism:
+
+    out/train/part-00000.arrow ...    out/validation/part-00000.arrow ...    out/report.json
+
+(:mod:`gptcore.text.parts` has their format.)
+
+Memory: that of the streams, plus 48 bytes a document.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from gptcore.config import CorpusConfig
+from gptcore.errors import InputError
+from gptcore.files import read_json, sha256_json, write_json_atomic
+from gptcore.text.clean import Repairs, clean_stream
+from gptcore.text.parts import SPLITS, Parts, part_name, read_corpus
+from gptcore.text.sources import Read, Source, find_sources, fingerprint, read_documents
+
+__all__ = ["build_corpus", "clean_source", "decide", "find_sources", "fingerprint", "read_corpus", "scan"]
+
+ROW = 1 << 19  # characters of a row, more by at most one line (or part of a very long one)
+GROUP = 8 << 20  # bytes of source files that one job takes on: small beside a core's share, large beside its start
+
+DocumentStats = npt.NDArray[np.void]
+"""One record a document of a source, in order."""
+STATS = np.dtype([("hash", "V32"), ("characters", "<i8")])
+
+Decisions = npt.NDArray[np.uint8]
+"""One of the numbers below for each document of a source, in order."""
+TRAIN, VALIDATION, TOO_SHORT, DUPLICATE = range(4)
+
+Progress = Callable[[str, int, int], object]
+"""Called with the pass ("scan" or "clean"), the bytes of source files done, and those in all."""
+
+
+@dataclass
+class Scan:
+    """What pass 1 found in one source."""
+
+    documents: DocumentStats
+    read: Read
+
+
+@dataclass
+class Cleaned:
+    """What pass 2 made of one source, or of several."""
+
+    train: int = 0
+    validation: int = 0
+    wordless: int = 0
+    """Documents in which no word was left."""
+    words: int = 0
+    bytes: int = 0
+    """UTF-8 bytes of the kept documents, before cleaning."""
+    ftfy: int = 0
+    """Characters that ftfy replaced or removed in them."""
+
+    def __add__(self, other: Cleaned) -> Cleaned:
+        return Cleaned(*map(add, astuple(self), astuple(other)))
+
+
+# --- the whole -------------------------------------------------------------------------------------------------------
+
+
+def build_corpus(
+    url: str,
+    out: Path,
+    config: CorpusConfig,
+    *,
+    map: Callable[..., Iterable[Any]] = map,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Clean the corpus at ``url`` into the folder ``out`` and return the report, also written to ``out/report.json``.
+
+    A build that was interrupted is taken up again where ``out`` holds parts of exactly this input and config.
+
+    :param url: any fsspec URL of a file, folder or glob; see :func:`gptcore.text.sources.find_sources`.
+    :param map: the built-in, or one that works elsewhere, gives results in order and reaches both ``url`` and ``out``.
+    :param progress: see :data:`Progress`; None: a bar on a terminal.
+    :returns: ``documents`` {read, kept, train, validation, dropped: {reason: n}}, ``bytes`` {read, kept} (UTF-8,
+        decompressed), ``words``, ``characters_repaired`` {undecodable: bytes of all documents read, ftfy: characters
+        of those kept}, ``sources``.
+    :raises InputError: nothing to read, something unreadable, or no training document left.
+    """
+    if not 0 <= config.validation_fraction < 1:
+        raise InputError(f"corpus.validation_fraction = {config.validation_fraction}, expected 0 <= fraction < 1")
+    sources = find_sources(url)
+    groups = _groups(sources)
+    with _bar(progress, "scan", groups) as done:
+        scans = [scan for group in done(map(_scan_group, [(group, config) for group in groups])) for scan in group]
+    decisions = decide([scan.documents for scan in scans], config)
+    _require_training_text(url, _report(scans, decisions, []), config)
+    (out / _DONE).mkdir(parents=True, exist_ok=True)
+    (out / "report.json").unlink(missing_ok=True)
+    jobs = _jobs(groups, scans, decisions, out, config)
+    with _bar(progress, "clean", groups) as done:
+        cleaned = list(done(map(_clean_group, jobs)))
+    _remove_strangers(out, jobs)
+    report = _report(scans, decisions, cleaned)
+    _require_training_text(url, report, config)
+    write_json_atomic(out / "report.json", report)
+    return report
+
+
+# --- pass 1 ----------------------------------------------------------------------------------------------------------
+
+
+def scan(source: Source, config: CorpusConfig) -> Scan:
+    """Hash and measure every document of one file, in bounded memory.
+
+    A document's hash is the SHA-256 of its text after decoding and stripping, in UTF-8.
+
+    :raises InputError: see :func:`gptcore.text.sources.read_documents`.
+    """
+    read, found = Read(), bytearray()
+    for text in read_documents(source, config, read):
+        digest, characters = hashlib.sha256(), 0
+        for piece in text:
+            digest.update(piece.encode())
+            characters += len(piece)
+        found += digest.digest() + characters.to_bytes(8, "little")
+    return Scan(np.frombuffer(bytes(found), STATS), read)
+
+
+def decide(stats: Sequence[DocumentStats], config: CorpusConfig) -> list[Decisions]:
+    """What becomes of each document, from its hash and length alone.
+
+    Too short comes first; of equal documents the first in order is kept; of the rest, a document is held out if its
+    hash, as a fraction of all hashes, lies below ``validation_fraction``. So no document's split depends on others.
+    """
+    documents = np.concatenate([np.empty(0, STATS), *stats])
+    hashes = np.frombuffer(documents["hash"].tobytes(), ">u8").reshape(-1, 4)  # [documents, 4]
+    decisions = np.full(len(documents), TRAIN, np.uint8)
+    decisions[hashes[:, 0] < np.uint64(int(config.validation_fraction * 2**64))] = VALIDATION
+    if config.drop_duplicates:
+        order = np.lexsort(hashes.T)  # stable: among equals the first in order stays first
+        ordered = hashes[order]
+        decisions[order[1:][(ordered[1:] == ordered[:-1]).all(axis=1)]] = DUPLICATE
+    decisions[documents["characters"] < config.min_characters] = TOO_SHORT
+    return np.split(decisions, np.cumsum([len(part) for part in stats])[:-1])
+
+
+# --- pass 2 ----------------------------------------------------------------------------------------------------------
+
+
+def clean_source(source: Source, scan: Scan, decisions: Decisions, config: CorpusConfig, parts: Parts) -> Cleaned:
+    """Clean the kept documents of one file into ``parts``.
+
+    :raises InputError: the file changed since it was scanned.
+    """
+    cleaned, repairs = Cleaned(), Repairs()
+    documents = read_documents(source, config, Read())
+    for number, decision in enumerate(decisions):
+        text = next(documents, None)
+        if decision not in (TRAIN, VALIDATION):
+            continue
+        expected = scan.documents["hash"][number].tobytes().hex()
+        hashed = _Hashed(text if text is not None else ())
+        rows = _rows(clean_stream(hashed, repairs), cleaned)
+        n_rows = parts.write(SPLITS[decision], expected, source.name, rows)
+        if hashed.digest.hexdigest() != expected:
+            raise InputError(
+                f"{source.name}: changed while it was being cleaned, expected the same text in both passes"
+            )
+        if not n_rows:
+            cleaned.wordless += 1
+            continue
+        cleaned.bytes += hashed.bytes
+        cleaned.train += int(decision == TRAIN)
+        cleaned.validation += int(decision == VALIDATION)
+    cleaned.ftfy = repairs.ftfy
+    return cleaned
+
+
+class _Hashed:
+    """A stream of text that is hashed and measured as it passes."""
+
+    def __init__(self, text: Iterable[str]) -> None:
+        self.text = text
+        self.digest = hashlib.sha256()
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for piece in self.text:
+            encoded = piece.encode()
+            self.digest.update(encoded)
+            self.bytes += len(encoded)
+            yield piece
+
+
+def _rows(lines: Iterable[str], cleaned: Cleaned) -> Iterator[str]:
+    """Join cleaned lines to rows, and count their words."""
+    row: list[str] = []
+    size = 0
+    for line in lines:
+        cleaned.words += line.count(" ") + (not line.startswith("\n "))  # a line break is no word here
+        row.append(line)
+        size += len(line) + 1
+        if size > ROW:
+            yield " ".join(row)
+            row, size = [], 0
+    if row:
+        yield " ".join(row)
+
+
+# --- groups of sources, the unit of work -----------------------------------------------------------------------------
+
+_DONE = ".done"  # folder of the records by which an interrupted build is taken up again
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What pass 2 needs to know about one group; travels to another process."""
+
+    index: int
+    sources: tuple[Source, ...]
+    scans: tuple[Scan, ...]
+    decisions: tuple[Decisions, ...]
+    out: Path
+    config: CorpusConfig
+    key: str
+    """Digest of all that the group's files depend on."""
+
+    @property
+    def record(self) -> Path:
+        """Written when the group is finished, with its key and counts."""
+        return self.out / _DONE / f"{self.index:05d}.json"
+
+
+def _groups(sources: Sequence[Source]) -> list[tuple[Source, ...]]:
+    """Consecutive sources, about GROUP bytes together: neither a job a tiny file nor a whole corpus in one."""
+    groups: list[list[Source]] = []
+    room = 0
+    for source in sources:
+        if source.size > room:
+            groups.append([])
+            room = GROUP
+        groups[-1].append(source)
+        room -= source.size
+    return [tuple(group) for group in groups]
+
+
+def _scan_group(work: tuple[tuple[Source, ...], CorpusConfig]) -> list[Scan]:
+    sources, config = work
+    return [scan(source, config) for source in sources]
+
+
+def _jobs(
+    groups: Sequence[tuple[Source, ...]],
+    scans: Sequence[Scan],
+    decisions: Sequence[Decisions],
+    out: Path,
+    config: CorpusConfig,
+) -> list[_Job]:
+    jobs, start = [], 0
+    for index, group in enumerate(groups):
+        mine = slice(start, start := start + len(group))
+        content = hashlib.sha256()
+        for scanned, decision in zip(scans[mine], decisions[mine], strict=True):
+            content.update(scanned.documents.tobytes() + decision.tobytes())
+        names = [(source.name, source.size) for source in group]
+        key = sha256_json({"sources": names, "content": content.hexdigest(), "config": asdict(config)})
+        jobs.append(_Job(index, group, tuple(scans[mine]), tuple(decisions[mine]), out, config, key))
+    return jobs
+
+
+def _clean_group(job: _Job) -> Cleaned:
+    """Clean a group into its parts, or recognise those that an interrupted build has left complete."""
+    if job.record.exists() and (record := read_json(job.record))["key"] == job.key:
+        return Cleaned(**record["cleaned"])
+    job.record.unlink(missing_ok=True)
+    cleaned = Cleaned()
+    parts = Parts(job.out, part_name(job.index))
+    for source, scanned, decisions in zip(job.sources, job.scans, job.decisions, strict=True):
+        cleaned += clean_source(source, scanned, decisions, job.config, parts)
+    parts.close()
+    write_json_atomic(job.record, {"key": job.key, "cleaned": asdict(cleaned)})
+    return cleaned
+
+
+def _remove_strangers(out: Path, jobs: Sequence[_Job]) -> None:
+    """Leave nothing in the folder that an earlier build of another corpus, or an interrupted one, put there."""
+    names = {part_name(job.index) for job in jobs}
+    for split in SPLITS:
+        for path in (out / split).glob("part-*"):
+            if path.name not in names:
+                path.unlink()
+    shutil.rmtree(out / _DONE)
+
+
+@contextmanager
+def _bar(
+    progress: Progress | None, name: str, groups: Sequence[tuple[Source, ...]]
+) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
+    """A pass-through for the results of ``groups`` that shows how many bytes of sources are behind them."""
+    sizes = [sum(source.size for source in group) for group in groups]
+    shown = progress is None
+    with tqdm(total=sum(sizes), desc=name, unit="B", unit_scale=True, disable=None if shown else True) as bar:
+
+        def passing(results: Iterable[Any]) -> Iterator[Any]:
+            done = 0
+            for size, result in zip(sizes, results, strict=True):
+                done += size
+                bar.update(size)
+                if progress is not None:
+                    progress(name, done, sum(sizes))
+                yield result
+
+        yield passing
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+def _report(scans: Sequence[Scan], decisions: Sequence[Decisions], groups: Sequence[Cleaned]) -> dict[str, Any]:
+    """The report of the build; before pass 2, with nothing kept but the expected number of training documents."""
+    decided = np.bincount(np.concatenate([np.empty(0, np.uint8), *decisions]), minlength=4).tolist()
+    cleaned = sum(groups, Cleaned())
+    train, validation = (cleaned.train, cleaned.validation) if groups else decided[:2]
+    dropped = {"too short": decided[TOO_SHORT], "duplicate": decided[DUPLICATE], "no words": cleaned.wordless}
+    return {
+        "documents": {
+            "read": sum(decided),
+            "kept": train + validation,
+            "train": train,
+            "validation": validation,
+            "dropped": dropped,
+        },
+        "bytes": {"read": sum(scan.read.bytes for scan in scans), "kept": cleaned.bytes},
+        "words": cleaned.words,
+        "characters_repaired": {
+            "undecodable": sum(scan.read.undecodable for scan in scans),
+            "ftfy": cleaned.ftfy,
+        },
+        "sources": len(scans),
+    }
+
+
+def _require_training_text(url: str, report: dict[str, Any], config: CorpusConfig) -> None:
+    documents = report["documents"]
+    if documents["train"]:
+        return
+    dropped = documents["dropped"]
+    raise InputError(
+        f"corpus {url}: no training document left of {documents['read']} read in {report['sources']} files: "
+        f"{dropped['too short']} under {config.min_characters} characters (corpus.min_characters), "
+        f"{dropped['duplicate']} duplicates, {dropped['no words']} without a word, {documents['validation']} held out "
+        f"(corpus.validation_fraction = {config.validation_fraction})"
+    )

@@ -1,0 +1,88 @@
+"""Cleaned text on disk: Arrow IPC files, one row for at most about a megabyte of a document.
+
+    folder/train/part-00000.arrow ...    folder/validation/part-00000.arrow ...
+
+A long document spans consecutive rows, parts 0, 1, 2 ... of the same document, and never two files. Its words are
+those of `split_clean` on each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+SPLITS = ("train", "validation")
+SCHEMA = pa.schema([("document", pa.string()), ("source", pa.string()), ("part", pa.int32()), ("text", pa.string())])
+"""document: SHA-256 of its text; source: the file it came from; part: running number in the document; text: cleaned."""
+
+BATCH = 1 << 21  # characters of a record batch, more by at most one row
+
+
+def part_name(index: int) -> str:
+    """File name of the part with this number; names sort as numbers do, as far as five digits go."""
+    return f"part-{index:05d}.arrow"
+
+
+def read_corpus(folder: Path, split: str) -> Iterator[tuple[str, Iterator[str]]]:
+    """Stream a cleaned corpus: each document's hash and its rows of cleaned text, to be consumed in order."""
+
+    def rows() -> Iterator[tuple[int, str, str]]:
+        number = 0
+        for path in sorted((folder / split).glob("part-*.arrow")):
+            with pa.memory_map(str(path)) as file:
+                reader = pa.ipc.open_file(file)
+                for index in range(reader.num_record_batches):
+                    batch = reader.get_batch(index)
+                    for document, part, text in zip(batch["document"], batch["part"], batch["text"], strict=True):
+                        number += part.as_py() == 0
+                        yield number, document.as_py(), text.as_py()
+
+    for (_, document), group in groupby(rows(), key=lambda row: row[:2]):
+        yield document, (text for _, _, text in group)
+
+
+class Parts:
+    """The Arrow files of one group of sources, one a split, made when a first row comes and complete when closed."""
+
+    def __init__(self, out: Path, name: str) -> None:
+        self._out, self._name = out, name
+        self._files: dict[str, Any] = {}
+        self._waiting: dict[str, list[tuple[str, str, int, str]]] = {split: [] for split in SPLITS}
+        self._size = dict.fromkeys(SPLITS, 0)
+
+    def write(self, split: str, document: str, source: str, rows: Iterable[str]) -> int:
+        """Append a document's rows; returns how many there were."""
+        n_rows = 0
+        for part, text in enumerate(rows):
+            self._waiting[split].append((document, source, part, text))
+            self._size[split] += len(text)
+            if self._size[split] > BATCH:
+                self._flush(split)
+            n_rows += 1
+        return n_rows
+
+    def close(self) -> None:
+        """Give the finished files their names, and remove those of an earlier attempt that has more."""
+        for split in SPLITS:
+            if self._waiting[split]:
+                self._flush(split)
+            path = self._out / split / self._name
+            if split in self._files:
+                self._files[split].close()
+                path.with_suffix(".tmp").replace(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def _flush(self, split: str) -> None:
+        if split not in self._files:
+            path = (self._out / split / self._name).with_suffix(".tmp")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._files[split] = pa.ipc.new_file(str(path), SCHEMA)
+        columns = zip(*self._waiting[split], strict=True)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
+        self._files[split].write_batch(pa.record_batch(arrays, schema=SCHEMA))
+        self._waiting[split], self._size[split] = [], 0

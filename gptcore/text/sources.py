@@ -1,0 +1,304 @@
+"""Raw corpus files, wherever fsspec reaches, as streams of documents.
+
+`.txt` is one document; `.jsonl` has one a line and `.parquet` one a row, in a field of text. The first two may be
+gzipped (`.gz`). Text is UTF-8. A document's text is what remains after decoding: no byte order mark, line ends
+"\\n", undecodable bytes and lone surrogates as U+FFFD, Gutenberg's additions cut where asked for.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import fsspec
+
+from gptcore.config import CorpusConfig
+from gptcore.errors import InputError
+from gptcore.files import sha256_file
+from gptcore.text.gutenberg import strip_gutenberg
+
+BLOCK = 1 << 18  # bytes read at a time
+MAX_ROW = 1 << 28  # bytes of one .jsonl line: a row has to be parsed as a whole, and memory is bounded
+
+_ENDINGS = ".txt .txt.gz .jsonl .jsonl.gz .parquet"
+_KIND = re.compile(r"\.(?:(txt|jsonl)(\.gz)?|(parquet))$")
+_GLOB = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of a raw corpus."""
+
+    url: str
+    """Where to open it, with its protocol."""
+    name: str
+    """Path below the corpus' root: the name in reports and in cleaned rows, the same wherever the corpus lies."""
+    kind: str
+    """txt, jsonl or parquet."""
+    gzipped: bool
+    size: int
+    """Bytes as stored."""
+
+
+@dataclass
+class Read:
+    """What was read of a source so far."""
+
+    bytes: int = 0
+    """UTF-8 bytes of text, decompressed, before anything is cut."""
+    undecodable: int = 0
+    """Bytes that are no UTF-8 (or lone surrogates in JSON)."""
+
+
+def find_sources(url: str) -> list[Source]:
+    """The files of a corpus, sorted by name.
+
+    :param url: any fsspec URL of a file, of a folder (walked to its leaves; hidden files and those with other endings
+        are passed over) or a glob (whose matches must all be readable).
+    :raises InputError: nothing there, a file of an unknown kind, or a folder without a single known one.
+    """
+    filesystem, path = fsspec.core.url_to_fs(url)
+    if filesystem.isfile(path):
+        root, named = path.rpartition("/")[0], [path]
+    elif filesystem.isdir(path):
+        root, walked = path.rstrip("/"), filesystem.find(path)
+        named = [file for file in walked if _KIND.search(file) and not _hidden(file[len(root) :])]
+        if not named:
+            found = f"{len(walked)} files of other kinds" if walked else "an empty folder"
+            raise InputError(f"corpus {url}: found {found}, expected files ending in {_ENDINGS}")
+    elif glob := _GLOB.search(path):
+        root = path[: glob.start()].rpartition("/")[0]
+        named = [match for match in filesystem.glob(path) if filesystem.isfile(match)]
+        if not named:
+            raise InputError(f"corpus {url}: no file matches, expected files ending in {_ENDINGS}")
+    else:
+        raise InputError(f"corpus {url}: no such file or folder")
+    sources = [_source(filesystem, file, file[len(root) :].lstrip("/")) for file in named]
+    return sorted(sources, key=lambda source: source.name)
+
+
+def fingerprint(sources: Iterable[Source]) -> list[dict[str, Any]]:
+    """What identifies the corpus' content, for use in digests: no dates and no place.
+
+    Local files: ``path`` (relative) and ``sha256``. Remote files: ``path``, ``size`` and the store's own ``tag`` of
+    this version of the file (its ETag, or fsspec's unique key).
+    """
+    prints: list[dict[str, Any]] = []
+    for source in sources:
+        filesystem, path = fsspec.core.url_to_fs(source.url)
+        if _local(filesystem):
+            prints.append({"path": source.name, "sha256": sha256_file(path)})
+        else:
+            info = filesystem.info(path)
+            tag = info.get("ETag") or info.get("etag") or filesystem.ukey(path)
+            prints.append({"path": source.name, "size": source.size, "tag": str(tag).strip('"')})
+    return prints
+
+
+def read_documents(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:
+    """The documents of one file, each as a stream of pieces, to be consumed (or passed over) in order.
+
+    Memory: a few BLOCKs for .txt, one row for the others. ``read`` is complete for a document once it is consumed.
+
+    :raises InputError: a broken archive, line or row, a missing or wrongly typed field; undecodable bytes, where
+        ``config.strict``. Names the file and the line, row or byte.
+    """
+    for pieces in _READERS[source.kind](source, config, read):
+        text = _unify(pieces, read)
+        yield strip_gutenberg(text) if config.strip_gutenberg else text
+
+
+# --- finding ---------------------------------------------------------------------------------------------------------
+
+
+def _source(filesystem: Any, path: str, name: str) -> Source:
+    kind = _KIND.search(path)
+    if not kind:
+        raise InputError(f"corpus file {path}: unknown kind, expected a name ending in {_ENDINGS}")
+    url = filesystem.unstrip_protocol(path)
+    return Source(url, name, kind[1] or kind[3], bool(kind[2]), int(filesystem.size(path) or 0))
+
+
+def _hidden(path: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path.split("/"))  # _SUCCESS, .ipynb_checkpoints, ...
+
+
+def _local(filesystem: Any) -> bool:
+    protocol = filesystem.protocol
+    return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _read_txt(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:
+    with fsspec.open(source.url, "rb") as file:
+        yield decode(_blocks(file, source), source.name, config.strict, read)
+
+
+def _read_jsonl(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:
+    offset = 0
+    with fsspec.open(source.url, "rb") as file:
+        for number, line in enumerate(_byte_lines(_blocks(file, source), source.name), 1):
+            undecoded = Read()
+            row = "".join(decode([line], source.name, config.strict, undecoded, offset))
+            offset += len(line)
+            if not row.strip():
+                continue  # a blank line is no row
+            text = _json_field(row, config.text_field, f"{source.name}, line {number}")
+            read.undecodable += undecoded.undecodable
+            read.bytes += len(text.encode("utf-8", "surrogatepass"))
+            yield iter([text])
+
+
+def _json_field(row: str, field: str, where: str) -> str:
+    try:
+        value = json.loads(row)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: no valid JSON ({error}), expected an object with a field {field!r}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: found JSON {type(value).__name__}, expected an object with a field {field!r}")
+    if field not in value:
+        raise InputError(f"{where}: no field {field!r} among {sorted(value)}, expected one that holds text")
+    text = value[field]
+    if not isinstance(text, str):
+        raise InputError(f"{where}: field {field!r} holds {json.dumps(text)[:40]}, expected text")
+    return text
+
+
+def _read_parquet(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    column, number = config.text_field, 0
+    with fsspec.open(source.url, "rb") as file:
+        try:
+            table = pq.ParquetFile(file, pre_buffer=False, buffer_size=BLOCK)
+            schema = table.schema_arrow
+            if column not in schema.names:
+                raise InputError(f"{source.name}: no column {column!r} among {schema.names}, expected one of text")
+            kind = schema.field(column).type
+            if pa.types.is_dictionary(kind):
+                kind = kind.value_type
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+                raise InputError(f"{source.name}: column {column!r} has type {kind}, expected string")
+            for batch in table.iter_batches(batch_size=16, columns=[column]):
+                # as bytes: whether they are UTF-8 is for us to say, as in the other kinds of file
+                for value in batch.column(0).cast(pa.large_string()).cast(pa.large_binary()):
+                    number += 1
+                    if (raw := value.as_py()) is None:
+                        raise InputError(f"{source.name}, row {number}: column {column!r} is null, expected text")
+                    yield decode([raw], f"{source.name}, row {number}", config.strict, read)
+        except (pa.ArrowException, EOFError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"{source.name}, after row {number}: not readable as Parquet ({reason})") from error
+
+
+_READERS = {"txt": _read_txt, "jsonl": _read_jsonl, "parquet": _read_parquet}
+
+
+def _blocks(file: BinaryIO, source: Source) -> Iterator[bytes]:
+    """The file's bytes, decompressed; every block full but the last."""
+    stream = gzip.GzipFile(fileobj=file) if source.gzipped else file
+    position = 0
+    try:
+        while block := stream.read(BLOCK):
+            yield block
+            position += len(block)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{source.name}: broken gzip after byte {position} of its content ({error})") from error
+
+
+def _byte_lines(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """Split at newlines, which stay; lines may span blocks."""
+    pending: list[bytes] = []
+    size, number = 0, 1
+    for block in blocks:
+        *lines, last = block.split(b"\n")
+        for piece in [*(line + b"\n" for line in lines), last]:
+            pending.append(piece)
+            size += len(piece)
+            if size > MAX_ROW:
+                raise InputError(f"{name}, line {number}: more than {MAX_ROW} bytes, expected a row of less")
+            if piece.endswith(b"\n"):
+                yield b"".join(pending)
+                pending, size = [], 0
+                number += 1
+    if size:
+        yield b"".join(pending)
+
+
+# --- decoding --------------------------------------------------------------------------------------------------------
+
+
+def decode(blocks: Iterable[bytes], name: str, strict: bool, read: Read, start: int = 0) -> Iterator[str]:
+    """Decode UTF-8 in bounded memory; a byte order mark in front is dropped.
+
+    Undecodable bytes become U+FFFD as Python's own "replace" does it, and are counted in ``read``.
+
+    :param start: offset of the first byte in the file ``name``.
+    :raises InputError: at the first undecodable byte, where ``strict``.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("strict" if strict else _MARK)
+    position, first = start, True  # position of the block's first byte
+    for block, final in _with_last(blocks):
+        read.bytes += len(block)
+        waiting = len(decoder.getstate()[0])
+        try:
+            text = decoder.decode(block, final)
+        except UnicodeDecodeError as error:
+            offset = position - waiting + error.start
+            found = f"0x{error.object[error.start]:02x}"
+            raise InputError(f"{name}, byte {offset}: found {found}, expected UTF-8 ({error.reason})") from error
+        position += len(block)
+        if first and text:
+            text, first = text.removeprefix("\ufeff"), False
+        text, _ = _MARKS.subn(lambda mark: _count(mark, read), text)
+        if text:
+            yield text
+
+
+_MARK = "gptcore.mark-undecodable"
+_MARKS = re.compile("[\udc01-\udc04]")
+
+
+def _mark(error: UnicodeError) -> tuple[str, int]:
+    """Undecodable bytes become one lone surrogate that tells how many they were; decoded UTF-8 never has any."""
+    assert isinstance(error, UnicodeDecodeError)
+    return chr(0xDC00 + error.end - error.start), error.end
+
+
+codecs.register_error(_MARK, _mark)
+
+
+def _count(mark: re.Match[str], read: Read) -> str:
+    read.undecodable += ord(mark[0]) - 0xDC00
+    return "\ufffd"
+
+
+def _with_last(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+    for block in blocks:
+        yield block, False
+    yield b"", True
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def _unify(pieces: Iterable[str], read: Read) -> Iterator[str]:
+    """One spelling of line ends, so that the same book saved on another system is the same document."""
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    for piece in pieces:
+        piece, lone = _SURROGATES.subn("\ufffd", piece)
+        read.undecodable += lone
+        if text := newlines.decode(piece):
+            yield text
+    if text := newlines.decode("", final=True):
+        yield text
