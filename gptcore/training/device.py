@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import sys
 
 import torch
+import torch.utils.deterministic
 
 from gptcore.config import ModelConfig
 from gptcore.errors import InputError
@@ -22,9 +24,17 @@ _DENSE_BF16_PEAKS = {
 
 
 def pick_device(local_rank: int) -> torch.device:
-    """This process's GPU where there is one, else the CPU."""
+    """This process's GPU where there is one, else the CPU.
+
+    A GPU is told to add in one order only (flash attention's backward pass and cuBLAS otherwise do not), since a
+    resumed run promises the bits of one that never stopped.
+    """
     if not torch.cuda.is_available():
         return torch.device("cpu")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for to be deterministic
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # on by default with the line above; it fills every new tensor with NaN, which nothing here reads
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device

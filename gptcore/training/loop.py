@@ -173,6 +173,7 @@ class Trainer:
         self._names: list[str] = []  # of the objective's metrics, "loss" first
         self._unread: list[Tensor] = []  # per update since the last reading: [n_metrics + 1], on the device
         self._read: list[list[float]] = []  # per update since the last log line
+        self._saved = (-1, -1)  # step and last evaluation of the newest checkpoint
         self._clock = self._wall_clock = 0.0  # since when training and wall seconds are not counted yet
 
     def run(self) -> Progression:
@@ -241,13 +242,14 @@ class Trainer:
 
     def _read_device(self) -> None:
         """Bring the unread updates' metrics to the host: the one place where the loop waits for the device."""
-        if self._unread:
-            rows = self.world.sum_(torch.stack(self._unread)).tolist()
-            self._unread.clear()
-            for step, row in enumerate(rows, start=self.at.step - len(rows) + 1):
-                if not all(math.isfinite(value) for value in row):
-                    self._refuse(step, row)
-            self._read.extend(rows)
+        if not self._unread:
+            return
+        rows = self.world.sum_(torch.stack(self._unread)).tolist()
+        self._unread.clear()
+        for step, row in enumerate(rows, start=self.at.step - len(rows) + 1):
+            if not all(math.isfinite(value) for value in row):
+                self._refuse(step, row)
+        self._read.extend(rows)
         now = time.monotonic()
         self.at.train_seconds += now - self._clock
         self._clock = now
@@ -294,8 +296,11 @@ class Trainer:
         self.progress.report(self.at.step, metrics)
 
     def _save(self) -> None:
-        """A checkpoint of this very moment, written by the main process."""
+        """A checkpoint of this very moment, written by the main process, unless the newest one is of this moment."""
         self._read_device()
+        if self._saved == (self.at.step, self.at.evaluated):
+            return
+        self._saved = (self.at.step, self.at.evaluated)
         now = time.monotonic()
         self.at.wall_seconds += now - self._wall_clock
         self._wall_clock = now
@@ -328,6 +333,7 @@ class Trainer:
         self.model.load_state_dict(found.tensors("model"))
         restore_optimizer(self.optimizer, self.model, found.tensors("optimizer"))
         self.at = Progression(**state["progression"])
+        self._saved = (self.at.step, self.at.evaluated)
         self._read = [list(row) for row in state["unlogged"]]
         self.monitor.restore(state["monitor"])
         if len(state["rng"]) == self.world.size:
@@ -369,6 +375,7 @@ def _prefetched(data: Data, steps: range, device: torch.device) -> Iterator[Upda
 
     def produce() -> None:
         try:
+            torch.cuda.set_device(device)  # a thread starts on the first GPU, whichever its process uses
             for step in steps:
                 update = data.update(step)
                 pinned = [{name: value.pin_memory() for name, value in b.items()} for b in update.micro_batches]

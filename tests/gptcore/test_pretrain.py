@@ -1,0 +1,358 @@
+"""The pre-training job: a run that is stopped anywhere, in any way, ends with the bits of one that never was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from gptcore import GPT
+from gptcore.config import ModelConfig, PretrainConfig
+from gptcore.data.sampler import WindowSampler
+from gptcore.data.shards import Shards, write_shards
+from gptcore.evaluation.perplexity import perplexity
+from gptcore.files import read_json
+from gptcore.losses import language_model_loss
+from gptcore.training import checkpoint, pretrain, process
+from gptcore.training.distributed import World
+from gptcore.training.pretrain import PretrainData, language_model_objective
+from gptcore.training.records import MetricsLog
+
+N_VOCAB, N_CTX = 40, 16
+MODEL = ModelConfig(n_vocab=N_VOCAB, n_ctx=N_CTX, n_layer=2, n_head=2, n_embd=16, n_inner=64)
+SETTINGS = PretrainConfig(
+    batch_size=6,
+    micro_batch_size=2,
+    steps=120,
+    lr=3e-3,
+    warmup_steps=10,
+    eval_every=25,
+    eval_tokens=100,
+    checkpoint_every=10,
+    precision="float32",
+)
+ALONE = World(0, 1, torch.device("cpu"))
+Job = dict[str, Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents of a noisy arithmetic language; some shorter than a window."""
+    folder = tmp_path_factory.mktemp("shards")
+    draws = np.random.default_rng(0)
+    for split, n_documents in (("train", 40), ("validation", 6)):
+        documents = []
+        for number in range(n_documents):
+            ids = [int(draws.integers(N_VOCAB))]
+            for _ in range(int(draws.integers(4, 90))):
+                ids.append((ids[-1] * 3 + 1) % N_VOCAB if draws.random() < 0.9 else int(draws.integers(N_VOCAB)))
+            documents.append((f"{split}-{number}", [ids]))
+        write_shards(documents, folder / split, n_vocab=N_VOCAB, max_tokens=1000)
+    (folder / "meta.json").write_text(json.dumps({"tokenizer_digest": "d1", "n_vocab": N_VOCAB}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def job_for(shards: Path) -> Callable[..., Job]:
+    def make(workspace: Path, **changes: Any) -> Job:
+        return {
+            "model": dataclasses.asdict(MODEL),
+            "pretrain": dataclasses.asdict(dataclasses.replace(SETTINGS, **changes)),
+            "shards": str(shards),
+            "tokenizer_digest": "d1",
+            "workspace": str(workspace),
+            "threads": 1,
+        }
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, job_for: Callable[..., Job]) -> Path:
+    """A workspace whose run was never stopped."""
+    workspace = tmp_path_factory.mktemp("straight")
+    pretrain.run(job_for(workspace), process.StopRequest())
+    return workspace
+
+
+def assert_same_run(workspace: Path, expected: Path) -> None:
+    """Weights, optimiser and metrics are equal to the bit; only clocks may differ."""
+    ours, theirs = (checkpoint.newest_valid(folder / "checkpoints") for folder in (workspace, expected))
+    assert ours is not None
+    assert theirs is not None
+    assert ours.step == theirs.step
+    for group in ("model", "optimizer"):
+        a, b = ours.tensors(group), theirs.tensors(group)
+        assert a.keys() == b.keys()
+        assert all(torch.equal(a[name], b[name]) for name in a)
+    assert ours.state["rng"] == theirs.state["rng"]
+    final, other = (load_file(folder / "model" / "model.safetensors") for folder in (workspace, expected))
+    assert all(torch.equal(final[name], other[name]) for name in final)
+    assert timeless(workspace) == timeless(expected)
+
+
+def timeless(workspace: Path) -> list[tuple[int, dict[str, float]]]:
+    clocks = ("tokens_per_second", "eta_seconds")
+    records = [json.loads(line) for line in (workspace / "metrics.jsonl").read_text().splitlines()]
+    return [(r["step"], {k: v for k, v in r["metrics"].items() if k not in clocks}) for r in records]
+
+
+class StopAfter(process.StopRequest):
+    """A SIGTERM that arrives at the n-th time the loop asks."""
+
+    def __init__(self, asked: int) -> None:
+        self._left = asked
+
+    @property  # type: ignore[override]
+    def requested(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+def test_the_run_learns_and_leaves_what_it_promises(straight: Path) -> None:
+    result = read_json(straight / "result.json")
+    assert result["steps"] == 120
+    assert result["validation/perplexity"] < 20 < N_VOCAB
+    assert result["validation/perplexity"] == pytest.approx(np.exp(result["validation/loss"]))
+    assert (result["precision"], result["device"], result["world_size"], result["mfu"]) == ("float32", "cpu", 1, None)
+    assert result["peak_memory_bytes"] > 50e6
+    assert result["tokens_per_second"] > 0
+    names = sorted(path.name for path in (straight / "checkpoints").iterdir())
+    assert names == ["step-00000100", "step-00000110", "step-00000120"]
+    assert read_json(straight / "model" / "meta.json")["tokenizer_digest"] == "d1"
+    records = timeless(straight)
+    assert [step for step, metrics in records if "validation/loss" in metrics] == [25, 50, 75, 100, 120]
+    assert [step for step, metrics in records if "train/loss" in metrics] == list(range(1, 121))
+    assert records[0][1].keys() == {"train/loss", "train/grad_norm", "train/lr", "tokens_seen"}
+
+
+def test_the_reported_perplexity_is_that_of_the_saved_model(straight: Path, shards: Path) -> None:
+    model = GPT.load(straight / "model")
+    nats, count = 0.0, 0
+    validation = Shards(shards / "validation")
+    with torch.no_grad():
+        for row in range(validation.n_rows):
+            ids = torch.from_numpy(validation.tokens(row).astype(np.int64))
+            for start in range(0, len(ids) - 1, N_CTX):  # plainly: window after window, each scored on its own
+                window = ids[start : start + N_CTX + 1]
+                nats += language_model_loss(model(window[None, :-1]), window[None, 1:]).item() * (len(window) - 1)
+                count += len(window) - 1
+    result = read_json(straight / "result.json")
+    assert result["validation/tokens"] == count
+    assert result["validation/loss"] == pytest.approx(nats / count, rel=1e-4)
+
+
+@pytest.mark.parametrize("asked", [[0], [13], [25, 8, 40]], ids=["at once", "between checkpoints", "three times"])
+def test_sigterm_anywhere_then_resume_is_exact(
+    asked: list[int], tmp_path: Path, straight: Path, job_for: Callable[..., Job]
+) -> None:
+    job = job_for(tmp_path)
+    for n in asked:
+        with pytest.raises(process.Interrupted):
+            pretrain.run(job, StopAfter(n))
+    torch.manual_seed(999)  # whatever the new process has drawn before
+    pretrain.run(job, process.StopRequest())
+    assert_same_run(tmp_path, straight)
+
+
+def test_sigterm_during_an_evaluation_repeats_it(tmp_path: Path, straight: Path, job_for: Callable[..., Job]) -> None:
+    # 25 updates, asked before each, plus the first question: the 26th comes from inside the evaluation
+    with pytest.raises(process.Interrupted, match="evaluation"):
+        pretrain.run(job_for(tmp_path), StopAfter(25))
+    assert timeless(tmp_path)[-1][0] == 25
+    assert "validation/loss" not in timeless(tmp_path)[-1][1]
+    pretrain.run(job_for(tmp_path), process.StopRequest())
+    assert_same_run(tmp_path, straight)
+
+
+def test_a_corrupt_newest_checkpoint_costs_time_but_no_bits(
+    tmp_path: Path, straight: Path, job_for: Callable[..., Job]
+) -> None:
+    with pytest.raises(process.Interrupted):
+        pretrain.run(job_for(tmp_path), StopAfter(47))
+    newest = max((tmp_path / "checkpoints").iterdir())
+    (newest / "model.safetensors").write_bytes(b"torn")
+    pretrain.run(job_for(tmp_path), process.StopRequest())
+    assert_same_run(tmp_path, straight)
+
+
+def test_doing_a_finished_job_again_changes_nothing(tmp_path: Path, job_for: Callable[..., Job]) -> None:
+    job = job_for(tmp_path, steps=12)
+    pretrain.run(job, process.StopRequest())
+    before, result = timeless(tmp_path), read_json(tmp_path / "result.json")
+    pretrain.run(job, process.StopRequest())
+    assert timeless(tmp_path) == before
+    clocks = {"wall_seconds", "peak_memory_bytes"}
+    again = read_json(tmp_path / "result.json")
+    assert {k: v for k, v in again.items() if k not in clocks} == {k: v for k, v in result.items() if k not in clocks}
+
+
+def start(job: Job, *, nproc: int = 1) -> subprocess.Popen[bytes]:
+    path = Path(job["workspace"]) / "job.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(job))
+    launcher = ["gptcore.training.distributed", "--nproc", str(nproc)] if nproc > 1 else []
+    command = [sys.executable, "-m", *launcher, "gptcore.training.pretrain", str(path)]
+    return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+
+
+def wait_for_checkpoint(job: Job, child: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while checkpoint.newest_valid(Path(job["workspace"]) / "checkpoints") is None:
+        assert child.poll() is None, "the child ended before its first checkpoint"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_kill_9_of_a_child_then_resume_is_exact(tmp_path: Path, straight: Path, job_for: Callable[..., Job]) -> None:
+    job = job_for(tmp_path)
+    child = start(job)
+    wait_for_checkpoint(job, child)
+    child.kill()
+    assert child.wait() == -signal.SIGKILL
+    assert not (tmp_path / "result.json").exists()
+    pretrain.run(job, process.StopRequest())
+    assert_same_run(tmp_path, straight)
+
+
+def test_two_processes_see_the_same_batches_and_resume_exactly(
+    tmp_path: Path, straight: Path, job_for: Callable[..., Job]
+) -> None:
+    stopped, whole = job_for(tmp_path / "stopped", steps=40), job_for(tmp_path / "whole", steps=40)
+    child = start(stopped, nproc=2)
+    wait_for_checkpoint(stopped, child)
+    child.terminate()  # the launcher alone: it passes the signal on
+    assert child.wait(60) == process.EXIT_INTERRUPTED
+    assert not (tmp_path / "stopped" / "result.json").exists()
+    resumed, other = start(stopped, nproc=2), start(whole, nproc=2)
+    assert resumed.wait(120) == other.wait(120) == 0
+    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+    assert read_json(tmp_path / "whole" / "result.json")["world_size"] == 2
+
+
+def test_the_global_batch_does_not_depend_on_processes_or_micro_batches(shards: Path) -> None:
+    sampler = WindowSampler(Shards(shards / "train"), N_CTX, seed=1)
+    for step in (0, 7):
+        whole = PretrainData(sampler, 6, None, ALONE).update(step)
+        for size, micro in ((2, 2), (3, None), (4, 1)):
+            worlds = [World(rank, size, torch.device("cpu")) for rank in range(size)]
+            parts = [PretrainData(sampler, 6, micro, world).update(step) for world in worlds]
+            assert all(part.n_tokens == whole.n_tokens for part in parts)
+            for name in ("inputs", "targets"):
+                joined = torch.cat([batch[name] for part in parts for batch in part.micro_batches])
+                assert torch.equal(joined, whole.micro_batches[0][name])
+
+
+def test_the_losses_of_all_parts_add_up(shards: Path) -> None:
+    model = GPT(MODEL, torch.Generator().manual_seed(0)).eval()
+    objective = language_model_objective(model)
+    sampler = WindowSampler(Shards(shards / "train"), N_CTX, seed=1)
+    [whole] = PretrainData(sampler, 6, None, ALONE).update(3).micro_batches
+    worlds = [World(rank, 3, torch.device("cpu")) for rank in range(3)]
+    batches = [batch for world in worlds for batch in PretrainData(sampler, 6, 1, world).update(3).micro_batches]
+    expected = language_model_loss(model(whole["inputs"]), whole["targets"])
+    torch.testing.assert_close(objective(whole)[0], expected)
+    torch.testing.assert_close(sum(objective(batch)[0] for batch in batches), expected)
+
+
+def exit_code(tmp_path: Path, job: Job) -> int:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(job))
+    return process.main(pretrain.run, [str(path)])
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
+    tmp_path: Path, job_for: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = pretrain.language_model_objective
+
+    def poisoned(model: GPT) -> Any:
+        objective, calls = real(model), 0
+
+        def run(batch: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            loss, metrics = objective(batch)
+            factor = float("nan") if calls == 3 * 14 else 1.0  # three micro-batches an update: the 14th
+            return loss * factor, {"loss": metrics["loss"] * factor}
+
+        return run
+
+    monkeypatch.setattr(pretrain, "language_model_objective", poisoned)
+    assert exit_code(tmp_path, job_for(tmp_path / "w", steps=1500)) == process.EXIT_NON_FINITE
+    printed = capsys.readouterr().err
+    assert "loss = nan at step 14;" in printed  # though the loop reads the losses only every 15 updates
+    assert "step-00000010" in printed
+    assert "batch from: train-" in printed
+    assert checkpoint.newest_valid(tmp_path / "w" / "checkpoints").step == 10  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tokenizer_digest": "d2"}, "encoded with tokenizer d1, the job expects d2"),
+        ({"shards": "/nowhere"}, "no such file"),
+        ({"model": {"n_vocab": 41}}, "n_vocab = 40, the job has model.n_vocab = 41"),
+        ({"model": {"width": 3}}, "model: "),
+        ({"pretrain": {"precision": "int8", "steps": 1}, "model": dataclasses.asdict(MODEL)}, "precision = 'int8'"),
+        ({"extra": 1}, "missing or unknown field: extra"),
+    ],
+)
+def test_a_job_that_cannot_be_done_is_refused_before_any_work(
+    change: Job, said: str, tmp_path: Path, job_for: Callable[..., Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(tmp_path, job_for(tmp_path / "w") | change) == process.EXIT_BAD_INPUT
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "w" / "checkpoints").exists()
+
+
+def test_a_workspace_of_another_run_is_refused(
+    tmp_path: Path, job_for: Callable[..., Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretrain.run(job_for(tmp_path / "w", steps=5), process.StopRequest())
+    assert exit_code(tmp_path, job_for(tmp_path / "w", steps=5, lr=1.0)) == process.EXIT_BAD_INPUT
+    assert "checkpoint of another run: lr = 0.003 there, 1.0 here" in capsys.readouterr().err
+
+
+def test_steps_follow_from_epochs(tmp_path: Path, job_for: Callable[..., Job]) -> None:
+    job = pretrain.PretrainJob.parse(job_for(tmp_path, steps=None, epochs=2.5))
+    assert job.total_steps(n_tokens=960) == 25  # 2.5 * 960 / (6 * 16)
+    assert job.total_steps(n_tokens=961) == 26
+
+
+def test_perplexity_needs_something_to_score() -> None:
+    with pytest.raises(ValueError, match="no token"):
+        perplexity(GPT(MODEL).eval(), [], ALONE)
+
+
+def test_the_metrics_file_is_cut_where_the_checkpoint_was(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    log = MetricsLog(path)
+    log.append(1, {"a": 1.0})
+    size = log.sync()
+    log.append(2, {"a": 2.0})
+    log.close()
+    MetricsLog(path, size).close()
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1]
+    MetricsLog(path, size - 2).close()  # a file that lost its end: no half line stays
+    assert path.read_bytes() == b""
