@@ -3,7 +3,7 @@
     python -m gptcore.training.finetune JOB.json
 
 JOB.json: {"task": str, "finetune": fields of FinetuneConfig, "model": a pre-trained model's folder or null,
-"model_config": fields of ModelConfig (where "model" is null) or null, "dataset": folder of the encoded dataset,
+"model_config": fields of ModelConfig (used, and needed, where "model" is null), "dataset": folder of the encoded dataset,
 "workspace": folder, "threads": int or null}.
 
 The workspace then holds model/ (of the best epoch by dev score), predictions/, metrics.jsonl and result.json; while the
@@ -72,8 +72,8 @@ class FinetuneJob:
             value = getattr(config, name)
             if value is not None and value < 1:
                 raise InputError(f"finetune.{name} = {value}, expected at least 1")
-        if (given["model"] is None) == config.pretrained or (given["model_config"] is None) != config.pretrained:
-            wanted = "model = a folder and no model_config" if config.pretrained else "model = null and a model_config"
+        if (given["model"] is None) == config.pretrained or given["model"] is given["model_config"] is None:
+            wanted = "model = a folder" if config.pretrained else "model = null and a model_config"
             raise InputError(f"finetune job: pretrained = {config.pretrained}, expected {wanted}")
         shape = given["model_config"]
         return cls(
