@@ -3,8 +3,8 @@
     python -m gptcore.training.finetune JOB.json
 
 JOB.json: {"task": str, "finetune": fields of FinetuneConfig, "model": a pre-trained model's folder or null,
-"model_config": fields of ModelConfig (used, and needed, where "model" is null), "dataset": folder of the encoded dataset,
-"workspace": folder, "threads": int or null}.
+"model_config": fields of ModelConfig (used, and needed, where "model" is null), "dataset": folder of the encoded
+dataset, "workspace": folder, "threads": int or null}.
 
 The workspace then holds model/ (of the best epoch by dev score), predictions/, metrics.jsonl and result.json; while the
 job runs also checkpoints/ and best/. Exit codes: gptcore.training.process.
