@@ -74,7 +74,7 @@ def _learn_merges(counts: Counter[str], characters: list[str], n_merges: int) ->
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     # The trainer gives out ids to "x</w>" in the order of a hash map seeded anew in each process, and breaks ties
     # between equally frequent pairs by id. Naming those pieces as special tokens fixes their ids.
     trainer = trainers.BpeTrainer(
@@ -90,8 +90,8 @@ def _learn_merges(counts: Counter[str], characters: list[str], n_merges: int) ->
     return merges[:n_merges]  # two merges may give one piece, so the list can outgrow the vocabulary
 
 
-def _repeat(counts: Counter[str], chunk: int = 100_000) -> Iterator[str]:
-    """Every word as often as it was counted, in pieces of text of bounded size: the trainer takes texts only."""
+def _repeat(counts: Counter[str], chunk: int = 1000) -> Iterator[str]:
+    """Every word as often as it was counted, in texts of bounded size: the trainer takes no counts."""
     for word, n in counts.items():
         for start in range(0, n, chunk):
             yield (word + " ") * min(chunk, n - start)
