@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import fsspec
 
@@ -120,8 +120,3 @@ def thirteenth() -> TaskSpec:
         table=0,
         paper={"imdb": None},
     )
-
-
-def with_columns(spec: TaskSpec, columns: tuple[str, ...]) -> TaskSpec:
-    """The same task in files without a header line."""
-    return replace(spec, columns=columns)
