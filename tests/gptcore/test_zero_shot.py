@@ -129,7 +129,7 @@ def test_unknown_tasks_and_foreign_tokenizers_are_refused(world):
         zero_shot(model, other, data, ["sst2"])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(
     st.lists(
         st.tuples(st.lists(st.integers(0, 29), max_size=30), st.lists(st.integers(0, 29), max_size=12)),
