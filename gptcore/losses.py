@@ -35,8 +35,9 @@ def fused_language_model_loss(hidden: Tensor, table: Tensor, targets: Tensor, we
     """:func:`language_model_loss` of ``hidden @ table.T``, without ever holding all the logits.
 
     The product with the vocabulary is the costliest of a small network, and its logits the largest tensor of any.
-    Here a few hundred rows at a time are turned into loss and gradients while they are in the cache: half the time
-    under bfloat16 at V = 8000 on two CPU cores, and memory that does not grow with the batch.
+    Here a few hundred rows at a time are turned into loss and gradients while they are in the cache: a quarter less
+    time (2048 rows, V = 8000, D = 256, two CPU cores: 95 ms against 128 ms under bfloat16, 160 against 210 in float32)
+    and memory that does not grow with the batch.
 
     :param hidden: [..., D]; the matrix products run in the autocast type, the softmax in float32.
     :param table: [V, D], the tied embedding.
