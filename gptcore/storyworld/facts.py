@@ -97,8 +97,8 @@ def gift(rng: Random, words: Words, a: Person, b: Person, thing: str) -> Stateme
         (f"{a.name} has the {thing}.", f"{b.name} does not have the {thing}.", f"The {thing} belongs to {a.name}."),
         (f"{b.name} has the {other}.", f"{a.name} does not have the {other}.", f"The {other} belongs to {b.name}."),
         (
-            Question(f"Who has the {thing}?", b.name, (a.name, *_others(rng, a, b))),
-            Question(f"Who gave away the {thing}?", a.name, (b.name, *_others(rng, a, b))),
+            Question(f"Who has the {thing}?", b.name, (a.name, *_others(rng, a, b)[:2])),
+            Question(f"Who gave away the {thing}?", a.name, (b.name, *_others(rng, a, b)[:2])),
             Question(f"What did {b.name} get?", f"the {thing}", _other_things(rng, words, thing)),
         ),
         (a.name, b.name, thing),

@@ -160,7 +160,7 @@ KINDS = _kinds(
     horse: pony mare stallion foal | animal | pull carts; eat hay
     fruit: apple pear plum cherry | plant | grow on trees; are good to eat
     flower: rose lily tulip violet | plant | have petals; smell sweet
-    * tool: hammer saw spade axe | object | are made of iron; help workers
+    * tool: hammer rake spade axe | object | are made of iron; help workers
     * instrument: flute fiddle drum trumpet | object | make music; are played at dances
     * garment: coat scarf hat shirt | object | are made of cloth; keep people warm
     * vessel: cup jug bowl kettle | object | hold water; stand on the shelf

@@ -97,6 +97,12 @@ def graded(rng: Random, words: Words, n: int) -> tuple[str, list[tuple[str, floa
     return plain(rng, first), others
 
 
+def reworked(rng: Random, words: Words) -> tuple[str, list[str]]:
+    """A plain sentence and the same in other words."""
+    first = scene(rng, words)
+    return plain(rng, first), [plain(rng, reworded(rng, first))]
+
+
 def report(rng: Random, s: Scene) -> str:
     """A scene as a newspaper would tell it."""
     verb, word = s.deed.verbs[s.verb], s.quality.words[s.word]

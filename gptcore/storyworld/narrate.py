@@ -74,44 +74,75 @@ def happenings(t: Teller) -> list[str]:
     return paragraphs
 
 
-def cards(t: Teller) -> list[str]:
-    """The game of true, false and perhaps."""
+def talk(t: Teller) -> list[str]:
+    """Somebody says something; the others say it again in their own words, or say the contrary and are put right."""
     rng = t.rng
     paragraphs = []
-    for _ in range(rng.randint(2, 3)):
+    for _ in range(rng.randint(2, 4)):
         s = facts.statement(rng, t.words)
-        claims = [(h, "True.") for h in s.entailed] + [(h, "False.") for h in s.contradicted]
-        claims += [(h, "Perhaps.") for h in s.neutral]
-        claims = [c for c in rng.sample(claims, rng.randint(3, 5)) if key(s.text, c[0]) not in t.held_out]
-        paragraphs.append(t.game(s.text, claims))
+        follow = [h for h in rng.sample(s.entailed, len(s.entailed)) if key(s.text, h) not in t.held_out]
+        against = [h for h in s.contradicted if key(s.text, h) not in t.held_out]
+        if not follow or not against:
+            continue
+        first, last = facts.uncapital(follow[0]), facts.uncapital(follow[-1])
+        a, b = (person.name for person in t.people(2))
+        paragraphs.append(
+            rng.choice(
+                [
+                    f"{s.text} {' '.join(follow)}",
+                    f"{s.text} So {first} And {last}",
+                    f'"{s.text}" said {a}. "So {first}" said {b}. "Yes, {last}"',
+                    f'"{s.text}" "{s.text[:-1]}?" asked {b}. "Yes, {first}"',
+                    f'"{s.text}" said {a}. "{rng.choice(against)}" "No, {first} {s.text}"',
+                ]
+            )
+        )
     return paragraphs
+
+
+def retelling(t: Teller) -> list[str]:
+    """What was in the newspaper, seen in a picture or asked at the inn, told again in other words."""
+    rng = t.rng
+    paragraphs = []
+    for _ in range(rng.randint(2, 4)):
+        sames = [True] * rng.randint(1, 2)
+        first, others = rng.choice((likeness.paraphrases, likeness.questions))(rng, t.words, sames)
+        if rng.random() < 0.3:
+            first, others = likeness.reworked(rng, t.words)
+        others = [other for other in others if key(first, other) not in t.held_out]
+        link = rng.choice(("", "", "That is to say: ", "In other words: "))
+        paragraphs.append(" ".join([first, *(link + other for other in others)]))
+    return paragraphs
+
+
+def cards(t: Teller) -> list[str]:
+    """The game of yes, no and perhaps."""
+    rng = t.rng
+    s = facts.statement(rng, t.words)
+    claims = [(h, "Yes.") for h in s.entailed] + [(h, "No.") for h in s.contradicted]
+    claims += [(h, "Perhaps.") for h in s.neutral]
+    return [t.game(s.text, [c for c in rng.sample(claims, rng.randint(3, 5)) if key(s.text, c[0]) not in t.held_out])]
 
 
 def judge(t: Teller) -> list[str]:
     """Two sentences: do they say the same?"""
     rng = t.rng
-    paragraphs = []
-    for _ in range(rng.randint(2, 3)):
-        sames = [rng.random() < 0.5 for _ in range(rng.randint(1, 4))]
-        first, others = rng.choice((likeness.paraphrases, likeness.questions))(rng, t.words, sames)
-        answers = [
-            (other, "Same." if same else "Different.")
-            for other, same in zip(others, sames, strict=True)
-            if key(first, other) not in t.held_out
-        ]
-        paragraphs.append(t.game(first, answers))
-    return paragraphs
+    sames = [rng.random() < 0.5 for _ in range(rng.randint(2, 4))]
+    first, others = rng.choice((likeness.paraphrases, likeness.questions))(rng, t.words, sames)
+    verdicts = [
+        (other, "Same." if same else "Different.")
+        for other, same in zip(others, sames, strict=True)
+        if key(first, other) not in t.held_out
+    ]
+    return [t.game(first, verdicts)]
 
 
 def measure(t: Teller) -> list[str]:
     """Two sentences: how near are they, from nought to five?"""
     numbers = ("Nought", "One", "Two", "Three", "Four", "Five")
-    paragraphs = []
-    for _ in range(t.rng.randint(2, 3)):
-        first, others = likeness.graded(t.rng, t.words, t.rng.randint(1, 4))
-        marks = [(o, f"{numbers[int(score + 0.5)]} points.") for o, score in others if key(first, o) not in t.held_out]
-        paragraphs.append(t.game(first, marks))
-    return paragraphs
+    first, others = likeness.graded(t.rng, t.words, t.rng.randint(2, 4))
+    marks = [(o, f"{numbers[int(score + 0.5)]} points.") for o, score in others if key(first, o) not in t.held_out]
+    return [t.game(first, marks)]
 
 
 def reviews(t: Teller) -> list[str]:
@@ -149,13 +180,8 @@ def evening(t: Teller) -> list[str]:
     for _ in range(rng.randint(1, 3)):
         tale = t.fresh(lambda: stories.tale(rng, t.words), lambda s: (" ".join(s.lines), s.right))
         text = " ".join(tale.lines)
-        shape = rng.random()
-        if shape < 0.4:
-            paragraphs.append(f"{text} {tale.right}")
-        elif shape < 0.7:
-            paragraphs.append(f"{text} {tale.right} So it was.")
-        else:
-            paragraphs.append(f"{text} {tale.wrong} No, it was not so. {tale.right} So it was.")
+        wrong = rng.random() < 0.15
+        paragraphs.append(f"{text} {tale.wrong} No, it was not so. {tale.right}" if wrong else f"{text} {tale.right}")
     return paragraphs
 
 
@@ -166,10 +192,22 @@ def answers(t: Teller) -> list[str]:
     for _ in range(rng.randint(2, 3)):
         s = facts.statement(rng, t.words)
         q = rng.choice(s.questions)
-        tries = [(s.text, "Answered."), (unrelated(rng, t.words, s).text, "Unanswered.")]
-        tries += [(unrelated(rng, t.words, s).text, "Unanswered.")] if rng.random() < 0.3 else []
-        rng.shuffle(tries)
-        paragraphs.append(t.game(q.text, [x for x in tries if key(q.text, x[0]) not in t.held_out]))
+        if key(q.text, s.text) in t.held_out:
+            continue
+        if rng.random() < 0.3:
+            tries = [(s.text, "Answered."), (unrelated(rng, t.words, s).text, "Unanswered.")]
+            paragraphs.append(t.game(q.text, rng.sample(tries, 2)))
+        else:
+            a, b = (person.name for person in t.people(2))
+            paragraphs.append(
+                rng.choice(
+                    [
+                        f'"{q.text}" asked {a}. "{s.text}" "So the answer is: {q.answer}."',
+                        f"{q.text} {s.text}",
+                        f'"{q.text}" "{s.text}" said {b}.',
+                    ]
+                )
+            )
     return paragraphs
 
 
@@ -205,9 +243,10 @@ def riddles(t: Teller) -> list[str]:
             asked = [question]
         said = []
         for q in rng.sample(asked, len(asked)):
-            guesses = [(w, "Wrong.") for w in rng.sample(q.wrong, rng.choice((0, 0, 1, 1, 2)))]
+            guesses = [(w, "Wrong.") for w in rng.sample(q.wrong, rng.choice((0, 0, 0, 0, 1)))]
             guesses += [(q.answer, "Right.")]
-            said.append(" ".join(f"{q.text} {capital(g)}. {v}" for g, v in guesses))
+            say = "{q} {g}." if len(guesses) == 1 and rng.random() < 0.6 else "{q} {g}. {v}"
+            said.append(" ".join(say.format(q=q.text, g=capital(g), v=v) for g, v in guesses))
         paragraphs.append(" ".join([passage, *said]))
     return paragraphs
 
@@ -230,9 +269,10 @@ def kinds(t: Teller) -> list[str]:
             ],
             4,
         )
-    for entails in rng.sample((True, True, False, False), 3):
+    for _ in range(3):
+        entails = rng.random() < 0.8
         premise, claim = t.fresh(lambda: nature.science(rng, t.words, entails), lambda pair: pair)  # noqa: B023
-        sentences.append(f"{premise} {claim} {'True.' if entails else 'Perhaps.'}")
+        sentences.append(f"{premise} {claim}" if entails else f"{premise} {claim} Perhaps.")
     return [f"{t.people(1)[0].name} taught at the school. " + " ".join(sentences)]
 
 

@@ -1,0 +1,329 @@
+"""The generated world: the same bytes from the same seed, honest splits, true labels, the public files' formats."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.errors import InputError
+from gptcore.nlu import REGISTRY, load_task
+from gptcore.nlu.baselines import bag_of_words, majority
+from gptcore.storyworld import facts, formats, generate, grammar, lexicon, likeness, nature, stories, world
+from gptcore.storyworld.__main__ import main
+from gptcore.storyworld.lexicon import PEOPLE, Words
+from gptcore.storyworld.narrate import key
+from tests.realdata import real_data
+
+seeds = st.integers(0, 10**9)
+
+
+@pytest.fixture(scope="module")
+def small_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three short books and the full datasets."""
+    out = tmp_path_factory.mktemp("world")
+    generate(out, seed=5, books=3, characters=60_000)
+    return out
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Digest of every file below a folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def squeezed(text: str) -> str:
+    """The text without case, spaces, quotation marks and stops."""
+    return re.sub(r"[^a-z-]", "", text.lower())
+
+
+def texts(row: object) -> tuple[str, ...]:
+    """The texts that identify an example: its fields, and for choices the choices too."""
+    return (*row.fields, *row.choices)  # type: ignore[attr-defined]
+
+
+def test_the_same_seed_gives_the_same_bytes_whatever_the_hash_order(small_world: Path, tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from gptcore.storyworld import generate; "
+    code += "generate(Path(sys.argv[1]), seed=5, books=3, characters=60_000)"
+    environment = {**os.environ, "PYTHONHASHSEED": "77"}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "again")], check=True, env=environment)
+    assert tree(tmp_path / "again") == tree(small_world)
+
+
+def test_another_seed_gives_another_world(small_world: Path, tmp_path: Path) -> None:
+    generate(tmp_path / "other", seed=6, books=3, characters=60_000)
+    ours, theirs = tree(small_world), tree(tmp_path / "other")
+    assert not set(ours.values()) & set(theirs.values())
+    assert {name for name in ours if name.startswith("datasets")} == {n for n in theirs if n.startswith("datasets")}
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_task_reads_balanced_and_disjoint(small_world: Path, name: str) -> None:
+    spec = REGISTRY[name]
+    train = load_task(name, str(small_world / "datasets"), "train")
+    dev = load_task(name, str(small_world / "datasets"), "dev")
+    assert 200 <= len(train) <= 1000
+    assert 150 <= len(dev) <= 600
+    if not spec.score_range:
+        for rows, slack in ((train, 0.06), (dev, 0.2 if spec.holdout else 0.01)):
+            counts = Counter(row.label for row in rows)
+            assert max(counts.values()) - min(counts.values()) <= slack * len(rows)
+    seen = {key(*texts(row)) for row in train}
+    assert not any(key(*texts(row)) in seen for row in dev)
+
+
+@pytest.mark.parametrize("name", ["snli", "sst2", "mrpc", "scitail"])
+def test_some_words_of_dev_are_never_seen_in_train(small_world: Path, name: str) -> None:
+    words = [
+        {
+            word
+            for row in load_task(name, str(small_world / "datasets"), split)
+            for text in texts(row)
+            for word in text.split()
+        }
+        for split in ("train", "dev")
+    ]
+    assert len(words[1] - words[0]) > 25
+
+
+@pytest.mark.parametrize("name", ["snli", "mnli", "rte", "qnli", "mrpc", "qqp", "stsb", "sst2", "cola"])
+def test_no_held_out_row_is_told_in_a_book(small_world: Path, name: str) -> None:
+    shelf = "".join(path.read_text() for path in sorted((small_world / "books").glob("*.txt")))
+    sentences = [squeezed(sentence) for sentence in re.split(r"(?<=[.?])[\s\"]+", shelf)]
+    told = set(sentences) | {first + second for first, second in itertools.pairwise(sentences)}
+    dev = {squeezed("".join(row.fields)) for row in load_task(name, str(small_world / "datasets"), "dev")}
+    assert len(told) > 1000
+    assert not dev & told
+
+
+def test_baselines_leave_room_and_labels_do_not_hang_on_single_words(small_world: Path) -> None:
+    data = str(small_world / "datasets")
+    scores = {}
+    for name in ("snli", "mnli", "rte", "mrpc", "storycloze", "sst2", "cola"):
+        train, dev = load_task(name, data, "train"), load_task(name, data, "dev")
+        scores[name] = bag_of_words(REGISTRY[name], train, dev)["score"]
+        assert scores[name] < 0.85, name
+        if name in ("snli", "mnli", "rte"):
+            assert scores[name] < majority(REGISTRY[name], train, dev)["score"] + 0.15, name
+    assert scores["sst2"] > 0.58
+
+
+# Formats
+
+
+def test_quirks_of_the_public_files(small_world: Path) -> None:
+    data = small_world / "datasets"
+    assert (data / "MRPC/train.tsv").read_bytes().startswith(b"\xef\xbb\xbfQuality\t")
+    assert not (data / "MRPC/test.tsv").read_bytes().startswith(b"\xef\xbb\xbf")
+    assert (data / "CoLA/train.tsv").read_text().split("\t")[1] in "01"
+    lines = [json.loads(line) for line in (data / "SNLI/snli_1.0_train.jsonl").read_text().splitlines()]
+    assert any(line["gold_label"] == "-" for line in lines)
+    sst = (data / "SST-2/train.tsv").read_text().splitlines()
+    assert all(line == line.lower() for line in sst)
+    assert (data / "StoryCloze/cloze_test_val__spring2016 - cloze_test_ALL_val.csv").is_file()
+    passage = json.loads((data / "RACE/dev/high/1.txt").read_text())
+    assert list(passage) == ["answers", "options", "questions", "article", "id"]
+    assert all(b"\r" not in path.read_bytes() for path in data.rglob("*") if path.is_file())
+    assert any('"' in line for line in (data / "MRPC/train.tsv").read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *(
+            f"{folder}/{split}.tsv"
+            for folder in ("MRPC", "SST-2", "STS-B", "RTE", "QNLI")
+            for split in ("train", "dev", "test")
+        ),
+        *(f"MNLI/{split}.tsv" for split in ("train", "dev_matched", "dev_mismatched")),
+        "QQP/train.tsv",
+        "QQP/dev.tsv",
+        "CoLA/test.tsv",
+        "StoryCloze/cloze_test_val__spring2016 - cloze_test_ALL_val.csv",
+        "StoryCloze/cloze_test_test__spring2016 - cloze_test_ALL_test.csv",
+    ],
+)
+def test_headers_are_those_of_the_real_files(small_world: Path, file: str) -> None:
+    real = real_data() / file
+    if not real.is_file():
+        pytest.skip(f"{file} is not among the real data")
+    ours = (small_world / "datasets" / file).read_bytes().split(b"\n")[0]
+    assert ours == real.read_bytes().split(b"\n")[0]
+
+
+# Truth of what is said
+
+
+@given(seeds)
+@settings(max_examples=200, deadline=None)
+def test_what_follows_is_never_ruled_out_and_answers_are_not_wrong(seed: int) -> None:
+    s = facts.statement(Random(seed), Words())
+    claims = [*s.entailed, *s.contradicted, *s.neutral, s.text]
+    assert len(set(claims)) == len(claims)
+    for question in s.questions:
+        assert question.text.endswith("?")
+        assert question.answer not in question.wrong
+        assert len(set(question.wrong)) == 3
+
+
+MEANING = {
+    word: (group.name, group.opposite)
+    for table in (lexicon.MOODS, lexicon.QUALITIES)
+    for group in table
+    for word in group.words
+}
+
+
+@given(seeds)
+@settings(max_examples=100, deadline=None)
+def test_qualities_follow_their_meaning(seed: int) -> None:
+    """A plain twin: the label read off from the words' groups alone."""
+    rng = Random(seed)
+    s = facts.quality(rng, Words(), PEOPLE[0], "lamp")
+    said = next(word for word in re.findall(r"\w+", s.text) if word in MEANING)
+    for claims, label in ((s.entailed, "entailment"), (s.contradicted, "contradiction"), (s.neutral, "neutral")):
+        for claim in claims:
+            word = next(word for word in re.findall(r"\w+", claim) if word in MEANING)
+            same, contrary = MEANING[word][0] == MEANING[said][0], MEANING[word][0] == MEANING[said][1]
+            if " not " in claim:
+                same, contrary = contrary, same
+            assert label == ("entailment" if same else "contradiction" if contrary else "neutral"), (s.text, claim)
+
+
+@given(seeds)
+@settings(max_examples=100, deadline=None)
+def test_chains_end_where_a_plain_replay_ends(seed: int) -> None:
+    passage, question = stories.chain(Random(seed), Words())
+    names = {person.name for person in PEOPLE}
+    trail: list[str] = []
+    for sentence in re.split(r"(?<=\.) ", passage):
+        words = re.findall(r"\w+", sentence)
+        if len(question.answer.split()) == 1:  # a thing goes from hand to hand
+            thing = re.findall(r"the (\w+)", question.text)[0]
+            if thing in words:
+                hands = [word for word in words if word in names]
+                backwards = " got " in sentence or " was given " in sentence
+                trail += hands[::-1] if backwards else hands
+        else:
+            name = next(word for word in re.findall(r"\w+", question.text) if word in names)
+            if sentence.startswith(name):
+                spots = [word for word in words if word in lexicon.SPOTS]
+                trail += spots[::-1] if " came to " in sentence else spots
+    expected = trail[0] if "first" in question.text else trail[-1]
+    assert question.answer.split()[-1] == expected
+
+
+@given(seeds, st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_science_hangs_on_the_kind(seed: int, entails: bool) -> None:
+    premise, claim = nature.science(Random(seed), Words(), entails)
+    singular = {grammar.plural(thing): thing for kind in lexicon.KINDS for thing in (*kind.members, kind.name)}
+    kind_of = {thing: kind.name for kind in lexicon.KINDS for thing in (*kind.members, kind.name)}
+    first, second = (
+        next(
+            kind_of[singular.get(word, word)]
+            for word in re.findall(r"\w+", text.lower())
+            if singular.get(word, word) in kind_of
+        )
+        for text in (premise, claim)
+    )
+    assert (first == second) == entails
+
+
+@given(seeds)
+@settings(max_examples=60, deadline=None)
+def test_grammar_twins_differ_and_stay_sentences(seed: int) -> None:
+    for rule in grammar.RULES:
+        good, bad = rule(Random(seed), Words())
+        assert good != bad
+    assert grammar.sentence(Random(seed), Words(), True)[0].isupper()
+
+
+def test_an_ending_alone_says_nothing() -> None:
+    counts: Counter[tuple[str, bool]] = Counter()
+    rng = Random(1)
+    moods = {word for name in ("happy", "sad") for word in Words().mood(name).words}
+    for _ in range(4000):
+        tale = stories.tale(rng, Words())
+        for ending, right in ((tale.right, True), (tale.wrong, False)):
+            pattern = " ".join("MOOD" if w.strip(".") in moods else w for w in ending.split() if not w[0].isupper())
+            counts[pattern, right] += 1
+    for pattern, _ in counts:
+        right, wrong = counts[pattern, True], counts[pattern, False]
+        assert right + wrong < 20 or 0.25 < right / (right + wrong) < 0.75, pattern
+
+
+@given(seeds)
+@settings(max_examples=50, deadline=None)
+def test_likeness_is_the_points_of_the_equal_slots(seed: int) -> None:
+    rng = Random(seed)
+    first = likeness.scene(rng, Words())
+    assert likeness.reworded(rng, first) != first
+    for slot in likeness.SLOTS:
+        second = likeness.changed(rng, Words(), first, slot)
+        same = [name for name in ("who", "thing", "spot", "day") if getattr(first, name) == getattr(second, name)]
+        same += [name for name in ("deed", "quality") if getattr(first, name).name == getattr(second, name).name]
+        assert slot not in same
+        assert len(same) == 5
+    assert sum(likeness.WEIGHTS.values()) == pytest.approx(5.0)
+
+
+@given(seeds)
+@settings(max_examples=30, deadline=None)
+def test_a_village_remembers_who_gave_what(seed: int) -> None:
+    rng = Random(seed)
+    village = world.found(rng, Words())
+    owners = {thing: person.name for thing, person in village.owner.items()}
+    for chapter in range(40):
+        world.event(rng, Words(), village, chapter)
+    for _, thing, giver, receiver in village.history:
+        assert owners[thing] == giver
+        owners[thing] = receiver
+    assert owners == {thing: person.name for thing, person in village.owner.items()}
+
+
+def test_train_words_are_a_part_of_each_group() -> None:
+    part = Words().narrow(Random(3), len(stories.SCRIPTS))
+    for mine, whole in zip(part.qualities, lexicon.QUALITIES, strict=True):
+        assert set(mine.words) < set(whole.words)
+        assert len(mine.words) >= 2
+    assert len(part.praise) == len(lexicon.PRAISE) // 2
+
+
+# Bad input
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    with pytest.raises(InputError, match="not an empty folder"):
+        generate(tmp_path, seed=1)
+    assert main([str(tmp_path), "--seed", "1"]) == 2
+    assert "not an empty folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_command_line_writes_a_world(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "w"), "--seed", "2", "--books", "1", "--characters", "3000"]) == 0
+    assert "synthetic" in capsys.readouterr().out
+    assert len(list((tmp_path / "w/books").iterdir())) == 1
+    assert main([str(tmp_path / "v"), "--books", "0"]) == 2
+
+
+def test_every_book_has_chapters_that_carry_on(small_world: Path) -> None:
+    for path in sorted((small_world / "books").glob("*.txt")):
+        text = path.read_text(encoding="utf-8")
+        assert "Chapter 3" in text
+        assert text.rstrip().endswith("The End")
+        assert "Do you remember who gave away" in text
+    assert sum(formats.SIZES["race"]) > 0
