@@ -249,7 +249,7 @@ def _groups(sources: Sequence[Source]) -> list[tuple[Source, ...]]:
     groups: list[list[Source]] = []
     room = 0
     for source in sources:
-        if source.size > room:
+        if not groups or source.size > room:
             groups.append([])
             room = GROUP
         groups[-1].append(source)

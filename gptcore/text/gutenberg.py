@@ -16,8 +16,8 @@ CREDITS = 2_000  # characters
 LICENCE = 40_000  # characters; real ones have 19 000
 
 _START = re.compile(
-    # a long title may run over some lines before the closing stars
-    r"^[ \t]*\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG(?:[^\n]*(?:\n[^\n]+){0,4}?\*\*\*|[^\n]*)[ \t]*$"
+    r"^[ \t]*\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG"
+    r"(?:[^\n]*\*\*\*|[^\n]*(?:\n[^\n]+){1,4}?\*\*\*|[^\n]*)[ \t]*$"  # a long title may run over some lines
     r"|^[^\n]*\*END ?\*? ?THE SMALL PRINT[^\n]*$",
     re.MULTILINE | re.IGNORECASE,
 )
@@ -31,7 +31,7 @@ _PLAIN_END = r"^[ \t]*(?:This is the )?End of (?:The |This )?Project Gutenberg(?
 _END = re.compile(_STARRED_END, re.MULTILINE | re.IGNORECASE)
 _END_AFTER_HEADER = re.compile(f"{_PLAIN_END}|{_STARRED_END}", re.MULTILINE | re.IGNORECASE)
 _LICENCE_ENDS = re.compile(
-    r"^[^\n]*subscribe to our email newsletter to hear about new e-?books\.?[^\n]*\n?", re.MULTILINE | re.IGNORECASE
+    r"^[^\n]*subscribe to our email newsletter to hear about new e-?books\.?[^\n]*\s*", re.MULTILINE | re.IGNORECASE
 )
 
 

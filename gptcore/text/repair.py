@@ -5,7 +5,8 @@ passes from a segment to the next: once a "<" was seen, HTML entities are left a
 pieces, as long as the pieces end where segments end.
 
 Most lines of real books need nothing but straight quotes. A block made only of characters for which that is known
-(`_plain`) takes the short way; anything else goes through ftfy itself. The tests hold the two against each other.
+(`_plain`) takes the short way, a line with accents too (`_latin`) if ftfy's own test finds no mojibake; anything else
+goes through ftfy itself. The tests hold the ways against each other.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ class _Repairer:
         if _plain(self.unescape).fullmatch(text):
             return self._straighten(text)
         import ftfy
+        from ftfy.badness import is_bad
 
+        if _latin(self.unescape).fullmatch(text) and not is_bad(text) and not is_bad(_straight(text)):
+            return self._straighten(text)
         fixed: str = ftfy.fix_text(text, unescape_html=self.unescape, explain=False)
         if fixed != text:
             self.repairs.ftfy += (Counter(text) - Counter(fixed)).total()
@@ -76,12 +80,15 @@ class _Repairer:
     def _straighten(self, text: str) -> str:
         if text.isascii():
             return text
-        for straight, curly in _CURLY.items():
-            for character in curly:
-                if found := text.count(character):
-                    self.repairs.ftfy += found
-                    text = text.replace(character, straight)
-        return text
+        self.repairs.ftfy += sum(map(text.count, "".join(_CURLY.values())))
+        return _straight(text)
+
+
+def _straight(text: str) -> str:
+    for straight, curly in _CURLY.items():
+        for character in curly:
+            text = text.replace(character, straight)
+    return text
 
 
 @cache
@@ -92,8 +99,17 @@ def _plain(unescape: bool) -> re.Pattern[str]:
     alone, and they have no other width, ligature or normal form. "&" may begin an entity, while those are unescaped;
     "<" ends that.
     """
-    ascii_ranges = "\n\t\x0c -%'-;=-~" if unescape else "\n\t\x0c -~"
-    return re.compile(f"[{ascii_ranges}{''.join(_CURLY.values())}{_DASHES}]*")
+    return re.compile(f"[{_plain_characters(unescape)}]*")
+
+
+@cache
+def _latin(unescape: bool) -> re.Pattern[str]:
+    """The same and Latin letters and signs (no ligatures): still only quotes change, unless ftfy sees mojibake."""
+    return re.compile(f"[{_plain_characters(unescape)}\xa0-\u0131\u0134-\u0148\u014a-\u017f]*")
+
+
+def _plain_characters(unescape: bool) -> str:
+    return ("\n\t\x0c -%'-;=-~" if unescape else "\n\t\x0c -~") + "".join(_CURLY.values()) + _DASHES
 
 
 def _split(text: str) -> Iterator[str]:

@@ -121,7 +121,7 @@ def test_short_segments_and_long_lines_are_exact_too(text: str, places: list[int
         assert " ".join(clean_stream(cut(text, places))) == clean(text)
 
 
-@settings(max_examples=25, deadline=None)  # building spaCy's tokenizer anew takes 0.2 s
+@settings(max_examples=12, deadline=None)  # building spaCy's tokenizer anew takes 0.2 s
 @given(st.lists(texts, max_size=8))
 def test_forgetting_changes_nothing(lines: list[str]) -> None:
     small, large = LineSplitter(budget=2000), clean_module._splitter()
@@ -202,6 +202,15 @@ def test_the_short_way_is_taken_only_where_ftfy_straightens_quotes_and_nothing_e
         assert ftfy.fix_text(text) == text.translate(straight)
         for third in special:
             assert not ftfy.is_bad("".join(pair) + third)
+
+
+latin = st.characters(min_codepoint=0xA0, max_codepoint=0x17F)
+
+
+@settings(max_examples=2000, deadline=None)
+@given(st.lists(st.one_of(latin, st.sampled_from("aAe ,“”‘’—…\n")), max_size=8).map("".join))
+def test_accented_lines_are_repaired_as_ftfy_does(text: str) -> None:
+    assert "".join(repair([text], Repairs())) == ftfy.fix_text(text)
 
 
 @settings(max_examples=300, deadline=None)

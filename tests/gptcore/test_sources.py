@@ -1,0 +1,239 @@
+"""Raw corpus files: finding, fingerprints, decoding, and an error that names the place for each kind of damage."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.config import CorpusConfig
+from gptcore.errors import InputError
+from gptcore.text import sources as sources_module
+from gptcore.text.sources import Read, decode, find_sources, fingerprint, read_documents
+
+STRICT = CorpusConfig(strict=True)
+
+
+def texts(path: Path | str, config: CorpusConfig = CorpusConfig(), read: Read | None = None) -> list[str]:  # noqa: B008
+    (source,) = find_sources(str(path))
+    return ["".join(pieces) for pieces in read_documents(source, config, read or Read())]
+
+
+def error(action: Callable[[], object]) -> str:
+    with pytest.raises(InputError) as caught:
+        action()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+# --- finding ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    root = tmp_path / "corpus"
+    for name in ("b.txt", "a/z.txt", "a/rows.jsonl", "a.txt.gz", "README.md", ".hidden.txt", "_logs/x.txt"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(gzip.compress(b"zipped") if name.endswith("gz") else b'{"text": "row"}\n')
+    return root
+
+
+def test_folders_are_walked_in_sorted_order(corpus: Path) -> None:
+    found = find_sources(str(corpus))
+    assert [source.name for source in found] == ["a.txt.gz", "a/rows.jsonl", "a/z.txt", "b.txt"]
+    assert [(source.kind, source.gzipped) for source in found][:2] == [("txt", True), ("jsonl", False)]
+    assert find_sources(f"{corpus}/") == found == find_sources(corpus.as_uri())
+
+
+def test_globs_and_single_files(corpus: Path) -> None:
+    assert [source.name for source in find_sources(f"{corpus}/**/[a-z].txt")] == ["_logs/x.txt", "a/z.txt", "b.txt"]
+    assert [source.name for source in find_sources(f"{corpus}/[ab].txt*")] == ["a.txt.gz", "b.txt"]
+    assert [source.name for source in find_sources(f"{corpus}/a/z.txt")] == ["z.txt"]
+    (corpus / "odd[1].txt").write_text("a name with brackets")
+    assert [source.name for source in find_sources(f"{corpus}/odd[1].txt")] == ["odd[1].txt"]
+
+
+def test_nothing_to_read_is_an_error_that_says_what_was_expected(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.pdf").touch()
+    for url, what in {
+        tmp_path / "absent": "no such file or folder",
+        tmp_path / "empty": "an empty folder",
+        tmp_path / "other": "1 files of other kinds",
+        corpus / "*.epub": "no file matches",
+        corpus / "README.md": "README.md: unknown kind",
+    }.items():
+        assert what in error(lambda url=url: find_sources(str(url)))  # type: ignore[misc]
+
+
+def test_fingerprints_follow_content_and_names_not_places(corpus: Path, tmp_path: Path) -> None:
+    before = fingerprint(find_sources(str(corpus)))
+    assert [sorted(record) for record in before] == [["path", "sha256"]] * 4
+    corpus.rename(tmp_path / "moved")
+    assert fingerprint(find_sources(str(tmp_path / "moved"))) == before
+    (tmp_path / "moved" / "b.txt").write_bytes(b'{"text": "Row"}\n')
+    assert [a == b for a, b in zip(fingerprint(find_sources(str(tmp_path / "moved"))), before, strict=True)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_remote_files_are_found_read_and_fingerprinted() -> None:
+    root = f"memory://{uuid.uuid4().hex}"
+    with fsspec.open(f"{root}/a/one.txt", "wb") as file:
+        file.write(b"one")
+    (source,) = find_sources(root)
+    assert (source.name, source.size) == ("a/one.txt", 3)
+    assert texts(source.url) == ["one"] == texts(f"{root}/*/*.txt")
+    first = fingerprint([source])
+    assert first == fingerprint([source])
+    assert sorted(first[0]) == ["path", "size", "tag"]
+    with fsspec.open(f"{root}/a/one.txt", "wb") as file:
+        file.write(b"two")
+    assert fingerprint([source]) != first
+
+
+# --- decoding --------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=5))
+def test_decoding_equals_pythons_whatever_the_blocks(data: bytes, places: list[int]) -> None:
+    edges = sorted({0, *(min(place, len(data)) for place in places), len(data)})
+    blocks = [data[start:end] for start, end in itertools.pairwise(edges)]
+    read = Read()
+    text = "".join(decode(blocks, "name", False, read))
+    expected = data.decode("utf-8", "replace")
+    assert text == expected.removeprefix("\ufeff")
+    genuine = data.decode("utf-8", "ignore")
+    assert read == Read(bytes=len(data), undecodable=len(data) - len(genuine.encode()))
+    if read.undecodable:
+        with pytest.raises(UnicodeDecodeError) as caught:
+            data.decode("utf-8")
+        place = f"name, byte {caught.value.start}: "
+        assert error(lambda: list(decode(blocks, "name", True, Read()))).startswith(place)
+    else:
+        assert "".join(decode(blocks, "name", True, Read())) == text
+
+
+def test_marks_and_line_ends_of_all_systems(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\n\xef\xbb\xbf")
+    assert texts(tmp_path / "a.txt") == ["one\ntwo\nthree\n\ufeff"]
+
+
+def test_undecodable_bytes_are_replaced_and_counted_or_an_error(tmp_path: Path) -> None:
+    block = sources_module.BLOCK
+    (tmp_path / "a.txt").write_bytes(b"x" * (block - 2) + "é".encode() + b"caf\xe9 \xe2\x82")
+    read = Read()
+    assert texts(tmp_path / "a.txt", read=read) == ["x" * (block - 2) + "écaf\ufffd \ufffd"]
+    assert read == Read(bytes=block + 7, undecodable=3)
+    assert error(lambda: texts(tmp_path / "a.txt", STRICT)).startswith(f"a.txt, byte {block + 3}: found 0xe9")
+    with gzip.open(tmp_path / "b.txt.gz", "wb") as file:
+        file.write(b"ok \xff")
+    assert "b.txt.gz, byte 3: found 0xff, expected UTF-8" in error(lambda: texts(tmp_path / "b.txt.gz", STRICT))
+    (tmp_path / "c.jsonl").write_bytes(b'{"text": "a"}\n{"text": "\xff"}\n')
+    assert texts(tmp_path / "c.jsonl") == ["a", "\ufffd"]
+    assert "c.jsonl, byte 24: found 0xff" in error(lambda: texts(tmp_path / "c.jsonl", STRICT))
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(max_size=30), max_size=5), st.booleans(), st.integers(1, 50))
+def test_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[str], ascii_: bool, block: int) -> None:
+    path = tmp_path_factory.mktemp("rows") / "a.jsonl.gz"
+    lines = [json.dumps({"id": 1, "text": row}, ensure_ascii=ascii_) for row in rows]
+    path.write_bytes(gzip.compress("\n\n".join(lines).encode("utf-8", "surrogatepass")))
+    expected = [row.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for row in rows]
+    expected = [row.replace("\r\n", "\n").replace("\r", "\n") for row in expected]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources_module, "BLOCK", block)
+        assert [text.replace("\ufeff", "") for text in texts(path)] == [row.replace("\ufeff", "") for row in expected]
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (b'{"text": "open', "no valid JSON"),
+        (b"[1, 2]", "found JSON list, expected an object with a field 'text'"),
+        (b'{"body": "a", "id": 3}', "no field 'text' among ['body', 'id']"),
+        (b'{"text": 17}', "field 'text' holds 17, expected text"),
+        (b'{"text": null}', "field 'text' holds null, expected text"),
+        (b"[" * 100_000, "no valid JSON"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path: Path, line: bytes, what: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "fine"}\n\n' + line + b"\n")
+    message = error(lambda: texts(tmp_path / "a.jsonl"))
+    assert message.startswith("a.jsonl, line 3: ")
+    assert what in message
+
+
+def test_a_line_too_long_for_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources_module, "MAX_ROW", 100)
+    (tmp_path / "a.jsonl").write_text('{"text": ""}\n' + json.dumps({"text": "x" * 200}))
+    assert error(lambda: texts(tmp_path / "a.jsonl")).startswith("a.jsonl, line 2: more than 100 bytes")
+
+
+def test_parquet_rows(tmp_path: Path) -> None:
+    rows = ["one", "", "long " * 1000, "é\r\nb", "\ufeffmark"]
+    expected = ["one", "", "long " * 1000, "é\nb", "mark"]
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        pq.write_table(pa.table({"id": range(5), "body": pa.array(rows).cast(kind)}), tmp_path / "a.parquet")
+        read = Read()
+        assert texts(tmp_path / "a.parquet", CorpusConfig(text_field="body"), read) == expected
+        assert read.bytes == sum(len(row.encode()) for row in rows)
+
+
+def test_broken_parquet_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1, 2], "text": ["a", None]}), path)
+    assert error(lambda: texts(path)).startswith("a.parquet, row 2: column 'text' is null")
+    missing = error(lambda: texts(path, CorpusConfig(text_field="body")))
+    assert missing == "a.parquet: no column 'body' among ['id', 'text'], expected one of text"
+    assert "column 'id' has type int64, expected string" in error(lambda: texts(path, CorpusConfig(text_field="id")))
+    bad = pa.array([b"fine", b"\xff"]).view(pa.string())
+    pq.write_table(pa.table({"text": bad}), path)
+    assert texts(path) == ["fine", "\ufffd"]
+    assert error(lambda: texts(path, STRICT)).startswith("a.parquet, row 2, byte 0: found 0xff")
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "a.parquet, after row 0: not readable as Parquet" in error(lambda: texts(path))
+    path.write_bytes(b"")
+    assert "not readable as Parquet" in error(lambda: texts(path))
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbled", "not gzip"])
+def test_broken_gzip_is_named(tmp_path: Path, damage: str) -> None:
+    data = bytearray(gzip.compress(b"some text " * 10_000, mtime=0))
+    if damage == "cut":
+        data = data[:-30]
+    elif damage == "garbled":
+        data[40:60] = b"\xff" * 20
+    else:
+        data = bytearray(b"plain text")
+    (tmp_path / "a.txt.gz").write_bytes(data)
+    assert error(lambda: texts(tmp_path / "a.txt.gz")).startswith("a.txt.gz: broken gzip after byte ")
+
+
+def test_passing_over_documents_is_allowed(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"row {number}"}) + "\n" for number in range(5)))
+    (source,) = find_sources(str(tmp_path))
+    documents = read_documents(source, CorpusConfig(), Read())
+    next(documents)
+    next(documents)
+    assert ["".join(document) for document in documents] == ["row 2", "row 3", "row 4"]
