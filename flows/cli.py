@@ -70,14 +70,20 @@ def _finetune_all(options: argparse.Namespace) -> None:
 def _evaluate(options: argparse.Namespace) -> None:
     from flows.analysis import evaluate
 
+    from flows.logs import quiet_input_errors
+
+    quiet_input_errors()
     for split, scores in evaluate(options.store, options.task, options.model, options.datasets).items():
-        print(f"{options.task} {split}: " + "  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+        print(f"{options.task} {split}: " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
 
 
 def _zero_shot(options: argparse.Namespace) -> None:
     from flows.analysis import zero_shot
+    from flows.logs import quiet_input_errors
 
-    results = zero_shot(options.store, options.checkpoint, options.datasets, _names(options.tasks), options.max_rows)
+    quiet_input_errors()
+    tasks = [name.strip() for name in options.tasks.split(",") if name.strip()]
+    results = zero_shot(options.store, options.checkpoint, options.datasets, tasks, options.max_rows)
     for task, scores in results.items():
         print(f"{task:<6} " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
 

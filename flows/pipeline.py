@@ -9,6 +9,7 @@ from flows.finetune import arms_of, chosen_tasks, settings_of
 from flows.parameters import PipelineParameters
 from gptcore.config import preset_named
 from gptcore.text.corpus import find_sources
+from tasks.baseline import score_baselines
 from tasks.corpus import clean_corpus
 from tasks.dataset import encode_dataset
 from tasks.leaderboard import Leaderboard
@@ -26,7 +27,7 @@ WORLD_SEED = 42
 def pipeline(parameters: PipelineParameters) -> Leaderboard:
     """Clean -> BPE -> shards -> pre-train -> fine-tune every task -> leaderboard; nothing is computed twice.
 
-    Every dataset is read, checked and encoded before pre-training starts: a broken row costs seconds, not days.
+    The baselines come first: fitting them reads every row, so a broken one costs seconds, not days of training.
     """
     preset = preset_named(parameters.preset, parameters.overrides)
     store = Store(parameters.store)
@@ -37,6 +38,8 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
         datasets_url = datasets_url or str(world / "datasets")
     find_sources(corpus_url)  # both inputs answer before anything is computed
     names = chosen_tasks(parameters.tasks, datasets_url)
+    for name in names:
+        score_baselines(store.url, datasets_url, name)
 
     corpus = clean_corpus(store.url, corpus_url, preset.corpus, parameters.dask)
     tokenizer = train_tokenizer(store.url, corpus, preset.tokenizer)

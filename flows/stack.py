@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+
+import psutil
 
 from flows.environment import answers, stack_file, state_folder
 from gptcore.errors import InputError
@@ -21,6 +23,13 @@ HOST = "127.0.0.1"
 WORK_POOL = "gptmill"
 _START_SECONDS = 180.0  # the first start of each server migrates a new database
 _STOP_SECONDS = 20.0
+
+
+class Process(TypedDict):
+    """What tells one process from all others, also after its pid is used again."""
+
+    pid: int
+    created: float
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,7 @@ def up(store: str, datasets: str, prefect_port: int, mlflow_port: int) -> None:
     home = state_folder()
     (home / "logs").mkdir(parents=True, exist_ok=True)
     prefect_url, mlflow_url = f"http://{HOST}:{prefect_port}", f"http://{HOST}:{mlflow_port}"
-    if stack_file().exists() and all(_alive(pid) for pid in read_json(stack_file())["pids"].values()):
+    if stack_file().exists() and all(_alive(process) for process in read_json(stack_file())["processes"].values()):
         print("The stack is already running.")
         status()
         return
@@ -55,19 +64,19 @@ def up(store: str, datasets: str, prefect_port: int, mlflow_port: int) -> None:
         PREFECT_HOME=str(home / "prefect"),
         MLFLOW_TRACKING_URI=mlflow_url,
     )
-    record: dict[str, Any] = {"prefect_url": prefect_url, "mlflow_url": mlflow_url, "pids": {}}
+    record: dict[str, Any] = {"prefect_url": prefect_url, "mlflow_url": mlflow_url, "processes": {}}
     services = [_prefect_server(prefect_url, prefect_port), _mlflow_server(home, mlflow_url, mlflow_port)]
     try:
         for service in services:
-            record["pids"][service.name] = _start(service, home)
+            record["processes"][service.name] = _start(service, home)
             write_json_atomic(stack_file(), record)
         for service in services:
-            _wait(service, record["pids"][service.name], home)
+            _wait(service, record["processes"][service.name], home)
         register_deployments(store, datasets)
         worker = _worker()
-        record["pids"][worker.name] = _start(worker, home)
+        record["processes"][worker.name] = _start(worker, home)
         write_json_atomic(stack_file(), record)
-        _wait(worker, record["pids"][worker.name], home)
+        _wait(worker, record["processes"][worker.name], home)
     except BaseException:
         down(quiet=True)
         raise
@@ -81,15 +90,15 @@ def down(quiet: bool = False) -> None:
         if not quiet:
             print("The stack is not running.")
         return
-    pids: dict[str, int] = read_json(stack_file())["pids"]
-    for name, pid in reversed(pids.items()):  # the worker first: it reports to the server
-        if _alive(pid):
-            os.killpg(pid, signal.SIGTERM)
+    processes: dict[str, Process] = read_json(stack_file())["processes"]
+    for name, process in sorted(processes.items(), reverse=True):  # the worker first: it reports to the server
+        if _alive(process):
+            os.killpg(process["pid"], signal.SIGTERM)
             deadline = time.monotonic() + _STOP_SECONDS
-            while _alive(pid) and time.monotonic() < deadline:
+            while _alive(process) and time.monotonic() < deadline:
                 time.sleep(0.1)
-            if _alive(pid):
-                os.killpg(pid, signal.SIGKILL)
+            if _alive(process):
+                os.killpg(process["pid"], signal.SIGKILL)
         if not quiet:
             print(f"{name:<8} stopped")
     stack_file().unlink()
@@ -101,25 +110,30 @@ def status() -> None:
         print("The stack is not running. Start it: gptmill up")
         return
     record = read_json(stack_file())
-    for name, pid in record["pids"].items():
-        print(f"{name:<8} {'running' if _alive(pid) else 'NOT running'} (pid {pid})")
+    for name, process in record["processes"].items():
+        print(f"{name:<8} {'running' if _alive(process) else 'NOT running'} (pid {process['pid']})")
     print(f"\nPrefect  {record['prefect_url']}\nMLflow   {record['mlflow_url']}\nLogs     {state_folder() / 'logs'}")
 
 
 def register_deployments(store: str, datasets: str) -> None:
     """Put the five flows on the Prefect server, with forms whose defaults point at ``store``."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
     from prefect.flows import EntrypointType
 
     from flows.deployments import FLOWS
 
+    with get_client(sync_client=True) as client:
+        client.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"), overwrite=True)
     defaults = {"store": _absolute(store), "datasets": _absolute(datasets)}
     for flow, form in FLOWS:
-        parameters = {name: value for name, value in defaults.items() if name in form.model_fields and value}
+        fields = form.model_fields if form else {}
+        chosen = {name: value for name, value in defaults.items() if name in fields and value}
         flow.to_deployment(
             name=flow.name,
             work_pool_name=WORK_POOL,
-            parameters={"parameters": parameters},
-            description=(form.__doc__ or "").strip(),
+            parameters={"parameters": chosen} if form else {},
+            description=((form or flow).__doc__ or "").strip(),
             entrypoint_type=EntrypointType.MODULE_PATH,
             job_variables={"working_dir": str(Path.cwd())},  # so that relative paths in a form mean what they say
         ).apply()
@@ -155,39 +169,33 @@ def _worker_online() -> bool:
         return bool(response.status_code == 200 and any(w["status"] == "ONLINE" for w in response.json()))
 
 
-def _start(service: Service, home: Path) -> int:
+def _start(service: Service, home: Path) -> Process:
     """Start a service in its own process group; its output goes to a log file of the state folder."""
     print(f"starting {service.name} ...", flush=True)
     with open(home / "logs" / f"{service.name}.log", "ab") as log:
-        process = subprocess.Popen(
+        started = subprocess.Popen(
             service.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
-    return process.pid
+    return {"pid": started.pid, "created": psutil.Process(started.pid).create_time()}
 
 
-def _wait(service: Service, pid: int, home: Path) -> None:
+def _wait(service: Service, process: Process, home: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while not service.ready():
-        if not _alive(pid) or time.monotonic() > deadline:
+        if not _alive(process) or time.monotonic() > deadline:
             log = home / "logs" / f"{service.name}.log"
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
             raise RuntimeError(f"{service.name} did not start; the end of {log}:\n{tail}")
         time.sleep(0.5)
 
 
-def _alive(pid: int) -> bool:
-    """Whether the process runs; a child that ended but was not waited for counts as ended."""
+def _alive(process: Process) -> bool:
+    """Whether that very process runs: a pid that another program has got since is not ours to stop."""
     try:
-        reaped, _ = os.waitpid(pid, os.WNOHANG)
-        if reaped == pid:
-            return False
-    except ChildProcessError:
-        pass  # started by an earlier `gptmill up`: not our child, so there is nothing to reap
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        found = psutil.Process(process["pid"])
+        return found.create_time() == process["created"] and found.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    return True
 
 
 def _require_free(port: int) -> None:
