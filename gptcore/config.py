@@ -163,8 +163,8 @@ def small() -> Preset:
     """Real books and real rows on two CPU cores in under 90 minutes."""
     return Preset(
         "small",
-        tokenizer=TokenizerConfig(n_merges=8000),
-        model=ModelConfig(n_ctx=128, n_layer=4, n_head=4, n_embd=256, n_inner=1024),
+        tokenizer=TokenizerConfig(n_merges=4000),
+        model=ModelConfig(n_ctx=128, n_layer=4, n_head=4, n_embd=256, n_inner=1024, init_std=0.05),
         pretrain=PretrainConfig(
             batch_size=32, steps=2400, lr=1e-3, warmup_steps=200, eval_every=400, eval_tokens=65_536, checkpoint_every=200
         ),
@@ -207,11 +207,11 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
         elif section == "tasks" and isinstance(values, Mapping):
             merged = {task: dict(fields) for task, fields in preset.tasks.items()}
             for task, fields in values.items():
-                _replace(FinetuneConfig(), fields, f"{source}: tasks.{task}")
+                replace_settings(FinetuneConfig(), fields, f"{source}: tasks.{task}")
                 merged[task] = {**merged.get(task, {}), **fields}
             preset = dataclasses.replace(preset, tasks=merged)
         elif section in _SECTIONS:
-            changed = _replace(getattr(preset, section), values, f"{source}: {section}")
+            changed = replace_settings(getattr(preset, section), values, f"{source}: {section}")
             preset = dataclasses.replace(preset, **{section: changed})
         else:
             known = ", ".join([*_SECTIONS, "tasks", "scratch"])
@@ -222,7 +222,7 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
 _SECTIONS = ("corpus", "tokenizer", "shards", "model", "pretrain", "finetune")
 
 
-def _replace(config: Any, values: Any, where: str) -> Any:
+def replace_settings(config: Any, values: Any, where: str) -> Any:
     """``dataclasses.replace`` that checks names and types, and takes 1 for a float field that is asked for."""
     if not isinstance(values, Mapping):
         raise InputError(f"{where} = {values!r}; expected a table of settings")
@@ -232,7 +232,8 @@ def _replace(config: Any, values: Any, where: str) -> Any:
         if name not in fields:
             raise InputError(f"{where}.{name} is not a setting; expected one of {', '.join(fields)}")
         checked[name] = _checked(value, str(fields[name]), f"{where}.{name}")
-    return dataclasses.replace(config, **checked)
+    changed: ConfigType = dataclasses.replace(config, **checked)
+    return changed
 
 
 def _checked(value: Any, annotation: str, where: str) -> Any:

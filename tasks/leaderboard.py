@@ -39,7 +39,7 @@ class Row:
         scores = {}
         for name, spec in REGISTRY.items():
             own = [self.percent[name]] if name in self.percent else []
-            parts = own or [self.percent[column] for column in spec.leaderboard if column in self.percent]
+            parts = own or [self.percent[column] for column in spec.paper if column in self.percent]
             if parts:
                 scores[name] = statistics.fmean(parts)
         return scores

@@ -1,16 +1,22 @@
-"""A store behind an fsspec URL (`s3://bucket/prefix`): work happens in a local scratch folder, finished files are sent.
+"""A store behind an fsspec URL (`s3://bucket/prefix`): work happens in a local folder, finished files are sent.
 
-Object stores have no rename and no locks. So every attempt uploads into a folder of its own below the artifact and
-the manifest, written last, names that folder: two hosts that finish the same recipe at once both end well, and the
-manifest that lands last points at files that are all its own.
+Object stores have no rename and no locks. So every attempt uploads into a folder of its own below the artifact, and
+the manifest, written last and only if there is none, names that folder: of two hosts that finish the same recipe at
+once one wins, the other adopts its result, and no reader ever sees a mixture.
+
+Unfinished workspaces are mirrored as blobs named by their content, plus one index: another host goes on from there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +25,21 @@ from fsspec.implementations.local import LocalFileSystem
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_file, sha256_json, write_json_atomic
-from tasks.manifest import MANIFEST
+from tasks.locks import exclusive
+from tasks.manifest import (
+    MANIFEST,
+    CorruptArtifact,
+    Manifest,
+    is_safe,
+    local_sizes,
+    problem_of,
+    size_problem,
+    verify_files,
+)
+from tasks.state import state_folder
 
-_PARTIAL = ".partial"
+log = logging.getLogger(__name__)
+_CHUNK = 1 << 20  # bytes read at a time when hashing
 _INDEX = "index.json"
 
 
@@ -32,123 +50,221 @@ class RemoteShelf:
         """:raises InputError: a protocol that fsspec does not know, or whose package is not installed."""
         self.root = url.rstrip("/")
         try:
-            self._fs, self._base = fsspec.core.url_to_fs(self.root)
+            self._fs, base = fsspec.core.url_to_fs(self.root)
         except (ValueError, ImportError) as error:
             raise InputError(f"--store {url}: {error}") from None
         if isinstance(self._fs, LocalFileSystem):
             raise InputError(f"--store {url}: found a local address, expected it without the protocol")
-        cache = Path(os.environ.get("GPTMILL_CACHE", Path.home() / ".cache" / "gptmill"))
-        self.scratch = cache / sha256_json(self.root)[:16]
+        self._base = base.rstrip("/")
+        self.scratch = state_folder() / "remote" / sha256_json(self.root)[:16]
+        self._hashes: dict[tuple[str, int, int], str] = {}
+
+    # --- finished artifacts
 
     def read(self, stage: str, digest: str) -> Any | None:
         """The parsed manifest, unchecked; None where there is none."""
-        return self._read_json(f"{self._base}/{stage}/{digest}/{MANIFEST}")
+        manifest = self._read_json(f"{self._base}/{stage}/{digest}/{MANIFEST}")
+        rootless = isinstance(manifest, dict) and not isinstance(manifest.get("root"), str)
+        return "unreadable: it names no folder of files" if rootless else manifest
 
-    def sizes(self, stage: str, digest: str, manifest: dict[str, Any]) -> dict[str, int]:
+    def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
         """One listing of the attempt's folder, not one request a file."""
         folder = self._files(stage, digest, manifest)
+        self._fs.invalidate_cache()  # another host may have written since
         found = self._fs.find(folder, detail=True, withdirs=False)
         return {path.removeprefix(f"{folder}/"): info["size"] for path, info in found.items()}
 
+    def sha256(self, stage: str, digest: str, manifest: Manifest, path: str) -> str:
+        """SHA-256 of the bytes that the object store holds now."""
+        total = hashlib.sha256()
+        with self._fs.open(f"{self._files(stage, digest, manifest)}/{path}", "rb") as file:
+            while chunk := file.read(_CHUNK):
+                total.update(chunk)
+        return total.hexdigest()
+
     def digests(self, stage: str) -> list[str]:
         """Names of the folders of one stage."""
+        self._fs.invalidate_cache()
         try:
-            return [path.rstrip("/").rpartition("/")[2] for path in self._fs.ls(f"{self._base}/{stage}", detail=False)]
+            with self._reaching():
+                paths = self._fs.ls(f"{self._base}/{stage}", detail=False)
         except FileNotFoundError:
             return []
+        return [path.rstrip("/").rpartition("/")[2] for path in paths]
 
-    def publish(self, workspace: Path, manifest: dict[str, Any]) -> None:
-        """Upload every file, then the manifest; then the workspace becomes this host's cached copy."""
+    def publish(self, workspace: Path, manifest: Manifest) -> Manifest:
+        """Upload every file, then the manifest; the workspace becomes this host's copy. The manifest that holds."""
         stage, digest = manifest["stage"], manifest["digest"]
-        manifest["root"] = f"files-{uuid.uuid4().hex[:12]}"
-        folder = self._files(stage, digest, manifest)
-        for file in manifest["files"]:
-            self._put(workspace / file["path"], f"{folder}/{file['path']}")
-        write_json_atomic(workspace / MANIFEST, manifest)
-        self._put(workspace / MANIFEST, f"{self._base}/{stage}/{digest}/{MANIFEST}")
-        self._keep(workspace, self._copy(stage, digest))
-        partial = f"{self._base}/{_PARTIAL}/{stage}/{digest}"
-        if self._fs.exists(partial):
-            self._fs.rm(partial, recursive=True)
+        mine: Manifest = {**manifest, "root": f"files-{uuid.uuid4().hex[:12]}"}
+        folder = self._files(stage, digest, mine)
+        for file in mine["files"]:
+            self._fs.put_file(str(workspace / file["path"]), f"{folder}/{file['path']}")
+        holds = self._claim(stage, digest, mine)
+        if holds["root"] == mine["root"]:
+            write_json_atomic(workspace / MANIFEST, mine)
+            self._keep(workspace, self._copy(stage, digest))
+        else:  # another host was first; its bytes are the artifact, also where ours came out different
+            self._remove(folder)
+            shutil.rmtree(workspace)
+        self._remove(self._partial(stage, digest))
+        return holds
 
-    def local(self, stage: str, digest: str, manifest: dict[str, Any]) -> Path:
-        """Download into the cache, checking every file; a file that does not fit its checksum is an error."""
-        if copy := self.cached(stage, digest):
-            return copy
-        arriving = self.scratch / ".arriving" / f"{stage}-{digest}-{uuid.uuid4().hex[:8]}"
-        folder = self._files(stage, digest, manifest)
-        for file in manifest["files"]:
-            target = arriving / file["path"]
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._fs.get_file(f"{folder}/{file['path']}", str(target))
-            if (found := sha256_file(target)) != file["sha256"]:
-                shutil.rmtree(arriving)
-                raise InputError(
-                    f"{self.root}/{stage}/{digest}: {file['path']} has the SHA-256 {found[:12]}, expected {file['sha256'][:12]}"
-                )
-        write_json_atomic(arriving / MANIFEST, manifest)
-        self._keep(arriving, self._copy(stage, digest))
-        return self._copy(stage, digest)
+    def local(self, stage: str, digest: str, manifest: Manifest) -> Path:
+        """This host's verified copy; downloaded by one process while others wait.
+
+        :raises CorruptArtifact: where bytes are not what the manifest says.
+        """
+        copy = self._copy(stage, digest)
+        with exclusive(self.scratch / ".locks" / f"download-{stage}-{digest}", f"download of {stage} {digest[:12]}"):
+            if self.cached(stage, digest) is not None:
+                return copy
+            arriving = self.scratch / ".arriving" / stage / digest
+            shutil.rmtree(arriving, ignore_errors=True)  # what a killed download left
+            folder = self._files(stage, digest, manifest)
+            for file in manifest["files"]:
+                target = arriving / file["path"]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._fs.get_file(f"{folder}/{file['path']}", str(target))
+            arriving.mkdir(parents=True, exist_ok=True)
+            verify_files(arriving, manifest, f"{self.root}/{stage}/{digest}")
+            write_json_atomic(arriving / MANIFEST, manifest)
+            self._keep(arriving, copy)
+        return copy
 
     def cached(self, stage: str, digest: str) -> Path | None:
-        """This host's verified copy, whose manifest was written last; None where there is none."""
+        """This host's copy where it is whole (sizes; its bytes were checked when they arrived); else None."""
         copy = self._copy(stage, digest)
-        return copy if (copy / MANIFEST).is_file() else None
+        try:
+            manifest = json.loads((copy / MANIFEST).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        whole = (
+            problem_of(manifest, stage, digest) is None and size_problem(manifest, local_sizes(copy, manifest)) is None
+        )
+        return copy if whole else None
+
+    # --- unfinished workspaces
+
+    def prepare(self, stage: str, digest: str) -> None:
+        """Fail before hours of work rather than after them.
+
+        :raises InputError: where the store cannot be written.
+        """
+        with self._reaching():
+            try:
+                self._fs.makedirs(self._partial(stage, digest), exist_ok=True)
+                self._fs.pipe_file(f"{self._partial(stage, digest)}/started", b"")
+            except FileNotFoundError as error:
+                raise InputError(f"--store {self.root}: {error}") from None
 
     def save_partial(self, stage: str, digest: str, workspace: Path) -> None:
-        """Send the files that changed, then an index of all: another host sees one consistent state."""
-        base = f"{self._base}/{_PARTIAL}/{stage}/{digest}"
-        known = (self._read_json(f"{base}/{_INDEX}") or {}).values()
+        """Send what is new, then an index of everything, then drop what no index names any more.
+
+        Files that change or vanish meanwhile (a pruned checkpoint) are left out: the trainer skips checkpoints that
+        are not whole, and its metrics are cut to the checkpoint that it goes on from.
+        """
+        base = self._partial(stage, digest)
+        self._fs.invalidate_cache()
+        there = {path.rpartition("/")[2] for path in self._fs.find(f"{base}/blobs")}
         index = {}
-        for path in sorted(p for p in workspace.rglob("*") if p.is_file()):
+        for path in sorted(path for path in workspace.rglob("*") if path.is_file()):
             name = path.relative_to(workspace).as_posix()
             if any(part.startswith(".") for part in name.split("/")):
                 continue
-            index[name] = sha256_file(path)
-            if index[name] not in known:
-                self._put(path, f"{base}/blobs/{index[name]}")
-        self._fs.pipe_file(f"{base}/{_INDEX}", json.dumps(index).encode())
+            try:
+                blob = self._hash(path)
+                if blob not in there:
+                    self._fs.put_file(str(path), f"{base}/blobs/{blob}")
+                if self._hash(path) == blob:
+                    index[name] = blob
+            except FileNotFoundError:
+                log.debug("%s vanished while it was being mirrored", path)
+        self._fs.pipe_file(f"{base}/{_INDEX}", json.dumps(index, sort_keys=True).encode())
+        for blob in there - set(index.values()):
+            self._remove(f"{base}/blobs/{blob}")
 
     def load_partial(self, stage: str, digest: str, workspace: Path) -> bool:
-        """Fill an empty workspace from the mirror; False where there is none. Blobs are checked against their names."""
-        base = f"{self._base}/{_PARTIAL}/{stage}/{digest}"
+        """Fill an absent workspace from the mirror, all of it or nothing; False where there is none that is whole."""
+        base = self._partial(stage, digest)
         index = self._read_json(f"{base}/{_INDEX}")
-        if not index:
+        if not isinstance(index, dict) or not index:
             return False
-        for name, blob in index.items():
-            target = workspace / name
-            if ".." in Path(name).parts or Path(name).is_absolute():
-                raise InputError(f"{self.root}: the mirror of {stage} {digest[:12]} lists the path {name!r}")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._fs.get_file(f"{base}/blobs/{blob}", str(target))
-            if sha256_file(target) != blob:
-                raise InputError(f"{self.root}: the mirror of {stage} {digest[:12]} is damaged at {name}; delete {base}")
+        arriving = self.scratch / ".arriving" / f"partial-{stage}" / digest
+        shutil.rmtree(arriving, ignore_errors=True)
+        try:
+            for name, blob in index.items():
+                if not is_safe(name) or not isinstance(blob, str):
+                    raise CorruptArtifact(f"the index lists the path {name!r}")
+                target = arriving / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._fs.get_file(f"{base}/blobs/{blob}", str(target))
+                if sha256_file(target) != blob:
+                    raise CorruptArtifact(f"{name} has other bytes than the index says")
+        except (CorruptArtifact, FileNotFoundError) as error:
+            log.warning("%s: the mirror is not used, the stage starts anew: %s", base, error)
+            return False
+        workspace.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(arriving, workspace)
         return True
 
-    def _files(self, stage: str, digest: str, manifest: dict[str, Any]) -> str:
+    # --- inside
+
+    def _claim(self, stage: str, digest: str, mine: Manifest) -> Manifest:
+        """Write the manifest unless a valid one is there by now; return the one that holds."""
+        path = f"{self._base}/{stage}/{digest}/{MANIFEST}"
+        data = json.dumps(mine, sort_keys=True, indent=2, ensure_ascii=False).encode()
+        try:
+            self._fs.pipe_file(path, data, mode="create")
+        except FileExistsError:
+            theirs = self.read(stage, digest)
+            sound = problem_of(theirs, stage, digest) is None
+            if isinstance(theirs, dict) and sound and not size_problem(theirs, self.sizes(stage, digest, theirs)):
+                return theirs
+            self._fs.pipe_file(path, data)  # a broken one: this attempt repairs the artifact
+        return mine
+
+    def _files(self, stage: str, digest: str, manifest: Manifest) -> str:
         return f"{self._base}/{stage}/{digest}/{manifest['root']}"
+
+    def _partial(self, stage: str, digest: str) -> str:
+        return f"{self._base}/.partial/{stage}/{digest}"
 
     def _copy(self, stage: str, digest: str) -> Path:
         return self.scratch / stage / digest
 
     def _keep(self, folder: Path, copy: Path) -> None:
-        """Rename ``folder`` to ``copy``; if another process was first, its copy is as good."""
+        """Make ``folder`` this host's copy, in place of a broken one."""
         copy.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.rename(folder, copy)
-        except OSError:
-            if not (copy / MANIFEST).is_file():
-                raise
-            shutil.rmtree(folder)
+        shutil.rmtree(copy, ignore_errors=True)
+        os.rename(folder, copy)
 
-    def _put(self, path: Path, target: str) -> None:
-        self._fs.makedirs(target.rpartition("/")[0], exist_ok=True)
-        self._fs.put_file(str(path), target)
+    def _hash(self, path: Path) -> str:
+        """SHA-256 of a local file, remembered while its size and time of change stay: checkpoints are big."""
+        stat = path.stat()
+        key = (str(path), stat.st_size, stat.st_mtime_ns)
+        if key not in self._hashes:
+            self._hashes[key] = sha256_file(path)
+        return self._hashes[key]
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._fs.rm(path, recursive=True)
+        except FileNotFoundError:
+            log.debug("%s was gone already", path)
 
     def _read_json(self, path: str) -> Any | None:
         try:
-            return json.loads(self._fs.cat_file(path))
+            with self._reaching():
+                return json.loads(self._fs.cat_file(path))
         except FileNotFoundError:
             return None
         except ValueError as error:
             return f"unreadable: {error}"
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Say in one line that the store may not be used, in place of a client library's pages."""
+        try:
+            yield
+        except PermissionError as error:
+            raise InputError(f"--store {self.root}: permission denied ({error})") from None

@@ -1,4 +1,4 @@
-"""Where this machine keeps what belongs to no store: the embedded tracking database, caches, remote stores' workspaces."""
+"""Where this machine keeps what belongs to no store: the tracking database, copies and workspaces of remote stores."""
 
 from __future__ import annotations
 

@@ -10,27 +10,25 @@ Locks are `flock`, which the kernel drops with the process that held it, so none
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from gptcore.errors import InputError
-from gptcore.files import fsync_folder, read_json
+from gptcore.files import fsync_folder, read_json, sha256_file
 from tasks.artifact import Artifact, Recipe, check_name
-from tasks.manifest import MANIFEST, CorruptArtifact, Manifest, local_sizes, problem_of, seal, sealed, size_problem, verify_files
+from tasks.locks import exclusive
+from tasks.manifest import MANIFEST, CorruptArtifact, Manifest, local_sizes, problem_of, seal, sealed, size_problem
 from tasks.remote import RemoteShelf
 
 __all__ = ["Artifact", "Built", "CorruptArtifact", "LocalShelf", "Recipe", "Shelf", "Store"]
 
 log = logging.getLogger(__name__)
-_LOCK_POLL = 0.2  # seconds
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,20 @@ class Shelf(Protocol):
     def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
         """Bytes of each file that the artifact has, by the manifest's paths."""
 
+    def sha256(self, stage: str, digest: str, manifest: Manifest, path: str) -> str:
+        """SHA-256 of one listed file as it lies there now."""
+
     def digests(self, stage: str) -> list[str]:
         """Names of the folders of one stage, complete or not."""
 
-    def publish(self, workspace: Path, manifest: Manifest) -> None:
-        """Make a sealed workspace the artifact, in one step that either happened or did not."""
+    def prepare(self, stage: str, digest: str) -> None:
+        """Make sure that the store can be written, before any work."""
+
+    def publish(self, workspace: Path, manifest: Manifest) -> Manifest:
+        """Make a sealed workspace the artifact, in one step that either happened or did not.
+
+        Returns the manifest that holds: another host may have been first.
+        """
 
     def local(self, stage: str, digest: str, manifest: Manifest) -> Path:
         """A local folder with the artifact's files."""
@@ -91,11 +98,17 @@ class LocalShelf:
     def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
         return local_sizes(Path(self.root, stage, digest), manifest)
 
+    def sha256(self, stage: str, digest: str, manifest: Manifest, path: str) -> str:
+        return sha256_file(Path(self.root, stage, digest, path))
+
     def digests(self, stage: str) -> list[str]:
         folder = Path(self.root, stage)
         return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
-    def publish(self, workspace: Path, manifest: Manifest) -> None:
+    def prepare(self, stage: str, digest: str) -> None:
+        """Nothing to do: opening the lock file in the store was the proof."""
+
+    def publish(self, workspace: Path, manifest: Manifest) -> Manifest:
         target = Path(self.root, manifest["stage"], manifest["digest"])
         target.parent.mkdir(parents=True, exist_ok=True)
         discarded = workspace.with_name(workspace.name + ".discarded")
@@ -104,8 +117,8 @@ class LocalShelf:
             os.rename(target, discarded)
         os.rename(workspace, target)
         fsync_folder(target.parent)
-        fsync_folder(workspace.parent)
         shutil.rmtree(discarded, ignore_errors=True)
+        return manifest
 
     def local(self, stage: str, digest: str, manifest: Manifest) -> Path:
         return Path(self.root, stage, digest)
@@ -146,9 +159,8 @@ class Store:
         Cheap: the manifest must fit its recipe, and every file it lists be there with its size. :meth:`verify`
         also reads the bytes.
         """
-        if isinstance(stage, Recipe):
-            stage, digest = stage.stage, stage.digest
-        artifact = self.artifact(stage, digest or "")
+        name, digest = (stage.stage, stage.digest) if isinstance(stage, Recipe) else (stage, digest or "")
+        artifact = self.artifact(name, digest)
         return artifact if self._check(artifact) is not None else None
 
     def manifest(self, artifact: Artifact) -> Manifest:
@@ -158,7 +170,9 @@ class Store:
         """
         manifest = self._check(artifact)
         if manifest is None:
-            raise InputError(f"{artifact.url}: found no complete artifact, expected a {MANIFEST} and the files it lists")
+            raise InputError(
+                f"{artifact.url}: found no complete artifact, expected a {MANIFEST} and the files it lists"
+            )
         return manifest
 
     def list(self, stage: str) -> list[Artifact]:
@@ -179,11 +193,12 @@ class Store:
         :raises InputError: where none fits, or several do.
         """
         if "/" in ref:
-            root, _, rest = ref.rstrip("/").rpartition(f"/{stage}/")
-            check_name(stage, rest)
-            artifact = Artifact(stage, rest, f"{_shelf(root).root}/{stage}/{rest}")
-            self.manifest(artifact)
-            return artifact
+            root, middle, digest = ref.rstrip("/").rpartition(f"/{stage}/")
+            if not middle:
+                raise InputError(
+                    f"{stage} {ref!r}: expected a digest, latest, or an address ending in /{stage}/<digest>"
+                )
+            return Store(root).resolve(digest, stage)
         artifacts = self.list(stage)
         if ref == "latest" and artifacts:
             return artifacts[0]
@@ -212,11 +227,14 @@ class Store:
     def verify(self, artifact: Artifact) -> None:
         """Read every byte of an artifact and compare with its manifest.
 
-        :raises CorruptArtifact: one line that names the first file that differs and the number of them.
+        :raises CorruptArtifact: one line that names the first file that differs.
         """
-        manifest = self.manifest(artifact)
-        folder = self._home(artifact).local(artifact.stage, artifact.digest, manifest)
-        verify_files(folder, manifest, artifact.url)
+        shelf, manifest = self._home(artifact), self.manifest(artifact)
+        for file in manifest["files"]:
+            found = shelf.sha256(artifact.stage, artifact.digest, manifest, file["path"])
+            if found != file["sha256"]:
+                wrong = f"{file['path']} has the SHA-256 {found[:12]}, expected {file['sha256'][:12]}"
+                raise CorruptArtifact(f"{artifact.url}: {wrong}; delete this folder and run again to rebuild it")
 
     # --- making
 
@@ -236,22 +254,26 @@ class Store:
         """
         if hit := self._hit(recipe):
             return hit
-        with self._locked(recipe):
+        with exclusive(self._lock_file(recipe), f"{recipe.stage} {recipe.digest[:12]}"):
             if hit := self._hit(recipe):  # another process finished it while this one waited
                 return hit
             workspace = self.workspace(recipe)
             manifest = sealed(workspace, recipe)
             if manifest is None:
                 manifest = self._work(recipe, workspace, produce)
-            self._shelf.publish(workspace, manifest)
+            manifest = self._shelf.publish(workspace, manifest)
         return Built(self.artifact(recipe.stage, recipe.digest), manifest, cached=False)
 
     def sync_partial(self, recipe: Recipe, workspace: Path) -> None:
         """Mirror an unfinished workspace, so that another host can go on from its checkpoints.
 
-        Incremental: a file that the mirror has (by content) is not sent again. Does nothing for a local store.
+        Incremental: a file that the mirror has (by content) is not sent again. Does nothing for a local store. An
+        object store that cannot be reached is a warning.
         """
-        self._shelf.save_partial(recipe.stage, recipe.digest, workspace)
+        try:
+            self._shelf.save_partial(recipe.stage, recipe.digest, workspace)
+        except Exception:  # whatever the client library raises: an insurance must not end the work that it insures
+            log.warning("%s: could not mirror %s; the work goes on", self.url, workspace, exc_info=True)
 
     # --- inside
 
@@ -281,6 +303,7 @@ class Store:
         return Built(artifact, manifest, cached=True) if manifest is not None else None
 
     def _work(self, recipe: Recipe, workspace: Path, produce: Callable[[Path], Mapping[str, Any]]) -> Manifest:
+        self._shelf.prepare(recipe.stage, recipe.digest)
         fresh = not workspace.exists() and not self._shelf.load_partial(recipe.stage, recipe.digest, workspace)
         workspace.mkdir(parents=True, exist_ok=True)
         (workspace / MANIFEST).unlink(missing_ok=True)
@@ -293,23 +316,13 @@ class Store:
             raise
         return seal(workspace, recipe, counts, time.monotonic() - start)
 
-    @contextmanager
-    def _locked(self, recipe: Recipe) -> Iterator[None]:
-        """Hold the recipe's lock: one builder at a time on this host (and on any host that shares a local store)."""
-        path = self._shelf.scratch / ".locks" / f"{recipe.stage}-{recipe.digest}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a") as file:  # never deleted: a lock on a name that someone else re-creates locks nothing
-            waited = False
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if not waited:
-                        log.info("waiting for another process that builds %s %s", recipe.stage, recipe.digest[:12])
-                    waited = True
-                    time.sleep(_LOCK_POLL)  # not a blocking flock: a cancelled thread must be able to leave
-            yield
+    def _lock_file(self, recipe: Recipe) -> Path:
+        folder = self._shelf.scratch / ".locks"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--store {self.url}: cannot write {folder} ({error.strerror})") from None
+        return folder / f"{recipe.stage}-{recipe.digest}"
 
 
 def _shelf(url: str) -> Shelf:

@@ -41,7 +41,7 @@ def book(rng: Random, characters: int, held_out: Set[str]) -> tuple[str, str]:
     length, chapter = 0, 0
     while length < characters:
         chapter += 1
-        teller = Teller(rng, words, village, chapter, held_out)
+        teller = Teller(rng, words.topic(rng, village.people), village, chapter, held_out)
         told = [f"Chapter {chapter}", opening(teller)]
         for scene in rng.choices(scenes, weights, k=14):
             told += scene(teller)

@@ -14,10 +14,11 @@ from random import Random
 from gptcore.storyworld.lexicon import (
     DAYS,
     GIFTS,
+    MEN,
     MOVES,
-    PEOPLE,
     REGIONS,
     VILLAGES,
+    WOMEN,
     Person,
     Verb,
     Words,
@@ -62,9 +63,9 @@ def capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def cast(rng: Random, n: int) -> list[Person]:
+def cast(rng: Random, words: Words, n: int) -> list[Person]:
     """``n`` different people."""
-    return rng.sample(PEOPLE, n)
+    return rng.sample(words.people, n)
 
 
 def two(rng: Random, words: tuple[str, ...]) -> tuple[str, str]:
@@ -97,8 +98,8 @@ def gift(rng: Random, words: Words, a: Person, b: Person, thing: str) -> Stateme
         (f"{a.name} has the {thing}.", f"{b.name} does not have the {thing}.", f"The {thing} belongs to {a.name}."),
         (f"{b.name} has the {other}.", f"{a.name} does not have the {other}.", f"The {other} belongs to {b.name}."),
         (
-            Question(f"Who has the {thing}?", b.name, (a.name, *_others(rng, a, b)[:2])),
-            Question(f"Who gave away the {thing}?", a.name, (b.name, *_others(rng, a, b)[:2])),
+            Question(f"Who has the {thing}?", b.name, (a.name, *_others(rng, words, a, b)[:2])),
+            Question(f"Who gave away the {thing}?", a.name, (b.name, *_others(rng, words, a, b)[:2])),
             Question(f"What did {b.name} get?", f"the {thing}", _other_things(rng, words, thing)),
         ),
         (a.name, b.name, thing),
@@ -108,7 +109,7 @@ def gift(rng: Random, words: Words, a: Person, b: Person, thing: str) -> Stateme
 def journey(rng: Random, words: Words, a: Person, start: str, goal: str) -> Statement:
     """``a`` goes from one spot to another."""
     verb = rng.choice(MOVES)
-    c = rng.choice([person for person in PEOPLE if person != a])
+    c = rng.choice([person for person in words.people if person != a])
     other, third = rng.sample([spot for spot in words.spots if spot not in (start, goal)], 2)
     text = rng.choice(
         [
@@ -124,7 +125,7 @@ def journey(rng: Random, words: Words, a: Person, start: str, goal: str) -> Stat
         (f"{c.name} is at the {goal}.", f"{c.name} is not at the {start}.", f"{c.name} left the {start}."),
         (
             Question(f"Where is {a.name}?", f"at the {goal}", tuple(f"at the {x}" for x in (start, other, third))),
-            Question(f"Who is at the {goal}?", a.name, _others(rng, a)),
+            Question(f"Who is at the {goal}?", a.name, _others(rng, words, a)),
             Question(
                 f"Which place did {a.name} leave?", f"the {start}", tuple(f"the {x}" for x in (goal, other, third))
             ),
@@ -141,7 +142,7 @@ def feeling(rng: Random, words: Words, a: Person) -> Statement:
     said, same = two(rng, group.words)
     against = rng.choice(opposite.words)
     unrelated, unrelated_too = (rng.choice(g.words) for g in rng.sample(rest, 2))
-    c = rng.choice([person for person in PEOPLE if person != a])
+    c = rng.choice([person for person in words.people if person != a])
     day = rng.choice(DAYS)
     text = rng.choice(
         [
@@ -158,7 +159,7 @@ def feeling(rng: Random, words: Words, a: Person) -> Statement:
         (f"{a.name} was {unrelated}.", f"{a.name} was not {unrelated_too}.", f"{a.name} seemed {unrelated}."),
         (
             Question(f"How was {a.name}?", same, (against, unrelated, unrelated_too)),
-            Question(f"Who was {same}?", a.name, _others(rng, a, c)),
+            Question(f"Who was {same}?", a.name, _others(rng, words, a, c)),
         ),
         (a.name,),
     )
@@ -190,7 +191,7 @@ def quality(rng: Random, words: Words, a: Person, thing: str) -> Statement:
         ),
         (
             Question(f"What is the {thing} like?", same, (against, unrelated, unrelated_too)),
-            Question(f"Who has {article(same)} {thing}?", a.name, _others(rng, a)),
+            Question(f"Who has {article(same)} {thing}?", a.name, _others(rng, words, a)),
             Question(f"What is {same}?", f"the {thing}", _other_things(rng, words, thing)),
         ),
         (a.name, thing),
@@ -232,7 +233,7 @@ def deed(rng: Random, words: Words, a: Person, thing: str) -> Statement:
             f"The {thing} was {unrelated.participle}.",
         ),
         (
-            Question(f"Who {same.past} the {thing}?", a.name, _others(rng, a)),
+            Question(f"Who {same.past} the {thing}?", a.name, _others(rng, words, a)),
             Question(f"What did {a.name} {same.base}?", f"the {thing}", _other_things(rng, words, thing)),
             Question(
                 f"What happened to the {thing}?",
@@ -249,7 +250,7 @@ def kindred(rng: Random, words: Words, a: Person) -> Statement:
     kind, other, third, fourth = rng.sample(words.kinds, 4)
     thing = rng.choice(kind.members)
     spot = rng.choice(words.spots)
-    c = rng.choice([person for person in PEOPLE if person != a])
+    c = rng.choice([person for person in words.people if person != a])
     text = rng.choice(
         [
             f"{a.name} saw only {article(thing)} at the {spot}.",
@@ -265,7 +266,7 @@ def kindred(rng: Random, words: Words, a: Person) -> Statement:
         (f"{a.name} {does} {article(other.name)}.", f"{a.name} did not {base} {article(kind.name)}."),
         (f"{c.name} {does} {article(kind.name)}.", f"{c.name} did not {base} {article(third.name)}."),
         (
-            Question(f"Who {does} {article(kind.name)}?", a.name, _others(rng, a)),
+            Question(f"Who {does} {article(kind.name)}?", a.name, _others(rng, words, a)),
             Question(
                 f"What did {a.name} {base}?",
                 article(kind.name),
@@ -281,7 +282,7 @@ def home(rng: Random, words: Words, a: Person) -> Statement:
     village = rng.choice(VILLAGES)
     region = region_of(village)
     wrong = rng.choice([r for r in REGIONS if r != region])
-    c = rng.choice([person for person in PEOPLE if person != a])
+    c = rng.choice([person for person in words.people if person != a])
     text = rng.choice([f"{a.name} lives in {village}.", f"The home of {a.name} is in {village}."])
     return Statement(
         text,
@@ -290,7 +291,7 @@ def home(rng: Random, words: Words, a: Person) -> Statement:
         (f"{c.name} lives in {region}.", f"{c.name} does not live in {wrong}."),
         (
             Question(f"Where does {a.name} live?", f"in {region}", tuple(f"in {r}" for r in REGIONS if r != region)),
-            Question(f"Who lives in {village}?", a.name, _others(rng, a)),
+            Question(f"Who lives in {village}?", a.name, _others(rng, words, a)),
         ),
         (a.name, village),
     )
@@ -354,33 +355,33 @@ def _other_things(rng: Random, words: Words, thing: str) -> tuple[str, ...]:
     return tuple(f"the {other}" for other in rng.sample(others, 3))
 
 
-def _others(rng: Random, *known: Person) -> tuple[str, ...]:
-    return tuple(person.name for person in rng.sample([p for p in PEOPLE if p not in known], 3))
+def _others(rng: Random, words: Words, *known: Person) -> tuple[str, ...]:
+    return tuple(person.name for person in rng.sample([p for p in words.people if p not in known], 3))
 
 
 def _gift(rng: Random, words: Words) -> Statement:
-    a, b = cast(rng, 2)
+    a, b = cast(rng, words, 2)
     return gift(rng, words, a, b, rng.choice(words.made()))
 
 
 def _journey(rng: Random, words: Words) -> Statement:
     start, goal = rng.sample(words.spots, 2)
-    return journey(rng, words, cast(rng, 1)[0], start, goal)
+    return journey(rng, words, cast(rng, words, 1)[0], start, goal)
 
 
 def _quality(rng: Random, words: Words) -> Statement:
-    return quality(rng, words, cast(rng, 1)[0], rng.choice(words.made()))
+    return quality(rng, words, cast(rng, words, 1)[0], rng.choice(words.made()))
 
 
 def _deed(rng: Random, words: Words) -> Statement:
-    return deed(rng, words, cast(rng, 1)[0], rng.choice(words.made()))
+    return deed(rng, words, cast(rng, words, 1)[0], rng.choice(words.made()))
 
 
 def _one(maker: Callable[[Random, Words, Person], Statement]) -> Callable[[Random, Words], Statement]:
-    return lambda rng, words: maker(rng, words, cast(rng, 1)[0])
+    return lambda rng, words: maker(rng, words, cast(rng, words, 1)[0])
 
 
-_NAMES = frozenset(person.name for person in PEOPLE)
+_NAMES = frozenset(WOMEN + MEN)
 
 MAKERS: tuple[Callable[[Random, Words], Statement], ...] = (
     _gift,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from gptcore.storyworld.facts import article, capital
-from gptcore.storyworld.lexicon import GIFTS, PEOPLE, Verb, Words
+from gptcore.storyworld.lexicon import GIFTS, Verb, Words
 
 Twins = tuple[str, str]
 """(well formed, not well formed)"""
@@ -47,7 +47,7 @@ def _number(rng: Random, words: Words) -> Twins:
 
 
 def _copula(rng: Random, words: Words) -> Twins:
-    person, thing = rng.choice(PEOPLE).name, rng.choice(words.made())
+    person, thing = rng.choice(words.people).name, rng.choice(words.made())
     word = _adjective(rng, words)
     return rng.choice(
         [
@@ -60,7 +60,7 @@ def _copula(rng: Random, words: Words) -> Twins:
 
 
 def _tense(rng: Random, words: Words) -> Twins:
-    person, thing, verb = rng.choice(PEOPLE).name, rng.choice(words.made()), _deed(rng, words)
+    person, thing, verb = rng.choice(words.people).name, rng.choice(words.made()), _deed(rng, words)
     return rng.choice(
         [
             (f"{person} did not {verb.base} the {thing}", f"{person} did not {verb.past} the {thing}"),
@@ -73,7 +73,7 @@ def _tense(rng: Random, words: Words) -> Twins:
 
 
 def _frame(rng: Random, words: Words) -> Twins:
-    person, thing, spot = rng.choice(PEOPLE).name, rng.choice(words.made()), rng.choice(words.spots)
+    person, thing, spot = rng.choice(words.people).name, rng.choice(words.made()), rng.choice(words.spots)
     verb, act = _deed(rng, words), _act(rng, words)
     return rng.choice(
         [
@@ -86,7 +86,7 @@ def _frame(rng: Random, words: Words) -> Twins:
 
 def _order(rng: Random, words: Words) -> Twins:
     person, thing, verb, word = (
-        rng.choice(PEOPLE).name,
+        rng.choice(words.people).name,
         rng.choice(words.made()),
         _deed(rng, words),
         _adjective(rng, words),
@@ -103,7 +103,7 @@ def _order(rng: Random, words: Words) -> Twins:
 
 
 def _article(rng: Random, words: Words) -> Twins:
-    person, thing, verb = rng.choice(PEOPLE).name, rng.choice(words.made()), _deed(rng, words)
+    person, thing, verb = rng.choice(words.people).name, rng.choice(words.made()), _deed(rng, words)
     noun = rng.choice((thing, f"{_adjective(rng, words)} {thing}"))
     wrong = ("a " if noun[0] in "aeiou" else "an ") + noun
     return rng.choice(
@@ -116,7 +116,7 @@ def _article(rng: Random, words: Words) -> Twins:
 
 
 def _pronoun(rng: Random, words: Words) -> Twins:
-    a, b = rng.sample(PEOPLE, 2)
+    a, b = rng.sample(words.people, 2)
     own, other = ("herself", "himself") if a.female else ("himself", "herself")
     verb, thing = _deed(rng, words), rng.choice(words.made())
     return rng.choice(
@@ -129,7 +129,7 @@ def _pronoun(rng: Random, words: Words) -> Twins:
 
 
 def _gift(rng: Random, words: Words) -> Twins:
-    a, b = rng.sample(PEOPLE, 2)
+    a, b = rng.sample(words.people, 2)
     verb, thing = rng.choice(GIFTS), rng.choice(words.made())
     return rng.choice(
         [

@@ -8,7 +8,7 @@ that some dev rows hang on words whose meaning only the books tell. Order is the
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
@@ -247,6 +247,7 @@ class Words:
     liking: tuple[Verb, ...] = LIKING
     loathing: tuple[Verb, ...] = LOATHING
     spots: tuple[str, ...] = SPOTS
+    people: tuple[Person, ...] = PEOPLE
     scripts: tuple[int, ...] | None = None
     """Which story scripts may be told; None: all."""
 
@@ -265,6 +266,28 @@ class Words:
             loathing=_half(rng, self.loathing),
             spots=_half(rng, self.spots),
             scripts=_half(rng, tuple(range(scripts))),
+        )
+
+    def topic(self, rng: Random, people: Sequence[Person]) -> Words:
+        """What one chapter is about: some of ``people``, a few places, things, moods, qualities and deeds.
+
+        A chapter that keeps to its people and words, as chapters do, is what teaches a reader to look back.
+        """
+        made = rng.sample([kind for kind in self.kinds if kind.made], 3)
+        grown = rng.sample([kind for kind in self.kinds if not kind.made], 2)
+        moods = ["happy", rng.choice(("calm", "brave", "rested", "rich", "healthy", "kind", "clever"))]
+        qualities = rng.sample([group.name for group in self.qualities[::2]], 2)
+        deeds = rng.sample([group.name for group in self.deeds[::2]], 2)
+        return dataclasses.replace(
+            self,
+            people=tuple(rng.sample(people, 6)),
+            kinds=tuple(dataclasses.replace(k, members=_half(rng, k.members)) for k in (*made, *grown)),
+            moods=tuple(group for group in self.moods if group.name in moods or group.opposite in moods),
+            qualities=tuple(g for g in self.qualities if g.name in qualities or g.opposite in qualities),
+            deeds=tuple(group for group in self.deeds if group.name in deeds or group.opposite in deeds),
+            praise=_half(rng, self.praise),
+            blame=_half(rng, self.blame),
+            spots=tuple(rng.sample(self.spots, 6)),
         )
 
     def mood(self, name: str) -> Group:

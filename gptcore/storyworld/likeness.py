@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from gptcore.storyworld.facts import article, cast
-from gptcore.storyworld.lexicon import DAYS, PEOPLE, VILLAGES, Group, VerbGroup, Words
+from gptcore.storyworld.lexicon import DAYS, VILLAGES, Group, VerbGroup, Words
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def scene(rng: Random, words: Words) -> Scene:
     """A random scene."""
     deed, quality = rng.choice(words.deeds), rng.choice(words.qualities)
     return Scene(
-        cast(rng, 1)[0].name,
+        cast(rng, words, 1)[0].name,
         deed,
         rng.randrange(len(deed.verbs)),
         quality,
@@ -52,7 +52,7 @@ def reworded(rng: Random, s: Scene) -> Scene:
 def changed(rng: Random, words: Words, s: Scene, slot: str) -> Scene:
     """The scene with one slot changed in its meaning."""
     if slot == "who":
-        return dataclasses.replace(s, who=rng.choice([p.name for p in PEOPLE if p.name != s.who]))
+        return dataclasses.replace(s, who=rng.choice([p.name for p in words.people if p.name != s.who]))
     if slot == "deed":
         others = [g for g in words.deeds if g.name != s.deed.name]
         group = words.deed(s.deed.opposite) if rng.random() < 0.5 else rng.choice(others)

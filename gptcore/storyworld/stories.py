@@ -132,7 +132,7 @@ def tale(rng: Random, words: Words) -> Tale:
     """A random tale from the scripts that ``words`` may use."""
     allowed = words.scripts if words.scripts is not None else tuple(range(len(SCRIPTS)))
     script = SCRIPTS[rng.choice(allowed)]
-    a, b = cast(rng, 2)
+    a, b = cast(rng, words, 2)
     turn = rng.randrange(2)
     good = rng.choice(words.mood("happy").words)
     bad = rng.choice(words.mood("sad").words)
@@ -148,7 +148,7 @@ def tale(rng: Random, words: Words) -> Tale:
 
 def chain(rng: Random, words: Words) -> tuple[str, Question]:
     """A passage in which something goes through several hands or someone through several spots, and where it ends."""
-    people = cast(rng, 4)
+    people = cast(rng, words, 4)
     a, b, c, d = people
     if rng.random() < 0.5:
         thing = rng.choice(words.made())

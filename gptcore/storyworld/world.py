@@ -31,7 +31,7 @@ class Village:
 
 def found(rng: Random, words: Words) -> Village:
     """A new village with eight people and twelve things."""
-    people = facts.cast(rng, 8)
+    people = facts.cast(rng, words, 8)
     return Village(
         name=rng.choice(VILLAGES),
         people=people,

@@ -271,6 +271,7 @@ class Trainer:
         metrics["tokens_per_second"] = (at.tokens_seen - at.logged_tokens) / max(
             at.train_seconds - at.logged_seconds, 1e-9
         )
+        metrics["progress"] = at.step / self.settings.total_steps
         metrics["eta_seconds"] = at.train_seconds / at.step * (self.settings.total_steps - at.step)
         at.logged_tokens, at.logged_seconds, at.metrics = at.tokens_seen, at.train_seconds, metrics
         self._write(metrics)
