@@ -90,7 +90,7 @@ class LocalShelf:
     def read(self, stage: str, digest: str) -> Any | None:
         try:
             return read_json(Path(self.root, stage, digest, MANIFEST))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             return f"unreadable: {error}"
