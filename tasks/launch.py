@@ -1,16 +1,20 @@
 """Training jobs in child processes: started in their own process group, followed, and never left behind.
 
 The Prefect process never trains. A job writes metrics.jsonl, log.txt and result.json into its workspace and says with
-its exit code how it ended (gptcore.training.process).
+its exit code how it ended (gptcore.training.process). Whatever ends the caller ends the job: an exception here signals
+its group, and if this process is killed outright the kernel tells the job (`die_with_parent`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,23 +23,44 @@ from typing import Any
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
 
+log = logging.getLogger(__name__)
 Records = list[dict[str, Any]]
 
 EXIT_BAD_INPUT = 2  # as in gptcore.training.process, which this module does not import: it would bring torch along
+EXIT_NON_FINITE = 3
 EXIT_INTERRUPTED = 75
 PARENT_VARIABLE = "GPTMILL_PARENT_PID"
 
 _POLL_SECONDS = 0.1
 _METRICS_SECONDS = 2.0  # between two looks at metrics.jsonl: MLflow gets batches, not single calls
 _TAIL_LINES = 20
+# OpenMP threads that wait by spinning lose most of a core that anything else wants: two training threads beside one
+# other busy process ran at 904 tokens/s spinning and at 3,346 sleeping (two cores, n_embd 256).
+_PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}
+_TAIL_BYTES = 65_536
+
+_stopping = threading.Event()
 
 
 class JobFailed(RuntimeError):
     """A job ended badly; the message holds its exit code and the end of its log."""
 
 
+class JobDiverged(JobFailed):
+    """The loss became infinite or NaN: a retry would only repeat it. The message names step, checkpoint and documents."""
+
+
 class JobInterrupted(RuntimeError):
     """A job wrote a checkpoint and left, because it was told to; the same call resumes it."""
+
+
+def stop_jobs() -> None:
+    """End every job that this process follows, and refuse new ones: what a signal handler calls.
+
+    Ctrl-C and Prefect's cancellation reach the main thread only; jobs followed by other threads would go on.
+    Each of them raises :class:`JobInterrupted`.
+    """
+    _stopping.set()
 
 
 def run_job(
@@ -50,64 +75,122 @@ def run_job(
 ) -> dict[str, Any]:
     """Run ``python -m module JOB.json`` in ``workspace`` to its end and return its result.json.
 
-    Whatever ends this call early (an exception, a cancelled Prefect run, Ctrl-C, ``timeout`` seconds) ends the job: SIGTERM to its
-    group, so that it writes a checkpoint, and SIGKILL to what is left after ``grace`` seconds.
+    Whatever ends this call early (an exception, a cancelled Prefect run, Ctrl-C, ``timeout`` seconds) ends the job:
+    SIGTERM to its group, so that it writes a checkpoint, and SIGKILL to what is left after ``grace`` seconds.
 
-    :param nproc: training processes; more than one start through torch's elastic launcher.
-    :param on_metrics: gets the new lines of metrics.jsonl, at most every 2 s.
+    :param nproc: training processes; more than one start through gptcore.training.distributed.
+    :param on_metrics: gets each record of metrics.jsonl once, those of an earlier, interrupted attempt included, in
+        batches at least 2 s apart. An exception from it ends the job.
     :raises InputError: the job refused its input; the message is the job's own.
-    :raises JobInterrupted: somebody else sent it SIGTERM.
-    :raises TimeoutError: after ``timeout`` seconds.
+    :raises JobInterrupted: it was told to stop, by :func:`stop_jobs` or by somebody else's SIGTERM.
+    :raises JobDiverged: its loss became infinite or NaN.
     :raises JobFailed: any other exit code.
+    :raises TimeoutError: after ``timeout`` seconds.
     """
     workspace.mkdir(parents=True, exist_ok=True)
     write_json_atomic(workspace / "JOB.json", job)
     launcher = [] if nproc == 1 else ["gptcore.training.distributed", "--nproc", str(nproc)]
     command = [sys.executable, "-m", *launcher, module, str(workspace / "JOB.json")]
-    metrics = MetricsTail(workspace / "metrics.jsonl")
-    deadline = None if timeout is None else time.monotonic() + timeout
-    with open(workspace / "log.txt", "ab") as log:
+    output = workspace / "log.txt"
+    with open(output, "ab") as file:
+        earlier = file.tell()  # where this attempt's part of the log begins
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, PARENT_VARIABLE: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+            env={**_PATIENT, **os.environ, PARENT_VARIABLE: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
         )
     try:
-        looked = time.monotonic()
-        while process.poll() is None:
-            time.sleep(_POLL_SECONDS)
-            now = time.monotonic()
-            if now - looked >= _METRICS_SECONDS:
-                looked = now
-                _deliver(metrics, on_metrics)
-            if deadline is not None and now > deadline:
-                raise TimeoutError(f"{module} in {workspace} took more than {timeout:.0f} s")
+        _follow(process, module, MetricsTail(workspace / "metrics.jsonl"), on_metrics, timeout)
     finally:
         stop_group(process, grace)
-    _deliver(metrics, on_metrics)
-    return _result(module, process.returncode, workspace)
+    return _result(module, process.returncode, workspace, _tail(output, earlier))
 
 
 def stop_group(process: subprocess.Popen[bytes], grace: float) -> None:
-    """End a process group: nothing if it ended by itself, else SIGTERM, ``grace`` seconds, SIGKILL."""
-    if process.poll() is None:
-        _signal(process.pid, signal.SIGTERM)
-        try:
-            process.wait(grace)
-        except subprocess.TimeoutExpired:
-            pass  # it had its time; what follows does not ask
-    _signal(process.pid, signal.SIGKILL)  # grandchildren that outlived their parent
-    process.wait()
+    """End a process group: SIGTERM to a group whose leader runs, ``grace`` seconds, SIGKILL to whoever is left.
 
-
-def _signal(group: int, number: signal.Signals) -> None:
+    The leader answers for the others' checkpoints: once it is gone nothing in its group is waited for.
+    """
     try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return  # nobody is left in the group: that is what was wanted
+        if process.poll() is None:
+            _signal(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it had its time; what follows does not ask
+                process.wait(grace)
+    finally:  # also when a second Ctrl-C cuts the wait short
+        _signal(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+class MetricsTail:
+    """Reads a growing metrics.jsonl from where it last stopped; a half-written last line waits for its end.
+
+    A resumed job cuts the file back to its checkpoint and writes the same lines again. The last line read shows that;
+    then all is read again, and what was handed out before is left out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._last = b""
+        self._seen: set[tuple[int, tuple[str, ...]]] = set()
+
+    def read(self) -> Records:
+        """The complete records added since the last call. A line that is no record is skipped with a warning."""
+        try:
+            file = open(self._path, "rb")
+        except FileNotFoundError:
+            return []
+        with file:
+            file.seek(self._offset - len(self._last))
+            data = file.read()
+            if data.startswith(self._last):
+                data = data[len(self._last) :]
+            else:
+                self._offset = 0
+                file.seek(0)
+                data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        lines = whole.splitlines(keepends=True)
+        self._last = lines[-1] if lines else self._last if self._offset else b""
+        return [record for line in lines if (record := self._parse(line)) is not None]
+
+    def _parse(self, line: bytes) -> dict[str, Any] | None:
+        try:
+            record: dict[str, Any] = json.loads(line)
+            name = (int(record["step"]), tuple(sorted(record["metrics"])))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            log.warning("%s: found %r, expected one metrics record; skipped", self._path, line[:80])
+            return None
+        if name in self._seen:
+            return None
+        self._seen.add(name)
+        return record
+
+
+def _follow(
+    process: subprocess.Popen[bytes],
+    module: str,
+    metrics: MetricsTail,
+    on_metrics: Callable[[Records], None],
+    timeout: float | None,
+) -> None:
+    """Hand out metrics until the job has ended, or raise what ends it."""
+    start = looked = time.monotonic()
+    while process.poll() is None:
+        time.sleep(_POLL_SECONDS)  # short: an exception raised into this thread arrives between two of them
+        now = time.monotonic()
+        if timeout is not None and now - start > timeout:
+            raise TimeoutError(f"{module} took more than {timeout:g} s; the same call goes on from its checkpoint")
+        if _stopping.is_set() or not threading.main_thread().is_alive():
+            raise JobInterrupted(f"{module} was stopped with this process; the same call goes on from its checkpoint")
+        if now - looked >= _METRICS_SECONDS:
+            looked = now
+            _deliver(metrics, on_metrics)
+    _deliver(metrics, on_metrics)
 
 
 def _deliver(metrics: MetricsTail, on_metrics: Callable[[Records], None]) -> None:
@@ -115,36 +198,41 @@ def _deliver(metrics: MetricsTail, on_metrics: Callable[[Records], None]) -> Non
         on_metrics(records)
 
 
-def _result(module: str, code: int, workspace: Path) -> dict[str, Any]:
+def _result(module: str, code: int, workspace: Path, lines: list[str]) -> dict[str, Any]:
+    """The result, or the exception that the exit code stands for."""
+    reason = next((line.removeprefix("error: ") for line in reversed(lines) if line.strip()), "the job gave no reason")
+    tail = f"the end of {workspace / 'log.txt'}:\n" + "\n".join(lines[-_TAIL_LINES:])
     if code == 0:
-        result: dict[str, Any] = read_json(workspace / "result.json")
-        return result
-    lines = (workspace / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-    if code == EXIT_BAD_INPUT:
-        raise InputError(next((line.removeprefix("error: ") for line in reversed(lines) if line), "the job gave no reason"))
-    if code == EXIT_INTERRUPTED:
-        raise JobInterrupted(f"{module} was told to stop and wrote a checkpoint into {workspace}")
-    tail = "\n".join(lines[-_TAIL_LINES:])
-    raise JobFailed(f"{module} ended with code {code}; the end of {workspace / 'log.txt'}:\n{tail}")
-
-
-class MetricsTail:
-    """Reads a growing metrics.jsonl from where it last stopped; a half-written last line waits for its end."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-
-    def read(self) -> Records:
-        """The complete lines added since the last call. A resumed job may cut the file: then all is read again."""
         try:
-            with open(self._path, "rb") as file:
-                if self._path.stat().st_size < self._offset:
-                    self._offset = 0
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
+            result: dict[str, Any] = read_json(workspace / "result.json")
+        except (FileNotFoundError, ValueError) as error:
+            raise JobFailed(f"{module} ended with code 0 but left no result.json ({error}); {tail}") from None
+        return result
+    if code == EXIT_BAD_INPUT:
+        raise InputError(reason)
+    if code == EXIT_NON_FINITE:
+        raise JobDiverged(f"{module}: {reason}")
+    if code == EXIT_INTERRUPTED:
+        raise JobInterrupted(f"{module} was told to stop; the same call goes on from its checkpoint in {workspace}")
+    raise JobFailed(f"{module} {_ending(code)}; {tail}")
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+    return f"was killed by {name}" + (" (perhaps the machine ran out of memory)" if name == "SIGKILL" else "")
+
+
+def _tail(output: Path, start: int) -> list[str]:
+    """The last lines of a log, of what was written after byte ``start``; of a redrawn line only its last state."""
+    with open(output, "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(start, end - _TAIL_BYTES))
+        text = file.read().decode("utf-8", errors="replace")
+    return [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")[-200:] if line.strip()]
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # nobody is left in the group: that is what was wanted
+        os.killpg(group, number)
