@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
@@ -47,7 +47,7 @@ class JobFailed(RuntimeError):
 
 
 class JobDiverged(JobFailed):
-    """The loss became infinite or NaN: a retry would only repeat it. The message names step, checkpoint and documents."""
+    """The loss became infinite or NaN: a retry would only repeat it."""
 
 
 class JobInterrupted(RuntimeError):
@@ -140,23 +140,23 @@ class MetricsTail:
     def read(self) -> Records:
         """The complete records added since the last call. A line that is no record is skipped with a warning."""
         try:
-            file = open(self._path, "rb")
+            with open(self._path, "rb") as file:
+                added = self._added(file)
         except FileNotFoundError:
             return []
-        with file:
-            file.seek(self._offset - len(self._last))
-            data = file.read()
-            if data.startswith(self._last):
-                data = data[len(self._last) :]
-            else:
-                self._offset = 0
-                file.seek(0)
-                data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        lines = whole.splitlines(keepends=True)
-        self._last = lines[-1] if lines else self._last if self._offset else b""
+        lines = added[: added.rfind(b"\n") + 1].splitlines(keepends=True)
+        if lines:
+            self._offset += sum(map(len, lines))
+            self._last = lines[-1]
         return [record for line in lines if (record := self._parse(line)) is not None]
+
+    def _added(self, file: BinaryIO) -> bytes:
+        """The bytes behind the last line read; the whole file where that line is no longer in its place."""
+        file.seek(self._offset - len(self._last))
+        if file.read(len(self._last)) != self._last:
+            self._offset, self._last = 0, b""
+            file.seek(0)
+        return file.read()
 
     def _parse(self, line: bytes) -> dict[str, Any] | None:
         try:

@@ -87,8 +87,13 @@ def test_the_digest_of_a_recipe_never_changes() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [recipe(a=True), recipe(a="1"), recipe(a=None), recipe(a=[1]), recipe(b=1), Recipe("stage", 2, {"a": 1})]
-    + [Recipe("other", 1, {"a": 1}), Recipe("stage", 1, {"a": 1}, {"x": "0"})],
+    [
+        *(recipe(a=value) for value in (True, "1", None, [1])),
+        recipe(b=1),
+        Recipe("stage", 2, {"a": 1}),
+        Recipe("other", 1, {"a": 1}),
+        Recipe("stage", 1, {"a": 1}, {"x": "0"}),
+    ],
 )
 def test_different_recipes_have_different_digests(other: Recipe) -> None:
     assert other.digest != recipe(a=1).digest
@@ -378,7 +383,7 @@ def test_bad_addresses(tmp_path: Path) -> None:
     for url in (str(tmp_path / "file"), "nosuch://x", "local://x"):
         with pytest.raises(InputError, match="--store"):
             Store(url)
-    with pytest.raises(InputError, match="--store .* cannot write"):
+    with pytest.raises(InputError, match=r"--store .* cannot write"):
         Store(tmp_path / "file" / "below").build(recipe(a=1), writes(x="X"))
     assert Store(f"file://{tmp_path}/a/").url == str(tmp_path / "a")
 
@@ -545,7 +550,7 @@ def test_a_store_that_refuses_writing_says_so_before_any_work(monkeypatch: pytes
         raise PermissionError("AccessDenied")
 
     monkeypatch.setattr(store._shelf._fs, "pipe_file", refuse)  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match="permission denied .AccessDenied"):
+    with pytest.raises(InputError, match=r"permission denied .AccessDenied"):
         store.build(recipe(a=1), never)
 
 
