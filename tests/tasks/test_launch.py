@@ -1,0 +1,296 @@
+"""Jobs are followed to their end, whatever the end is, and nothing of them outlives it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.errors import InputError
+from gptcore.training import process as manners
+from tasks import launch
+from tasks.launch import JobDiverged, JobFailed, JobInterrupted, MetricsTail, Records, run_job, stop_jobs
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKE = "tests.tasks.fake_job"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(launch, "_METRICS_SECONDS", 0.2)
+    monkeypatch.setattr(launch, "_POLL_SECONDS", 0.02)
+    yield
+    launch._stopping.clear()
+
+
+def run(
+    workspace: Path, on_metrics: Callable[[Records], None] = lambda records: None, **options: Any
+) -> dict[str, Any]:
+    how = {key: options.pop(key) for key in ("timeout", "grace", "nproc") if key in options}
+    return run_job(FAKE, options, workspace, on_metrics=on_metrics, **how)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and waits to be collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(path: Path, seconds: float = 5.0) -> bool:
+    """Whether the process whose number ``path`` holds ends within ``seconds``."""
+    pid, deadline = int(path.read_text()), time.monotonic() + seconds
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
+def wait_for(path: Path, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline, f"{path} never came"
+        time.sleep(0.02)
+
+
+def in_thread(target: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            target()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    return thread, errors
+
+
+def test_exit_codes_are_the_jobs_own() -> None:
+    """The numbers are written twice so that following a job does not import torch."""
+    mine = (launch.EXIT_BAD_INPUT, launch.EXIT_NON_FINITE, launch.EXIT_INTERRUPTED, launch.PARENT_VARIABLE)
+    theirs = (manners.EXIT_BAD_INPUT, manners.EXIT_NON_FINITE, manners.EXIT_INTERRUPTED, manners.PARENT_VARIABLE)
+    assert mine == theirs
+
+
+def test_a_job_that_ends_well(tmp_path: Path) -> None:
+    got: Records = []
+    assert run(tmp_path, got.extend, steps=5, say="hello") == {"steps": 5}
+    assert [record["step"] for record in got] == [0, 1, 2, 3, 4]
+    assert "hello" in (tmp_path / "log.txt").read_text()
+    assert json.loads((tmp_path / "JOB.json").read_text()) == {"steps": 5, "say": "hello"}
+
+
+def test_metrics_come_while_the_job_runs_and_in_batches(tmp_path: Path) -> None:
+    batches: list[int] = []
+    started = time.monotonic()
+    run(tmp_path, lambda records: batches.append(len(records)), steps=50, seconds=1.0)
+    assert sum(batches) == 50
+    assert len(batches) <= (time.monotonic() - started) / 0.2 + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"code": 2, "say": "error: train.tsv:3: bad label"}, InputError, "^train.tsv:3: bad label$"),
+        ({"code": 2}, InputError, "gave no reason"),
+        ({"code": 3, "say": "error: loss = nan at step 7"}, JobDiverged, "loss = nan at step 7"),
+        ({"code": 75}, JobInterrupted, "goes on from its checkpoint"),
+        ({"code": 1, "say": "Traceback: boom"}, JobFailed, "(?s)ended with code 1.*Traceback: boom"),
+        ({"signal": signal.SIGKILL}, JobFailed, "killed by SIGKILL .perhaps"),
+        ({"signal": signal.SIGSEGV}, JobFailed, "killed by SIGSEGV"),
+        ({"result": False}, JobFailed, "left no result.json"),
+    ],
+)
+def test_endings(tmp_path: Path, options: dict[str, Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        run(tmp_path, **options)
+
+
+def test_the_log_of_an_error_is_this_attempts_and_short(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("an older attempt\n" * 5)
+    say = "\n".join(f"line {number}" for number in range(5000)) + "\n10%\r50%\r100%"
+    with pytest.raises(JobFailed) as caught:
+        run(tmp_path, code=1, say=say)
+    lines = str(caught.value).splitlines()
+    assert "older" not in str(caught.value)
+    assert (len(lines), lines[-1], lines[-2]) == (21, "100%", "line 4999")
+
+
+def test_a_timeout_lets_the_job_save_first(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match=r"more than 0.6 s"):
+        run(tmp_path, seconds=60, timeout=0.6)
+    assert (tmp_path / "checkpoint").read_text() == "saved"
+    assert gone(tmp_path / "job.pid")
+
+
+def test_a_job_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with pytest.raises(TimeoutError):
+        run(tmp_path, seconds=60, ignore_sigterm=True, timeout=1.0, grace=0.5)
+    assert time.monotonic() - started < 10
+    assert gone(tmp_path / "job.pid")
+
+
+@pytest.mark.parametrize("options", [{"code": 0}, {"code": 1}, {"seconds": 60, "timeout": 1.0, "grace": 0.5}])
+def test_grandchildren_do_not_outlive_the_job(tmp_path: Path, options: dict[str, Any]) -> None:
+    try:
+        run(tmp_path, grandchild=True, **options)
+    except (TimeoutError, JobFailed):
+        assert options != {"code": 0}
+    assert gone(tmp_path / "grandchild.pid")
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_an_exception_from_the_observer_ends_the_job(tmp_path: Path, kind: type[BaseException]) -> None:
+    def breaks(records: Records) -> None:
+        raise kind("observer")
+
+    with pytest.raises(kind, match="observer"):
+        run(tmp_path, breaks, steps=1, seconds=60)
+    assert (tmp_path / "checkpoint").exists()
+    assert gone(tmp_path / "job.pid")
+
+
+def test_ctrl_c_ends_the_job(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        wait_for(tmp_path / "job.pid")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, seconds=60)
+    assert gone(tmp_path / "job.pid")
+
+
+def test_an_exception_raised_into_the_following_thread_ends_the_job(tmp_path: Path) -> None:
+    """The way in which Prefect cancels a task that runs in a worker thread."""
+
+    class Cancelled(BaseException):
+        pass
+
+    thread, errors = in_thread(lambda: run(tmp_path, seconds=60))
+    wait_for(tmp_path / "job.pid")
+    assert thread.ident is not None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Cancelled))
+    thread.join(20)
+    assert [type(error) for error in errors] == [Cancelled]
+    assert gone(tmp_path / "job.pid")
+
+
+def test_stop_jobs_ends_the_jobs_of_all_threads(tmp_path: Path) -> None:
+    threads = [in_thread(lambda folder=tmp_path / name: run(folder, seconds=60)) for name in "ab"]  # type: ignore[misc]
+    for name in "ab":
+        wait_for(tmp_path / name / "job.pid")
+    stop_jobs()
+    for thread, errors in threads:
+        thread.join(20)
+        assert [type(error) for error in errors] == [JobInterrupted]
+    assert all(gone(tmp_path / name / "job.pid") and (tmp_path / name / "checkpoint").exists() for name in "ab")
+
+
+FOLLOWER = """
+import sys, threading
+from pathlib import Path
+from tasks.launch import run_job
+job = {"seconds": 60}
+follow = lambda: run_job(sys.argv[2], job, Path(sys.argv[1]), on_metrics=lambda records: None)
+if sys.argv[3] == "thread":
+    threading.Thread(target=follow).start()  # the main thread ends, as it does after an exception
+else:
+    follow()
+"""
+
+
+def follower(workspace: Path, module: str, where: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", FOLLOWER, str(workspace), module, where], cwd=ROOT)
+
+
+def test_jobs_end_when_the_main_thread_is_gone(tmp_path: Path) -> None:
+    """Otherwise Python would wait for the worker threads, and they for their jobs, for hours."""
+    process = follower(tmp_path, FAKE, "thread")
+    assert process.wait(30) == 0
+    assert (tmp_path / "checkpoint").exists()
+
+
+def test_a_job_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    process = follower(tmp_path, "tests.tasks.faithful_job", "main")
+    wait_for(tmp_path / "job.pid")
+    process.kill()
+    process.wait()
+    assert gone(tmp_path / "job.pid")
+    assert (tmp_path / "checkpoint").exists()
+
+
+# --- metrics.jsonl as it grows
+
+
+def line(step: int, **metrics: float) -> str:
+    return json.dumps({"step": step, "time": 0.0, "metrics": metrics or {"train/loss": 1.0}}) + "\n"
+
+
+def steps(records: Records) -> list[int]:
+    return [record["step"] for record in records]
+
+
+def test_a_half_written_line_waits_for_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    tail = MetricsTail(path)
+    assert tail.read() == []
+    path.write_text(line(1) + line(2)[:10])
+    assert steps(tail.read()) == [1]
+    assert steps(tail.read()) == []
+    path.write_text(line(1) + line(2))
+    assert steps(tail.read()) == [2]
+
+
+def test_a_file_that_a_resumed_job_cut_is_read_again_without_repeats(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    tail = MetricsTail(path)
+    path.write_text("".join(line(step) for step in range(6)))
+    assert steps(tail.read()) == [0, 1, 2, 3, 4, 5]
+    path.write_text("".join(line(step) for step in range(4)))  # cut to the checkpoint of step 3
+    assert steps(tail.read()) == []
+    longer = "".join(line(step) for step in range(4)) + "".join(line(step, other=2.0) for step in range(4, 9))
+    path.write_text(longer)  # and grown past where the reader was before it looked again
+    assert steps(tail.read()) == [4, 5, 6, 7, 8]
+
+
+def test_a_line_that_is_no_record_is_skipped_aloud(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(line(1).encode() + b"\0\0\0\n[]\n{}\n" + line(2).encode())
+    assert steps(MetricsTail(path).read()) == [1, 2]
+    assert caplog.text.count("expected one metrics record") == 3
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_whatever_is_cut_and_however_it_is_read_each_record_comes_once(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Against the plain twin: the file as it stands at the end, read once."""
+    path = tmp_path_factory.mktemp("tail") / "metrics.jsonl"
+    whole = "".join(
+        line(step, loss=float(step), **({"validation": 1.0} if step % 3 == 0 else {})) for step in range(12)
+    )
+    tail, got = MetricsTail(path), list[int]()
+    for _ in range(data.draw(st.integers(1, 6))):
+        path.write_text(whole[: data.draw(st.integers(0, len(whole)))])
+        got += steps(tail.read())
+    path.write_text(whole)
+    got += steps(tail.read())
+    assert got == list(range(12))
