@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _pipeline(options: argparse.Namespace) -> None:
     from flows.pipeline import pipeline
 
-    board = _run(pipeline, "PipelineParameters", options, overrides=_overrides(options.config), tasks=_names(options.tasks))
+    board = _run(
+        pipeline, "PipelineParameters", options, overrides=_overrides(options.config), tasks=_names(options.tasks)
+    )
     print(board.render("table"))
 
 
@@ -57,7 +59,9 @@ def _finetune(options: argparse.Namespace) -> None:
     chosen = {name: getattr(options, name) for name in _FINETUNE_FORM if getattr(options, name) is not None}
     if options.no_aux_lm:
         chosen["lm_coef"] = 0.0
-    print(_run(finetune, "FinetuneParameters", options, **chosen, pretrained=not options.no_pretraining).render("table"))
+    print(
+        _run(finetune, "FinetuneParameters", options, **chosen, pretrained=not options.no_pretraining).render("table")
+    )
 
 
 def _finetune_all(options: argparse.Namespace) -> None:
@@ -69,7 +73,6 @@ def _finetune_all(options: argparse.Namespace) -> None:
 
 def _evaluate(options: argparse.Namespace) -> None:
     from flows.analysis import evaluate
-
     from flows.logs import quiet_input_errors
 
     quiet_input_errors()
@@ -175,7 +178,9 @@ def _number(value: Any) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gptmill", description="GPT-1: from raw books to a leaderboard of twelve tasks.")
+    parser = argparse.ArgumentParser(
+        prog="gptmill", description="GPT-1: from raw books to a leaderboard of twelve tasks."
+    )
     parser.add_argument("--debug", action="store_true", help="show the traceback of a failure")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -185,7 +190,9 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     def store(to: argparse.ArgumentParser) -> None:
-        to.add_argument("--store", default="runs/demo", metavar="URL", help="artifacts: folder or fsspec URL (%(default)s)")
+        to.add_argument(
+            "--store", default="runs/demo", metavar="URL", help="artifacts: folder or fsspec URL (%(default)s)"
+        )
 
     def datasets(to: argparse.ArgumentParser) -> None:
         to.add_argument("--datasets", metavar="URL", default="", help="folder of the twelve datasets (generated world)")

@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from prefect import flow
 from prefect.futures import PrefectFuture
-from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.encoded import dataset_fingerprint
@@ -54,7 +54,8 @@ def score_tasks(
 ) -> Leaderboard:
     """Fine-tune every task in every arm with seeds 0 .. seeds - 1, score the baselines, and put all in one table."""
     slots, threads = machine_slots(jobs)
-    run = fine_tunes.with_options(task_runner=ThreadPoolTaskRunner(max_workers=slots))
+    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=slots)
+    run = fine_tunes.with_options(task_runner=cast(TaskRunner[Any], runner))  # Prefect types it by its future
     board: Leaderboard = run(store_url, datasets_url, datasets, checkpoint, settings, arms, seeds, threads)
     return board
 
@@ -145,5 +146,7 @@ def _suite(store: Store, arm: Arm, checkpoint: Artifact, data: Mapping[str, str]
 
 def _longest_first(store: Store, datasets: dict[str, Artifact]) -> list[str]:
     """Tasks by training tokens, most first: the last slot to end then ends early."""
-    tokens = {name: store.manifest(dataset)["counts"]["splits"]["train"]["tokens"] for name, dataset in datasets.items()}
+    tokens = {
+        name: store.manifest(dataset)["counts"]["splits"]["train"]["tokens"] for name, dataset in datasets.items()
+    }
     return sorted(datasets, key=lambda name: -tokens[name])

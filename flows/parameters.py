@@ -61,7 +61,9 @@ class FinetuneParameters(_Form):
 
     task: TaskName = _field(0, description="Which of the twelve datasets.")
     checkpoint: str = _field(1, "latest", description="Pre-trained model: digest (or its beginning), URL, or latest.")
-    seeds: int = _field(2, 1, ge=1, le=100, description="Runs with seeds 0, 1, 2, ...; the leaderboard shows the median.")
+    seeds: int = _field(
+        2, 1, ge=1, le=100, description="Runs with seeds 0, 1, 2, ...; the leaderboard shows the median."
+    )
     lr: float = _field(3, _PAPER.lr, gt=0, description="Maximum learning rate (paper: 6.25e-5).")
     batch_size: int = _field(4, _PAPER.batch_size, ge=1, description="Examples an update (paper: 32).")
     epochs: int = _field(5, _PAPER.epochs, ge=1, description="Passes over the training rows (paper: 3).")

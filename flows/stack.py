@@ -119,7 +119,7 @@ def register_deployments(store: str, datasets: str) -> None:
     """Put the five flows on the Prefect server, with forms whose defaults point at ``store``."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.flows import EntrypointType
+    from prefect.types.entrypoint import EntrypointType
 
     from flows.deployments import FLOWS
 
@@ -201,4 +201,6 @@ def _alive(process: Process) -> bool:
 def _require_free(port: int) -> None:
     with socket.socket() as probe:
         if probe.connect_ex((HOST, port)) == 0:
-            raise InputError(f"port {port} of {HOST} is taken by another program; choose one with --prefect-port/--mlflow-port")
+            raise InputError(
+                f"port {port} of {HOST} is taken by another program; choose one with --prefect-port/--mlflow-port"
+            )

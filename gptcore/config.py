@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from gptcore.errors import InputError
 
@@ -189,7 +189,7 @@ def small() -> Preset:
         ),
         finetune=FinetuneConfig(lr=4e-4, epochs=3, warmup=0.05),
         tasks={
-            **dict.fromkeys(("snli", "mnli", "qnli", "sst2"), {"epochs": 2}),
+            **{task: {"epochs": 2} for task in ("snli", "mnli", "qnli", "sst2")},
             "race": {"epochs": 1, "max_train_rows": 4000},  # four sequences of n_ctx a question
         },
         scratch=False,
@@ -242,10 +242,11 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     return preset
 
 
+Settings = TypeVar("Settings", CorpusConfig, TokenizerConfig, ShardConfig, ModelConfig, PretrainConfig, FinetuneConfig)
 _SECTIONS = ("corpus", "tokenizer", "shards", "model", "pretrain", "finetune")
 
 
-def replace_settings(config: Any, values: Any, where: str) -> Any:
+def replace_settings(config: Settings, values: Any, where: str) -> Settings:
     """``dataclasses.replace`` that checks names and types, and takes 1 for a float field that is asked for."""
     if not isinstance(values, Mapping):
         raise InputError(f"{where} = {values!r}; expected a table of settings")
@@ -255,8 +256,7 @@ def replace_settings(config: Any, values: Any, where: str) -> Any:
         if name not in fields:
             raise InputError(f"{where}.{name} is not a setting; expected one of {', '.join(fields)}")
         checked[name] = _checked(value, str(fields[name]), f"{where}.{name}")
-    changed: ConfigType = dataclasses.replace(config, **checked)
-    return changed
+    return dataclasses.replace(config, **checked)
 
 
 def _checked(value: Any, annotation: str, where: str) -> Any:
@@ -267,4 +267,4 @@ def _checked(value: Any, annotation: str, where: str) -> Any:
         return None
     if not isinstance(value, accepted[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise InputError(f"{where} = {value!r}; expected {annotation}")
-    return float(value) if kind == "float" else value
+    return float(value) if isinstance(value, int | float) and kind == "float" else value

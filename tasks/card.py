@@ -46,7 +46,9 @@ class Card:
         code = self.manifest["code"]
         commit = str(code["git"] or "-")[:12] + (" with local changes" if code["dirty"] else "")
         rows = [("this", self.manifest["stage"], self.manifest["digest"][:12])]
-        rows += [(role, item.get("stage", "files"), item["digest"][:12]) for role, item in self.manifest["inputs"].items()]
+        rows += [
+            (role, item.get("stage", "files"), item["digest"][:12]) for role, item in self.manifest["inputs"].items()
+        ]
         rows += [("code", f"gptmill {code['package']}", commit)]
         rows += [("made", self.manifest["created"][:19] + " UTC", f"{self.manifest['duration_seconds']:.1f} s")]
         return _table(("what", "stage", "digest"), rows)
@@ -70,7 +72,9 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def loss_curve(records: Sequence[Mapping[str, Any]], path: Path, references: Mapping[str, float] | None = None) -> Path | None:
+def loss_curve(
+    records: Sequence[Mapping[str, Any]], path: Path, references: Mapping[str, float] | None = None
+) -> Path | None:
     """Draw training and validation loss (nats a token) over updates; None where the records hold no curve.
 
     :param records: lines of metrics.jsonl.

@@ -74,7 +74,9 @@ def finetune_model(
             result = run_job("gptcore.training.finetune", job, workspace, on_metrics=observer)
             return {**result, "threads": threads}
 
-        built = build(store, recipe, produce, f"finetune {name} ({'pre-trained' if config.pretrained else 'from scratch'})")
+        built = build(
+            store, recipe, produce, f"finetune {name} ({'pre-trained' if config.pretrained else 'from scratch'})"
+        )
         if not run.finished:
             _report(store, built, run)
     result = built.manifest["counts"]
@@ -112,7 +114,7 @@ def _report(store: Store, built: Built, run: Run) -> None:
 
 
 def _notes(name: str, dataset: dict[str, Any], result: dict[str, Any], config: FinetuneConfig) -> tuple[str, ...]:
-    """What makes a number differ from the published one: rows that were not to be had, a collapsed run, a set's note."""
+    """What sets a number apart from the published one: missing rows, a collapsed run, the dataset's own note."""
     notes = [f"{name}: {dataset['note']}"] if dataset["note"] else []
     for split, counts in dataset["splits"].items():
         used = result["rows"].get(split, counts["rows"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
@@ -51,7 +51,10 @@ class JobObserver:
             return
         percent = 100.0 * self._latest["progress"]
         if self._artifact is None:
-            self._artifact = create_progress_artifact(percent, key=self._key, description=text)
+            created = create_progress_artifact(percent, key=self._key, description=text)
+            self._artifact = cast(
+                UUID, created
+            )  # a coroutine only where an event loop runs, and tasks are plain functions
         else:
             update_progress_artifact(self._artifact, percent, description=text)
 

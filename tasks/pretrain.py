@@ -42,7 +42,12 @@ def pretrain_model(
     settings = {"model": dataclasses.asdict(model), "pretrain": dataclasses.asdict(config)}
     recipe = Recipe("pretrain", VERSION, settings, {"shards": shards})
     threads = max(1, (os.cpu_count() or 1) // nproc)
-    tags = run_tags(store_digest=recipe.digest, data_digest=shards.digest, tokenizer_digest=encoded["tokenizer_digest"])
+    tags = run_tags(
+        kind="pretrain",
+        store_digest=recipe.digest,
+        data_digest=shards.digest,
+        tokenizer_digest=encoded["tokenizer_digest"],
+    )
 
     with Tracker().open(EXPERIMENT, f"pretrain {recipe.digest[:8]}", recipe.digest, tags, settings) as run:
 
@@ -85,7 +90,9 @@ def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> No
         references = {name: counts["nats"] for name, counts in counted.items()}
         figure = loss_curve(records, folder / "loss.png", references)
         links = cross_links(run, built.artifact)
-        card = Card(f"Pre-training {built.artifact.short}", results, built.manifest["config"], built.manifest, links, figure)
+        card = Card(
+            f"Pre-training {built.artifact.short}", results, built.manifest["config"], built.manifest, links, figure
+        )
         publish_card(card, "pretrain-card")
         (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
         run.log_metrics(records)  # also what an earlier, killed process could not deliver any more

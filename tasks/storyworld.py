@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+from typing import Any
+
 from prefect import task
 
 from tasks.stage import STAGE_OPTIONS, build
@@ -16,4 +20,10 @@ def generate_world(store_url: str, seed: int) -> Artifact:
     from gptcore.storyworld.write import generate
 
     recipe = Recipe("storyworld", VERSION, {"seed": seed}, {})
-    return build(Store(store_url), recipe, lambda out: generate(out, seed), "synthetic world").artifact
+
+    def produce(out: Path) -> dict[str, Any]:
+        for leftover in out.iterdir():  # of a killed run: the world is written in seconds, so from the start
+            shutil.rmtree(leftover)
+        return generate(out, seed)
+
+    return build(Store(store_url), recipe, produce, "synthetic world").artifact

@@ -16,8 +16,8 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from gptcore.files import sha256_json
 from gptcore.nlu.registry import COLUMNS, REGISTRY
 from tasks.artifact import canonical
-from tasks.manifest import code_version
 from tasks.leaderboard import Kind, Leaderboard, Row, published_rows
+from tasks.manifest import code_version
 from tasks.score import Score
 from tasks.tracking import Run, Tracker
 
@@ -101,18 +101,35 @@ def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
             tags = run.data.tags
             if percent:
                 seeds, split = int(tags.get("seeds", "1")), tags.get("split", "dev")
-                rows.append(Row(run.info.run_name, "ours" if kind == "ours" else "baseline", split, percent, seeds, tags["suite"]))
+                rows.append(
+                    Row(
+                        run.info.run_name,
+                        "ours" if kind == "ours" else "baseline",
+                        split,
+                        percent,
+                        seeds,
+                        tags["suite"],
+                    )
+                )
     return Leaderboard((*rows, *published_rows()))
 
 
 def show_leaderboard(board: Leaderboard) -> None:
     """The leaderboard on the Prefect run's Artifacts page, as a table to sort and as Markdown with its notes."""
     table = [
-        {"suite": row.name, "kind": row.kind, "split": row.split, "seeds": row.seeds, "average": _cell(row.average(board.tasks))}
+        {
+            "suite": row.name,
+            "kind": row.kind,
+            "split": row.split,
+            "seeds": row.seeds,
+            "average": _cell(row.average(board.tasks)),
+        }
         | {column: _cell(row.percent.get(column)) for column in COLUMNS}
         for row in board.rows
     ]
-    create_table_artifact(table=table, key="leaderboard", description="Scores x 100; the published rows are test scores.")
+    create_table_artifact(
+        table=table, key="leaderboard", description="Scores x 100; the published rows are test scores."
+    )
     create_markdown_artifact(board.render("markdown"), key="leaderboard-notes", description="The same with its notes")
 
 

@@ -1,0 +1,167 @@
+"""The chain through Prefect's harness: end to end, nothing twice, and only what a change concerns again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.parameters import PipelineParameters
+from gptcore.errors import InputError
+from gptcore.files import read_json
+from tasks.leaderboard import Leaderboard
+from tasks.store import Store
+from tasks.suites import EXPERIMENT, read_leaderboard
+from tasks.tracking import Tracker
+from tests.flows.world import OVERRIDES, TASKS, small_world
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    return small_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("store"))
+
+
+def run(world: tuple[str, str], store: str, **changes: Any) -> Leaderboard:
+    from flows.pipeline import pipeline
+
+    books, datasets = world
+    overrides = {section: {**values, **changes.get(section, {})} for section, values in OVERRIDES.items()}
+    form = PipelineParameters(
+        preset="demo", corpus=books, datasets=datasets, store=store, tasks=TASKS, overrides=overrides, jobs=2
+    )
+    board = pipeline(form)
+    assert isinstance(board, Leaderboard)
+    return board
+
+
+def made(store: str) -> dict[str, set[str]]:
+    """Stage -> digests of what the store holds."""
+    stages = ("corpus", "tokenizer", "shards", "ngrams", "dataset", "baseline", "pretrain", "finetune")
+    return {stage: {artifact.digest for artifact in Store(store).list(stage)} for stage in stages}
+
+
+@pytest.fixture(scope="module")
+def board(world: tuple[str, str], store: str, prefect_server: None) -> Leaderboard:
+    return run(world, store)
+
+
+def test_a_first_run_fills_every_row(board: Leaderboard, store: str) -> None:
+    ours = {row.name.rpartition(" ")[0]: row for row in board.rows if row.kind != "published"}
+    assert set(ours) == {"pre-trained", "from scratch", "majority class", "bag of words"}
+    assert all(set(row.per_task) == set(TASKS) for row in ours.values())
+    assert len(made(store)["finetune"]) == 2 * len(TASKS)
+    assert any("published" in row.name and row.split == "test" for row in board.rows)
+
+
+def test_a_second_run_makes_nothing_and_says_the_same(board: Leaderboard, world: tuple[str, str], store: str) -> None:
+    before = made(store)
+    assert run(world, store) == board
+    assert made(store) == before
+
+
+def test_another_fine_tuning_rate_only_fine_tunes_again(board: Leaderboard, world: tuple[str, str], store: str) -> None:
+    before = made(store)
+    run(world, store, finetune={"lr": 2e-3})
+    after = made(store)
+    assert len(after.pop("finetune") - before.pop("finetune")) == 2 * len(TASKS)
+    assert after == before
+
+
+def test_another_book_starts_from_cleaning(board: Leaderboard, world: tuple[str, str], store: str) -> None:
+    before = made(store)
+    book = sorted(Path(world[0]).iterdir())[0]
+    text = book.read_text(encoding="utf-8")
+    try:
+        book.write_text(text + "\nAnd so they all went home.\n", encoding="utf-8")
+        run(world, store)
+    finally:
+        book.write_text(text, encoding="utf-8")
+    after = made(store)
+    changed = {stage for stage in before if after[stage] != before[stage]}
+    assert changed >= {"corpus", "shards", "pretrain", "finetune"}
+    assert "baseline" not in changed  # the datasets are as they were
+
+
+def test_mlflow_holds_the_same_rows_with_their_fine_tunes_below(board: Leaderboard) -> None:
+    tracker = Tracker()
+    kept = {row.suite: row for row in read_leaderboard(tracker).rows if row.kind != "published"}
+    for row in board.rows:
+        if row.kind == "published":
+            continue
+        assert kept[row.suite].percent == pytest.approx(row.percent)
+    suites = {run.info.run_id for run in tracker.search(EXPERIMENT, {"kind": "ours"})}
+    children = tracker.search(EXPERIMENT, {"kind": "finetune"})
+    assert children
+    for child in children:
+        assert child.info.status == "FINISHED"
+        assert child.data.tags["mlflow.parentRunId"] in suites
+        assert {"task", "seed", "data_digest", "tokenizer_digest", "git_commit", "prefect_flow_run_id"} <= set(
+            child.data.tags
+        )
+        assert "dev/score" in child.data.metrics
+
+
+def test_the_pretraining_card_holds_curve_lineage_and_ngrams(board: Leaderboard, tmp_path: Path) -> None:
+    tracker = Tracker()
+    run = tracker.search("gptmill/pretrain", {"kind": "pretrain"})[0]
+    text = Path(tracker.client.download_artifacts(run.info.run_id, "card.md", str(tmp_path))).read_text(
+        encoding="utf-8"
+    )
+    for words in ("bigram perplexity", "data:image/png;base64", "## Lineage", "shards", "core-hours", "MLflow run"):
+        assert words in text
+    assert run.data.metrics["validation/perplexity"] > 1
+
+
+def test_a_broken_row_stops_the_run_before_anything_is_trained(world: tuple[str, str], tmp_path: Path) -> None:
+    path = Path(world[1]) / "RTE" / "train.tsv"
+    text = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(text + "9999\tonly one column\n", encoding="utf-8")
+        with pytest.raises(InputError, match=r"RTE/train\.tsv, line \d+"):
+            run(world, str(tmp_path / "store"))
+    finally:
+        path.write_text(text, encoding="utf-8")
+    assert not any(artifacts for stage, artifacts in made(str(tmp_path / "store")).items() if stage != "baseline")
+
+
+def test_every_manifest_leads_back_to_its_inputs(board: Leaderboard, store: str) -> None:
+    for artifact in Store(store).list("finetune"):
+        manifest = read_json(Store(store).local(artifact) / "manifest.json")
+        stages = {item.get("stage") for item in manifest["inputs"].values()}
+        assert stages in ({"dataset", "checkpoint"}, {"dataset", "pretrain"}, {"dataset"})
+        Store(store).verify(artifact)
+
+
+def test_one_task_alone_fills_the_row_of_its_suite(board: Leaderboard, world: tuple[str, str], store: str) -> None:
+    from flows.finetune import finetune
+    from flows.parameters import FinetuneParameters
+
+    def one(task: str) -> Leaderboard:
+        form = FinetuneParameters(task=task, store=store, datasets=world[1], epochs=1, max_train_rows=32, seeds=2)
+        result = finetune(form)
+        assert isinstance(result, Leaderboard)
+        return result
+
+    first, second = one("rte").rows[0], one("sst2").rows[0]
+    assert first.suite == second.suite
+    assert first.seeds == 2
+    assert set(first.percent) == {"rte"}
+    assert set(second.percent) == {"rte", "sst2"}
+
+
+def test_a_form_for_a_task_without_data_says_what_is_there(world: tuple[str, str], store: str, tmp_path: Path) -> None:
+    from flows.finetune import chosen_tasks
+
+    (tmp_path / "SST-2").mkdir()
+    with pytest.raises(InputError, match="no data for rte; found sst2"):
+        chosen_tasks(["rte"], str(tmp_path))
+    with pytest.raises(InputError, match="no dataset found"):
+        chosen_tasks([], str(tmp_path / "SST-2"))

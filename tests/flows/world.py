@@ -1,0 +1,30 @@
+"""A pipeline that ends in seconds: a generated world cut to a few rows, and a model of width 16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gptcore.storyworld.write import generate
+
+TASKS = ["rte", "sst2", "storycloze"]  # a pair, a single sentence, choices
+OVERRIDES: dict[str, Any] = {
+    "corpus": {"validation_fraction": 0.3, "min_characters": 10},
+    "tokenizer": {"n_merges": 150},
+    "model": {"n_ctx": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 32},
+    "pretrain": {
+        "steps": 6,
+        "batch_size": 4,
+        "warmup_steps": 2,
+        "eval_every": 3,
+        "eval_tokens": 256,
+        "checkpoint_every": 2,
+    },
+    "finetune": {"epochs": 1, "max_train_rows": 32, "max_eval_rows": 32, "lr": 1e-3},
+}
+
+
+def small_world(folder: Path) -> tuple[str, str]:
+    """Books and datasets under ``folder``: their two addresses."""
+    generate(folder, seed=7, books=8, characters=6_000)
+    return str(folder / "books"), str(folder / "datasets")
