@@ -19,7 +19,6 @@ from gptcore.storyworld import tasks_pairs as pairs
 from gptcore.storyworld import tasks_texts as texts
 from gptcore.storyworld.lexicon import Words
 from gptcore.storyworld.narrate import key
-from gptcore.storyworld.stories import SCRIPTS
 
 NLI = ("entailment", "neutral", "contradiction")
 RTE = ("entailment", "not_entailment")
@@ -59,7 +58,7 @@ class Writer:
 
     def words(self, task: str, split: str) -> Words:
         """All words for dev and test; about half of them for train."""
-        return Words().narrow(self.rng(f"{task}/words"), len(SCRIPTS)) if split == "train" else Words()
+        return Words().narrow(self.rng(f"{task}/words")) if split == "train" else Words()
 
     def draw(
         self,
@@ -177,23 +176,19 @@ def _scitail(w: Writer) -> None:
 def _race(w: Writer) -> None:
     train, dev, _ = SIZES["race"]
     for split, n in (("train", train), ("dev", dev)):
-        for part, make, per_passage in (("middle", texts.middle, 2), ("high", texts.high, 1)):
-            rng, words = w.rng(f"race/{split}/{part}"), w.words("race", split)
-            letters = [letter for i in range(n // 2) for letter in "ABCD"[i % 4]]
-            rng.shuffle(letters)
-            for i in range(0, len(letters), per_passage):
-                passage = make(rng, words, tuple(letters[i : i + per_passage]))
-                while f"race\t{key(passage.article)}" in w._used:
-                    passage = make(rng, words, tuple(letters[i : i + per_passage]))
-                w._used.add(f"race\t{key(passage.article)}")
-                if split != "train":
-                    w.held_out.add(key(passage.article))
-                name = f"{i // per_passage + 1}.txt"
+        for part in ("middle", "high"):
+
+            def make(rng: Random, words: Words, letter: str, part: str = part) -> Row:
+                article, question, options = texts.passage(rng, words, part, letter)
+                return (article, question, *options)
+
+            for i, ((article, question, *options), letter) in enumerate(w.draw("race", split, make, "ABCD", n // 2)):
+                name = f"{i + 1}.txt"
                 record = {
-                    "answers": list(passage.answers),
-                    "options": [list(options) for options in passage.options],
-                    "questions": list(passage.questions),
-                    "article": passage.article,
+                    "answers": [letter],
+                    "options": [options],
+                    "questions": [question],
+                    "article": article,
                     "id": part + name,
                 }
                 w.write(f"RACE/{split}/{part}/{name}", json.dumps(record))

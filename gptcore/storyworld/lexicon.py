@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
+from gptcore.storyworld.topics import TOPICS, Topic
+
 
 @dataclass(frozen=True)
 class Person:
@@ -248,11 +250,10 @@ class Words:
     loathing: tuple[Verb, ...] = LOATHING
     spots: tuple[str, ...] = SPOTS
     people: tuple[Person, ...] = PEOPLE
-    scripts: tuple[int, ...] | None = None
-    """Which story scripts may be told; None: all."""
+    topics: tuple[Topic, ...] = TOPICS
 
-    def narrow(self, rng: Random, scripts: int) -> Words:
-        """Keep about half of the words of every group (at least two), and half of ``scripts`` story scripts."""
+    def narrow(self, rng: Random) -> Words:
+        """Keep about half of the words of every group (at least two), and half of what can happen."""
         kinds = tuple(dataclasses.replace(k, members=_half(rng, k.members)) for k in self.kinds)
         return Words(
             kinds=kinds,
@@ -265,7 +266,10 @@ class Words:
             liking=_half(rng, self.liking),
             loathing=_half(rng, self.loathing),
             spots=_half(rng, self.spots),
-            scripts=_half(rng, tuple(range(scripts))),
+            topics=tuple(
+                dataclasses.replace(topic, good=_half(rng, topic.good), bad=_half(rng, topic.bad))
+                for topic in self.topics
+            ),
         )
 
     def topic(self, rng: Random, people: Sequence[Person]) -> Words:

@@ -7,6 +7,8 @@ when a text would tell a held-out row of a task.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from random import Random
@@ -37,8 +39,14 @@ class Teller:
             pass
         return drawn
 
+    def holds(self, paragraph: str) -> bool:
+        """Whether two neighbouring sentences of a paragraph are a held-out row."""
+        sentences = re.split(r"(?<=[.?]) ", paragraph)
+        return any(key(*two) in self.held_out for two in itertools.pairwise(sentences))
+
     def game(self, text: str, answers: Sequence[tuple[str, str]]) -> str:
         """A paragraph: a text is read out, others are held against it, each with its verdict."""
+        answers = [answer for answer in answers if key(text, answer[0]) not in self.held_out]
         if self.rng.random() < 0.3:
             a, b = self.people(2)
             return f'"{text}" said {a.name} to {b.name}. ' + " ".join(f'"{x}" "{verdict}"' for x, verdict in answers)
@@ -100,49 +108,66 @@ def talk(t: Teller) -> list[str]:
     return paragraphs
 
 
-def retelling(t: Teller) -> list[str]:
-    """What was in the newspaper, seen in a picture or asked at the inn, told again in other words."""
+def story(t: Teller) -> list[str]:
+    """Tales by the fire: how something began, how it went on, how everyone felt in the end."""
     rng = t.rng
     paragraphs = []
     for _ in range(rng.randint(2, 4)):
-        sames = [True] * rng.randint(1, 2)
-        first, others = rng.choice((likeness.paraphrases, likeness.questions))(rng, t.words, sames)
+        person = rng.choice(t.words.people)
         if rng.random() < 0.3:
-            first, others = likeness.reworked(rng, t.words)
-        others = [other for other in others if key(first, other) not in t.held_out]
-        link = rng.choice(("", "", "That is to say: ", "In other words: "))
-        paragraphs.append(" ".join([first, *(link + other for other in others)]))
-    return paragraphs
+            who, female = rng.choice((("man", False), ("woman", True), ("boy", False), ("girl", True)))
+            person = Person(f"the {who}", female)
+        topic, well = likeness.some(rng, t.words)
+        told = rng.sample(topic.side(well), rng.randint(3, 5))
+        lines = [stories.sentence(clause, person) for clause in (rng.choice(topic.starts), *told)]
+        if rng.random() < 0.4:
+            lines.append(capital(stories.mood(rng, t.words, person, well)))
+        paragraphs.append(" ".join(lines))
+    return [p for p in paragraphs if not t.holds(p)]
+
+
+def gossip(t: Teller) -> list[str]:
+    """The same matter from mouth to mouth."""
+    rng = t.rng
+    paragraphs = []
+    for _ in range(rng.randint(2, 3)):
+        person, a, b = rng.sample(t.words.people, 3)
+        topic, well = likeness.some(rng, t.words)
+        one, two, three = (likeness.fill(clause, person) for clause in rng.sample(topic.side(well), 3))
+        against = likeness.fill(rng.choice(topic.side(not well)), person)
+        paragraphs.append(
+            rng.choice(
+                [
+                    f'"{likeness.ask(rng, one)}" asked {a.name}. "{likeness.ask(rng, two)}" asked {b.name}.',
+                    f'"{capital(one)}," said {a.name}. "Yes, {two}, and {three}," said {b.name}.',
+                    f"{likeness.report(rng, one)} {likeness.report(rng, two)} {likeness.report(rng, three)}",
+                    f"It is not true that {against}. {capital(one)}, and {two}.",
+                    f"Dear {a.name}, you must know that {one}. Also {two}. And {three}. Yours, {b.name}.",
+                    f"I think that {one}, because {two}. {capital(three)}.",
+                ]
+            )
+        )
+    return [p for p in paragraphs if not t.holds(p)]
 
 
 def cards(t: Teller) -> list[str]:
     """The game of yes, no and perhaps."""
     rng = t.rng
-    s = facts.statement(rng, t.words)
-    claims = [(h, "Yes.") for h in s.entailed] + [(h, "No.") for h in s.contradicted]
-    claims += [(h, "Perhaps.") for h in s.neutral]
-    return [t.game(s.text, [c for c in rng.sample(claims, rng.randint(3, 5)) if key(s.text, c[0]) not in t.held_out])]
-
-
-def judge(t: Teller) -> list[str]:
-    """Two sentences: do they say the same?"""
-    rng = t.rng
-    sames = [rng.random() < 0.5 for _ in range(rng.randint(2, 4))]
-    first, others = rng.choice((likeness.paraphrases, likeness.questions))(rng, t.words, sames)
-    verdicts = [
-        (other, "Same." if same else "Different.")
-        for other, same in zip(others, sames, strict=True)
-        if key(first, other) not in t.held_out
-    ]
-    return [t.game(first, verdicts)]
-
-
-def measure(t: Teller) -> list[str]:
-    """Two sentences: how near are they, from nought to five?"""
-    numbers = ("Nought", "One", "Two", "Three", "Four", "Five")
-    first, others = likeness.graded(t.rng, t.words, t.rng.randint(2, 4))
-    marks = [(o, f"{numbers[int(score + 0.5)]} points.") for o, score in others if key(first, o) not in t.held_out]
-    return [t.game(first, marks)]
+    if rng.random() < 0.5:
+        s = facts.statement(rng, t.words)
+        claims = [(h, "Yes.") for h in s.entailed] + [(h, "No.") for h in s.contradicted]
+        claims += [(h, "Perhaps.") for h in s.neutral]
+        return [t.game(s.text, rng.sample(claims, rng.randint(3, 5)))]
+    person = rng.choice(t.words.people)
+    topic, well = likeness.some(rng, t.words)
+    said = rng.choice(topic.side(well))
+    verdicts = {"entailment": "Yes.", "contradiction": "No.", "neutral": "Perhaps."}
+    claims = []
+    for _ in range(rng.randint(3, 5)):
+        relation = rng.choice(likeness.NLI)
+        clause = likeness.beside(rng, t.words, topic, well, said, relation)
+        claims.append((stories.sentence(clause, person), verdicts[relation]))
+    return [t.game(stories.sentence(said, person), claims)]
 
 
 def reviews(t: Teller) -> list[str]:
@@ -171,18 +196,6 @@ def parrot(t: Teller) -> list[str]:
         text = t.fresh(lambda: grammar.sentence(rng, t.words, well), lambda o: (o,))  # noqa: B023
         said.append(f"{text} {'Well said.' if well else 'Badly said.'}")
     return [f"{t.people(1)[0].name} had a parrot that talked all day. " + " ".join(said)]
-
-
-def evening(t: Teller) -> list[str]:
-    """Tales by the fire; someone proposes an ending."""
-    rng = t.rng
-    paragraphs = []
-    for _ in range(rng.randint(1, 3)):
-        tale = t.fresh(lambda: stories.tale(rng, t.words), lambda s: (" ".join(s.lines), s.right))
-        text = " ".join(tale.lines)
-        wrong = rng.random() < 0.15
-        paragraphs.append(f"{text} {tale.wrong} No, it was not so. {tale.right}" if wrong else f"{text} {tale.right}")
-    return paragraphs
 
 
 def answers(t: Teller) -> list[str]:
@@ -236,18 +249,16 @@ def riddles(t: Teller) -> list[str]:
     rng = t.rng
     paragraphs = []
     for _ in range(rng.randint(1, 2)):
-        parts = [facts.statement(rng, t.words) for _ in range(rng.randint(2, 3))]
-        passage, asked = " ".join(s.text for s in parts), [rng.choice(s.questions) for s in parts]
-        if rng.random() < 0.5:
-            passage, question = stories.chain(rng, t.words)
-            asked = [question]
-        said = []
-        for q in rng.sample(asked, len(asked)):
-            guesses = [(w, "Wrong.") for w in rng.sample(q.wrong, rng.choice((0, 0, 0, 0, 1)))]
-            guesses += [(q.answer, "Right.")]
-            say = "{q} {g}." if len(guesses) == 1 and rng.random() < 0.6 else "{q} {g}. {v}"
-            said.append(" ".join(say.format(q=q.text, g=capital(g), v=v) for g, v in guesses))
-        paragraphs.append(" ".join([passage, *said]))
+        shape = rng.random()
+        if shape < 0.3:
+            parts = [facts.statement(rng, t.words) for _ in range(2)]
+            q = rng.choice(rng.choice(parts).questions)
+            article, question, options = " ".join(s.text for s in parts), q.text, (q.answer, *q.wrong)
+        else:
+            p = stories.about(rng, t.words) if shape < 0.6 else stories.what_else(rng, t.words)
+            article, question, options = p.article, p.question, p.options
+        guess = f"{question} {capital(rng.choice(options[1:]))}. Wrong. " if rng.random() < 0.2 else ""
+        paragraphs.append(f"{article} {guess}{question} {capital(options[0])}.")
     return paragraphs
 
 

@@ -5,28 +5,25 @@ from __future__ import annotations
 from random import Random
 
 from gptcore.storyworld import facts, likeness, nature
-from gptcore.storyworld.facts import Statement, uncapital
-from gptcore.storyworld.lexicon import PEOPLE, Words
+from gptcore.storyworld.facts import capital, uncapital
+from gptcore.storyworld.lexicon import PEOPLE, Person, Words
 from gptcore.storyworld.narrate import unrelated
 
 Row = tuple[str, str]
 
 
 def snli(rng: Random, words: Words, label: str) -> Row:
-    """A picture's caption and a claim."""
-    s = facts.picture(rng, words)
-    return s.text, claim(rng, s, label)
+    """A picture's caption and a claim about whoever is in it."""
+    who, female = rng.choice((("man", False), ("woman", True), ("boy", False), ("girl", True)))
+    premise, claim = likeness.pair(rng, words, label, Person(f"a {who}", female), Person(f"the {who}", female))
+    return capital(premise) + ".", capital(claim) + "."
 
 
 def mnli(rng: Random, words: Words, label: str, genre: str) -> Row:
     """A sentence of a genre and a claim."""
-    s = rng.choice(facts.MAKERS[:-1])(rng, words)
-    return dress(rng, s.text, genre), claim(rng, s, label)
-
-
-def claim(rng: Random, s: Statement, label: str) -> str:
-    """A hypothesis that stands to the statement as ``label`` says."""
-    return rng.choice({"entailment": s.entailed, "neutral": s.neutral, "contradiction": s.contradicted}[label])
+    person = rng.choice(words.people)
+    premise, claim = likeness.pair(rng, words, label, person, person)
+    return dress(rng, capital(premise) + ".", genre), capital(claim) + "."
 
 
 MATCHED = ("tale", "talk", "record")
@@ -48,12 +45,16 @@ def dress(rng: Random, text: str, genre: str) -> str:
 
 
 def rte(rng: Random, words: Words, label: str) -> Row:
-    """Two or three sentences and a claim that follows from them, or not."""
-    s, *others = (facts.statement(rng, words) for _ in range(rng.randint(2, 3)))
-    told = [s, *(o for o in others if not set(o.about) & set(s.about))]
-    rng.shuffle(told)
-    relation = "entailment" if label == "entailment" else rng.choice(("neutral", "contradiction"))
-    return " ".join(x.text for x in told), claim(rng, s, relation)
+    """A start, two turns of one matter, and a claim that they bear out, or not."""
+    person = rng.choice(words.people)
+    topic, well = likeness.some(rng, words)
+    first, second = rng.sample(topic.side(well), 2)
+    told = " ".join(capital(likeness.fill(c, person)) + "." for c in (rng.choice(topic.starts), first, second))
+    relation = "entailment" if label == "entailment" else likeness.different(rng)
+    claim = likeness.beside(rng, words, topic, well, first, relation)
+    while claim == second:
+        claim = likeness.beside(rng, words, topic, well, first, relation)
+    return told, capital(likeness.fill(claim, person)) + "."
 
 
 def qnli(rng: Random, words: Words, label: str) -> Row:
@@ -70,20 +71,24 @@ def scitail(rng: Random, words: Words, label: str) -> Row:
 
 def mrpc(rng: Random, words: Words, label: str) -> Row:
     """Two newspaper sentences."""
-    first, (second,) = likeness.paraphrases(rng, words, [label == "1"])
-    return tokenised(rng, first), tokenised(rng, second)
+    person = rng.choice(words.people)
+    relation = "entailment" if label == "1" else likeness.different(rng)
+    first, second = likeness.pair(rng, words, relation, person, person)
+    return tokenised(rng, likeness.report(rng, first)), tokenised(rng, likeness.report(rng, second))
 
 
 def qqp(rng: Random, words: Words, label: str) -> Row:
     """Two questions."""
-    first, (second,) = likeness.questions(rng, words, [label == "1"])
-    return first, second
+    person = rng.choice(words.people)
+    relation = "entailment" if label == "1" else likeness.different(rng)
+    first, second = likeness.pair(rng, words, relation, person, person)
+    return likeness.ask(rng, first), likeness.ask(rng, second)
 
 
 def stsb(rng: Random, words: Words) -> tuple[str, str, str]:
     """Two sentences and how alike they are, "0.000" to "5.000"."""
-    first, ((second, score),) = likeness.graded(rng, words, 1)
-    return first, second, f"{score:.3f}"
+    first, second, score = likeness.graded(rng, words)
+    return capital(first), capital(second), f"{score:.3f}"
 
 
 def tokenised(rng: Random, text: str) -> str:
