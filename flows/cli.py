@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"gptmill: error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `gptmill ... | head`: the reader has enough
     except KeyboardInterrupt:
         print("gptmill: interrupted; the same command goes on from here", file=sys.stderr)
         return 130

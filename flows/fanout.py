@@ -57,6 +57,7 @@ def score_tasks(
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=slots)
     run = fine_tunes.with_options(task_runner=cast(TaskRunner[Any], runner))  # Prefect types it by its future
     board: Leaderboard = run(store_url, datasets_url, datasets, checkpoint, settings, arms, seeds, threads)
+    show_leaderboard(board)  # on the calling flow's page, where its starter looks
     return board
 
 
@@ -81,9 +82,7 @@ def fine_tunes(
         rows, scores = _fine_tuned(store, datasets, checkpoint, settings, suites, runs, seeds, threads)
     measured = [score_baselines.submit(store_url, datasets_url, name) for name in datasets]
     rows += _baseline_rows(tracker, data, _results(measured))
-    board = Leaderboard((*rows, *published_rows()), notes_on(scores))
-    show_leaderboard(board)
-    return board
+    return Leaderboard((*rows, *published_rows()), notes_on(scores))
 
 
 def _fine_tuned(

@@ -18,7 +18,7 @@ from tasks.lineage import tokenizer_of
 from tasks.store import Store
 
 
-@flow(name="finetune", persist_result=False)
+@flow(name="finetune", flow_run_name="finetune {parameters.task}", persist_result=False)
 def finetune(parameters: FinetuneParameters) -> Leaderboard:
     """Fine-tune one task from one checkpoint; the result stands beside the baselines and the published rows."""
     store = Store(parameters.store)

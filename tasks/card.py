@@ -73,13 +73,17 @@ def shown(value: Any) -> str:
 
 
 def loss_curve(
-    records: Sequence[Mapping[str, Any]], path: Path, references: Mapping[str, float] | None = None
+    records: Sequence[Mapping[str, Any]],
+    path: Path,
+    references: Mapping[str, float] | None = None,
+    unit: str = "nats per token",
 ) -> Path | None:
-    """Draw training and validation loss (nats a token) over updates; None where the records hold no curve.
+    """Draw training and validation loss over updates; None where the records hold no curve.
 
     :param records: lines of metrics.jsonl.
     :param references: name -> loss, drawn as level lines (n-gram models).
     :param path: where the PNG goes.
+    :param unit: of the loss, for the axis.
     """
     curves = {name: _curve(records, name) for name in ("train/loss", "validation/loss")}
     if not any(curves.values()):
@@ -96,7 +100,7 @@ def loss_curve(
     for (name, loss), style in zip((references or {}).items(), ("--", ":", "-."), strict=False):
         axes.axhline(loss, color="#54a24b", ls=style, lw=1.2, label=name)
     axes.set_xlabel("updates")
-    axes.set_ylabel("loss (nats per token)")
+    axes.set_ylabel(f"loss ({unit})")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     for side in ("top", "right"):
@@ -107,9 +111,14 @@ def loss_curve(
 
 def _curve(records: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
     points = [(record["step"], record["metrics"][name]) for record in records if name in record["metrics"]]
-    return points[:: max(1, len(points) // _POINTS)]
+    thin = points[:: max(1, len(points) // _POINTS)]
+    return thin if not points or thin[-1] == points[-1] else [*thin, points[-1]]
 
 
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     cells = [header, tuple("---" for _ in header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells)
+    return "\n".join("| " + " | ".join(_cell(text) for text in row) + " |" for row in cells)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())  # a line break would end the table

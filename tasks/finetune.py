@@ -100,7 +100,7 @@ def _report(store: Store, built: Built, run: Run) -> None:
         "cost": cost(result["wall_seconds"], result["threads"], result["device"]),
     }
     with scratch_folder() as folder:
-        figure = loss_curve(records, folder / "loss.png")
+        figure = loss_curve(records, folder / "loss.png", unit="L3 = task + lambda x language model, nats")
         title = f"Fine-tuning {spec.name}, seed {result['seed']}"
         card = Card(title, results, config, built.manifest, cross_links(run, built.artifact), figure)
         publish_card(card, f"finetune-{spec.name}")

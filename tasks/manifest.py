@@ -96,6 +96,8 @@ def problem_of(manifest: Any, stage: str, digest: str) -> str | None:
     Shape, safe relative paths (a manifest from a shared bucket must not make us read or write elsewhere), and the
     recipe it states giving the digest it lies under.
     """
+    if not isinstance(manifest, Mapping):
+        return f"its manifest is no JSON object ({str(manifest)[:80]})"
     try:
         inputs = {role: item["digest"] for role, item in manifest["inputs"].items()}
         found = recipe_digest(manifest["stage"], manifest["version"], manifest["config"], inputs)

@@ -150,12 +150,11 @@ class RemoteShelf:
 
         :raises InputError: where the store cannot be written.
         """
-        with self._reaching():
-            try:
-                self._fs.makedirs(self._partial(stage, digest), exist_ok=True)
+        try:
+            with self._reaching():
                 self._fs.pipe_file(f"{self._partial(stage, digest)}/started", b"")
-            except FileNotFoundError as error:
-                raise InputError(f"--store {self.root}: {error}") from None
+        except OSError as error:  # no such bucket, no route, no space: each client has its own words
+            raise InputError(f"--store {self.root}: cannot be written ({error})") from None
 
     def save_partial(self, stage: str, digest: str, workspace: Path) -> None:
         """Send what is new, then an index of everything, then drop what no index names any more.
@@ -215,7 +214,9 @@ class RemoteShelf:
         data = json.dumps(mine, sort_keys=True, indent=2, ensure_ascii=False).encode()
         try:
             self._fs.pipe_file(path, data, mode="create")
-        except FileExistsError:
+        except OSError:  # FileExistsError, or what a client makes of S3's "precondition failed" (s3fs: EINVAL)
+            if not self._fs.exists(path):
+                raise
             theirs = self.read(stage, digest)
             sound = problem_of(theirs, stage, digest) is None
             if isinstance(theirs, dict) and sound and not size_problem(theirs, self.sizes(stage, digest, theirs)):
@@ -255,9 +256,11 @@ class RemoteShelf:
     def _read_json(self, path: str) -> Any | None:
         try:
             with self._reaching():
-                return json.loads(self._fs.cat_file(path))
+                data = self._fs.cat_file(path)
         except FileNotFoundError:
             return None
+        try:
+            return json.loads(data)
         except ValueError as error:
             return f"unreadable: {error}"
 

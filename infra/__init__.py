@@ -1,0 +1,1 @@
+"""What runs the project elsewhere, and measures it here."""

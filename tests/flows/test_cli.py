@@ -1,0 +1,127 @@
+"""The command line as a user meets it: exit codes, one clear line for bad input, and nothing half-written."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.cli import main
+from gptcore.text.bpe import Tokenizer
+
+COMMANDS = [
+    *("pipeline", "pretrain", "finetune", "finetune-all", "evaluate", "zero-shot", "leaderboard", "encode"),
+    *("up", "down", "status"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _quiet_prefect(prefect_server: None) -> None:
+    """Every command meets the suite's server."""
+
+
+def failed_line(capsys: pytest.CaptureFixture[str]) -> str:
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("gptmill: ")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    assert f"gptmill {command}" in capsys.readouterr().out
+
+
+BAD = {
+    "a preset that is none": (["pipeline", "--preset", "huge"], "--preset"),
+    "a task that is none": (["pipeline", "--tasks", "sst3"], "did you mean sst2"),
+    "no such corpus": (["pipeline", "--corpus", "{tmp}/nowhere", "--datasets", "{tmp}/data"], "nowhere"),
+    "an empty corpus folder": (["pipeline", "--corpus", "{tmp}/empty", "--datasets", "{tmp}/data"], "empty"),
+    "a folder without datasets": (
+        ["pipeline", "--corpus", "{tmp}/books", "--datasets", "{tmp}/empty"],
+        "no dataset found",
+    ),
+    "seeds below one": (["finetune", "rte", "--seeds", "0"], "--seeds: found 0"),
+    "a rate of zero": (["finetune", "rte", "--lr", "0"], "--lr: found 0"),
+    "no checkpoint yet": (["finetune", "rte", "--store", "{tmp}/store"], "pretrain 'latest'"),
+    "a digest that is none": (["pretrain", "--shards", "abc", "--store", "{tmp}/store"], "shards 'abc'"),
+    "a store that is a file": (["pretrain", "--store", "{tmp}/file"], "--store"),
+    "no such settings file": (["pipeline", "--config", "{tmp}/none.toml"], "none.toml"),
+    "settings that are not TOML": (["pipeline", "--config", "{tmp}/file"], "not TOML"),
+    "an unknown setting": (["pipeline", "--config", "{tmp}/unknown.toml"], "finetune.rate is not a setting"),
+    "a setting of the wrong type": (["pipeline", "--config", "{tmp}/type.toml"], "expected int"),
+    "an unknown section": (["pipeline", "--config", "{tmp}/section.toml"], "not a section"),
+    "no such tokenizer": (["encode", "--tokenizer", "{tmp}/empty"], "empty"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_exit_code_two(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("empty", "books", "data/RTE"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "books" / "a.txt").write_text("A book.\n" * 50, encoding="utf-8")
+    (tmp_path / "file").write_text("= no toml", encoding="utf-8")
+    (tmp_path / "unknown.toml").write_text("[finetune]\nrate = 1\n", encoding="utf-8")
+    (tmp_path / "type.toml").write_text('[finetune]\nepochs = "three"\n', encoding="utf-8")
+    (tmp_path / "section.toml").write_text("[fine]\ntune = 1\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    arguments, words = BAD[case]
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert main([part.format(tmp=tmp_path) for part in arguments]) == 2
+    line = failed_line(capsys)
+    assert line.startswith("gptmill: error: ")
+    assert words in line
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and ".locks" not in path.parts]
+    assert sorted(left) == before
+
+
+def test_encode_gives_one_list_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = Tokenizer.train(["the cat sat on the mat ; the cat ran"], 20)
+    tokenizer.save(tmp_path)
+
+    def encoded(text: str, *options: str) -> list[list[int]]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert main(["encode", "--tokenizer", str(tmp_path), *options]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert encoded("The cat\nran\n") == [tokenizer.encode("The cat"), tokenizer.encode("ran")]
+    assert encoded("The cat\nran\n", "--whole") == [tokenizer.encode("The cat\nran\n")]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\nb\xffd\n")))
+    assert main(["encode", "--tokenizer", str(tmp_path)]) == 2
+    assert "line 2: byte 1 is not UTF-8" in failed_line(capsys)
+
+
+def test_the_leaderboard_prints_in_three_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["leaderboard", "--format", "csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("suite,kind,split,seeds,average,mnli_m")
+    assert any("Finetuned Transformer LM (ours) [published]" in line for line in lines)
+    assert main(["leaderboard", "--format", "markdown"]) == 0
+    assert "| --- |" in capsys.readouterr().out
+
+
+def test_a_failure_is_exit_code_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError("disk on fire")
+
+    monkeypatch.setattr("flows.stack.status", broken)
+    assert main(["status"]) == 1
+    assert "disk on fire" in failed_line(capsys)
+
+
+def test_a_reader_that_leaves_early_is_no_failure() -> None:
+    command = f"{sys.executable} -m flows.cli --help | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ, check=True)
+    assert done.stdout.startswith("usage: gptmill")
+    assert done.stderr == ""
