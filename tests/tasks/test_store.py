@@ -468,7 +468,10 @@ def test_threads_of_one_process_take_turns(store: Store) -> None:
     assert overlaps == [1]
 
 
-def test_two_hosts_that_finish_at_once_agree_on_one_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refusal", [None, OSError(22, "precondition failed")], ids=["memory", "s3fs"])
+def test_two_hosts_that_finish_at_once_agree_on_one_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: OSError | None
+) -> None:
     url = f"memory://race-{uuid.uuid4().hex}"
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "slow"))
     slow = Store(url)
@@ -478,6 +481,8 @@ def test_two_hosts_that_finish_at_once_agree_on_one_result(tmp_path: Path, monke
     def produce(workspace: Path) -> dict[str, Any]:
         fast.build(recipe(a=1), writes(x="fast"))  # the other host finishes while this one works
         (workspace / "x").write_text("slow")
+        if refusal is not None:  # clients differ in how they say that the object is there already
+            monkeypatch.setattr(slow._shelf._fs, "pipe_file", lambda *_, **__: (_ for _ in ()).throw(refusal))  # type: ignore[attr-defined]
         return {"host": "slow"}
 
     built = slow.build(recipe(a=1), produce)
@@ -543,14 +548,20 @@ def test_a_mirror_that_cannot_be_reached_is_a_warning(
     assert "no route" in caplog.text
 
 
-def test_a_store_that_refuses_writing_says_so_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        ("pipe_file", PermissionError("AccessDenied"), r"permission denied .AccessDenied"),
+        ("cat_file", PermissionError("AccessDenied"), r"permission denied .AccessDenied"),
+        ("pipe_file", FileNotFoundError("NoSuchBucket"), r"cannot be written .NoSuchBucket"),
+    ],
+)
+def test_a_store_that_refuses_says_so_before_any_work(
+    monkeypatch: pytest.MonkeyPatch, call: str, error: OSError, words: str
+) -> None:
     store = Store(f"memory://readonly-{uuid.uuid4().hex}")
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise PermissionError("AccessDenied")
-
-    monkeypatch.setattr(store._shelf._fs, "pipe_file", refuse)  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match=r"permission denied .AccessDenied"):
+    monkeypatch.setattr(store._shelf._fs, call, lambda *_, **__: (_ for _ in ()).throw(error))  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=words):
         store.build(recipe(a=1), never)
 
 
