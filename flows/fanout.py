@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, cast
+from uuid import UUID
 
 from prefect import flow
-from prefect.futures import PrefectFuture
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.futures import PrefectFuture, as_completed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from gptcore.config import FinetuneConfig
@@ -23,6 +26,7 @@ from tasks.baseline import VERSION as BASELINE_VERSION
 from tasks.finetune import finetune_model
 from tasks.leaderboard import Leaderboard, Row, published_rows
 from tasks.score import Score
+from tasks.stage import logger
 from tasks.store import Artifact, Store
 from tasks.suites import Suite, notes_on, open_suite, record_published, record_row, row_of, show_leaderboard
 from tasks.tracking import Run, Tracker
@@ -105,12 +109,24 @@ def _fine_tuned(
                 waiting[arm].append(
                     finetune_model.submit(store.url, name, datasets[name], checkpoint, config, suite_run, threads)
                 )
+    _show_progress([future for futures in waiting.values() for future in futures])
     rows, scores = [], []
     for arm, suite in suites.items():
         reached: list[Score] = _results(waiting[arm])
         rows.append(record_row(runs[arm], row_of(suite, reached)))
         scores += reached
     return rows, scores
+
+
+def _show_progress(futures: list[PrefectFuture[Any]]) -> None:
+    """One progress artifact for all fine-tunes, until the last has ended, however it ended."""
+    start = time.monotonic()
+    artifact = cast(UUID, create_progress_artifact(0.0, key="fine-tunes-progress", description="starting"))
+    for done, _ in enumerate(as_completed(futures), start=1):
+        minutes, seconds = divmod(int((time.monotonic() - start) / done * (len(futures) - done)), 60)
+        text = f"{done} of {len(futures)} fine-tunes, ETA {minutes}:{seconds:02d}"
+        update_progress_artifact(artifact, 100.0 * done / len(futures), description=text)
+        logger().info(text)
 
 
 def _results(futures: list[PrefectFuture[Any]]) -> list[Any]:

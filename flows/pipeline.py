@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from prefect import flow
+from prefect.artifacts import create_markdown_artifact
 
 from flows.fanout import score_tasks
 from flows.finetune import arms_of, chosen_tasks, settings_of
@@ -10,6 +11,7 @@ from flows.parameters import PipelineParameters
 from gptcore.config import preset_named
 from gptcore.text.corpus import find_sources
 from tasks.baseline import score_baselines
+from tasks.card import chain_card
 from tasks.corpus import clean_corpus
 from tasks.dataset import encode_dataset
 from tasks.leaderboard import Leaderboard
@@ -48,4 +50,7 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
     ngrams = measure_ngrams(store.url, shards)
     checkpoint = pretrain_model(store.url, shards, preset.model, preset.pretrain, ngrams, parameters.nproc)
     arms, seeds, jobs = arms_of(preset), parameters.seeds, parameters.jobs
-    return score_tasks(store.url, datasets_url, datasets, checkpoint, settings_of(preset), arms, seeds, jobs)
+    board = score_tasks(store.url, datasets_url, datasets, checkpoint, settings_of(preset), arms, seeds, jobs)
+    stages = [corpus, tokenizer, *datasets.values(), shards, ngrams, checkpoint]
+    create_markdown_artifact(chain_card(store, stages, board), key="pipeline-card", description="The whole chain")
+    return board

@@ -8,6 +8,7 @@ Cleaning and encoding run on one core, training on all. Machines are noisy: comp
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import tempfile
 import time
@@ -81,9 +82,10 @@ def main() -> None:
     print(f"clean             {rate(clean_all, seconds):10.1f} MB/s, one core, words seen before")
     print(f"encode            {rate(encode_all, seconds):10.1f} MB/s, one core, words seen before")
     for preset in (demo(), small()):
+        model = dataclasses.replace(preset.model, n_vocab=preset.tokenizer.n_merges)
         for dtype in (torch.float32, torch.bfloat16):
-            speed = rate(training(preset.model, preset.pretrain.batch_size, dtype), seconds)
-            shape = f"n_layer {preset.model.n_layer}, n_embd {preset.model.n_embd}, V {preset.model.n_vocab}"
+            speed = rate(training(model, preset.pretrain.batch_size, dtype), seconds)
+            shape = f"n_layer {model.n_layer}, n_embd {model.n_embd}, V {model.n_vocab}"
             print(f"train {preset.name:<5} {str(dtype)[6:]:<9}{speed:8,.0f} tokens/s, {shape}")
 
 

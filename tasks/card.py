@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tasks.leaderboard import Leaderboard
+from tasks.store import Artifact, Store
 from tasks.tracking import flatten
 
 _POINTS = 1000  # of a curve: more than its figure has pixels
@@ -52,6 +54,18 @@ class Card:
         rows += [("code", f"gptmill {code['package']}", commit)]
         rows += [("made", self.manifest["created"][:19] + " UTC", f"{self.manifest['duration_seconds']:.1f} s")]
         return _table(("what", "stage", "digest"), rows)
+
+
+def chain_card(store: Store, stages: Sequence[Artifact], board: Leaderboard) -> str:
+    """The card of a whole pipeline: every stage with what it was made from and how long that took, and the result."""
+    rows = []
+    for artifact in stages:
+        manifest = store.manifest(artifact)
+        inputs = ", ".join(f"{role} {item['digest'][:12]}" for role, item in manifest["inputs"].items())
+        seconds = f"{manifest['duration_seconds']:,.1f} s"
+        rows.append((artifact.stage, artifact.short, inputs, seconds, manifest["created"][:19]))
+    table = _table(("stage", "digest", "made from", "took", "made (UTC)"), rows)
+    return f"# Pipeline\n\n{board.render('markdown')}\n\n## Stages\n\n{table}\n"
 
 
 def cost(seconds: float, threads: int, device: str, processes: int = 1) -> str:
