@@ -272,6 +272,24 @@ class Words:
             ),
         )
 
+    def without(self, narrowed: Words) -> Words:
+        """Leave out the clauses and the kinds' members that ``narrowed`` has: what its reader has never met."""
+
+        def rest(items: tuple[str, ...], met: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(item for item in items if item not in met)
+
+        return dataclasses.replace(
+            self,
+            kinds=tuple(
+                dataclasses.replace(kind, members=rest(kind.members, met.members))
+                for kind, met in zip(self.kinds, narrowed.kinds, strict=True)
+            ),
+            topics=tuple(
+                dataclasses.replace(topic, good=rest(topic.good, met.good), bad=rest(topic.bad, met.bad))
+                for topic, met in zip(self.topics, narrowed.topics, strict=True)
+            ),
+        )
+
     def topic(self, rng: Random, people: Sequence[Person]) -> Words:
         """What one chapter is about: some of ``people``, a few places, things, moods, qualities and deeds.
 

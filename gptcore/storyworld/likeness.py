@@ -40,6 +40,50 @@ def pair(rng: Random, words: Words, relation: str, person: Person, again: Person
     return fill(said, person), fill(beside(rng, words, topic, well, said, relation), again)
 
 
+WELL = (
+    "it went well for {a}",
+    "{a} was lucky that day",
+    "{a} had reason to be glad",
+    "things turned out well for {a}",
+    "it was a good day for {a}",
+    "{a} could be content",
+)
+BADLY = (
+    "it went badly for {a}",
+    "{a} was unlucky that day",
+    "{a} had reason to be sad",
+    "things turned out badly for {a}",
+    "it was a bad day for {a}",
+    "{a} could not be content",
+)
+
+
+def upshot(rng: Random, well: bool) -> str:
+    """A clause that sums up how it went."""
+    return rng.choice(WELL if well else BADLY)
+
+
+def judged(rng: Random, words: Words, relation: str, n: int = 1) -> tuple[tuple[str, ...], str]:
+    """``n`` clauses of one matter, and a claim that it went well which stands in ``relation`` to them.
+
+    What goes well bears the claim out, what goes badly contradicts it, and a mere start leaves it open.
+    """
+    topic, _ = some(rng, words)
+    if relation == "neutral":
+        return tuple(rng.sample(topic.starts, n)), upshot(rng, True)
+    side = topic.side(relation == "entailment")
+    return tuple(rng.sample(side, n)), upshot(rng, True)
+
+
+def two_reports(rng: Random, words: Words, alike: bool) -> tuple[str, str]:
+    """Two clauses of one matter: both tell of success, or one of success and the other of failure; in either order."""
+    topic, _ = some(rng, words)
+    first, other = rng.sample(topic.good, 2)
+    pair = [first, other if alike else rng.choice(topic.bad)]
+    rng.shuffle(pair)
+    return pair[0], pair[1]
+
+
 def different(rng: Random) -> str:
     """A relation that is not "entailment"; the contrary more often than what has nothing to do with it."""
     return rng.choice(("contradiction", "contradiction", "neutral"))
@@ -70,9 +114,9 @@ def ask(rng: Random, clause: str) -> str:
     )
 
 
-POINTS = {"entailment": 5.0, "contradiction": 2.6, "neutral": 0.8}
-OTHER_PERSON = 0.8
-"""Likeness of two clauses (STS-B), and what it loses if they are about different people."""
+POINTS = {"entailment": 5.0, "neutral": 2.6, "contradiction": 0.6}
+OTHER_PERSON = 0.4
+"""Likeness of two clauses (STS-B): both of success, a mere start, success and failure; less about two people."""
 
 
 def graded(rng: Random, words: Words) -> tuple[str, str, float]:
@@ -80,5 +124,10 @@ def graded(rng: Random, words: Words) -> tuple[str, str, float]:
     a, b = rng.sample(words.people, 2)
     relation = rng.choice(NLI)
     again = a if rng.random() < 0.6 else b
-    first, second = pair(rng, words, relation, a, again)
+    if relation == "neutral":
+        topic, _ = some(rng, words)
+        first, second = rng.choice(topic.starts), rng.choice(topic.good)
+    else:
+        first, second = two_reports(rng, words, relation == "entailment")
+    first, second = fill(first, a), fill(second, again)
     return f"{first}.", f"{second}.", POINTS[relation] - (OTHER_PERSON if again is b else 0.0)

@@ -120,8 +120,10 @@ def story(t: Teller) -> list[str]:
         topic, well = likeness.some(rng, t.words)
         told = rng.sample(topic.side(well), rng.randint(3, 5))
         lines = [stories.sentence(clause, person) for clause in (rng.choice(topic.starts), *told)]
-        if rng.random() < 0.4:
+        if rng.random() < 0.5:
             lines.append(capital(stories.mood(rng, t.words, person, well)))
+        if rng.random() < 0.7:
+            lines.append(stories.sentence(likeness.upshot(rng, well), person))
         paragraphs.append(" ".join(lines))
     return [p for p in paragraphs if not t.holds(p)]
 
@@ -144,6 +146,7 @@ def gossip(t: Teller) -> list[str]:
                     f"It is not true that {against}. {capital(one)}, and {two}.",
                     f"Dear {a.name}, you must know that {one}. Also {two}. And {three}. Yours, {b.name}.",
                     f"I think that {one}, because {two}. {capital(three)}.",
+                    *[f"{capital(one)}, so {likeness.fill(likeness.upshot(rng, well), person)}. {capital(two)}."] * 3,
                 ]
             )
         )
@@ -269,6 +272,9 @@ def kinds(t: Teller) -> list[str]:
     for kind in rng.sample(t.words.kinds, 3):
         one, two = rng.sample(kind.members, 2)
         many, single = rng.choice(kind.habits)
+        spot = rng.choice(t.words.spots)
+        origin = rng.choice(nature.MADE if kind.made else nature.ALIVE).format(spot=spot)
+        sentences.append(f"{capital(article(rng.choice(kind.members)))} was at the {spot}. {origin}")
         sentences += rng.sample(
             [
                 f"{capital(article(one))} is {article(kind.name)}.",

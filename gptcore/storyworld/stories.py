@@ -33,9 +33,10 @@ def mood(rng: Random, words: Words, person: Person, well: bool) -> str:
 def tale(rng: Random, words: Words, n: int = 4) -> Tale:
     """A tale of ``n`` sentences and two endings of the same form, one for each way that it could have gone."""
     person = rng.choice(words.people)
-    topic, well = some(rng, words)
+    topic, well = rng.choice(words.topics), rng.random() < 0.8
     told = rng.sample(topic.side(well), min(n - 1, len(topic.side(well)) - 1))
-    lines = tuple(sentence(clause, person) for clause in (rng.choice(topic.starts), *told))
+    begun = rng.sample(topic.starts, n - len(told))
+    lines = tuple(sentence(clause, person) for clause in (*begun, *told))
     if rng.random() < 0.4:
         return Tale(lines, mood(rng, words, person, well), mood(rng, words, person, not well))
     right = rng.choice([clause for clause in topic.side(well) if clause not in told])
@@ -63,16 +64,14 @@ def about(rng: Random, words: Words) -> Passage:
 
 
 def what_else(rng: Random, words: Words) -> Passage:
-    """What else may have happened? One option goes together with the passage (RACE, high)."""
+    """What good came of it? One option tells of success, the others of failure (RACE, high)."""
     person = rng.choice(words.people)
-    topic, well = some(rng, words)
-    side = topic.side(well)
-    told = rng.sample(side, min(3, len(side) - 1))
-    right = rng.choice([clause for clause in side if clause not in told])
-    wrong = [rng.choice(topic.side(not well))]
+    topic, _ = some(rng, words)
+    right, *told = rng.sample(topic.good, min(3, len(topic.good)))
+    wrong = [rng.choice(topic.bad)]
     while len(wrong) < 3:
-        clause = beside(rng, words, topic, well, "", "neutral")
+        clause = rng.choice(rng.choice(words.topics).bad)
         wrong += [clause] if clause not in wrong else []
     lines = " ".join(sentence(clause, person) for clause in (rng.choice(topic.starts), *told))
     options = tuple(fill(clause, person) for clause in (right, *wrong))
-    return Passage(lines, "What else may have happened?", options)
+    return Passage(lines, "What else went well?", options)

@@ -15,15 +15,19 @@ Row = tuple[str, str]
 def snli(rng: Random, words: Words, label: str) -> Row:
     """A picture's caption and a claim about whoever is in it."""
     who, female = rng.choice((("man", False), ("woman", True), ("boy", False), ("girl", True)))
-    premise, claim = likeness.pair(rng, words, label, Person(f"a {who}", female), Person(f"the {who}", female))
+    (premise,), claim = likeness.judged(rng, words, label)
+    premise, claim = (
+        likeness.fill(premise, Person(f"a {who}", female)),
+        likeness.fill(claim, Person(f"the {who}", female)),
+    )
     return capital(premise) + ".", capital(claim) + "."
 
 
 def mnli(rng: Random, words: Words, label: str, genre: str) -> Row:
     """A sentence of a genre and a claim."""
     person = rng.choice(words.people)
-    premise, claim = likeness.pair(rng, words, label, person, person)
-    return dress(rng, capital(premise) + ".", genre), capital(claim) + "."
+    (premise,), claim = likeness.judged(rng, words, label)
+    return dress(rng, capital(likeness.fill(premise, person)) + ".", genre), capital(likeness.fill(claim, person)) + "."
 
 
 MATCHED = ("tale", "talk", "record")
@@ -45,16 +49,13 @@ def dress(rng: Random, text: str, genre: str) -> str:
 
 
 def rte(rng: Random, words: Words, label: str) -> Row:
-    """A start, two turns of one matter, and a claim that they bear out, or not."""
-    person = rng.choice(words.people)
-    topic, well = likeness.some(rng, words)
-    first, second = rng.sample(topic.side(well), 2)
-    told = " ".join(capital(likeness.fill(c, person)) + "." for c in (rng.choice(topic.starts), first, second))
+    """Two turns of one matter among other news, and a claim that they bear out, or not."""
+    person, other = rng.sample(words.people, 2)
     relation = "entailment" if label == "entailment" else likeness.different(rng)
-    claim = likeness.beside(rng, words, topic, well, first, relation)
-    while claim == second:
-        claim = likeness.beside(rng, words, topic, well, first, relation)
-    return told, capital(likeness.fill(claim, person)) + "."
+    told, claim = likeness.judged(rng, words, relation, 2)
+    aside = rng.choice(likeness.some(rng, words)[0].starts)
+    lines = [likeness.fill(aside, other), *(likeness.fill(clause, person) for clause in told)]
+    return " ".join(capital(line) + "." for line in lines), capital(likeness.fill(claim, person)) + "."
 
 
 def qnli(rng: Random, words: Words, label: str) -> Row:
@@ -72,16 +73,14 @@ def scitail(rng: Random, words: Words, label: str) -> Row:
 def mrpc(rng: Random, words: Words, label: str) -> Row:
     """Two newspaper sentences."""
     person = rng.choice(words.people)
-    relation = "entailment" if label == "1" else likeness.different(rng)
-    first, second = likeness.pair(rng, words, relation, person, person)
+    first, second = (likeness.fill(c, person) for c in likeness.two_reports(rng, words, label == "1"))
     return tokenised(rng, likeness.report(rng, first)), tokenised(rng, likeness.report(rng, second))
 
 
 def qqp(rng: Random, words: Words, label: str) -> Row:
     """Two questions."""
     person = rng.choice(words.people)
-    relation = "entailment" if label == "1" else likeness.different(rng)
-    first, second = likeness.pair(rng, words, relation, person, person)
+    first, second = (likeness.fill(c, person) for c in likeness.two_reports(rng, words, label == "1"))
     return likeness.ask(rng, first), likeness.ask(rng, second)
 
 
