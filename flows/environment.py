@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 from gptcore.files import read_json
+from tasks.state import state_folder
 
 _QUIET = {
     "DO_NOT_TRACK": "1",  # neither server calls home
@@ -21,11 +22,6 @@ _QUIET = {
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "PREFECT_CLI_PROMPT": "false",
 }
-
-
-def state_folder() -> Path:
-    """`GPTMILL_HOME`, default `.gptmill` in the working directory: both servers' databases, logs, pids."""
-    return Path(os.environ.get("GPTMILL_HOME", ".gptmill")).absolute()
 
 
 def stack_file() -> Path:

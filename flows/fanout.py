@@ -24,6 +24,7 @@ from tasks import finetune as finetune_stage
 from tasks.baseline import BASELINES, score_baselines
 from tasks.baseline import VERSION as BASELINE_VERSION
 from tasks.finetune import finetune_model
+from tasks.launch import stop_jobs
 from tasks.leaderboard import Leaderboard, Row, published_rows
 from tasks.score import Score
 from tasks.stage import logger
@@ -83,7 +84,11 @@ def fine_tunes(
     suites = {arm: _suite(store, arm, checkpoint, data, settings) for arm in arms}
     with ExitStack() as stack:
         runs = {arm: stack.enter_context(open_suite(tracker, suite)) for arm, suite in suites.items()}
-        rows, scores = _fine_tuned(store, datasets, checkpoint, settings, suites, runs, seeds, threads)
+        try:
+            rows, scores = _fine_tuned(store, datasets, checkpoint, settings, suites, runs, seeds, threads)
+        except BaseException:
+            stop_jobs()  # Ctrl-C and cancellation reach this thread only; the jobs belong to the runner's threads
+            raise
     measured = [score_baselines.submit(store_url, datasets_url, name) for name in datasets]
     rows += _baseline_rows(tracker, data, _results(measured))
     return Leaderboard((*rows, *published_rows()), notes_on(scores))

@@ -15,9 +15,10 @@ from typing import Any, TypedDict
 
 import psutil
 
-from flows.environment import answers, stack_file, state_folder
+from flows.environment import answers, stack_file
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
+from tasks.state import state_folder
 
 HOST = "127.0.0.1"
 WORK_POOL = "gptmill"

@@ -202,9 +202,26 @@ def demo() -> Preset:
         "demo",
         corpus=CorpusConfig(validation_fraction=0.1),
         tokenizer=TokenizerConfig(n_merges=2000),
-        model=ModelConfig(n_ctx=128, n_layer=4, n_head=4, n_embd=128, n_inner=512),
+        model=ModelConfig(
+            n_ctx=96,
+            n_layer=4,
+            n_head=4,
+            n_embd=128,
+            n_inner=512,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            resid_pdrop=0.0,
+            init_std=0.07,
+        ),
         pretrain=PretrainConfig(
-            batch_size=32, steps=600, lr=2e-3, warmup_steps=60, eval_every=150, eval_tokens=32_768, checkpoint_every=150
+            batch_size=24,
+            steps=1000,
+            lr=2e-3,
+            warmup_steps=80,
+            beta2=0.98,
+            eval_every=250,
+            eval_tokens=32_768,
+            checkpoint_every=250,
         ),
         finetune=FinetuneConfig(lr=5e-4, batch_size=16, epochs=4, warmup=0.1),
     )

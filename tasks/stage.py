@@ -16,6 +16,7 @@ from prefect.logging import get_run_logger
 
 from gptcore.errors import InputError
 from tasks.card import Card
+from tasks.launch import JobDiverged
 from tasks.store import Built, Recipe, Store
 
 STAGE_OPTIONS: dict[str, Any] = {
@@ -26,10 +27,10 @@ STAGE_OPTIONS: dict[str, Any] = {
 
 
 def retry_unless_input_error(task: Any, run: Any, state: Any) -> bool:
-    """Prefect's retry condition: a retry resumes a crashed job, but never mends a wrong input."""
+    """Prefect's retry condition: a retry resumes a crashed job, but mends neither a wrong input nor a diverged loss."""
     try:
         state.result()
-    except InputError:
+    except (InputError, JobDiverged):
         return False
     except Exception:
         return True

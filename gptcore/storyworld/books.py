@@ -42,7 +42,7 @@ def book(rng: Random, characters: int, held_out: Set[str]) -> tuple[str, str]:
         teller = Teller(rng, words.topic(rng, village.people), village, chapter, held_out)
         told = [f"Chapter {chapter}", opening(teller)]
         for scene in rng.choices(scenes, weights, k=14):
-            told += scene(teller)
+            told += [paragraph for paragraph in scene(teller) if not teller.holds(paragraph)]
         paragraphs += told
         length += sum(len(paragraph) + 2 for paragraph in told)
     paragraphs.append("The End")

@@ -7,7 +7,7 @@ from random import Random
 
 from gptcore.storyworld.facts import capital
 from gptcore.storyworld.lexicon import Person, Words
-from gptcore.storyworld.likeness import beside, fill, some
+from gptcore.storyworld.likeness import fill, some
 
 
 @dataclass(frozen=True)

@@ -108,16 +108,28 @@ def test_no_held_out_row_is_told_in_a_book(small_world: Path, name: str) -> None
     assert not dev & told
 
 
-def test_baselines_leave_room_and_labels_do_not_hang_on_single_words(small_world: Path) -> None:
+def test_baselines_leave_room(small_world: Path) -> None:
     data = str(small_world / "datasets")
-    scores = {}
-    for name in ("snli", "mnli", "rte", "mrpc", "storycloze", "sst2", "cola"):
+    for name, spec in REGISTRY.items():
         train, dev = load_task(name, data, "train"), load_task(name, data, "dev")
-        scores[name] = bag_of_words(REGISTRY[name], train, dev)["score"]
-        assert scores[name] < 0.85, name
-        if name in ("snli", "mnli", "rte"):
-            assert scores[name] < majority(REGISTRY[name], train, dev)["score"] + 0.15, name
-    assert scores["sst2"] > 0.58
+        assert bag_of_words(spec, train, dev)["score"] < 0.85, name
+        assert majority(spec, train, dev)["score"] < 0.7, name
+
+
+def test_dev_tells_of_turns_that_train_never_tells(small_world: Path) -> None:
+    sides = [
+        {side for row in load_task("rte", str(small_world / "datasets"), split) for side in turns(row.fields[0])}
+        for split in ("train", "dev")
+    ]
+    assert len(sides[0]) > 60
+    assert len(sides[1]) > 60
+    assert not sides[0] & sides[1]
+
+
+def turns(text: str) -> set[tuple[str, ...]]:
+    """The clauses of the matters' two sides that a text tells, without their person."""
+    told = (stripped(sentence) for sentence in re.split(r"(?<=\.) ", text))
+    return {clause for clause in told if clause in SIDES}
 
 
 # Formats
@@ -214,7 +226,12 @@ SIDES = {
 
 def side_of(text: str) -> tuple[str, bool]:
     """The matter and the side that a clause belongs to, looked up without its person."""
-    return SIDES[tuple(word.lower() for word in re.findall(r"\w+", text) if word not in NAMES)]
+    return SIDES[stripped(text)]
+
+
+def stripped(text: str) -> tuple[str, ...]:
+    """The words of a clause without its person."""
+    return tuple(word.lower() for word in re.findall(r"\w+", text) if word not in NAMES)
 
 
 @given(seeds, st.sampled_from(likeness.NLI))
@@ -252,17 +269,17 @@ def test_no_clause_is_told_of_two_matters() -> None:
 @settings(max_examples=100, deadline=None)
 def test_science_hangs_on_the_kind(seed: int, entails: bool) -> None:
     premise, claim = nature.science(Random(seed), Words(), entails)
-    singular = {grammar.plural(thing): thing for kind in lexicon.KINDS for thing in (*kind.members, kind.name)}
-    kind_of = {thing: kind.name for kind in lexicon.KINDS for thing in (*kind.members, kind.name)}
-    first, second = (
-        next(
-            kind_of[singular.get(word, word)]
-            for word in re.findall(r"\w+", text.lower())
-            if singular.get(word, word) in kind_of
-        )
-        for text in (premise, claim)
-    )
-    assert (first == second) == entails
+    kinds = {
+        name: kind
+        for kind in lexicon.KINDS
+        for thing in (*kind.members, kind.name)
+        for name in (thing, grammar.plural(thing))
+    }
+    named = [[kinds[word] for word in re.findall(r"\w+", text.lower()) if word in kinds] for text in (premise, claim)]
+    if named[1]:
+        assert (named[0][0] == named[1][0]) == entails
+    else:  # the claim that something alive is there
+        assert named[0][0].made != entails
 
 
 @given(seeds)
@@ -274,16 +291,17 @@ def test_grammar_twins_differ_and_stay_sentences(seed: int) -> None:
     assert grammar.sentence(Random(seed), Words(), True)[0].isupper()
 
 
-def test_an_ending_alone_says_nothing() -> None:
-    counts: Counter[tuple[object, bool]] = Counter()
-    rng = Random(1)
-    for _ in range(6000):
-        tale = stories.tale(rng, Words())
-        for ending, right in ((tale.right, True), (tale.wrong, False)):
-            counts[tuple(word for word in re.findall(r"\w+", ending) if word not in NAMES), right] += 1
-    for ending, _ in list(counts):
-        right, wrong = counts[ending, True], counts[ending, False]
-        assert right + wrong < 30 or 0.2 < right / (right + wrong) < 0.8, ending
+@given(seeds)
+@settings(max_examples=100, deadline=None)
+def test_endings_fit_or_contradict_the_tale(seed: int) -> None:
+    tale = stories.tale(Random(seed), Words())
+    topic, well = side_of(tale.lines[-1])
+    moods = [Words().mood("happy").words, Words().mood("sad").words]
+    for ending, fits in ((tale.right, True), (tale.wrong, False)):
+        if stripped(ending) in SIDES:
+            assert SIDES[stripped(ending)] == (topic, well == fits)
+        else:
+            assert ending.rstrip(".").split()[-1] in moods[well != fits]
 
 
 @given(seeds)
