@@ -86,8 +86,9 @@ def fine_tunes(
         runs = {arm: stack.enter_context(open_suite(tracker, suite)) for arm, suite in suites.items()}
         try:
             rows, scores = _fine_tuned(store, datasets, checkpoint, settings, suites, runs, seeds, threads)
-        except BaseException:
-            stop_jobs()  # Ctrl-C and cancellation reach this thread only; the jobs belong to the runner's threads
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                stop_jobs()  # Ctrl-C and cancellation reach this thread only; the jobs belong to the runner's threads
             raise
     measured = [score_baselines.submit(store_url, datasets_url, name) for name in datasets]
     rows += _baseline_rows(tracker, data, _results(measured))

@@ -1,0 +1,84 @@
+"""Presets, and settings that a user changes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, paper, preset_named
+from gptcore.errors import InputError
+
+
+def test_the_paper_preset_is_section_4_1() -> None:
+    preset = paper()
+    model, pretrain, finetune = preset.model, preset.pretrain, preset.finetune
+    assert (model.n_layer, model.n_embd, model.n_head, model.n_inner, model.n_ctx) == (12, 768, 12, 3072, 512)
+    assert model.embd_pdrop == model.attn_pdrop == model.resid_pdrop == 0.1
+    assert model.init_std == 0.02
+    assert preset.tokenizer.n_merges == 40_000
+    assert (pretrain.batch_size, pretrain.epochs, pretrain.lr, pretrain.warmup_steps) == (64, 100, 2.5e-4, 2000)
+    assert pretrain.weight_decay == finetune.weight_decay == 0.01
+    assert (finetune.lr, finetune.batch_size, finetune.epochs, finetune.lm_coef) == (6.25e-5, 32, 3, 0.5)
+    assert (finetune.clf_pdrop, finetune.warmup) == (0.1, 0.002)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_carries_its_name_and_only_known_tasks(name: str) -> None:
+    from gptcore.nlu.registry import REGISTRY
+
+    preset = preset_named(name)
+    assert preset.name == name
+    assert set(preset.tasks) <= set(REGISTRY)
+    for task in REGISTRY:
+        assert isinstance(preset.finetune_for(task), FinetuneConfig)
+
+
+def test_overrides_change_what_they_name_and_nothing_else() -> None:
+    changed = preset_named(
+        "small", {"finetune": {"lr": 1, "epochs": 7}, "tasks": {"race": {"batch_size": 8}}, "scratch": True}
+    )
+    before = preset_named("small")
+    assert changed.finetune == dataclasses.replace(before.finetune, lr=1.0, epochs=7)
+    assert isinstance(changed.finetune.lr, float)
+    assert changed.finetune_for("race").batch_size == 8
+    assert changed.finetune_for("race").max_train_rows == before.finetune_for("race").max_train_rows
+    assert changed.scratch
+    assert changed.pretrain == before.pretrain
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"fine": {}}, "not a section"),
+        ({"finetune": 3}, "expected a table"),
+        ({"finetune": {"rate": 1}}, "finetune.rate is not a setting"),
+        ({"finetune": {"epochs": 1.5}}, "expected int"),
+        ({"finetune": {"epochs": True}}, "expected int"),
+        ({"finetune": {"lr": "fast"}}, "expected float"),
+        ({"pretrain": {"steps": "many"}}, "expected int | None"),
+        ({"tasks": {"rte": {"speed": 1}}}, "tasks.rte.speed is not a setting"),
+        ({"scratch": "yes"}, "not a section"),
+    ],
+)
+def test_a_wrong_override_names_its_place(overrides: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError) as error:
+        preset_named("demo", overrides, "my.toml")
+    assert words in str(error.value)
+    assert str(error.value).startswith("my.toml: ")
+
+
+def test_none_is_a_value_only_where_it_means_something() -> None:
+    assert preset_named("small", {"pretrain": {"steps": None}}).pretrain.steps is None
+    with pytest.raises(InputError, match="expected int"):
+        preset_named("small", {"pretrain": {"batch_size": None}})
+
+
+def test_an_unknown_preset_names_the_known_ones() -> None:
+    with pytest.raises(InputError, match="demo, small, paper"):
+        preset_named("huge")
+
+
+def test_a_width_that_heads_do_not_divide_is_refused() -> None:
+    with pytest.raises(InputError, match=r"model\.n_embd = 100"):
+        ModelConfig(n_embd=100, n_head=12)
