@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import TypeVar
 
 from gptcore.storyworld.lexicon import (
     DAYS,
@@ -20,10 +21,11 @@ from gptcore.storyworld.lexicon import (
     VILLAGES,
     WOMEN,
     Person,
-    Verb,
     Words,
     region_of,
 )
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -68,15 +70,9 @@ def cast(rng: Random, words: Words, n: int) -> list[Person]:
     return rng.sample(words.people, n)
 
 
-def two(rng: Random, words: tuple[str, ...]) -> tuple[str, str]:
-    """Two different words of a group: the first is said, the second means the same."""
-    first, second = rng.sample(words, 2)
-    return first, second
-
-
-def two_verbs(rng: Random, verbs: tuple[Verb, ...]) -> tuple[Verb, Verb]:
-    """Two different verbs of a group."""
-    first, second = rng.sample(verbs, 2)
+def two(rng: Random, group: tuple[_T, ...]) -> tuple[_T, _T]:
+    """Two different words (or verbs) of a group: the first is said, the second means the same."""
+    first, second = rng.sample(group, 2)
     return first, second
 
 
@@ -203,8 +199,8 @@ def deed(rng: Random, words: Words, a: Person, thing: str) -> Statement:
     group = rng.choice(words.deeds)
     opposite = words.deed(group.opposite)
     rest = [g for g in words.deeds if g.name not in (group.name, opposite.name)]
-    said, same = two_verbs(rng, group.verbs)
-    against, against_too = two_verbs(rng, opposite.verbs)
+    said, same = two(rng, group.verbs)
+    against, against_too = two(rng, opposite.verbs)
     unrelated, unrelated_too = (rng.choice(g.verbs) for g in rng.sample(rest, 2))
     spot, day = rng.choice(words.spots), rng.choice(DAYS)
     text = rng.choice(
@@ -300,7 +296,7 @@ def home(rng: Random, words: Words, a: Person) -> Statement:
 def picture(rng: Random, words: Words) -> Statement:
     """Somebody in a picture does something with a made thing (the captions of SNLI)."""
     group, grade = rng.choice(words.deeds), rng.choice(words.qualities)
-    said, same = two_verbs(rng, group.verbs)
+    said, same = two(rng, group.verbs)
     against = rng.choice(words.deed(group.opposite).verbs)
     adjective, likewise = two(rng, grade.words)
     contrary = rng.choice(words.quality(grade.opposite).words)
