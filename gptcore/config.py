@@ -187,10 +187,12 @@ def small() -> Preset:
             eval_tokens=65_536,
             checkpoint_every=200,
         ),
-        finetune=FinetuneConfig(lr=4e-4, epochs=3, warmup=0.05),
+        finetune=FinetuneConfig(lr=4e-4, epochs=2, warmup=0.05, max_train_rows=10_000),
         tasks={
-            **{task: {"epochs": 2} for task in ("snli", "mnli", "qnli", "sst2")},
-            "race": {"epochs": 1, "max_train_rows": 4000},  # four sequences of n_ctx a question
+            **{task: {"epochs": 1} for task in ("snli", "mnli", "qnli", "qqp")},
+            "cola": {"epochs": 3},
+            "sst2": {"epochs": 1, "max_train_rows": None},
+            "race": {"epochs": 1, "max_train_rows": 1000},  # four sequences of n_ctx a question
         },
         scratch=False,
     )
