@@ -30,7 +30,7 @@ test: $(VENV)/.dev ## the whole test suite
 
 coverage: $(VENV)/.dev ## the suite with line coverage of gptcore and tasks (child processes included)
 	@rm -f .coverage .coverage.*
-	@COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m coverage run -m pytest
+	@$(BIN)/python -m coverage run -m pytest
 	@$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report
 
 lint: $(VENV)/.dev ## ruff, mypy, the import contract
