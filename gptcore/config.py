@@ -217,13 +217,13 @@ def demo() -> Preset:
         ),
         pretrain=PretrainConfig(
             batch_size=24,
-            steps=1000,
+            steps=1400,
             lr=2e-3,
-            warmup_steps=80,
+            warmup_steps=100,
             beta2=0.98,
-            eval_every=250,
+            eval_every=350,
             eval_tokens=32_768,
-            checkpoint_every=250,
+            checkpoint_every=350,
         ),
         finetune=FinetuneConfig(lr=5e-4, batch_size=16, epochs=4, warmup=0.1),
     )
