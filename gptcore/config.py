@@ -79,7 +79,8 @@ class PretrainConfig:
     batch_size: int = 64
     """Sequences of n_ctx tokens an update, over all processes and accumulation steps."""
     micro_batch_size: int | None = None
-    """Sequences that one process holds at once; None: the whole of its share. Smaller means gradient accumulation."""
+    """Sequences that one process holds at once: smaller means gradient accumulation. None: the whole of its share on a
+    GPU, 4096 tokens on a CPU."""
     epochs: float = 100.0
     """One epoch = as many sampled tokens as the training corpus has."""
     steps: int | None = None

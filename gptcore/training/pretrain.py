@@ -38,6 +38,10 @@ from gptcore.training.schedules import warmup_cosine
 
 Settings = TypeVar("Settings", ModelConfig, PretrainConfig)
 
+_CPU_TOKENS = 4096
+"""Held at once where no micro-batch size is given: the paper's 64 x 512 would take tens of GB of activations, and a
+CPU gains nothing from larger products."""
+
 
 @dataclasses.dataclass(frozen=True)
 class PretrainJob:
@@ -187,9 +191,10 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     train, validation = Shards(job.shards / "train"), Shards(job.shards / "validation")
     total_steps = job.total_steps(train.n_tokens)
     dtype = pick_dtype(config.precision, world.device)
-    data = PretrainData(
-        WindowSampler(train, job.model.n_ctx, config.seed), config.batch_size, config.micro_batch_size, world
-    )
+    micro_batch_size = config.micro_batch_size
+    if micro_batch_size is None and world.device.type == "cpu":
+        micro_batch_size = max(1, _CPU_TOKENS // job.model.n_ctx)
+    data = PretrainData(WindowSampler(train, job.model.n_ctx, config.seed), config.batch_size, micro_batch_size, world)
     model = GPT(job.model, rng.generator(config.seed, "weights")).to(world.device)
     monitor = ValidationMonitor(model, validation, config, total_steps, world)
     identity = {
