@@ -188,12 +188,11 @@ def small() -> Preset:
             eval_tokens=65_536,
             checkpoint_every=200,
         ),
-        finetune=FinetuneConfig(lr=4e-4, epochs=2, warmup=0.05, max_train_rows=10_000),
+        finetune=FinetuneConfig(lr=4e-4, epochs=1, warmup=0.05, max_train_rows=5000),
         tasks={
-            **{task: {"epochs": 1} for task in ("snli", "mnli", "qnli", "qqp")},
-            "cola": {"epochs": 3},
-            "sst2": {"epochs": 1, "max_train_rows": None},
-            "race": {"epochs": 1, "max_train_rows": 1000},  # four sequences of n_ctx a question
+            **{task: {"epochs": 2} for task in ("rte", "storycloze", "cola")},  # few and short rows
+            "sst2": {"max_train_rows": None},
+            "race": {"max_train_rows": 1000},  # four sequences of n_ctx a question
         },
         scratch=False,
     )
