@@ -105,7 +105,9 @@ def assert_same_run(workspace: Path, expected: Path) -> None:
         a, b = ours.tensors(group), theirs.tensors(group)
         assert a.keys() == b.keys()
         assert all(torch.equal(a[name], b[name]) for name in a)
-    assert ours.state["rng"] == theirs.state["rng"]
+    # Python's own generator is left out: in this process other threads (the suite's Prefect server) draw from it too.
+    mine, its = ([{k: v for k, v in rank.items() if k != "python"} for rank in c.state["rng"]] for c in (ours, theirs))
+    assert mine == its
     final, other = (load_file(folder / "model" / "model.safetensors") for folder in (workspace, expected))
     assert all(torch.equal(final[name], other[name]) for name in final)
     assert timeless(workspace) == timeless(expected)
@@ -143,7 +145,7 @@ def test_the_run_learns_and_leaves_what_it_promises(straight: Path) -> None:
     records = timeless(straight)
     assert [step for step, metrics in records if "validation/loss" in metrics] == [25, 50, 75, 100, 120]
     assert [step for step, metrics in records if "train/loss" in metrics] == list(range(1, 121))
-    assert records[0][1].keys() == {"train/loss", "train/grad_norm", "train/lr", "tokens_seen"}
+    assert records[0][1].keys() == {"train/loss", "train/grad_norm", "train/lr", "tokens_seen", "progress"}
 
 
 def test_the_reported_perplexity_is_that_of_the_saved_model(straight: Path, shards: Path) -> None:

@@ -204,13 +204,16 @@ def test_stop_jobs_ends_the_jobs_of_all_threads(tmp_path: Path) -> None:
 
 
 FOLLOWER = """
-import sys, threading
+import sys, threading, time
 from pathlib import Path
 from tasks.launch import run_job
 job = {"seconds": 60}
 follow = lambda: run_job(sys.argv[2], job, Path(sys.argv[1]), on_metrics=lambda records: None)
 if sys.argv[3] == "thread":
-    threading.Thread(target=follow).start()  # the main thread ends, as it does after an exception
+    threading.Thread(target=follow).start()
+    while not (Path(sys.argv[1]) / "job.pid").exists():  # the job must listen for SIGTERM before it can heed it
+        time.sleep(0.02)
+    # and now the main thread ends, as it does after an exception
 else:
     follow()
 """
