@@ -164,9 +164,7 @@ class Tracker:
                 found = self.client.get_experiment_by_name(name)
                 if found is None:
                     place = None if self.uri.startswith("http") else (state_folder() / "mlflow-artifacts").as_uri()
-                    # Without this tag the UI takes an experiment for a generative-AI one and hides its metric columns.
-                    kind = {"mlflow.experimentKind": "custom_model_development"}
-                    return str(self.client.create_experiment(name, artifact_location=place, tags=kind))
+                    return str(self.client.create_experiment(name, artifact_location=place))
         return str(found.experiment_id)
 
     def open(
