@@ -16,7 +16,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.futures import PrefectFuture, as_completed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from gptcore.config import FinetuneConfig
+from gptcore.config import FinetuneConfig, recorded
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from tasks import dataset as dataset_stage
@@ -154,7 +154,7 @@ def _baseline_rows(tracker: Tracker, data: Mapping[str, str], scores: list[dict[
 def _suite(store: Store, arm: Arm, checkpoint: Artifact, data: Mapping[str, str], settings: Settings) -> Suite:
     """The row's identity covers every dataset that is there, so that runs of single tasks fill one row together."""
     manifest = store.manifest(checkpoint)
-    chosen = {name: dataclasses.asdict(settings[name]) for name in data}
+    chosen = {name: recorded(settings[name]) for name in data}
     for config in chosen.values():
         del config["seed"], config["pretrained"]  # a row is the median over seeds; the arm has its own field
     origin = {"checkpoint": checkpoint.digest} if arm == "pre-trained" else {"model": manifest["config"]["model"]}

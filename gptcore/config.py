@@ -66,10 +66,42 @@ class ModelConfig:
     resid_pdrop: float = 0.1
     init_std: float = 0.02
     """Weights start as N(0, 0.02); biases 0, gains 1."""
+    original: bool = False
+    """Embeddings as released (original code): one table of words, specials and positions, dropped as a whole once a
+    forward pass, for the lookup and the tied softmax alike."""
 
     def __post_init__(self) -> None:
         if self.n_embd % self.n_head:
             raise InputError(f"model.n_embd = {self.n_embd} is not a multiple of model.n_head = {self.n_head}")
+
+
+@dataclass(frozen=True)
+class LSTMConfig:
+    """The recurrent network of Table 5: a single layer of 2048 units in the same framework (section 5)."""
+
+    n_vocab: int = 40_478
+    n_special: int = 0
+    n_ctx: int = 512
+    """Length of the windows it is trained on; the network itself has no bound."""
+    n_units: int = 2048
+    n_embd: int = 768
+    """Width of the embeddings; the units are projected back to it, so that input and output are tied as in the
+    Transformer (the paper does not say)."""
+    embd_pdrop: float = 0.1
+    resid_pdrop: float = 0.1
+    """Dropout after the projection."""
+    init_std: float = 0.02
+
+
+NetworkConfig = ModelConfig | LSTMConfig
+
+
+def network_config(settings: Mapping[str, Any]) -> NetworkConfig:
+    """The network that recorded settings describe: ``n_units`` tells an LSTM from a Transformer.
+
+    :raises TypeError: for an unknown field.
+    """
+    return LSTMConfig(**settings) if "n_units" in settings else ModelConfig(**settings)
 
 
 @dataclass(frozen=True)
@@ -103,6 +135,8 @@ class PretrainConfig:
     precision: str = "auto"
     """auto, float32 or bfloat16 (autocast)."""
     seed: int = 42
+    original: bool = False
+    """Adam as released (original code): see gptcore.training.optim."""
 
 
 @dataclass(frozen=True)
@@ -127,11 +161,15 @@ class FinetuneConfig:
     max_eval_rows: int | None = None
     """The same for each evaluated split."""
     n_transfer: int | None = None
-    """Blocks taken from the checkpoint besides the embeddings; 0: embeddings only; None: all (Figure 2, left)."""
+    """Blocks taken from the checkpoint besides the embeddings; 0: embeddings only; -1: nothing at all (original code);
+    None: all (Figure 2, left)."""
     pretrained: bool = True
     """False: same shape, random weights (Table 5, "w/o pre-training")."""
     precision: str = "auto"
     seed: int = 0
+    original: bool = False
+    """The released recipe (original code): its Adam, its truncation, its choice of the best parameters, a softmax over
+    position rows too, n_ctx shrunk to the longest example."""
 
 
 @dataclass(frozen=True)
@@ -217,16 +255,30 @@ def demo() -> Preset:
         ),
         pretrain=PretrainConfig(
             batch_size=24,
-            steps=1400,
+            steps=1000,
             lr=2e-3,
             warmup_steps=100,
             beta2=0.98,
-            eval_every=350,
+            eval_every=250,
             eval_tokens=32_768,
-            checkpoint_every=350,
+            checkpoint_every=250,
         ),
-        finetune=FinetuneConfig(lr=5e-4, batch_size=16, epochs=4, warmup=0.1),
+        finetune=FinetuneConfig(lr=5e-4, batch_size=16, epochs=3, warmup=0.1),
     )
+
+
+def recorded(config: Any) -> dict[str, Any]:
+    """The settings as JSON values, for digests and checkpoints; what is off, and off by default, is left out.
+
+    So a new optional setting leaves the digest of everything that was made before it as it was.
+    """
+    values = ((f, getattr(config, f.name)) for f in dataclasses.fields(config))
+    return {f.name: value for f, value in values if not (optional(f) and value is f.default)}
+
+
+def optional(setting: dataclasses.Field[Any]) -> bool:
+    """Whether a setting is off unless somebody asks for it."""
+    return setting.default is None or setting.default is False
 
 
 PRESETS = {"demo": demo, "small": small, "paper": paper}
@@ -261,7 +313,9 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     return preset
 
 
-Settings = TypeVar("Settings", CorpusConfig, TokenizerConfig, ShardConfig, ModelConfig, PretrainConfig, FinetuneConfig)
+Settings = TypeVar(
+    "Settings", CorpusConfig, TokenizerConfig, ShardConfig, ModelConfig, LSTMConfig, PretrainConfig, FinetuneConfig
+)
 _SECTIONS = ("corpus", "tokenizer", "shards", "model", "pretrain", "finetune")
 
 

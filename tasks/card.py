@@ -34,14 +34,14 @@ class Card:
     def markdown(self) -> str:
         """The whole card; the figure travels inside it."""
         parts = [f"# {self.title}", *(f"> {note}" for note in self.notes)]
-        parts.append(_table(("result", "value"), [(name, shown(value)) for name, value in self.results.items()]))
+        parts.append(table(("result", "value"), [(name, shown(value)) for name, value in self.results.items()]))
         if self.figure is not None:
             image = base64.b64encode(self.figure.read_bytes()).decode("ascii")
             parts.append(f"![loss curve](data:image/png;base64,{image})")
         if self.links:
             parts.append(" · ".join(f"[{words}]({address})" for words, address in self.links.items()))
         parts += ["## Lineage", self._lineage()]
-        parts += ["## Settings", _table(("setting", "value"), [(k, shown(v)) for k, v in flatten(self.config)])]
+        parts += ["## Settings", table(("setting", "value"), [(k, shown(v)) for k, v in flatten(self.config)])]
         return "\n\n".join(parts) + "\n"
 
     def _lineage(self) -> str:
@@ -53,7 +53,7 @@ class Card:
         ]
         rows += [("code", f"gptmill {code['package']}", commit)]
         rows += [("made", self.manifest["created"][:19] + " UTC", f"{self.manifest['duration_seconds']:.1f} s")]
-        return _table(("what", "stage", "digest"), rows)
+        return table(("what", "stage", "digest"), rows)
 
 
 def chain_card(store: Store, stages: Sequence[Artifact], board: Leaderboard) -> str:
@@ -64,8 +64,8 @@ def chain_card(store: Store, stages: Sequence[Artifact], board: Leaderboard) -> 
         inputs = ", ".join(f"{role} {item['digest'][:12]}" for role, item in manifest["inputs"].items())
         seconds = f"{manifest['duration_seconds']:,.1f} s"
         rows.append((artifact.stage, artifact.short, inputs, seconds, manifest["created"][:19]))
-    table = _table(("stage", "digest", "made from", "took", "made (UTC)"), rows)
-    return f"# Pipeline\n\n{board.render('markdown')}\n\n## Stages\n\n{table}\n"
+    stages_table = table(("stage", "digest", "made from", "took", "made (UTC)"), rows)
+    return f"# Pipeline\n\n{board.render('markdown')}\n\n## Stages\n\n{stages_table}\n"
 
 
 def cost(seconds: float, threads: int, device: str, processes: int = 1) -> str:
@@ -129,7 +129,8 @@ def _curve(records: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, f
     return thin if not points or thin[-1] == points[-1] else [*thin, points[-1]]
 
 
-def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A Markdown table whose cells cannot break it."""
     cells = [header, tuple("---" for _ in header), *rows]
     return "\n".join("| " + " | ".join(_cell(text) for text in row) + " |" for row in cells)
 

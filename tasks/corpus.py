@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 from prefect import task
 from prefect.artifacts import create_table_artifact
 
-from gptcore.config import CorpusConfig
+from gptcore.config import CorpusConfig, recorded
 from gptcore.files import sha256_json
 from gptcore.text.corpus import build_corpus, find_sources, fingerprint
 from tasks.parallel import partition_map
@@ -29,7 +28,7 @@ def clean_corpus(store_url: str, corpus_url: str, config: CorpusConfig, dask_add
     :raises InputError: no sources, an unreadable one, or nothing left after filtering.
     """
     sources = sha256_json(fingerprint(find_sources(corpus_url)))
-    recipe = Recipe("corpus", VERSION, dataclasses.asdict(config), {"sources": sources})
+    recipe = Recipe("corpus", VERSION, recorded(config), {"sources": sources})
 
     def produce(out: Path) -> dict[str, Any]:
         with partition_map(dask_address) as parallel:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 from prefect import task
 
-from gptcore.config import FinetuneConfig, ModelConfig
+from gptcore.config import FinetuneConfig, network_config, recorded
 from gptcore.nlu.registry import task_spec
 from tasks.card import Card, cost, loss_curve
 from tasks.launch import run_job
+from tasks.model_card import write_finetuned_card
 from tasks.observer import JobObserver
 from tasks.provenance import cross_links, run_tags
 from tasks.score import Score, score_of
@@ -42,8 +42,8 @@ def finetune_model(
     """
     store = Store(store_url)
     pretrained = store.manifest(checkpoint)
-    shape = dataclasses.asdict(ModelConfig(**pretrained["config"]["model"]))
-    settings = {"task": name, "finetune": dataclasses.asdict(config)}
+    shape = recorded(network_config(pretrained["config"]["model"]))
+    settings = {"task": name, "finetune": recorded(config)}
     if config.pretrained:
         recipe = Recipe("finetune", VERSION, settings, {"dataset": dataset, "checkpoint": checkpoint})
     else:
@@ -72,7 +72,9 @@ def finetune_model(
             }
             observer = JobObserver(f"finetune {name}", run, None, lambda: store.sync_partial(recipe, workspace))
             result = run_job("gptcore.training.finetune", job, workspace, on_metrics=observer)
-            return {**result, "threads": threads}
+            result = {**result, "threads": threads}
+            write_finetuned_card(workspace / "model", name, store.manifest(dataset)["counts"], settings, result)
+            return result
 
         built = build(
             store, recipe, produce, f"finetune {name} ({'pre-trained' if config.pretrained else 'from scratch'})"

@@ -9,9 +9,10 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.config import ModelConfig, PretrainConfig
+from gptcore.config import NetworkConfig, PretrainConfig, recorded
 from tasks.card import Card, cost, loss_curve
 from tasks.launch import run_job
+from tasks.model_card import write_pretrained_card
 from tasks.observer import JobObserver
 from tasks.provenance import cross_links, run_tags
 from tasks.stage import JOB_OPTIONS, build, publish_card, scratch_folder
@@ -26,7 +27,7 @@ EXPERIMENT = "gptmill/pretrain"
 def pretrain_model(
     store_url: str,
     shards: Artifact,
-    model: ModelConfig,
+    model: NetworkConfig,
     config: PretrainConfig,
     ngrams: Artifact | None = None,
     nproc: int = 1,
@@ -39,7 +40,7 @@ def pretrain_model(
     store = Store(store_url)
     encoded = store.manifest(shards)["counts"]
     model = dataclasses.replace(model, n_vocab=encoded["n_vocab"])
-    settings = {"model": dataclasses.asdict(model), "pretrain": dataclasses.asdict(config)}
+    settings = {"model": recorded(model), "pretrain": recorded(config)}
     recipe = Recipe("pretrain", VERSION, settings, {"shards": shards})
     threads = max(1, (os.cpu_count() or 1) // nproc)
     tags = run_tags(
@@ -61,7 +62,9 @@ def pretrain_model(
             }
             observer = JobObserver("pretrain", run, "pretrain-progress", lambda: store.sync_partial(recipe, workspace))
             result = run_job("gptcore.training.pretrain", job, workspace, nproc=nproc, on_metrics=observer)
-            return {**result, "threads": threads, "tokenizer_digest": encoded["tokenizer_digest"]}
+            result = {**result, "threads": threads}
+            write_pretrained_card(workspace / "model", store, shards, settings, result)
+            return {**result, "tokenizer_digest": encoded["tokenizer_digest"]}
 
         built = build(store, recipe, produce, "pretrain")
         if not run.finished:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 from prefect import task
 
-from gptcore.config import ShardConfig
+from gptcore.config import ShardConfig, recorded
 from gptcore.data.encode import encode_corpus
 from gptcore.errors import InputError
 from gptcore.text.bpe import Tokenizer
@@ -26,7 +25,7 @@ def encode_shards(store_url: str, corpus: Artifact, tokenizer: Artifact, config:
     :raises InputError: by chance (each document's own hash decides) nothing was held out.
     """
     store = Store(store_url)
-    recipe = Recipe("shards", VERSION, dataclasses.asdict(config), {"corpus": corpus, "tokenizer": tokenizer})
+    recipe = Recipe("shards", VERSION, recorded(config), {"corpus": corpus, "tokenizer": tokenizer})
 
     def produce(out: Path) -> dict[str, Any]:
         loaded = Tokenizer.load(str(store.local(tokenizer)))

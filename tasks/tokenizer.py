@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from prefect import task
 
-from gptcore.config import TokenizerConfig
+from gptcore.config import TokenizerConfig, recorded
 from gptcore.text.bpe import Tokenizer
 from gptcore.text.corpus import read_corpus
 from tasks.stage import STAGE_OPTIONS, build
@@ -22,7 +21,7 @@ VERSION = 1
 def train_tokenizer(store_url: str, corpus: Artifact, config: TokenizerConfig) -> Artifact:
     """Learn ``config.n_merges`` merges (paper: 40,000) from the training documents only."""
     store = Store(store_url)
-    recipe = Recipe("tokenizer", VERSION, dataclasses.asdict(config), {"corpus": corpus})
+    recipe = Recipe("tokenizer", VERSION, recorded(config), {"corpus": corpus})
 
     def produce(out: Path) -> dict[str, Any]:
         tokenizer = Tokenizer.train(_rows(store.local(corpus)), config.n_merges)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from gptcore.losses import fused_language_model_loss
-from gptcore.models.transformer import GPT
+from gptcore.models.language_model import LanguageModel
 from gptcore.training.device import autocast
 from gptcore.training.distributed import World
 from gptcore.training.process import Interrupted
@@ -19,7 +19,7 @@ Batch = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def perplexity(
-    model: GPT,
+    model: LanguageModel,
     batches: Iterable[Batch],
     world: World,
     dtype: torch.dtype = torch.float32,
@@ -42,8 +42,9 @@ def perplexity(
                 target = torch.from_numpy(targets).to(world.device)  # (B, T)
                 real = (target >= 0).float()
                 with autocast(world.device, dtype):
-                    hidden = model.hidden(torch.from_numpy(inputs).to(world.device))  # (B, T, D)
-                    nats = fused_language_model_loss(hidden, model.tokens.weight, target, weights=real)
+                    table = model.table()
+                    hidden = model.states(torch.from_numpy(inputs).to(world.device), table)  # (B, T, D)
+                    nats = fused_language_model_loss(hidden, model.words(table), target, weights=real)
                 sums += torch.stack([nats.double(), real.sum(dtype=torch.float64)])
             if number % world.size == world.size - 1 and interrupted():
                 raise Interrupted("SIGTERM during an evaluation")

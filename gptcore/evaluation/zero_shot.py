@@ -24,7 +24,8 @@ import torch
 from numpy.typing import NDArray
 
 from gptcore.errors import InputError
-from gptcore.models.transformer import GPT
+from gptcore.models.language_model import LanguageModel
+from gptcore.models.weights import load_model
 from gptcore.nlu import load_task
 from gptcore.nlu.readers import Example
 from gptcore.text.bpe import Tokenizer
@@ -51,9 +52,9 @@ class Pronoun:
 class _Scorer:
     """Log-probabilities of continuations under one model."""
 
-    def __init__(self, gpt: GPT, progress: Progress | None) -> None:
+    def __init__(self, model: LanguageModel, progress: Progress | None) -> None:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._gpt = gpt.to(self._device).eval()
+        self._model = model.to(self._device).eval()
         self._progress = progress
 
     def totals(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -65,7 +66,7 @@ class _Scorer:
         sequences, firsts = [], []
         for context, continuation in pairs:
             ids = np.asarray([*context, *continuation], dtype=np.int64)
-            cut = max(0, len(ids) - self._gpt.config.n_ctx)
+            cut = max(0, len(ids) - self._model.config.n_ctx)
             sequences.append(ids[cut:])
             firsts.append(max(1, len(context) - cut))
         lengths = np.asarray([len(ids) for ids in sequences], dtype=np.int64)
@@ -91,9 +92,9 @@ class _Scorer:
             tokens[row, : len(ids)] = ids
             scored[row, first : len(ids)] = True
         rows, positions = np.nonzero(scored)
-        hidden = self._gpt.hidden(torch.from_numpy(tokens).to(self._device))  # (B, T, D)
+        hidden = self._model.hidden(torch.from_numpy(tokens).to(self._device))  # (B, T, D)
         before = torch.from_numpy(rows), torch.from_numpy(positions - 1)
-        log_probs = torch.log_softmax(self._gpt.logits(hidden[before]).float(), dim=-1)  # (N, V)
+        log_probs = torch.log_softmax(self._model.logits(hidden[before]).float(), dim=-1)  # (N, V)
         targets = torch.from_numpy(tokens[rows, positions]).to(self._device)
         found = log_probs.gather(1, targets[:, None])[:, 0].double().cpu().numpy()
         return np.bincount(rows, weights=found, minlength=len(sequences))
@@ -116,13 +117,13 @@ def zero_shot(
     """
     if unknown := [task for task in tasks if task not in ZERO_SHOT_TASKS]:
         raise InputError(f"zero-shot task {unknown[0]!r} is unknown, expected one of {', '.join(ZERO_SHOT_TASKS)}")
-    gpt = GPT.load(model_folder)
-    if gpt.config.n_vocab != tokenizer.n_vocab:
+    model = load_model(str(model_folder))
+    if model.config.n_vocab != tokenizer.n_vocab:
         raise InputError(
-            f"{model_folder}: the model has n_vocab = {gpt.config.n_vocab}, the tokenizer {tokenizer.n_vocab}"
+            f"{model_folder}: the model has n_vocab = {model.config.n_vocab}, the tokenizer {tokenizer.n_vocab}"
         )
     run = {"cola": _cola, "sst2": _sst2, "race": _race, "dprd": _dprd}
-    scorer = _Scorer(gpt, progress)
+    scorer = _Scorer(model, progress)
     return {task: run[task](scorer, tokenizer, datasets_url, max_rows) for task in tasks}
 
 

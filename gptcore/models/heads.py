@@ -12,7 +12,6 @@ language-model targets of the whole batch.
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,12 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from gptcore.config import ModelConfig
+from gptcore.config import network_config, recorded
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
 from gptcore.models.dropout import dropout
-from gptcore.models.transformer import GPT, initialise
+from gptcore.models.language_model import LanguageModel, initialise
+from gptcore.models.weights import build_model
 
 FORMS = ("single", "pair", "similarity", "choices")
 
@@ -39,31 +39,38 @@ class ClassificationModel(nn.Module):
     """
 
     def __init__(
-        self, gpt: GPT, form: str, n_outputs: int, clf_pdrop: float, generator: torch.Generator | None = None
+        self,
+        language_model: LanguageModel,
+        form: str,
+        n_outputs: int,
+        clf_pdrop: float,
+        generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         if form not in FORMS:
             raise InputError(f"form = {form!r}, expected one of {', '.join(FORMS)}")
-        self.gpt = gpt
+        self.gpt = language_model
         self.form = form
         self.n_outputs = n_outputs
         self.clf_pdrop = clf_pdrop
-        self.head = nn.Linear(gpt.config.n_embd, n_outputs)
-        initialise(self.head, gpt.config.init_std, generator)
+        self.head = nn.Linear(language_model.config.n_embd, n_outputs)
+        initialise(self.head, language_model.config.init_std, generator)
 
     def forward(
         self, tokens: Tensor, clf_position: Tensor, lm_positions: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         """Run a batch.
 
         :param tokens: [B, C, T] ids, right-padded; the causal mask keeps padding from every real position.
         :param clf_position: [B, C] index of the first classify token of each sequence.
         :param lm_positions: [N] positions in the flattened B*C*T whose next token is a language-model target, so that
             padding never reaches the product with the vocabulary, the costliest of a short sequence. None: no states.
-        :returns: task logits [B, K], or [B, C] for choices; states of the asked positions [N, D] or None.
+        :returns: task logits [B, K], or [B, C] for choices; None, or the states of the asked positions [N, D] and the
+            table [V, D] whose rows the language model chooses from (as released, positions are among them).
         """
         n_rows, n_sequences, n_positions = tokens.shape
-        hidden = self.gpt.hidden(tokens.view(n_rows * n_sequences, n_positions))  # (B*C, T, D)
+        table = self.gpt.table()
+        hidden = self.gpt.states(tokens.view(n_rows * n_sequences, n_positions), table)  # (B*C, T, D)
         flat = hidden.reshape(-1, hidden.shape[-1])  # (B*C*T, D)
         starts = torch.arange(n_rows * n_sequences, device=tokens.device) * n_positions  # (B*C,)
         summary = flat[starts + clf_position.reshape(-1)].view(n_rows, n_sequences, -1)  # (B, C, D)
@@ -72,7 +79,7 @@ class ClassificationModel(nn.Module):
         # One mask for all choices of an example, so that none of them is favoured (original code).
         summary = summary * dropout(torch.ones_like(summary[:, :1]), self.clf_pdrop, self.training)
         logits = self.head(summary)  # (B, C, 1) for choices, else (B, 1, K)
-        return logits.flatten(1), None if lm_positions is None else flat[lm_positions]
+        return logits.flatten(1), None if lm_positions is None else (flat[lm_positions], table)
 
     def save(self, folder: Path, extra: dict[str, Any]) -> None:
         """Write ``config.json`` (with ``extra``: task, labels, tokenizer digest) and ``model.safetensors``."""
@@ -80,7 +87,7 @@ class ClassificationModel(nn.Module):
         tensors = {name: tensor.cpu().contiguous() for name, tensor in self.state_dict().items()}
         write_bytes_atomic(folder / "model.safetensors", save(tensors))
         head = {"form": self.form, "n_outputs": self.n_outputs, "clf_pdrop": self.clf_pdrop}
-        write_json_atomic(folder / "config.json", {"model": dataclasses.asdict(self.gpt.config), "head": head, **extra})
+        write_json_atomic(folder / "config.json", {"model": recorded(self.gpt.config), "head": head, **extra})
 
     @classmethod
     def load(cls, folder: Path) -> tuple[ClassificationModel, dict[str, Any]]:
@@ -95,6 +102,6 @@ class ClassificationModel(nn.Module):
             raise InputError(
                 f"{folder / 'config.json'}: no entry 'head'; expected a fine-tuned model, not a bare decoder"
             )
-        model = cls(GPT(ModelConfig(**config["model"])), **config["head"])
+        model = cls(build_model(network_config(config["model"])), **config["head"])
         model.load_state_dict(load_file(folder / "model.safetensors"))
         return model.eval(), config

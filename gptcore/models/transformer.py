@@ -4,14 +4,15 @@ Legend of the shape comments: B batch, T positions, D width (n_embd), H heads, V
 
 Where the paper is silent, the released code decides (reference: openai/finetune-transformer-lm): tanh-GELU, fused
 q/k/v, layer-norm epsilon 1e-5, no norm on the embedding or after the last block, no scaling of residual weights.
-Dropout on the embeddings follows the paper's text (on the sum of token and position), not the released code's
-dropout of the whole table.
+Dropout on the embeddings follows the paper's text (on the sum of token and position); `original` in the config follows
+the released code instead (on the whole table, positions included, once a forward pass).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from gptcore.config import ModelConfig
 from gptcore.errors import InputError
 from gptcore.models.dropout import dropout
+from gptcore.models.language_model import LanguageModel, check_transfer, initialise
 
 LAYER_NORM_EPSILON = 1e-5  # original code
 
@@ -93,12 +95,14 @@ class Block(nn.Module):
         return output
 
 
-class GPT(nn.Module):
+class GPT(LanguageModel):
     """The language model. Rows of ``tokens``: n_vocab words and pieces, then n_special start/delimiter/classify rows.
 
     :param config: sizes and dropout rates.
     :param generator: where the initial weights are drawn from; None: torch's default generator.
     """
+
+    config: ModelConfig
 
     def __init__(self, config: ModelConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -108,7 +112,14 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         initialise(self, config.init_std, generator)
 
-    def hidden(self, tokens: Tensor) -> Tensor:
+    def table(self) -> Tensor:
+        """[V, D]; as released, [V + n_ctx, D]: the positions are its last rows, and dropout is on the whole of it."""
+        if not self.config.original:
+            return self.tokens.weight
+        rows = torch.cat([self.tokens.weight, self.positions.weight])
+        return dropout(rows, self.config.embd_pdrop, self.training)
+
+    def states(self, tokens: Tensor, table: Tensor) -> Tensor:
         """States after the last block: ids [B, T] (T <= n_ctx) -> [B, T, D].
 
         :raises ValueError: if T exceeds n_ctx.
@@ -116,24 +127,13 @@ class GPT(nn.Module):
         T = tokens.shape[-1]
         if self.config.n_ctx < T:
             raise ValueError(f"a sequence of {T} tokens does not fit n_ctx = {self.config.n_ctx}")
-        x: Tensor = self.tokens(tokens) + self.positions.weight[:T]  # (B, T, D)
-        x = dropout(x, self.config.embd_pdrop, self.training)
+        positions = table[self.tokens.num_embeddings :] if self.config.original else self.positions.weight
+        x = F.embedding(tokens, table) + positions[:T]  # (B, T, D)
+        if not self.config.original:
+            x = dropout(x, self.config.embd_pdrop, self.training)
         for block in self.blocks:
             x = block(x)
         return x
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of every row of the tied embedding: [..., D] -> [..., V]."""
-        return F.linear(hidden, self.tokens.weight)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Ids [B, T] -> next-token logits [B, T, V]."""
-        return self.logits(self.hidden(tokens))
-
-    @property
-    def num_parameters(self) -> int:
-        """Trained numbers, the tied embedding counted once."""
-        return sum(parameter.numel() for parameter in self.parameters())
 
     def adapt(
         self,
@@ -141,37 +141,38 @@ class GPT(nn.Module):
         n_ctx: int | None = None,
         n_transfer: int | None = None,
         generator: torch.Generator | None = None,
-        **changes: float,
+        **changes: Any,
     ) -> GPT:
         """A copy to fine-tune: new special rows, positions cut, blocks above ``n_transfer`` drawn afresh.
 
         :param n_special: rows after the vocabulary; rows beyond those this model has are drawn N(0, init_std).
         :param n_ctx: positions kept (at most this model's); None: all.
-        :param n_transfer: blocks copied besides the embeddings (Figure 2, left); None: all.
-        :param changes: other fields of :class:`ModelConfig` to replace (dropout rates).
+        :param n_transfer: blocks copied besides the embeddings (Figure 2, left); 0: embeddings only; -1: nothing
+            (original code); None: all.
+        :param changes: other fields of :class:`ModelConfig` to replace (dropout rates, `original`).
         :raises InputError: if ``n_ctx`` or ``n_transfer`` exceeds what this model has.
         """
         n_ctx = self.config.n_ctx if n_ctx is None else n_ctx
         n_transfer = self.config.n_layer if n_transfer is None else n_transfer
-        if not 1 <= n_ctx <= self.config.n_ctx:
-            raise InputError(f"n_ctx = {n_ctx}: the model has {self.config.n_ctx} positions")
-        if not 0 <= n_transfer <= self.config.n_layer:
-            raise InputError(f"n_transfer = {n_transfer}: the model has {self.config.n_layer} blocks")
-        config = dataclasses.replace(self.config, n_special=n_special, n_ctx=n_ctx, **changes)  # type: ignore[arg-type]
+        check_transfer(n_ctx, n_transfer, self.config.n_ctx, self.config.n_layer)
+        config = dataclasses.replace(self.config, n_special=n_special, n_ctx=n_ctx, **changes)
         copy = GPT(config, generator).to(self.tokens.weight.device)
-        rows = min(self.tokens.num_embeddings, copy.tokens.num_embeddings)
-        with torch.no_grad():
-            copy.tokens.weight[:rows] = self.tokens.weight[:rows]
-            copy.positions.weight.copy_(self.positions.weight[:n_ctx])
-        for mine, its in zip(self.blocks[:n_transfer], copy.blocks, strict=False):
+        if n_transfer >= 0:
+            copy.copy_embeddings(self)
+            with torch.no_grad():
+                copy.positions.weight.copy_(self.positions.weight[:n_ctx])
+        for mine, its in zip(self.blocks[: max(0, n_transfer)], copy.blocks, strict=False):
             its.load_state_dict(mine.state_dict())
         return copy
 
-    def save(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors into a local folder (made if absent)."""
-        from gptcore.models.weights import save_gpt  # weights.py builds GPTs, so it imports this module
-
-        save_gpt(self, Path(folder))
+    def flops_per_token(self, n_positions: int) -> float:
+        """6 for each weight of a matrix product (the tied output included, the look-ups not) plus 12 * n_layer * T * D
+        for the attention's two products over all T positions.
+        """
+        c = self.config
+        block = 4 * c.n_embd**2 + 2 * c.n_embd * c.n_inner
+        weights = c.n_layer * block + self.tokens.weight.numel()
+        return 6.0 * weights + 12.0 * c.n_layer * n_positions * c.n_embd
 
     @classmethod
     def load(cls, url: str | Path) -> GPT:
@@ -182,18 +183,9 @@ class GPT(nn.Module):
 
         :raises InputError: naming the file, and what was expected of it.
         """
-        from gptcore.models.weights import load_gpt
+        from gptcore.models.weights import load_model
 
-        return load_gpt(str(url))
-
-
-def initialise(module: nn.Module, std: float, generator: torch.Generator | None = None) -> None:
-    """Draw every weight matrix and embedding of ``module`` N(0, std); biases become 0, gains 1 (section 4.1)."""
-    for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
-            nn.init.normal_(part.weight, std=std, generator=generator)
-        if isinstance(part, nn.Linear) and part.bias is not None:
-            nn.init.zeros_(part.bias)
-        if isinstance(part, nn.LayerNorm):
-            nn.init.ones_(part.weight)
-            nn.init.zeros_(part.bias)
+        model = load_model(str(url))
+        if not isinstance(model, GPT):
+            raise InputError(f"{url}: a model of the kind {type(model).__name__}, expected a Transformer")
+        return model

@@ -25,9 +25,11 @@ from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gptcore.config import ModelConfig
+from gptcore.config import LSTMConfig, ModelConfig, NetworkConfig, optional, recorded
 from gptcore.errors import InputError
 from gptcore.files import fsync_folder, write_json_atomic
+from gptcore.models.language_model import LanguageModel
+from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT, LAYER_NORM_EPSILON
 
 MODEL_TYPE = "gptmill"
@@ -51,18 +53,19 @@ _RELEASED_HEADS = 12  # the released arrays do not say; section 4.1 does
 _RELEASED_FILES = 10
 
 
-def save_gpt(model: GPT, folder: Path) -> None:
-    """Write config.json and model.safetensors; see :meth:`GPT.save`."""
+def save_model(model: LanguageModel, folder: Path) -> None:
+    """Write config.json and model.safetensors; see :meth:`LanguageModel.save`."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     save_file(tensors, folder / "model.safetensors")
-    write_json_atomic(folder / "config.json", {"model_type": MODEL_TYPE, **dataclasses.asdict(model.config)})
+    write_json_atomic(folder / "config.json", {"model_type": MODEL_TYPE, **recorded(model.config)})
     fsync_folder(folder)
 
 
-def load_gpt(url: str) -> GPT:
-    """Read a model from any of the three kinds of folder; see :meth:`GPT.load`."""
+def load_model(url: str) -> LanguageModel:
+    """Read a model, in eval mode on the CPU, from any of the three kinds of folder; see :meth:`GPT.load`."""
     folder = _Folder(url)
+    config: NetworkConfig
     if folder.has("params_shapes.json"):
         config, tensors = _read_released(folder)
     elif folder.has("config.json"):
@@ -80,7 +83,12 @@ def load_gpt(url: str) -> GPT:
         config, tensors = _read_own(folder, "state.json", folder.json("state.json")["identity"]["model"])
     else:
         raise InputError(f"{url}: not a model folder; expected config.json, state.json or params_shapes.json in it")
-    return _fill(GPT(config), tensors, url)
+    return _fill(build_model(config), tensors, url)
+
+
+def build_model(config: NetworkConfig, generator: torch.Generator | None = None) -> LanguageModel:
+    """The network of a configuration, with weights drawn from ``generator``."""
+    return LSTM(config, generator) if isinstance(config, LSTMConfig) else GPT(config, generator)
 
 
 class _Folder:
@@ -115,15 +123,17 @@ class _Folder:
             raise InputError(f"{self.path(name)}: not a safetensors file ({error})") from None
 
 
-def _read_own(folder: _Folder, name: str, settings: Mapping[str, Any]) -> tuple[ModelConfig, dict[str, Tensor]]:
-    fields = [field.name for field in dataclasses.fields(ModelConfig)]
-    missing = [field for field in fields if field not in settings]
+def _read_own(folder: _Folder, name: str, settings: Mapping[str, Any]) -> tuple[NetworkConfig, dict[str, Tensor]]:
+    kind = LSTMConfig if "n_units" in settings else ModelConfig
+    fields = dataclasses.fields(kind)
+    missing = [field.name for field in fields if field.name not in settings and not optional(field)]
     if missing:
         raise InputError(f"{folder.path(name)}: no {', '.join(missing)}")
     tensors = folder.safetensors("model.safetensors")
     # a fine-tuned model holds its decoder under "gpt." beside the classifier's head
     inner = {key.removeprefix("gpt."): value for key, value in tensors.items() if key.startswith("gpt.")}
-    return ModelConfig(**{field: settings[field] for field in fields}), inner or tensors
+    known = {field.name: settings[field.name] for field in fields if field.name in settings}
+    return kind(**known), inner or tensors
 
 
 def _read_hugging_face(folder: _Folder, settings: Mapping[str, Any]) -> tuple[ModelConfig, dict[str, Tensor]]:
@@ -201,7 +211,7 @@ def _ours(tokens: Tensor, positions: Tensor, blocks: Mapping[tuple[int, str], Te
     return {"tokens.weight": tokens, "positions.weight": positions, **turned}
 
 
-def _fill(model: GPT, tensors: Mapping[str, Tensor], url: str) -> GPT:
+def _fill(model: LanguageModel, tensors: Mapping[str, Tensor], url: str) -> LanguageModel:
     """Copy ``tensors`` into ``model``. :raises InputError: if one is missing or of another shape."""
     for name, parameter in model.state_dict().items():
         if name not in tensors:

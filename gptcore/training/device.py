@@ -10,7 +10,6 @@ import sys
 import torch
 import torch.utils.deterministic
 
-from gptcore.config import ModelConfig
 from gptcore.errors import InputError
 
 _DENSE_BF16_PEAKS = {
@@ -80,20 +79,8 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def flops_per_token(config: ModelConfig, n_positions: int) -> float:
-    """Floating-point operations of one trained token, forward and backward.
-
-    6 for each weight of a matrix product (the tied output included, the look-ups not) plus 12 * n_layer * T * D for
-    the attention's two products over all T positions.
-    """
-    block = 4 * config.n_embd**2 + 2 * config.n_embd * config.n_inner
-    weights = config.n_layer * block + (config.n_vocab + config.n_special) * config.n_embd
-    return 6.0 * weights + 12.0 * config.n_layer * n_positions * config.n_embd
-
-
 def model_flops_utilisation(
-    config: ModelConfig,
-    n_positions: int,
+    flops_per_token: float,
     tokens_per_second: float,
     device: torch.device,
     dtype: torch.dtype,
@@ -104,4 +91,4 @@ def model_flops_utilisation(
         return None
     name = torch.cuda.get_device_name(device)
     peak = next((flops for key, flops in _DENSE_BF16_PEAKS.items() if key in name), None)
-    return None if peak is None else tokens_per_second * flops_per_token(config, n_positions) / (peak * n_gpus)
+    return None if peak is None else tokens_per_second * flops_per_token / (peak * n_gpus)

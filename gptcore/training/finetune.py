@@ -3,7 +3,7 @@
     python -m gptcore.training.finetune JOB.json
 
 JOB.json: {"task": str, "finetune": fields of FinetuneConfig, "model": a pre-trained model's folder or null,
-"model_config": fields of ModelConfig (used, and needed, where "model" is null), "dataset": folder of the encoded
+"model_config": fields of ModelConfig or LSTMConfig (needed where "model" is null), "dataset": folder of the encoded
 dataset, "workspace": folder, "threads": int or null}.
 
 The workspace then holds model/ (of the best epoch by dev score), predictions/, metrics.jsonl and result.json; while the
@@ -16,18 +16,18 @@ import dataclasses
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from gptcore.config import FinetuneConfig, ModelConfig
+from gptcore.config import FinetuneConfig, NetworkConfig, network_config, recorded
 from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
 from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
 from gptcore.models.heads import ClassificationModel
-from gptcore.models.transformer import GPT
+from gptcore.models.weights import build_model, load_model
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.inputs import N_SPECIAL
 from gptcore.nlu.registry import TaskSpec, task_spec
@@ -44,7 +44,7 @@ from gptcore.training.task_objective import FinetuneData, finetune_objective
 _CHECKPOINT_SECONDS = 60.0
 _KEEP_CHECKPOINTS = 2
 
-Settings = TypeVar("Settings", ModelConfig, FinetuneConfig)
+Settings = TypeVar("Settings", NetworkConfig, FinetuneConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FinetuneJob:
     task: str
     finetune: FinetuneConfig
     model: Path | None
-    model_config: ModelConfig | None
+    model_config: NetworkConfig | None
     dataset: Path
     workspace: Path
     threads: int | None
@@ -67,7 +67,7 @@ class FinetuneJob:
         if set(given) != expected:
             odd = ", ".join(sorted(set(given) ^ expected))
             raise InputError(f"finetune job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
-        config = _settings(FinetuneConfig, given["finetune"], "finetune")
+        config = _settings(lambda fields: FinetuneConfig(**fields), given["finetune"], "finetune")
         for name in ("epochs", "batch_size", "max_train_rows", "max_eval_rows"):
             value = getattr(config, name)
             if value is not None and value < 1:
@@ -80,21 +80,21 @@ class FinetuneJob:
             task=given["task"],
             finetune=config,
             model=None if given["model"] is None else Path(given["model"]),
-            model_config=None if shape is None else _settings(ModelConfig, shape, "model_config"),
+            model_config=None if shape is None else _settings(network_config, shape, "model_config"),
             dataset=Path(given["dataset"]),
             workspace=Path(given["workspace"]),
             threads=given["threads"],
         )
 
 
-def _settings(kind: type[Settings], fields: Mapping[str, Any], name: str) -> Settings:
+def _settings(make: Callable[[Mapping[str, Any]], Settings], fields: Mapping[str, Any], name: str) -> Settings:
     try:
-        return kind(**fields)
+        return make(fields)
     except TypeError as error:
         raise InputError(f"finetune job: {name}: {error}") from None
 
 
-def build_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, str | None]:
+def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, str | None]:
     """The network at the start of fine-tuning, and the digest of its tokenizer where it has one.
 
     Pre-trained blocks and embeddings, with new special rows and linear layer; or, the same shape and the same draws,
@@ -106,13 +106,13 @@ def build_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, 
     draws = rng.generator(config.seed, "weights")
     digest: str | None = None
     if job.model is not None:
-        gpt = GPT.load(job.model).adapt(N_SPECIAL, n_transfer=config.n_transfer, generator=draws)
+        network = load_model(str(job.model)).adapt(N_SPECIAL, n_transfer=config.n_transfer, generator=draws)
         if (job.model / "meta.json").is_file():  # absent from imported models
             digest = read_json(job.model / "meta.json")["tokenizer_digest"]
     else:
         assert job.model_config is not None, "parse() saw to it"
-        gpt = GPT(dataclasses.replace(job.model_config, n_special=N_SPECIAL), draws)
-    return ClassificationModel(gpt, spec.form, spec.n_outputs, config.clf_pdrop, draws), digest
+        network = build_model(dataclasses.replace(job.model_config, n_special=N_SPECIAL), draws)
+    return ClassificationModel(network, spec.form, spec.n_outputs, config.clf_pdrop, draws), digest
 
 
 def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
@@ -137,7 +137,7 @@ def _finetune(job: FinetuneJob, spec: TaskSpec, stop: process.StopRequest) -> No
     config = job.finetune
     world = World(0, 1, pick_device(0))
     dtype = pick_dtype(config.precision, world.device)
-    model, model_digest = build_model(job, spec)
+    model, model_digest = task_model(job, spec)
     meta = check_dataset(job.dataset, spec, model_digest, model.gpt.config.n_vocab, str(job.model))
     rows = {
         split: TaskRows(
@@ -183,7 +183,7 @@ def _finetune(job: FinetuneJob, spec: TaskSpec, stop: process.StopRequest) -> No
             checkpoint_seconds=_CHECKPOINT_SECONDS,
         ),
         workspace=job.workspace,
-        identity={"finetune": dataclasses.asdict(config), "model": dataclasses.asdict(model.gpt.config), **extra},
+        identity={"finetune": recorded(config), "model": recorded(model.gpt.config), **extra},
         stop=stop,
     )
     reached = trainer.run()

@@ -231,7 +231,7 @@ class Trainer:
         assert sums is not None, "an update has at least one micro-batch"
         self.world.sum_gradients(self._parameters)
         norm = nn.utils.clip_grad_norm_(self._parameters, self.settings.clip_norm)
-        set_lr(self.optimizer, self.settings.lr * self.settings.schedule(self.at.step))
+        set_lr(self.optimizer, self.settings.lr * self.settings.schedule(self.at.step), self.at.step)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         # Metrics are summed over the processes when read; the norm is the same on all, so one of them contributes it.

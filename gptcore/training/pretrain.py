@@ -5,8 +5,8 @@
 JOB.json: {"model": fields of ModelConfig, "pretrain": fields of PretrainConfig, "shards": folder with train/,
 validation/ and meta.json, "tokenizer_digest": str, "workspace": folder, "threads": int or null}.
 
-The workspace then holds model/ (config.json, model.safetensors, meta.json), checkpoints/, metrics.jsonl and
-result.json. Exit codes: gptcore.training.process.
+The workspace then holds model/ (config.json, model.safetensors, meta.json), snapshots/ (models on the way there),
+checkpoints/, metrics.jsonl and result.json. Exit codes: gptcore.training.process.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from gptcore.config import ModelConfig, PretrainConfig
+from gptcore.config import NetworkConfig, PretrainConfig, network_config, recorded
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.files import read_json, write_json_atomic
 from gptcore.losses import NO_TARGET, fused_language_model_loss
-from gptcore.models.transformer import GPT
+from gptcore.models.language_model import LanguageModel
+from gptcore.models.weights import build_model
 from gptcore.training import process, rng
 from gptcore.training.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
 from gptcore.training.distributed import World, join_world
@@ -36,7 +37,9 @@ from gptcore.training.loop import LoopSettings, MicroBatch, Trainer, Update
 from gptcore.training.optim import adam
 from gptcore.training.schedules import warmup_cosine
 
-Settings = TypeVar("Settings", ModelConfig, PretrainConfig)
+Settings = TypeVar("Settings", NetworkConfig, PretrainConfig)
+
+_SNAPSHOTS = 8  # the first one after less than 1 % of the updates
 
 _CPU_TOKENS = 4096
 """Held at once where no micro-batch size is given: the paper's 64 x 512 would take tens of GB of activations, and a
@@ -47,7 +50,7 @@ CPU gains nothing from larger products."""
 class PretrainJob:
     """A job file, checked."""
 
-    model: ModelConfig
+    model: NetworkConfig
     pretrain: PretrainConfig
     shards: Path
     tokenizer_digest: str
@@ -62,8 +65,8 @@ class PretrainJob:
             odd = ", ".join(sorted(set(job) ^ expected))
             raise InputError(f"pretrain job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
         parsed = cls(
-            model=_settings(ModelConfig, job["model"], "model"),
-            pretrain=_settings(PretrainConfig, job["pretrain"], "pretrain"),
+            model=_settings(network_config, job["model"], "model"),
+            pretrain=_settings(lambda fields: PretrainConfig(**fields), job["pretrain"], "pretrain"),
             shards=Path(job["shards"]),
             tokenizer_digest=job["tokenizer_digest"],
             workspace=Path(job["workspace"]),
@@ -91,9 +94,9 @@ class PretrainJob:
         return max(1, math.ceil(self.pretrain.epochs * n_tokens / (self.pretrain.batch_size * self.model.n_ctx)))
 
 
-def _settings(kind: type[Settings], fields: Mapping[str, Any], name: str) -> Settings:
+def _settings(make: Callable[[Mapping[str, Any]], Settings], fields: Mapping[str, Any], name: str) -> Settings:
     try:
-        return kind(**fields)
+        return make(fields)
     except TypeError as error:
         raise InputError(f"pretrain job: {name}: {error}") from None
 
@@ -125,31 +128,51 @@ class PretrainData:
         return list(dict.fromkeys(self._sampler.document(i) for i in range(first, first + self._batch_size)))
 
 
-def language_model_objective(model: GPT) -> Callable[[MicroBatch], tuple[Tensor, dict[str, Tensor]]]:
+def language_model_objective(model: LanguageModel) -> Callable[[MicroBatch], tuple[Tensor, dict[str, Tensor]]]:
     """L1 as an objective of the training loop."""
 
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         targets = batch["targets"]  # (B, T)
         weights = (targets != NO_TARGET) * batch["weight"]
-        loss = fused_language_model_loss(model.hidden(batch["inputs"]), model.tokens.weight, targets, weights)
+        table = model.table()
+        hidden = model.states(batch["inputs"], table)  # (B, T, D)
+        loss = fused_language_model_loss(hidden, model.words(table), targets, weights)
         return loss, {"loss": loss}
 
     return objective
 
 
-class ValidationMonitor:
-    """Loss and perplexity on the held-out documents: on a part of them every `eval_every` updates, at last on all."""
+def snapshot_steps(total_steps: int) -> list[int]:
+    """Updates after which the model is kept for good: the last one, half as many, a quarter, ... (Figure 2, right)."""
+    return sorted({math.ceil(total_steps / 2**halvings) for halvings in range(_SNAPSHOTS)})
 
-    def __init__(self, model: GPT, shards: Shards, config: PretrainConfig, total_steps: int, world: World) -> None:
+
+class ValidationMonitor:
+    """Loss and perplexity on the held-out documents: on a part of them every `eval_every` updates, at last on all.
+
+    :param snapshots: folder where the model of each of :func:`snapshot_steps` but the last is kept, with its scores.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        shards: Shards,
+        config: PretrainConfig,
+        total_steps: int,
+        world: World,
+        snapshots: Path,
+    ) -> None:
         self._model, self._shards, self._config, self._world = model, shards, config, world
         self._total_steps = total_steps
+        self._snapshots = snapshots
+        self._snapshot_steps = snapshot_steps(total_steps)[:-1]
         self._dtype = pick_dtype(config.precision, world.device)
         self.scores: dict[str, float] = {}
         """Of the last evaluation: validation/loss, validation/perplexity, validation/tokens."""
 
     def due(self, step: int) -> bool:
-        """After every `eval_every` updates, and after the last."""
-        return step % self._config.eval_every == 0 or step == self._total_steps
+        """After every `eval_every` updates, at every snapshot, and after the last."""
+        return step % self._config.eval_every == 0 or step in self._snapshot_steps or step == self._total_steps
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         """Scores over at most `eval_tokens` targets, the same ones each time; over all of them after the last."""
@@ -157,6 +180,10 @@ class ValidationMonitor:
         batches = sequential_windows(self._shards, self._model.config.n_ctx, max_tokens)
         scores = perplexity(self._model, batches, self._world, self._dtype, interrupted)
         self.scores = {f"validation/{name}": value for name, value in scores.items()}
+        if step in self._snapshot_steps and self._world.main:
+            folder = self._snapshots / f"step-{step:07d}"
+            self._model.save(folder)
+            write_json_atomic(folder / "meta.json", {"steps": step, **self.scores})
         return self.scores
 
     def state(self) -> dict[str, Any]:
@@ -195,11 +222,11 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     if micro_batch_size is None and world.device.type == "cpu":
         micro_batch_size = max(1, _CPU_TOKENS // job.model.n_ctx)
     data = PretrainData(WindowSampler(train, job.model.n_ctx, config.seed), config.batch_size, micro_batch_size, world)
-    model = GPT(job.model, rng.generator(config.seed, "weights")).to(world.device)
-    monitor = ValidationMonitor(model, validation, config, total_steps, world)
+    model = build_model(job.model, rng.generator(config.seed, "weights")).to(world.device)
+    monitor = ValidationMonitor(model, validation, config, total_steps, world, job.workspace / "snapshots")
     identity = {
-        "model": dataclasses.asdict(job.model),
-        "pretrain": dataclasses.asdict(config),
+        "model": recorded(job.model),
+        "pretrain": recorded(config),
         "tokenizer_digest": job.tokenizer_digest,
     }
     trainer = Trainer(
@@ -227,6 +254,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     peak = max(world.gather(peak_memory_bytes(world.device)))
     if world.main:
         rate = reached.tokens_seen / reached.train_seconds
+        flops = model.flops_per_token(job.model.n_ctx)
         meta = {"tokenizer_digest": job.tokenizer_digest, "steps": reached.step, "tokens_seen": reached.tokens_seen}
         model.save(job.workspace / "model")
         write_json_atomic(job.workspace / "model" / "meta.json", meta | {"parameters": model.num_parameters})
@@ -241,7 +269,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
             "device": device_name(world.device),
             "precision": str(dtype).removeprefix("torch."),
             "world_size": world.size,
-            "mfu": model_flops_utilisation(job.model, job.model.n_ctx, rate, world.device, dtype, world.size),
+            "mfu": model_flops_utilisation(flops, rate, world.device, dtype, world.size),
         }
         write_json_atomic(job.workspace / "result.json", result)
 

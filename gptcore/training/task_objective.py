@@ -92,11 +92,11 @@ def finetune_objective(
     """L3 (equation 5) as an objective of the training loop; with ``lm_coef`` 0 the vocabulary is never multiplied."""
 
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        logits, states = model(batch["tokens"], batch["clf_position"], batch.get("lm_positions"))
+        logits, found = model(batch["tokens"], batch["clf_position"], batch.get("lm_positions"))
         task = task_loss(logits, batch["labels"]) * batch["share"]
-        if states is None:
+        if found is None:
             return task, {"loss": task, "task_loss": task}
-        table = model.gpt.tokens.weight
+        states, table = found
         lm = fused_language_model_loss(states, table, batch["lm_targets"], batch["lm_weights"]) * batch["share"]
         loss = combined_loss(task, lm, lm_coef)
         return loss, {"loss": loss, "task_loss": task, "lm_loss": lm}

@@ -86,7 +86,7 @@ def too_long(dataset, split):
 
 def network(world, task, **settings):
     parsed = finetune.FinetuneJob.parse(job(world, task, "unused", **settings))
-    return finetune.build_model(parsed, REGISTRY[task])[0]
+    return finetune.task_model(parsed, REGISTRY[task])[0]
 
 
 # Losses ---------------------------------------------------------------------------------------------------------------
@@ -253,14 +253,14 @@ def test_the_best_epoch_is_the_one_that_is_kept(world, tmp_path, monkeypatch):
 
 
 def test_a_model_that_answers_always_the_same_is_flagged(world, tmp_path, monkeypatch):
-    build = finetune.build_model
+    build = finetune.task_model
 
     def biased(*arguments):
         model, digest = build(*arguments)
         torch.nn.init.constant_(model.head.bias[1:], 99.0)
         return model, digest
 
-    monkeypatch.setattr(finetune, "build_model", biased)
+    monkeypatch.setattr(finetune, "task_model", biased)
     result = run(job(world, "mrpc", tmp_path, epochs=1, lr=1e-9))
     assert result["majority_collapse"]
     assert result["dev/accuracy"] == 0.5

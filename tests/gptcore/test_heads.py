@@ -57,9 +57,11 @@ def test_the_states_are_those_of_the_asked_positions():
     _, tokens, ends = batch(2)
     positions = torch.tensor([0, 2, 9, 17, 40])
     with torch.no_grad():
-        _, states = network(tokens, ends, positions)
+        _, found = network(tokens, ends, positions)
         every = network.gpt.hidden(tokens.view(6, 9)).reshape(54, -1)
+    states, table = found
     torch.testing.assert_close(states, every[positions])
+    assert table is network.gpt.tokens.weight
 
 
 def test_all_choices_of_an_example_share_one_dropout_mask():

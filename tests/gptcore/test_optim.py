@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -39,7 +41,26 @@ def test_adam_follows_its_formulas_and_decays_matrices_only() -> None:
             v[:] = 0.999 * v + 0.001 * g * g
             w -= lr * 0.1 * w * (w.ndim > 1)
             w -= lr * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
-        set_lr(optimizer, lr)
+        set_lr(optimizer, lr, step - 1)
+        optimizer.step()
+    for w, parameter in zip(weights, model.parameters(), strict=True):
+        np.testing.assert_allclose(parameter.detach().numpy(), w, rtol=1e-5, atol=1e-6)
+
+
+def test_the_released_adam_puts_epsilon_on_the_uncorrected_root_and_the_correction_on_the_decay() -> None:
+    model = network()
+    optimizer = adam(model, dataclasses.replace(SETTINGS, original=True, epsilon=1e-3))
+    weights = [p.detach().double().numpy().copy() for p in model.parameters()]
+    first, second = [np.zeros_like(w) for w in weights], [np.zeros_like(w) for w in weights]
+    for step in range(1, 6):
+        gradients(model, step)
+        rate = 0.01 / step * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+        for w, m, v, parameter in zip(weights, first, second, model.parameters(), strict=True):
+            g = parameter.grad.double().numpy()  # type: ignore[union-attr]
+            m[:] = 0.9 * m + 0.1 * g
+            v[:] = 0.999 * v + 0.001 * g * g
+            w -= rate * (m / (np.sqrt(v) + 1e-3) + 0.1 * w * (w.ndim > 1))
+        set_lr(optimizer, 0.01 / step, step - 1)
         optimizer.step()
     for w, parameter in zip(weights, model.parameters(), strict=True):
         np.testing.assert_allclose(parameter.detach().numpy(), w, rtol=1e-5, atol=1e-6)

@@ -190,7 +190,7 @@ def test_adapting_keeps_what_is_transferred_and_draws_the_rest() -> None:
     assert copy(tokens(1, 8)).shape == (1, 8, 53)
 
 
-@pytest.mark.parametrize("wrong", [{"n_ctx": 17}, {"n_ctx": 0}, {"n_transfer": 3}, {"n_transfer": -1}])
+@pytest.mark.parametrize("wrong", [{"n_ctx": 17}, {"n_ctx": 0}, {"n_transfer": 3}, {"n_transfer": -2}])
 def test_adapting_beyond_what_there_is(wrong: dict[str, int]) -> None:
     with pytest.raises(InputError, match="the model has"):
         tiny().adapt(**wrong)  # type: ignore[arg-type]

@@ -166,6 +166,15 @@ def test_an_exception_from_the_observer_ends_the_job(tmp_path: Path, kind: type[
     assert gone(tmp_path / "job.pid")
 
 
+@pytest.fixture
+def ctrl_c_raises() -> Iterator[None]:
+    """Python's own handler, which is not there when the suite is started in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_raises")
 def test_ctrl_c_ends_the_job(tmp_path: Path) -> None:
     def interrupt() -> None:
         wait_for(tmp_path / "job.pid")

@@ -1,0 +1,110 @@
+"""What pre-training, fine-tuning and scoring ask of a network, whatever it is inside.
+
+Legend: B batch, T positions, D width (n_embd), V rows of the embedding (n_vocab + n_special).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gptcore.config import NetworkConfig
+from gptcore.errors import InputError
+
+
+class LanguageModel(nn.Module):
+    """A network with an embedding that also is its output layer. Subclasses: the Transformer, the LSTM of Table 5.
+
+    A forward pass asks for :meth:`table` once and hands it to :meth:`states` and to the softmax, because the released
+    code drops the same elements of it for both.
+    """
+
+    config: NetworkConfig
+    tokens: nn.Embedding
+
+    def table(self) -> Tensor:
+        """The embedding of this forward pass: [V, D]; rows after those V are no words (positions, original code)."""
+        return self.tokens.weight
+
+    def states(self, tokens: Tensor, table: Tensor) -> Tensor:
+        """What the next token is predicted from: ids [B, T] -> [B, T, D]."""
+        raise NotImplementedError
+
+    def adapt(
+        self,
+        n_special: int = 3,
+        n_ctx: int | None = None,
+        n_transfer: int | None = None,
+        generator: torch.Generator | None = None,
+        **changes: Any,
+    ) -> LanguageModel:
+        """A copy to fine-tune; see :meth:`gptcore.models.transformer.GPT.adapt`."""
+        raise NotImplementedError
+
+    def flops_per_token(self, n_positions: int) -> float:
+        """Floating-point operations of one trained token in a sequence of ``n_positions``, forward and backward."""
+        raise NotImplementedError
+
+    def words(self, table: Tensor) -> Tensor:
+        """The rows of ``table`` that are words, pieces and specials: [V, D]."""
+        return table[: self.tokens.num_embeddings]
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """States after the last layer: ids [B, T] -> [B, T, D]."""
+        return self.states(tokens, self.table())
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores of every row of the tied embedding: [..., D] -> [..., V]."""
+        return F.linear(hidden, self.tokens.weight)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Ids [B, T] -> next-token logits [B, T, V]."""
+        table = self.table()
+        return F.linear(self.states(tokens, table), self.words(table))
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers, the tied embedding counted once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def copy_embeddings(self, source: LanguageModel) -> None:
+        """Take over the rows of ``source``'s embedding that this model has too."""
+        rows = min(self.tokens.num_embeddings, source.tokens.num_embeddings)
+        with torch.no_grad():
+            self.tokens.weight[:rows] = source.tokens.weight[:rows]
+
+    def save(self, folder: str | Path) -> None:
+        """Write config.json and model.safetensors into a local folder (made if absent)."""
+        from gptcore.models.weights import save_model  # weights.py builds models, so it imports their modules
+
+        save_model(self, Path(folder))
+
+
+def check_transfer(n_ctx: int, n_transfer: int, positions: int, layers: int) -> None:
+    """:raises InputError: more positions or layers are asked for than a model has."""
+    if not 1 <= n_ctx <= positions:
+        raise InputError(f"n_ctx = {n_ctx}: the model has {positions} positions")
+    if not -1 <= n_transfer <= layers:
+        raise InputError(f"n_transfer = {n_transfer}: the model has {layers} blocks")
+
+
+def initialise(module: nn.Module, std: float, generator: torch.Generator | None = None) -> None:
+    """Draw every weight matrix and embedding of ``module`` N(0, std); biases become 0, gains 1 (section 4.1)."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            nn.init.normal_(part.weight, std=std, generator=generator)
+        if isinstance(part, nn.Linear) and part.bias is not None:
+            nn.init.zeros_(part.bias)
+        if isinstance(part, nn.LSTM):
+            for name, parameter in part.named_parameters():
+                if name.startswith("weight"):
+                    nn.init.normal_(parameter, std=std, generator=generator)
+                else:
+                    nn.init.zeros_(parameter)
+        if isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+            nn.init.zeros_(part.bias)

@@ -1,0 +1,71 @@
+"""The recurrent network of Table 5: one LSTM layer in the place of the Transformer (section 5, "ablation studies").
+
+Legend of the shape comments: B batch, T positions, D width (n_embd), U units.
+
+The paper says "a single layer 2048 unit LSTM using the same framework" and no more. Here: the same embedding, tied to
+the output as in the Transformer, with one projection from the units to its width; dropout where the Transformer has it
+on its embedding and on a sub-layer's output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gptcore.config import LSTMConfig
+from gptcore.models.dropout import dropout
+from gptcore.models.language_model import LanguageModel, check_transfer, initialise
+
+
+class LSTM(LanguageModel):
+    """The language model.
+
+    :param config: sizes and dropout rates.
+    :param generator: where the initial weights are drawn from; None: torch's default generator.
+    """
+
+    config: LSTMConfig
+
+    def __init__(self, config: LSTMConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.n_vocab + config.n_special, config.n_embd)
+        self.recurrent = nn.LSTM(config.n_embd, config.n_units, batch_first=True)
+        self.projection = nn.Linear(config.n_units, config.n_embd)
+        initialise(self, config.init_std, generator)
+
+    def states(self, tokens: Tensor, table: Tensor) -> Tensor:
+        """Ids [B, T] -> [B, T, D], each from the tokens up to its own; right padding changes nothing before it."""
+        x = dropout(nn.functional.embedding(tokens, table), self.config.embd_pdrop, self.training)  # (B, T, D)
+        units, _ = self.recurrent(x)  # (B, T, U)
+        return dropout(self.projection(units), self.config.resid_pdrop, self.training)
+
+    def adapt(
+        self,
+        n_special: int = 3,
+        n_ctx: int | None = None,
+        n_transfer: int | None = None,
+        generator: torch.Generator | None = None,
+        **changes: Any,
+    ) -> LSTM:
+        """A copy to fine-tune; the arguments are those of the Transformer's, which has more blocks to choose from."""
+        n_ctx = self.config.n_ctx if n_ctx is None else n_ctx
+        n_transfer = 1 if n_transfer is None else n_transfer
+        check_transfer(n_ctx, n_transfer, self.config.n_ctx, 1)
+        copy = LSTM(dataclasses.replace(self.config, n_special=n_special, n_ctx=n_ctx, **changes), generator)
+        copy = copy.to(self.tokens.weight.device)
+        if n_transfer >= 0:
+            copy.copy_embeddings(self)
+        if n_transfer == 1:
+            copy.recurrent.load_state_dict(self.recurrent.state_dict())
+            copy.projection.load_state_dict(self.projection.state_dict())
+        return copy
+
+    def flops_per_token(self, n_positions: int) -> float:
+        """6 for each weight of a matrix product, the tied output included; the length makes no difference."""
+        c = self.config
+        weights = 4 * c.n_units * (c.n_embd + c.n_units) + c.n_units * c.n_embd + self.tokens.weight.numel()
+        return 6.0 * weights
