@@ -11,7 +11,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,8 +40,8 @@ class Example:
 
 
 @dataclass(frozen=True)
-class _Row:
-    """One record of a file before it is checked against the task: where it stands, and its columns."""
+class Record:
+    """One row before it is checked against the task: where it stands, and its columns."""
 
     file: str
     """Full address, for messages."""
@@ -61,9 +61,9 @@ class _Row:
         """The text of a column that must hold some."""
         value = self.value(column)
         if not isinstance(value, str) or not value.strip():
-            raise self.error(column, _show(value), "text that is not empty")
+            raise self.error(column, show(value), "text that is not empty")
         if not value.isascii() and _SURROGATE.search(value):  # JSON can escape half a pair; no encoding can store it
-            raise self.error(column, _show(value), "text without unpaired surrogates")
+            raise self.error(column, show(value), "text without unpaired surrogates")
         return value
 
 
@@ -149,27 +149,51 @@ def _examples(spec: TaskSpec, datasets_url: str, source: Source, dropped: Counte
         if found in spec.dropped_labels:
             dropped[f"label {found}"] += 1
             continue
-        yield Example(
-            fields=tuple(
-                row.text(field) if isinstance(field, str) else " ".join(row.text(column) for column in field)
-                for field in spec.fields
-            ),
-            choices=tuple(row.text(column) for column in spec.choices),
-            label=_label(spec, row),
-            subset=source.subset,
-            row=f"{row.file.removeprefix(datasets_url.rstrip('/') + '/')}:{row.line}",
-        )
+        yield example_of(spec, row, datasets_url, _label(spec, row), source.subset)
 
 
-def _label(spec: TaskSpec, row: _Row) -> float:
+def iterate_test(spec: TaskSpec, datasets_url: str, path: str, index: str) -> Iterator[Example]:
+    """The rows of one of GLUE's unlabelled test files: tab-separated, with a header and a column that counts the rows.
+
+    :param path: the file, relative to the folder of datasets; not always in the task's own (WNLI, the diagnostic set).
+    :param index: the counting column, 0, 1, 2 ...: the server matches answers to rows by it.
+    :raises InputError: missing or unreadable file, a header without the task's text columns, broken or miscounted row.
+    """
+    unlabelled = replace(spec, columns=(), label=index)
+    for number, row in enumerate(_read_tsv(f"{datasets_url.rstrip('/')}/{path}", unlabelled)):
+        if row.columns[index] != str(number):
+            raise row.error(index, show(row.columns[index]), f"{number}, as rows count from 0")
+        yield example_of(spec, row, datasets_url)
+
+
+def example_of(
+    spec: TaskSpec, row: Record, datasets_url: str = "", label: float | None = None, subset: str = ""
+) -> Example:
+    """A row's texts in the task's input order.
+
+    :raises InputError: a column is missing, or does not hold text.
+    """
+    return Example(
+        fields=tuple(
+            row.text(field) if isinstance(field, str) else " ".join(row.text(column) for column in field)
+            for field in spec.fields
+        ),
+        choices=tuple(row.text(column) for column in spec.choices),
+        label=label,
+        subset=subset,
+        row=f"{row.file.removeprefix(datasets_url.rstrip('/') + '/')}:{row.line}",
+    )
+
+
+def _label(spec: TaskSpec, row: Record) -> float:
     found = row.value(spec.label)
     if spec.score_range:
         low, high = spec.score_range
         if not (isinstance(found, str) and _NUMBER.fullmatch(found) and low <= float(found) <= high):
-            raise row.error(spec.label, _show(found), f"a number from {low:g} to {high:g}")
+            raise row.error(spec.label, show(found), f"a number from {low:g} to {high:g}")
         return float(found)
     if found not in spec.labels:
-        raise row.error(spec.label, _show(found), f"one of {', '.join(spec.labels)}")
+        raise row.error(spec.label, show(found), f"one of {', '.join(spec.labels)}")
     return spec.labels.index(found)
 
 
@@ -177,16 +201,24 @@ def _label(spec: TaskSpec, row: _Row) -> float:
 
 
 def _lines(url: str) -> Iterator[tuple[int, str]]:
-    """Line number (from 1) and text of each line, its line end included; a leading byte order mark is not text."""
-    offset = 0
     try:
         with fsspec.open(url, "rb") as file:
-            for number, line in enumerate(file, start=1):
-                text = _decode(line, url, offset, number)
-                yield number, text.removeprefix("\ufeff") if number == 1 else text
-                offset += len(line)
+            yield from decoded_lines(file, url)
     except OSError as error:
         raise unreadable(url, error) from error
+
+
+def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
+    """Line number (from 1) and text of each line, its line end included; a leading byte order mark is not text.
+
+    :param name: of the file, for messages.
+    :raises InputError: bytes that are not UTF-8; names line and byte offset.
+    """
+    offset = 0
+    for number, line in enumerate(lines, start=1):
+        text = _decode(line, name, offset, number)
+        yield number, text.removeprefix("\ufeff") if number == 1 else text
+        offset += len(line)
 
 
 def _decode(data: bytes, url: str, offset: int, line: int) -> str:
@@ -199,12 +231,12 @@ def _decode(data: bytes, url: str, offset: int, line: int) -> str:
         ) from error
 
 
-def _read_tsv(url: str, spec: TaskSpec) -> Iterator[_Row]:
+def _read_tsv(url: str, spec: TaskSpec) -> Iterator[Record]:
     """Tab-separated lines without quoting."""
     return _table(url, spec, ((n, line.removesuffix("\n").removesuffix("\r").split("\t")) for n, line in _lines(url)))
 
 
-def _read_csv(url: str, spec: TaskSpec) -> Iterator[_Row]:
+def _read_csv(url: str, spec: TaskSpec) -> Iterator[Record]:
     """Comma-separated rows with quotes; a quoted cell may span lines."""
     return _table(url, spec, _csv_rows(url))
 
@@ -221,7 +253,7 @@ def _csv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
             raise InputError(f"{url}, line {line}: found {error}, expected comma-separated values") from error
 
 
-def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> Iterator[_Row]:
+def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Record]:
     """Rows of cells as records, named by the header line, or by the task where the file has none."""
     names = list(spec.columns)
     for line, cells in rows:
@@ -231,41 +263,41 @@ def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> I
                 if names.count(column) != 1:
                     raise InputError(
                         f"{url}, line {line}, column {column!r}: found {names.count(column)} times in the header "
-                        f"{_show(names)}, expected once"
+                        f"{show(names)}, expected once"
                     )
         elif len(cells) != len(names):
             raise InputError(
                 f"{url}, line {line}, number of columns: found {len(cells)}, expected {len(names)} ({', '.join(names)})"
             )
         else:
-            yield _Row(url, str(line), dict(zip(names, cells, strict=True)))
+            yield Record(url, str(line), dict(zip(names, cells, strict=True)))
 
 
-def _read_jsonl(url: str, spec: TaskSpec) -> Iterator[_Row]:
+def _read_jsonl(url: str, spec: TaskSpec) -> Iterator[Record]:
     """One JSON object a line."""
     for line, text in _lines(url):
-        yield _Row(url, str(line), _parse(text, url, line))
+        yield Record(url, str(line), parse_object(text, url, line))
 
 
-def _read_race(url: str, spec: TaskSpec) -> Iterator[_Row]:
+def _read_race(url: str, spec: TaskSpec) -> Iterator[Record]:
     """A folder of passages, one JSON object a file, each with several questions: one row a question."""
     for file, data in _passages(url):
-        passage = _parse(_decode(data, file, 0, 1).removeprefix("\ufeff"), file, 1)
-        whole = _Row(file, "1", passage)
+        passage = parse_object(_decode(data, file, 0, 1).removeprefix("\ufeff"), file, 1)
+        whole = Record(file, "1", passage)
         questions, options, answers = (whole.value(column) for column in ("questions", "options", "answers"))
         for column, value in (("questions", questions), ("options", options), ("answers", answers)):
             if not isinstance(value, list):
-                raise whole.error(column, _show(value), "a list")
+                raise whole.error(column, show(value), "a list")
             if len(value) != len(questions):
                 raise whole.error(column, f"{len(value)} entries", f"{len(questions)}, one for each question")
         for number, (question, choices, answer) in enumerate(zip(questions, options, answers, strict=True), start=1):
-            row = _Row(file, f"1, question {number}", {**passage, "questions": question, "answers": answer})
+            row = Record(file, f"1, question {number}", {**passage, "questions": question, "answers": answer})
             if not isinstance(choices, list) or len(choices) != len(spec.choices):
-                raise row.error("options", _show(choices), f"a list of {len(spec.choices)} options")
+                raise row.error("options", show(choices), f"a list of {len(spec.choices)} options")
             yield replace(row, columns={**row.columns, **dict(zip(spec.choices, choices, strict=True))})
 
 
-_READERS: dict[Format, Callable[[str, TaskSpec], Iterator[_Row]]] = {
+_READERS: dict[Format, Callable[[str, TaskSpec], Iterator[Record]]] = {
     "tsv": _read_tsv,
     "csv": _read_csv,
     "jsonl": _read_jsonl,
@@ -297,7 +329,11 @@ def _passages(url: str) -> Iterator[tuple[str, bytes]]:
         yield from ((f"{url}/{name}", contents[f"{root}/{name}"]) for name in group)
 
 
-def _parse(text: str, url: str, line: int) -> dict[str, Any]:
+def parse_object(text: str, url: str, line: int) -> dict[str, Any]:
+    """The JSON object that stands in a line of a file.
+
+    :raises InputError: no JSON, or no object; names line and column.
+    """
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -306,7 +342,7 @@ def _parse(text: str, url: str, line: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
         raise InputError(f"{url}, line {line}: found {error}, expected JSON") from error
     if not isinstance(value, dict):
-        raise InputError(f"{url}, line {line}: found {_show(value)}, expected a JSON object")
+        raise InputError(f"{url}, line {line}: found {show(value)}, expected a JSON object")
     return value
 
 
@@ -316,7 +352,7 @@ def unreadable(url: str, error: OSError) -> InputError:
     return InputError(f"{url}: found {found}, expected the dataset's file under its public name")
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
     """A value on one line, shortened."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
