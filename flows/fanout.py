@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 from uuid import UUID
 
 from prefect import flow
@@ -32,9 +33,29 @@ from tasks.store import Artifact, Store
 from tasks.suites import Suite, notes_on, open_suite, record_published, record_row, row_of, show_leaderboard
 from tasks.tracking import Run, Tracker
 
-Arm = Literal["pre-trained", "from scratch"]
 Settings = Mapping[str, FinetuneConfig]
-"""Task -> its fine-tuning settings; the seed and the arm are filled in for each run."""
+"""Task -> its fine-tuning settings; the seed and the arm's changes are filled in for each run."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One row of ours: every task from one checkpoint, with the settings' differences that make the arm."""
+
+    label: str
+    """How the row is called; part of what the row is."""
+    checkpoint: Artifact
+    """From scratch (``pretrained`` False) only its shape and its tokenizer are used."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of FinetuneConfig that differ from each task's settings: ``{"lm_coef": 0.0}``, ``{"n_transfer": 3}``."""
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether the checkpoint's weights are used."""
+        return bool(self.changes.get("pretrained", True))
+
+    def settings(self, config: FinetuneConfig) -> FinetuneConfig:
+        """A task's settings in this arm."""
+        return dataclasses.replace(config, **{"pretrained": True, **self.changes})
 
 
 def machine_slots(jobs: int) -> tuple[int, int]:
@@ -51,9 +72,8 @@ def score_tasks(
     store_url: str,
     datasets_url: str,
     datasets: dict[str, Artifact],
-    checkpoint: Artifact,
-    settings: Settings,
     arms: list[Arm],
+    settings: Settings,
     seeds: int,
     jobs: int,
 ) -> Leaderboard:
@@ -61,7 +81,7 @@ def score_tasks(
     slots, threads = machine_slots(jobs)
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=slots)
     run = fine_tunes.with_options(task_runner=cast(TaskRunner[Any], runner))  # Prefect types it by its future
-    board: Leaderboard = run(store_url, datasets_url, datasets, checkpoint, settings, arms, seeds, threads)
+    board: Leaderboard = run(store_url, datasets_url, datasets, arms, settings, seeds, threads)
     show_leaderboard(board)  # on the calling flow's page, where its starter looks
     return board
 
@@ -71,9 +91,8 @@ def fine_tunes(
     store_url: str,
     datasets_url: str,
     datasets: dict[str, Artifact],
-    checkpoint: Artifact,
-    settings: Settings,
     arms: list[Arm],
+    settings: Settings,
     seeds: int,
     threads: int,
 ) -> Leaderboard:
@@ -81,11 +100,11 @@ def fine_tunes(
     store, tracker = Store(store_url), Tracker()
     record_published(tracker)
     data = {name: dataset_fingerprint(name, datasets_url) for name in available(datasets_url)}
-    suites = {arm: _suite(store, arm, checkpoint, data, settings) for arm in arms}
+    suites = [suite_of(store, arm, data, settings) for arm in arms]
     with ExitStack() as stack:
-        runs = {arm: stack.enter_context(open_suite(tracker, suite)) for arm, suite in suites.items()}
+        runs = [stack.enter_context(open_suite(tracker, suite)) for suite in suites]
         try:
-            rows, scores = _fine_tuned(store, datasets, checkpoint, settings, suites, runs, seeds, threads)
+            rows, scores = _fine_tuned(store, datasets, arms, settings, suites, runs, seeds, threads)
         except BaseException as error:
             if not isinstance(error, Exception):
                 stop_jobs()  # Ctrl-C and cancellation reach this thread only; the jobs belong to the runner's threads
@@ -98,28 +117,27 @@ def fine_tunes(
 def _fine_tuned(
     store: Store,
     datasets: dict[str, Artifact],
-    checkpoint: Artifact,
+    arms: list[Arm],
     settings: Settings,
-    suites: Mapping[Arm, Suite],
-    runs: Mapping[Arm, Run],
+    suites: list[Suite],
+    runs: list[Run],
     seeds: int,
     threads: int,
 ) -> tuple[list[Row], list[Score]]:
     """Submit everything, longest first; then a row for each arm, written to its suite's run."""
-    waiting: dict[Arm, list[PrefectFuture[Score]]] = {arm: [] for arm in suites}
+    waiting: list[list[PrefectFuture[Score]]] = [[] for _ in arms]
     for name in _longest_first(store, datasets):
-        for arm in suites:
+        for arm, run, futures in zip(arms, runs, waiting, strict=True):
             for seed in range(seeds):
-                config = dataclasses.replace(settings[name], seed=seed, pretrained=arm == "pre-trained")
-                suite_run = runs[arm].run_id
-                waiting[arm].append(
-                    finetune_model.submit(store.url, name, datasets[name], checkpoint, config, suite_run, threads)
+                config = dataclasses.replace(arm.settings(settings[name]), seed=seed)
+                futures.append(
+                    finetune_model.submit(store.url, name, datasets[name], arm.checkpoint, config, run.run_id, threads)
                 )
-    _show_progress([future for futures in waiting.values() for future in futures])
+    _show_progress([future for futures in waiting for future in futures])
     rows, scores = [], []
-    for arm, suite in suites.items():
-        reached: list[Score] = _results(waiting[arm])
-        rows.append(record_row(runs[arm], row_of(suite, reached)))
+    for suite, run, futures in zip(suites, runs, waiting, strict=True):
+        reached: list[Score] = _results(futures)
+        rows.append(record_row(run, row_of(suite, reached)))
         scores += reached
     return rows, scores
 
@@ -151,18 +169,21 @@ def _baseline_rows(tracker: Tracker, data: Mapping[str, str], scores: list[dict[
     return rows
 
 
-def _suite(store: Store, arm: Arm, checkpoint: Artifact, data: Mapping[str, str], settings: Settings) -> Suite:
-    """The row's identity covers every dataset that is there, so that runs of single tasks fill one row together."""
-    manifest = store.manifest(checkpoint)
-    chosen = {name: recorded(settings[name]) for name in data}
+def suite_of(store: Store, arm: Arm, data: Mapping[str, str], settings: Settings) -> Suite:
+    """The row's identity covers every dataset that is there, so that runs of single tasks fill one row together.
+
+    :param data: task -> fingerprint of its files.
+    """
+    manifest = store.manifest(arm.checkpoint)
+    chosen = {name: recorded(arm.settings(settings[name])) for name in data}
     for config in chosen.values():
-        del config["seed"], config["pretrained"]  # a row is the median over seeds; the arm has its own field
-    origin = {"checkpoint": checkpoint.digest} if arm == "pre-trained" else {"model": manifest["config"]["model"]}
+        del config["seed"], config["pretrained"]  # a row is the median over seeds; the origin says the other
+    origin = {"checkpoint": arm.checkpoint.digest} if arm.pretrained else {"model": manifest["config"]["model"]}
     tokenizer = manifest["counts"]["tokenizer_digest"]
     code = {"finetune": finetune_stage.VERSION, "dataset": dataset_stage.VERSION}
     identity = {**origin, "tokenizer": tokenizer, "data": data, "code": code, "settings": chosen}
-    tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": checkpoint.digest, "arm": arm}
-    return Suite(arm, "ours", identity, tags)
+    tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
+    return Suite(arm.label, "ours", identity, tags)
 
 
 def _longest_first(store: Store, datasets: dict[str, Artifact]) -> list[str]:

@@ -15,7 +15,7 @@ from gptcore.nlu.registry import REGISTRY
 from tasks.dataset import encode_dataset
 from tasks.leaderboard import Leaderboard
 from tasks.lineage import tokenizer_of
-from tasks.store import Store
+from tasks.store import Artifact, Store
 
 
 @flow(name="finetune", flow_run_name="finetune {parameters.task}", persist_result=False)
@@ -34,11 +34,11 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
     checkpoint = store.resolve(parameters.checkpoint, "pretrain")
     datasets_url = datasets_folder(store, parameters.datasets)
     names = chosen_tasks([parameters.task], datasets_url)
-    arm: Arm = "pre-trained" if parameters.pretrained else "from scratch"
+    arm = pretrained_arm(checkpoint) if parameters.pretrained else scratch_arm(checkpoint)
     tokenizer = tokenizer_of(store, checkpoint)
     datasets = {name: encode_dataset(store.url, datasets_url, name, tokenizer) for name in names}
     settings = dict.fromkeys(REGISTRY, config)
-    return score_tasks(store.url, datasets_url, datasets, checkpoint, settings, [arm], parameters.seeds, jobs=0)
+    return score_tasks(store.url, datasets_url, datasets, [arm], settings, parameters.seeds, jobs=0)
 
 
 @flow(name="finetune-all", persist_result=False)
@@ -51,8 +51,8 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     names = chosen_tasks(parameters.tasks, datasets_url)
     tokenizer = tokenizer_of(store, checkpoint)
     datasets = {name: encode_dataset(store.url, datasets_url, name, tokenizer) for name in names}
-    arms, jobs = arms_of(preset), parameters.jobs
-    return score_tasks(store.url, datasets_url, datasets, checkpoint, settings_of(preset), arms, parameters.seeds, jobs)
+    arms, seeds, jobs = arms_of(preset, checkpoint), parameters.seeds, parameters.jobs
+    return score_tasks(store.url, datasets_url, datasets, arms, settings_of(preset), seeds, jobs)
 
 
 def settings_of(preset: Preset) -> Settings:
@@ -60,9 +60,20 @@ def settings_of(preset: Preset) -> Settings:
     return {name: preset.finetune_for(name) for name in REGISTRY}
 
 
-def arms_of(preset: Preset) -> list[Arm]:
+def pretrained_arm(checkpoint: Artifact) -> Arm:
+    """The paper's method."""
+    return Arm("pre-trained", checkpoint)
+
+
+def scratch_arm(checkpoint: Artifact) -> Arm:
+    """The same network from random weights (Table 5, "w/o pre-training")."""
+    return Arm("from scratch", checkpoint, {"pretrained": False})
+
+
+def arms_of(preset: Preset, checkpoint: Artifact) -> list[Arm]:
     """The rows of ours that a preset fills."""
-    return ["pre-trained", "from scratch"] if preset.scratch else ["pre-trained"]
+    arms = [pretrained_arm(checkpoint)]
+    return [*arms, scratch_arm(checkpoint)] if preset.scratch else arms
 
 
 def datasets_folder(store: Store, datasets: str) -> str:

@@ -49,8 +49,8 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
     shards = encode_shards(store.url, corpus, tokenizer, preset.shards)
     ngrams = measure_ngrams(store.url, shards)
     checkpoint = pretrain_model(store.url, shards, preset.model, preset.pretrain, ngrams, parameters.nproc)
-    arms, seeds, jobs = arms_of(preset), parameters.seeds, parameters.jobs
-    board = score_tasks(store.url, datasets_url, datasets, checkpoint, settings_of(preset), arms, seeds, jobs)
+    arms, seeds, jobs = arms_of(preset, checkpoint), parameters.seeds, parameters.jobs
+    board = score_tasks(store.url, datasets_url, datasets, arms, settings_of(preset), seeds, jobs)
     stages = [corpus, tokenizer, *datasets.values(), shards, ngrams, checkpoint]
     create_markdown_artifact(chain_card(store, stages, board), key="pipeline-card", description="The whole chain")
     return board
