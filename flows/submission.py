@@ -1,0 +1,68 @@
+"""GLUE's zip from what one checkpoint was fine-tuned into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from prefect.artifacts import create_table_artifact
+from tqdm import tqdm
+
+from flows.finetune import datasets_folder
+from gptcore.errors import InputError
+from gptcore.nlu.submission import files_of, glue_submission
+from gptcore.text.bpe import Tokenizer
+from tasks.lineage import tokenizer_of
+from tasks.store import Artifact, Store
+
+
+@flow(name="submission", persist_result=False)
+def submission(
+    store_url: str, checkpoint: str, out: str, datasets: str = "", tasks: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Answer GLUE's test files with the newest fine-tuned model of each task, and write the server's zip.
+
+    :param checkpoint: digest (or its beginning) of a `pretrain` artifact, its URL, or latest.
+    :param out: the zip, a local file.
+    :param tasks: only these tasks' files: a rehearsal, as the server refuses it. Empty: all of them.
+    :return: as :func:`gptcore.nlu.submission.glue_submission`, with "models" (task -> URL of its artifact).
+    :raises InputError: a task is not fine-tuned from this checkpoint yet, or a test file is missing or broken.
+    """
+    store = Store(store_url)
+    artifact = store.resolve(checkpoint, "pretrain")
+    wanted = list(dict.fromkeys(file.task for file in files_of(tasks)))
+    models = newest_models(store, artifact)
+    if missing := [task for task in wanted if task not in models]:
+        raise InputError(
+            f"--checkpoint {checkpoint}: not fine-tuned yet on {', '.join(missing)}; "
+            f"run `gptmill finetune TASK --checkpoint {artifact.short}` for each"
+        )
+    tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
+    folders = {task: store.local(models[task]) / "model" for task in wanted}
+    with tqdm(unit="row", disable=None) as bar:
+
+        def progress(name: str, done: int, total: int) -> None:
+            if done == 1:
+                bar.reset(total)
+                bar.set_description(name)
+            bar.update()
+
+        report = glue_submission(folders, tokenizer, datasets_folder(store, datasets), Path(out), tasks, progress)
+    create_table_artifact(
+        table=[{"file": name, **counts} for name, counts in report["files"].items()],
+        key="glue-submission",
+        description="\n".join([f"GLUE submission {out}, from the checkpoint {artifact.short}", *report["notes"]]),
+    )
+    return {**report, "models": {task: models[task].url for task in wanted}}
+
+
+def newest_models(store: Store, checkpoint: Artifact) -> dict[str, Artifact]:
+    """Task -> the newest `finetune` artifact of a checkpoint's weights; from-scratch runs have no checkpoint."""
+    models: dict[str, Artifact] = {}
+    for artifact in store.list("finetune"):  # newest first
+        manifest = store.manifest(artifact)
+        if manifest["inputs"].get("checkpoint", {}).get("digest") == checkpoint.digest:
+            models.setdefault(manifest["config"]["task"], artifact)
+    return models

@@ -1,0 +1,81 @@
+"""A fine-tuned model that answers rows of text: any number of them, in bounded memory, without an encoded dataset.
+
+N rows, K classes, C choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gptcore.errors import InputError
+from gptcore.models.heads import ClassificationModel
+from gptcore.nlu.inputs import build_sequences, collate, specials
+from gptcore.nlu.readers import Example
+from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.text.bpe import Tokenizer
+from gptcore.training.batches import by_length
+from gptcore.training.device import autocast, pick_device, pick_dtype
+
+_ROWS = 1024  # rows held at a time: enough to sort by length with little padding, few enough to see progress
+_BATCH_TOKENS = 16_384  # padded tokens of one forward pass
+
+Answer = tuple[Example, NDArray[np.float32]]
+"""A row, and its logits: (K,) classes, or (C,) choices."""
+
+
+class TaskModel:
+    """A fine-tuned model, the task that it was fine-tuned on, and its tokenizer.
+
+    :param folder: what :meth:`ClassificationModel.save` wrote.
+    :param precision: of the matrix products; see :func:`gptcore.training.device.pick_dtype`.
+    :raises InputError: no fine-tuned model, one with other labels than the registry's, or of another tokenizer.
+    """
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer, precision: str = "auto") -> None:
+        model, config = ClassificationModel.load(folder)
+        self.spec: TaskSpec = task_spec(config["task"])
+        if config["labels"] != list(self.spec.labels):
+            raise InputError(f"{folder / 'config.json'}: labels = {config['labels']}, expected {self.spec.labels}")
+        if config["tokenizer_digest"] != tokenizer.digest:
+            expected = config["tokenizer_digest"][:12]
+            raise InputError(f"{folder}: found the tokenizer {tokenizer.digest[:12]}, expected the model's, {expected}")
+        self._tokenizer = tokenizer
+        self._device = pick_device(0)
+        self._dtype = pick_dtype(precision, self._device)
+        self._model = model.to(self._device)
+
+    def answers(self, examples: Iterable[Example], at_once: int = _ROWS) -> Iterator[Answer]:
+        """Every row with its logits, in the order given.
+
+        :param at_once: rows read before the first of them is answered.
+        """
+        rows = iter(examples)
+        while chunk := list(islice(rows, at_once)):
+            yield from zip(chunk, self._logits(chunk), strict=True)
+
+    @torch.inference_mode()
+    def _logits(self, rows: Sequence[Example]) -> NDArray[np.float32]:
+        """(N, K) classes, or (N, C) choices."""
+        config = self._model.gpt.config
+        texts = list(dict.fromkeys(text for row in rows for text in (*row.fields, *row.choices)))
+        ids = {text: np.asarray(found) for text, found in zip(texts, self._tokenizer.encode_batch(texts), strict=True)}
+        sequences = []
+        for row in rows:
+            fields, choices = ([ids[text] for text in part] for part in (row.fields, row.choices))
+            built, _ = build_sequences(self.spec, fields, choices, config.n_ctx, specials(config.n_vocab))
+            sequences.append(built)
+        sizes = np.asarray([len(row) * max(map(len, row)) for row in sequences], dtype=np.int64)
+        logits: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(rows)
+        for chosen in by_length(sizes, _BATCH_TOKENS):
+            batch = collate(self.spec, [sequences[row] for row in chosen], [None] * len(chosen)).to(self._device)
+            with autocast(self._device, self._dtype):
+                found, _ = self._model(batch.tokens, batch.clf_position)
+            for row, values in zip(chosen, found.float().cpu().numpy(), strict=True):
+                logits[row] = values
+        return np.stack(logits)
