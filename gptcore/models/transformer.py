@@ -179,7 +179,7 @@ class GPT(LanguageModel):
         """Read a model, in eval mode on the CPU, from any fsspec URL of a folder.
 
         The folder is our own (a model or a checkpoint), a Hugging Face "openai-gpt" one (config.json and
-        model.safetensors), or the original release's (params_0..9.npy and params_shapes.json).
+        model.safetensors or pytorch_model.bin), or the original release's (params_0..9.npy and params_shapes.json).
 
         :raises InputError: naming the file, and what was expected of it.
         """

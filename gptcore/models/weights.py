@@ -1,7 +1,7 @@
 """Model folders: writing ours; reading ours, Hugging Face's "openai-gpt" and the original release's.
 
     ours          config.json ("model_type": "gptmill"), model.safetensors; a checkpoint has state.json instead
-    Hugging Face  config.json ("model_type": "openai-gpt"), model.safetensors
+    Hugging Face  config.json ("model_type": "openai-gpt"), model.safetensors or the older pytorch_model.bin
     original      params_shapes.json, params_0.npy .. params_9.npy: positions, tokens, then 12 arrays a block, flat
 
 The two foreign layouts keep matrices as [n_in, n_out]; ours are torch's [n_out, n_in].
@@ -13,6 +13,7 @@ import dataclasses
 import io
 import json
 import math
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from gptcore.models.transformer import GPT, LAYER_NORM_EPSILON
 
 MODEL_TYPE = "gptmill"
 
-_BLOCK_PARTS = {
+BLOCK_PARTS = {
     # ours -> theirs, in the order of the original release's arrays; Hugging Face has the same names
     "attention.qkv.weight": "attn.c_attn.weight",
     "attention.qkv.bias": "attn.c_attn.bias",
@@ -49,8 +50,8 @@ _BLOCK_PARTS = {
     "norm_2.weight": "ln_2.weight",
     "norm_2.bias": "ln_2.bias",
 }
-_RELEASED_HEADS = 12  # the released arrays do not say; section 4.1 does
-_RELEASED_FILES = 10
+RELEASED_HEADS = 12  # the released arrays do not say; section 4.1 does
+RELEASED_FILES = 10
 
 
 def save_model(model: LanguageModel, folder: Path) -> None:
@@ -122,6 +123,17 @@ class _Folder:
         except SafetensorError as error:
             raise InputError(f"{self.path(name)}: not a safetensors file ({error})") from None
 
+    def pickled(self, name: str) -> dict[str, Tensor]:
+        """Tensors that torch.save wrote. Tensors alone are unpickled, so no file gets to run code."""
+        try:
+            found = torch.load(io.BytesIO(self.read(name)), map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, EOFError, KeyError, RuntimeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"{self.path(name)}: not a file of torch tensors alone ({reason})") from None
+        if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+            raise InputError(f"{self.path(name)}: found a {type(found).__name__}, expected tensors by name")
+        return dict(found)
+
 
 def _read_own(folder: _Folder, name: str, settings: Mapping[str, Any]) -> tuple[NetworkConfig, dict[str, Tensor]]:
     kind = LSTMConfig if "n_units" in settings else ModelConfig
@@ -138,12 +150,25 @@ def _read_own(folder: _Folder, name: str, settings: Mapping[str, Any]) -> tuple[
 
 def _read_hugging_face(folder: _Folder, settings: Mapping[str, Any]) -> tuple[ModelConfig, dict[str, Tensor]]:
     expected = {"afn": "gelu", "layer_norm_epsilon": LAYER_NORM_EPSILON}
-    for name, value in expected.items():
-        if settings.get(name, value) != value:
-            raise InputError(f"{folder.path('config.json')}: {name} = {settings[name]!r}, expected {value!r}")
+    for field, value in expected.items():
+        if settings.get(field, value) != value:
+            raise InputError(f"{folder.path('config.json')}: {field} = {settings[field]!r}, expected {value!r}")
+    older = folder.has("pytorch_model.bin") and not folder.has("model.safetensors")
+    name = "pytorch_model.bin" if older else "model.safetensors"
+    stored = folder.pickled(name) if older else folder.safetensors(name)
+    theirs = {key.removeprefix("transformer."): value for key, value in stored.items()}
+
+    def part(key: str) -> Tensor:
+        if key not in theirs:
+            raise InputError(f"{folder.path(name)}: no tensor {key}")
+        return theirs[key]
+
+    tokens, n_special = part("tokens_embed.weight"), settings.get("n_special", 0)
     try:
         config = ModelConfig(
-            n_vocab=settings["vocab_size"],
+            # transformers counts special rows among vocab_size; its first versions put them after
+            n_vocab=settings["vocab_size"] - (n_special if len(tokens) == settings["vocab_size"] else 0),
+            n_special=n_special,
             n_ctx=settings["n_positions"],
             n_layer=settings["n_layer"],
             n_head=settings["n_head"],
@@ -156,39 +181,31 @@ def _read_hugging_face(folder: _Folder, settings: Mapping[str, Any]) -> tuple[Mo
         )
     except KeyError as error:
         raise InputError(f"{folder.path('config.json')}: no {error.args[0]}") from None
-    stored = folder.safetensors("model.safetensors")
-    theirs = {name.removeprefix("transformer."): value for name, value in stored.items()}
-
-    def part(name: str) -> Tensor:
-        if name not in theirs:
-            raise InputError(f"{folder.path('model.safetensors')}: no tensor {name}")
-        return theirs[name]
-
-    blocks = {(n, ours): part(f"h.{n}.{its}") for n in range(config.n_layer) for ours, its in _BLOCK_PARTS.items()}
-    return config, _ours(part("tokens_embed.weight"), part("positions_embed.weight"), blocks)
+    blocks = {(n, ours): part(f"h.{n}.{its}") for n in range(config.n_layer) for ours, its in BLOCK_PARTS.items()}
+    return config, _ours(tokens, part("positions_embed.weight"), blocks)
 
 
 def _read_released(folder: _Folder) -> tuple[ModelConfig, dict[str, Tensor]]:
     shapes = folder.json("params_shapes.json")
-    flat = np.concatenate([_read_npy(folder, f"params_{n}.npy") for n in range(_RELEASED_FILES)])
+    flat = np.concatenate([_read_npy(folder, f"params_{n}.npy") for n in range(RELEASED_FILES)])
     sizes = [math.prod(shape) for shape in shapes]
     where = folder.path("params_shapes.json")
     if sum(sizes) != len(flat):
         raise InputError(f"{where}: shapes of {sum(sizes)} numbers, the params_*.npy hold {len(flat)}")
-    n_layer, rest = divmod(len(shapes) - 2, len(_BLOCK_PARTS))
+    n_layer, rest = divmod(len(shapes) - 2, len(BLOCK_PARTS))
     if rest or n_layer < 1:
-        raise InputError(f"{where}: {len(shapes)} arrays, expected 2 and {len(_BLOCK_PARTS)} for each block")
+        raise InputError(f"{where}: {len(shapes)} arrays, expected 2 and {len(BLOCK_PARTS)} for each block")
     parts = flat.astype(np.float32).copy()
     arrays = [
         torch.from_numpy(a).view(shape) for a, shape in zip(np.split(parts, np.cumsum(sizes)[:-1]), shapes, strict=True)
     ]
     positions, tokens, *rows = arrays
-    names = [(n, ours) for n in range(n_layer) for ours in _BLOCK_PARTS]
+    names = [(n, ours) for n in range(n_layer) for ours in BLOCK_PARTS]
     config = ModelConfig(
         n_vocab=tokens.shape[0],
         n_ctx=positions.shape[0],
         n_layer=n_layer,
-        n_head=_RELEASED_HEADS,
+        n_head=RELEASED_HEADS,
         n_embd=tokens.shape[1],
         n_inner=4 * tokens.shape[1],
     )

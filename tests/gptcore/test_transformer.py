@@ -1,12 +1,10 @@
-"""The decoder: parity with Hugging Face's port in eval mode, causality, dropout, the three kinds of model folder."""
+"""The decoder: causality, dropout, adapting, our own model folders (test_export.py: foreign ones; test_parity.py)."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -28,50 +26,6 @@ def tiny(seed: int = 0, **changes: float) -> GPT:
 
 def tokens(batch: int = 3, length: int = 16) -> torch.Tensor:
     return torch.randint(0, TINY.n_vocab, (batch, length), generator=torch.Generator().manual_seed(1))
-
-
-def hugging_face():  # type: ignore[no-untyped-def]
-    """A small OpenAIGPTLMHeadModel with every weight random, biases and gains too."""
-    transformers = pytest.importorskip("transformers")
-    config = transformers.OpenAIGPTConfig(vocab_size=50, n_positions=16, n_embd=24, n_layer=2, n_head=12)
-    model = transformers.OpenAIGPTLMHeadModel(config).eval()
-    draws = torch.Generator().manual_seed(5)
-    for parameter in model.parameters():
-        parameter.data.normal_(0.0, 0.2, generator=draws)
-    return model
-
-
-def test_parity_with_hugging_face(tmp_path: Path) -> None:
-    theirs = hugging_face()
-    theirs.save_pretrained(tmp_path)
-    ours = GPT.load(tmp_path)
-    assert not ours.training
-    with torch.no_grad():
-        expected = theirs(tokens()).logits
-        torch.testing.assert_close(ours(tokens()), expected, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(ours(tokens(2, 5)), theirs(tokens(2, 5)).logits, rtol=1e-4, atol=1e-5)
-
-
-def write_release(folder: Path, theirs) -> None:  # type: ignore[no-untyped-def]
-    """The original release's layout: positions, tokens, blocks, cut into ten flat arrays that ignore boundaries."""
-    body = theirs.transformer
-    arrays = [body.positions_embed.weight, body.tokens_embed.weight]
-    for block in body.h:
-        for part in (block.attn.c_attn, block.attn.c_proj, block.ln_1, block.mlp.c_fc, block.mlp.c_proj, block.ln_2):
-            weight = part.weight
-            arrays += [weight[None] if weight.ndim == 2 else weight, part.bias]
-    values = [array.detach().numpy() for array in arrays]
-    (folder / "params_shapes.json").write_text(json.dumps([value.shape for value in values]))
-    flat = np.concatenate([value.reshape(-1) for value in values])
-    for number, piece in enumerate(np.array_split(flat, 10)):
-        np.save(folder / f"params_{number}.npy", piece)
-
-
-def test_the_original_release_loads(tmp_path: Path) -> None:
-    theirs = hugging_face()
-    write_release(tmp_path, theirs)
-    with torch.no_grad():
-        torch.testing.assert_close(GPT.load(tmp_path)(tokens()), theirs(tokens()).logits, rtol=1e-4, atol=1e-5)
 
 
 def test_own_folder_round_trip_by_path_and_url(tmp_path: Path) -> None:
@@ -105,16 +59,6 @@ def test_folders_that_are_no_model(tmp_path: Path) -> None:
         GPT.load(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(InputError, match="no such file"):
-        GPT.load(tmp_path)
-
-
-def test_releases_that_are_damaged(tmp_path: Path) -> None:
-    write_release(tmp_path, hugging_face())
-    (tmp_path / "params_9.npy").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"params_9\.npy: not a numpy file"):
-        GPT.load(tmp_path)
-    np.save(tmp_path / "params_9.npy", np.zeros(3, np.float32))
-    with pytest.raises(InputError, match="shapes of"):
         GPT.load(tmp_path)
 
 

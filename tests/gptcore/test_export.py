@@ -1,0 +1,288 @@
+"""Foreign model folders, read and written: transformers' "openai-gpt" of both ages, the original release's arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from gptcore import GPT, ModelConfig, Tokenizer
+from gptcore.errors import InputError
+from gptcore.models.export import SPECIAL_NAMES, export_hugging_face, export_release
+from tests.realdata import real_data
+
+TINY = ModelConfig(n_vocab=50, n_ctx=16, n_layer=2, n_head=12, n_embd=24, n_inner=96)
+PLAIN = ["the old king", "the , king . 12 ! ?", "The OLD   queen", "tea & cake ?"]
+"""Unaccented words and single marks, set apart by spaces."""
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(["the old king and the new queen , 12 ! don't stop ... - ? &", "the cake . tea"] * 3, 30)
+
+
+def decoder(tokenizer: Tokenizer, **changes: float) -> GPT:
+    """A small model with every weight random, biases and gains too."""
+    config = dataclasses.replace(TINY, n_vocab=tokenizer.n_vocab, **changes)  # type: ignore[arg-type]
+    return randomised(GPT(config))
+
+
+def randomised(model):  # type: ignore[no-untyped-def]
+    draws = torch.Generator().manual_seed(5)
+    for parameter in model.parameters():
+        parameter.data.normal_(0.0, 0.2, generator=draws)
+    return model.eval()
+
+
+def hugging_face() -> transformers.OpenAIGPTLMHeadModel:
+    config = transformers.OpenAIGPTConfig(vocab_size=50, n_positions=16, n_embd=24, n_layer=2, n_head=12)
+    model: transformers.OpenAIGPTLMHeadModel = randomised(transformers.OpenAIGPTLMHeadModel(config))
+    return model
+
+
+def tokens(n_vocab: int = 50) -> torch.Tensor:
+    return torch.randint(0, n_vocab, (3, 16), generator=torch.Generator().manual_seed(1))
+
+
+def same_weights(a: torch.nn.Module, b: torch.nn.Module) -> bool:
+    mine, its = a.state_dict(), b.state_dict()
+    return mine.keys() == its.keys() and all(torch.equal(mine[name], its[name]) for name in mine)
+
+
+def write_release(folder: Path, theirs: transformers.OpenAIGPTLMHeadModel) -> None:
+    """The original release's layout: positions, tokens, blocks, cut into ten flat arrays that ignore boundaries."""
+    body = theirs.transformer
+    arrays = [body.positions_embed.weight, body.tokens_embed.weight]
+    for block in body.h:
+        for part in (block.attn.c_attn, block.attn.c_proj, block.ln_1, block.mlp.c_fc, block.mlp.c_proj, block.ln_2):
+            arrays += [part.weight[None] if part.weight.ndim == 2 else part.weight, part.bias]
+    values = [array.detach().numpy() for array in arrays]
+    folder.mkdir(exist_ok=True)
+    (folder / "params_shapes.json").write_text(json.dumps([value.shape for value in values]))
+    flat = np.concatenate([value.reshape(-1) for value in values])
+    for number, piece in enumerate(np.array_split(flat, 10)):
+        np.save(folder / f"params_{number}.npy", piece)
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_transformers_saves_loads_and_computes_the_same(tmp_path: Path) -> None:
+    theirs = hugging_face()
+    theirs.save_pretrained(tmp_path)
+    ours = GPT.load(tmp_path)
+    assert not ours.training
+    with torch.no_grad():
+        torch.testing.assert_close(ours(tokens()), theirs(tokens()).logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("prefix", ["transformer.", ""])
+def test_the_older_pytorch_model_bin_loads(tmp_path: Path, prefix: str) -> None:
+    theirs = hugging_face()
+    theirs.save_pretrained(tmp_path)
+    expected = GPT.load(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    stored = {f"{prefix}{name}": value for name, value in theirs.transformer.state_dict().items()}
+    stored[f"{prefix}h.0.attn.bias"] = torch.ones(16, 16).tril()  # the mask that old folders hold as well
+    torch.save(stored, tmp_path / "pytorch_model.bin")
+    assert same_weights(GPT.load(f"file://{tmp_path}"), expected)
+
+
+class Trap:
+    """Would run code when unpickled."""
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return pytest.fail, ("the file ran code",)
+
+
+def test_a_pytorch_model_bin_that_is_not_tensors_alone_is_refused_unread(tmp_path: Path) -> None:
+    hugging_face().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    path = tmp_path / "pytorch_model.bin"
+    with pytest.raises(InputError, match=r"model\.safetensors: no such file"):
+        GPT.load(tmp_path)
+    torch.save({"tokens_embed.weight": Trap()}, path)
+    with pytest.raises(InputError, match=r"pytorch_model\.bin: not a file of torch tensors alone \(.*\)$"):
+        GPT.load(tmp_path)
+    path.write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(InputError, match=r"pytorch_model\.bin: not a file of torch tensors alone"):
+        GPT.load(tmp_path)
+    torch.save(hugging_face().transformer.state_dict(), path)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(InputError, match=r"pytorch_model\.bin: not a file of torch tensors alone"):
+        GPT.load(tmp_path)
+    torch.save([torch.zeros(2)], path)
+    with pytest.raises(InputError, match=r"pytorch_model\.bin: found a list, expected tensors by name"):
+        GPT.load(tmp_path)
+    torch.save({"positions_embed.weight": torch.zeros(2)}, path)
+    with pytest.raises(InputError, match=r"pytorch_model\.bin: no tensor tokens_embed\.weight"):
+        GPT.load(tmp_path)
+
+
+def test_special_rows_that_the_first_versions_of_transformers_put_after_vocab_size(tmp_path: Path) -> None:
+    theirs = hugging_face()
+    theirs.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    for vocab_size in (50, 47):
+        (tmp_path / "config.json").write_text(json.dumps({**settings, "vocab_size": vocab_size, "n_special": 3}))
+        config = GPT.load(tmp_path).config
+        assert (config.n_vocab, config.n_special) == (47, 3)
+
+
+def test_the_original_release_loads(tmp_path: Path) -> None:
+    theirs = hugging_face()
+    write_release(tmp_path, theirs)
+    with torch.no_grad():
+        torch.testing.assert_close(GPT.load(tmp_path)(tokens()), theirs(tokens()).logits, rtol=1e-4, atol=1e-5)
+
+
+def test_releases_that_are_damaged(tmp_path: Path) -> None:
+    write_release(tmp_path, hugging_face())
+    (tmp_path / "params_9.npy").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"params_9\.npy: not a numpy file"):
+        GPT.load(tmp_path)
+    np.save(tmp_path / "params_9.npy", np.zeros(3, np.float32))
+    with pytest.raises(InputError, match="shapes of"):
+        GPT.load(tmp_path)
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_special", [0, 3])
+def test_ours_to_hugging_face_and_back_bit_for_bit(tmp_path: Path, tokenizer: Tokenizer, n_special: int) -> None:
+    model = decoder(tokenizer, n_special=n_special, embd_pdrop=0.2, attn_pdrop=0.3, resid_pdrop=0.4, init_std=0.05)
+    export_hugging_face(model, tokenizer, tmp_path)
+    again = GPT.load(tmp_path)
+    assert again.config == model.config
+    assert same_weights(again, model)
+    assert Tokenizer.load(tmp_path).digest == tokenizer.digest
+
+
+@pytest.mark.parametrize("n_special", [0, 3])
+def test_transformers_loads_all_of_an_export_and_computes_the_same(
+    tmp_path: Path, tokenizer: Tokenizer, n_special: int
+) -> None:
+    model = decoder(tokenizer, n_special=n_special)
+    export_hugging_face(model, tokenizer, tmp_path)
+    for load in (transformers.OpenAIGPTLMHeadModel, transformers.AutoModelForCausalLM):
+        theirs, report = load.from_pretrained(tmp_path, output_loading_info=True)
+        assert not any(report.values()), report
+        assert theirs.dtype == torch.float32
+        ids = tokens(tokenizer.n_vocab + n_special)
+        with torch.no_grad():
+            torch.testing.assert_close(theirs.eval()(ids).logits, model(ids), rtol=1e-4, atol=1e-5)
+    continued = theirs.generate(ids[:1, :4], max_new_tokens=3, do_sample=False, pad_token_id=0)
+    assert torch.equal(continued[0, 4], model(ids[:1, :4])[0, -1].argmax())
+
+
+def test_hugging_face_to_ours_and_back_bit_for_bit(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    config = transformers.OpenAIGPTConfig(
+        vocab_size=tokenizer.n_vocab, n_positions=16, n_embd=24, n_layer=2, n_head=4, attn_pdrop=0.3
+    )
+    theirs = randomised(transformers.OpenAIGPTLMHeadModel(config))
+    theirs.save_pretrained(tmp_path / "theirs")
+    export_hugging_face(GPT.load(tmp_path / "theirs"), tokenizer, tmp_path / "back")
+    back = transformers.OpenAIGPTLMHeadModel.from_pretrained(tmp_path / "back")
+    assert same_weights(back, theirs)
+    for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "attn_pdrop", "embd_pdrop", "afn"):
+        assert getattr(back.config, name) == getattr(config, name), name
+
+
+def test_ours_to_release_and_back_bit_for_bit(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    model = decoder(tokenizer)
+    export_release(model, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *(f"params_{number}.npy" for number in range(10)),
+        "params_shapes.json",
+    ]
+    again = GPT.load(tmp_path)
+    assert again.config == model.config
+    assert same_weights(again, model)
+
+
+def test_a_release_written_by_us_has_the_bytes_of_one_written_plainly(tmp_path: Path) -> None:
+    theirs = hugging_face()
+    write_release(tmp_path / "plain", theirs)
+    export_release(GPT.load(tmp_path / "plain"), tmp_path / "ours")
+    for number in range(10):
+        name = f"params_{number}.npy"
+        assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+    shapes = [json.loads((tmp_path / kind / "params_shapes.json").read_text()) for kind in ("ours", "plain")]
+    assert shapes[0] == shapes[1]
+    assert shapes[0][:6] == [[16, 24], [50, 24], [1, 24, 72], [72], [1, 24, 24], [24]]
+
+
+def test_models_that_a_foreign_layout_cannot_hold_are_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    with pytest.raises(InputError, match=rf"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects 50"):
+        export_hugging_face(GPT(TINY), tokenizer, tmp_path / "x")
+    with pytest.raises(InputError, match=r"model\.n_special = 2, expected 0 or 3"):
+        export_hugging_face(decoder(tokenizer, n_special=2), tokenizer, tmp_path / "x")
+    narrow = decoder(tokenizer, n_inner=48)
+    for refused in (
+        lambda: export_hugging_face(narrow, tokenizer, tmp_path / "x"),
+        lambda: export_release(narrow, tmp_path / "x"),
+    ):
+        with pytest.raises(InputError, match=r"model\.n_inner = 48, expected 4 \* model\.n_embd = 96"):
+            refused()
+    with pytest.raises(InputError, match=r"model\.n_special = 3, expected 0"):
+        export_release(decoder(tokenizer, n_special=3), tmp_path / "x")
+    with pytest.raises(InputError, match=r"model\.n_head = 4, expected 12"):
+        export_release(decoder(tokenizer, n_head=4), tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+# The exported tokenizer -----------------------------------------------------------------------------------------------
+
+
+def exported(tmp_path: Path, tokenizer: Tokenizer, n_special: int = 0):  # type: ignore[no-untyped-def]
+    export_hugging_face(decoder(tokenizer, n_special=n_special), tokenizer, tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert type(theirs) is transformers.OpenAIGPTTokenizer
+    same = transformers.OpenAIGPTTokenizer.from_pretrained(tmp_path)
+    assert all(same.encode(text) == theirs.encode(text) for text in PLAIN)
+    return theirs
+
+
+def test_plain_text_gets_the_same_ids(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    theirs = exported(tmp_path, tokenizer)
+    assert len(theirs) == tokenizer.n_vocab
+    assert (theirs.unk_token_id, theirs.model_max_length) == (0, TINY.n_ctx)
+    for text in (*PLAIN, "kingqueen", "zebra xylophone", "ж the"):  # words of several pieces, unknown pieces
+        assert theirs.encode(text) == tokenizer.encode(text), text
+    assert theirs.decode(tokenizer.encode("The old king")) == "the old king"
+
+
+def test_where_transformers_reads_text_in_another_way(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """What the docstring of the export says, so that it is noticed if transformers changes."""
+    theirs = exported(tmp_path, tokenizer)
+    same_as = {"the\nking": "the king", "don't": "don ' t", "...": ". . .", "thé king": "the king"}
+    for text, plain in same_as.items():
+        assert theirs.encode(text) == tokenizer.encode(plain) != tokenizer.encode(text), text
+    assert theirs.encode("<unk>") == [0] != tokenizer.encode("<unk>")
+
+
+def test_the_special_tokens_of_a_fine_tuned_decoder_are_tokens_of_the_export(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    theirs = exported(tmp_path, tokenizer, n_special=3)
+    n = tokenizer.n_vocab
+    assert len(theirs) == n + 3
+    assert theirs.convert_tokens_to_ids(list(SPECIAL_NAMES)) == [n, n + 1, n + 2]
+    assert theirs.encode("_start_ the king _delimiter_ tea _classify_") == [
+        n, *tokenizer.encode("the king"), n + 1, *tokenizer.encode("tea"), n + 2,
+    ]  # fmt: skip
+
+
+def test_the_released_vocabulary_gives_plain_text_the_same_ids(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(real_data("openai-gpt"))
+    theirs = exported(tmp_path, tokenizer)
+    text = "the quick brown fox , who was 42 , jumped over the lazy dog . was it quick ? antidisestablishmentarianism !"
+    assert theirs.encode(text) == tokenizer.encode(text)
+    assert 0 not in theirs.encode(text)

@@ -1,0 +1,144 @@
+"""The 117M decoder against transformers' port of the release: logits, language-model loss, every gradient (eval mode).
+
+In eval mode only: transformers drops the sum of token and position, the release its whole embedding table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor
+
+from gptcore import GPT, ModelConfig
+from gptcore.losses import NO_TARGET, fused_language_model_loss, language_model_loss
+from gptcore.models.weights import BLOCK_PARTS
+
+AGREEMENT = 1e-4
+"""Largest relative difference, of norms and of the largest element, in float32."""
+
+
+@dataclass(frozen=True)
+class Twins:
+    """The same random weights in both networks, without a copy where the layouts agree."""
+
+    ours: GPT
+    theirs: transformers.OpenAIGPTLMHeadModel
+
+    def gradients(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """(our name, our gradient, their gradient in our layout) of every parameter of either network."""
+        mine, its = dict(self.ours.named_parameters()), dict(self.theirs.named_parameters())
+        for name, other in names(self.ours.config.n_layer).items():
+            gradient, expected = mine.pop(name).grad, its.pop(other).grad
+            assert gradient is not None
+            assert expected is not None
+            yield name, gradient, expected.t() if turned(other, expected) else expected
+        assert not mine
+        assert not its
+
+
+def names(n_layer: int) -> dict[str, str]:
+    """Our parameter names -> transformers'."""
+    embeddings = {"tokens.weight": "tokens_embed.weight", "positions.weight": "positions_embed.weight"}
+    blocks = {f"blocks.{n}.{a}": f"h.{n}.{b}" for n in range(n_layer) for a, b in BLOCK_PARTS.items()}
+    return {name: f"transformer.{other}" for name, other in (embeddings | blocks).items()}
+
+
+def turned(name: str, value: Tensor) -> bool:
+    """Matrices of blocks stand as [n_in, n_out] there."""
+    return value.ndim == 2 and ".h." in name
+
+
+@pytest.fixture(scope="module")
+def twins() -> Iterator[Twins]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(min(2, threads))
+    theirs = transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig()).eval()
+    with torch.device("meta"):
+        ours = GPT(ModelConfig()).eval()
+    ours = ours.to_empty(device="cpu")
+    draws = torch.Generator().manual_seed(0)
+    parameters = dict(theirs.named_parameters())
+    with torch.no_grad():
+        for name, parameter in ours.named_parameters():
+            gain = 1.0 if name.endswith(("norm_1.weight", "norm_2.weight")) else 0.0
+            parameter.normal_(gain, 0.02, generator=draws)  # biases and gains too, or they would go untested
+            other = names(12)[name]
+            parameters[other].copy_(parameter.t() if turned(other, parameters[other]) else parameter)
+    yield Twins(ours, theirs)
+    torch.set_num_threads(threads)
+
+
+def ids(*shape: int) -> Tensor:
+    return torch.randint(1, ModelConfig.n_vocab, shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def assert_agree(found: Tensor, expected: Tensor, what: str) -> None:
+    assert found.shape == expected.shape, what
+    difference = found - expected
+    assert difference.norm() <= AGREEMENT * expected.norm(), what
+    assert difference.abs().max() <= AGREEMENT * expected.abs().max(), what
+
+
+def assert_parity(twins: Twins, tokens: Tensor, targets: Tensor, mask: Tensor | None = None) -> None:
+    """Logits, loss and gradients.
+
+    :param tokens: [B, T]; targets: [B, T], NO_TARGET where there is none.
+    :param mask: [B, T], 1 for real tokens; transformers alone is told of it, ours has nothing to be told.
+    """
+    twins.ours.zero_grad(set_to_none=True)
+    twins.theirs.zero_grad(set_to_none=True)
+    expected = twins.theirs(tokens, attention_mask=mask).logits  # (B, T, V)
+    loss = F.cross_entropy(expected.flatten(0, 1), targets.flatten(), ignore_index=NO_TARGET)
+    loss.backward()  # type: ignore[no-untyped-call]
+    real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask.bool()
+    with torch.no_grad():
+        logits = twins.ours(tokens)
+        assert_agree(logits[real], expected[real], "logits")
+        assert_agree(language_model_loss(logits, targets), loss, "loss")
+        del logits, expected
+    table = twins.ours.table()
+    fused = fused_language_model_loss(twins.ours.states(tokens, table), table, targets)  # what training uses
+    fused.backward()  # type: ignore[no-untyped-call]
+    assert_agree(fused.detach(), loss.detach(), "fused loss")
+    for name, gradient, wanted in twins.gradients():
+        assert_agree(gradient, wanted, name)
+
+
+def next_tokens(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+    """[B, T]: the next token, NO_TARGET at the end and where it is padding."""
+    following = F.pad(tokens[:, 1:], (0, 1), value=NO_TARGET)
+    return following if mask is None else following.masked_fill(F.pad(mask[:, 1:], (0, 1)) == 0, NO_TARGET)
+
+
+def test_size_and_names(twins: Twins) -> None:
+    assert twins.ours.num_parameters == twins.theirs.num_parameters() == 116_534_784
+    assert set(names(12)) == {name for name, _ in twins.ours.named_parameters()}
+    assert set(names(12).values()) == {name for name, _ in twins.theirs.named_parameters()}
+
+
+def test_right_padding(twins: Twins) -> None:
+    lengths = torch.tensor([24, 9, 1])
+    mask = (torch.arange(24) < lengths[:, None]).long()
+    tokens = ids(3, 24) * mask  # padded with id 0
+    assert_parity(twins, tokens, next_tokens(tokens, mask), mask)
+
+
+def test_length_1(twins: Twins) -> None:
+    assert_parity(twins, ids(1, 1), ids(1, 1) + 1)
+
+
+def test_the_full_context(twins: Twins) -> None:
+    tokens = ids(1, ModelConfig.n_ctx)
+    assert_parity(twins, tokens, next_tokens(tokens))
+
+
+def test_the_loss_is_the_one_transformers_reports(twins: Twins) -> None:
+    tokens = ids(2, 16)
+    with torch.no_grad():
+        expected = twins.theirs(tokens, labels=tokens).loss
+        assert_agree(language_model_loss(twins.ours(tokens), next_tokens(tokens)), expected, "loss")
