@@ -181,6 +181,8 @@ class Preset:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     shards: ShardConfig = field(default_factory=ShardConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    lstm: LSTMConfig = field(default_factory=LSTMConfig)
+    """The network of Table 5's last row; pre-trained by its analyses alone."""
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -216,6 +218,8 @@ def small() -> Preset:
             resid_pdrop=0.0,
             init_std=0.05,
         ),
+        # as many units for its width as the paper's 2048 for 768
+        lstm=LSTMConfig(n_ctx=128, n_units=672, n_embd=256, embd_pdrop=0.0, resid_pdrop=0.0, init_std=0.05),
         pretrain=PretrainConfig(
             batch_size=16,
             steps=3200,
@@ -253,6 +257,7 @@ def demo() -> Preset:
             resid_pdrop=0.0,
             init_std=0.07,
         ),
+        lstm=LSTMConfig(n_ctx=96, n_units=336, n_embd=128, embd_pdrop=0.0, resid_pdrop=0.0, init_std=0.07),
         pretrain=PretrainConfig(
             batch_size=24,
             steps=1000,
@@ -316,7 +321,7 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
 Settings = TypeVar(
     "Settings", CorpusConfig, TokenizerConfig, ShardConfig, ModelConfig, LSTMConfig, PretrainConfig, FinetuneConfig
 )
-_SECTIONS = ("corpus", "tokenizer", "shards", "model", "pretrain", "finetune")
+_SECTIONS = ("corpus", "tokenizer", "shards", "model", "lstm", "pretrain", "finetune")
 
 
 def replace_settings(config: Settings, values: Any, where: str) -> Settings:
