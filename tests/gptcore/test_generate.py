@@ -1,0 +1,176 @@
+"""Reading with a cache against the plain forward pass; sampling against its definition; text as decoded whole."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from gptcore.config import LSTMConfig, ModelConfig
+from gptcore.errors import InputError
+from gptcore.evaluation.generate import generate, sample
+from gptcore.models.incremental import Cache, open_reader, step
+from gptcore.models.language_model import LanguageModel
+from gptcore.models.lstm import LSTM
+from gptcore.models.transformer import GPT
+from gptcore.text.bpe import Tokenizer
+from gptcore.training.rng import generator
+
+TEXT = "the cat sat on the mat because it was tired . \n who said that a bird runs ?"
+WORDS = Tokenizer.train([TEXT] * 3, 40)
+
+
+def gpt(n_ctx: int = 12, **changes: object) -> GPT:
+    torch.manual_seed(3)
+    config = ModelConfig(
+        n_vocab=WORDS.n_vocab, n_ctx=n_ctx, n_layer=3, n_head=2, n_embd=16, n_inner=32, init_std=0.4, **changes
+    )
+    return GPT(config).eval()
+
+
+def lstm() -> LSTM:
+    torch.manual_seed(3)
+    return LSTM(LSTMConfig(n_vocab=WORDS.n_vocab, n_ctx=12, n_units=24, n_embd=16, init_std=0.4)).eval()
+
+
+def random_ids(count: int, seed: int = 0) -> list[int]:
+    return torch.randint(1, WORDS.n_vocab, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@torch.no_grad()
+def plain_logits(model: LanguageModel, ids: list[int]) -> torch.Tensor:
+    return model(torch.tensor([ids]))[0, -1]
+
+
+@pytest.mark.parametrize("changes", [{}, {"original": True}, {"n_special": 3}])
+@pytest.mark.parametrize("cuts", [[1] * 12, [5, 1, 1, 5], [12], [3, 9]])
+def test_every_step_agrees_with_the_full_pass(changes, cuts):
+    model, ids = gpt(**changes), random_ids(12)
+    reader, done = open_reader(model), 0
+    for count in cuts:
+        found = reader.feed(ids[done : done + count])
+        done += count
+        torch.testing.assert_close(found, plain_logits(model, ids[:done]), atol=1e-5, rtol=0)
+
+
+def test_a_step_gives_the_states_of_all_new_tokens_of_a_batch():
+    model = gpt()
+    tokens = torch.tensor([random_ids(12, 1), random_ids(12, 2)])
+    cache = Cache.empty(model, batch=2)
+    with torch.no_grad():
+        found = torch.cat([step(model, part, cache) for part in tokens.split([4, 1, 7], dim=1)], dim=1)
+        torch.testing.assert_close(found, model.hidden(tokens), atol=1e-5, rtol=0)
+        with pytest.raises(ValueError, match="13 tokens does not fit n_ctx = 12"):
+            step(model, tokens[:, :1], cache)
+
+
+@pytest.mark.parametrize("n_ctx", [1, 2, 7, 12])
+def test_a_text_that_outgrows_the_context_goes_on_from_its_newest_half(n_ctx):
+    model, ids = gpt(n_ctx), random_ids(40)
+    reader, window = open_reader(model), []
+    for token in ids:
+        window.append(token)
+        if len(window) > n_ctx:
+            window = window[-max(1, n_ctx // 2) :]
+        torch.testing.assert_close(reader.feed([token]), plain_logits(model, window), atol=1e-5, rtol=0)
+
+
+def test_a_prompt_longer_than_the_context_is_read_from_its_newest_half():
+    model, ids = gpt(), random_ids(30)
+    torch.testing.assert_close(open_reader(model).feed(ids), plain_logits(model, ids[-6:]), atol=1e-5, rtol=0)
+
+
+def test_an_lstm_carries_its_state_over_any_length():
+    model, ids = lstm(), random_ids(40)
+    reader = open_reader(model)
+    torch.testing.assert_close(reader.feed(ids[:3]), plain_logits(model, ids[:3]), atol=1e-5, rtol=0)
+    for end in range(4, 41):
+        torch.testing.assert_close(reader.feed([ids[end - 1]]), plain_logits(model, ids[:end]), atol=1e-5, rtol=0)
+
+
+# --- drawing ---
+
+
+def drawn(logits: torch.Tensor, count: int = 4000, **settings: float) -> torch.Tensor:
+    """Shares of each token in many draws."""
+    chosen = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, **settings}
+    draws = generator(0, "test")
+    found = torch.tensor([sample(logits, draws=draws, **chosen) for _ in range(count)])
+    return torch.bincount(found, minlength=len(logits)) / count
+
+
+LOGITS = torch.tensor([0.4, 0.3, 0.05, 0.2, 0.05]).log()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [0.4, 0.3, 0.05, 0.2, 0.05]),
+        ({"temperature": 0.5}, [0.16 / 0.295, 0.09 / 0.295, 0.0025 / 0.295, 0.04 / 0.295, 0.0025 / 0.295]),
+        ({"temperature": 0}, [1, 0, 0, 0, 0]),
+        ({"top_k": 1}, [1, 0, 0, 0, 0]),
+        ({"top_k": 2}, [4 / 7, 3 / 7, 0, 0, 0]),
+        ({"top_k": 99}, [0.4, 0.3, 0.05, 0.2, 0.05]),
+        ({"top_p": 0.1}, [1, 0, 0, 0, 0]),
+        ({"top_p": 0.65}, [4 / 7, 3 / 7, 0, 0, 0]),
+        ({"top_p": 0.85}, [4 / 9, 3 / 9, 0, 2 / 9, 0]),
+        ({"top_k": 2, "top_p": 0.5}, [1, 0, 0, 0, 0]),  # 4/7 of what top-k leaves
+    ],
+)
+def test_tokens_are_drawn_as_the_settings_say(settings, expected):
+    torch.testing.assert_close(drawn(LOGITS, **settings), torch.tensor(expected, dtype=torch.float), atol=0.03, rtol=0)
+
+
+# --- text ---
+
+
+@pytest.mark.parametrize("model", [gpt(), lstm(), gpt(n_special=3)], ids=["gpt", "lstm", "fine-tuned"])
+def test_pieces_put_together_are_the_decoded_whole(model):
+    pieces = list(generate(model, WORDS, "The cat", max_tokens=60, seed=1))
+    assert len(pieces) == 60
+    ids = WORDS.encode("The cat")
+    reader, draws = open_reader(model), generator(1, "generate")
+    logits = reader.feed(ids)
+    for _ in range(60):
+        ids.append(sample(logits[: WORDS.n_vocab], 1.0, 0, 1.0, draws))
+        logits = reader.feed(ids[-1:])
+    assert "the cat" + "".join(pieces) == WORDS.decode(ids)
+
+
+def test_every_pair_of_pieces_is_set_apart_as_in_the_whole_text():
+    for first, second in itertools.product(range(0, WORDS.n_vocab, 3), repeat=2):
+        whole = WORDS.decode([5, first, second])
+        parts = WORDS.decode([5, first]) + WORDS.decode([first, second])[len(WORDS.decode([first])) :]
+        assert whole == parts
+
+
+def test_a_seed_names_the_text_and_greedy_text_needs_none():
+    model = gpt()
+
+    def text(**settings: float) -> str:
+        return "".join(generate(model, WORDS, "a bird", max_tokens=20, **settings))
+
+    assert text(seed=1) == text(seed=1) != text(seed=2)
+    assert text(temperature=0, seed=1) == text(temperature=0, seed=2) == text(top_k=1) == text(top_p=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_tokens": 0}, "max_tokens: found 0, expected 1 or more"),
+        ({"temperature": -1.0}, "temperature: found -1.0, expected 0 or more"),
+        ({"temperature": float("nan")}, "temperature: found nan"),
+        ({"top_k": -1}, "top_k: found -1"),
+        ({"top_p": 0.0}, "top_p: found 0.0, expected more than 0, at most 1"),
+        ({"prompt": " \n"}, "prompt: found ' .n', expected a word"),
+    ],
+)
+def test_settings_out_of_range_are_refused_at_once(settings, message):
+    with pytest.raises(InputError, match=message):
+        generate(gpt(), WORDS, **{"prompt": "the cat", **settings})
+
+
+def test_a_tokenizer_of_another_size_is_refused():
+    with pytest.raises(InputError, match=f"n_vocab = {WORDS.n_vocab}, expected the tokenizer's"):
+        generate(gpt(), Tokenizer.train(["a b c"], 1), "a")
