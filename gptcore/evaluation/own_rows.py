@@ -1,0 +1,98 @@
+"""A fine-tuned model on a user's own rows, a language model on a user's own text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gptcore.errors import InputError
+from gptcore.evaluation.perplexity import Batch, perplexity
+from gptcore.evaluation.task_model import TaskModel
+from gptcore.models.language_model import LanguageModel
+from gptcore.nlu.inputs import predict
+from gptcore.nlu.own_rows import read_own_rows
+from gptcore.nlu.readers import decoded_lines
+from gptcore.nlu.registry import TaskSpec
+from gptcore.text.bpe import Tokenizer
+from gptcore.text.clean import clean_stream, split_clean
+from gptcore.training.distributed import World
+
+_ROWS_AT_ONCE = 64  # few, as somebody may be waiting for the first
+_BATCH_TOKENS = 8192  # of one forward pass
+
+
+def predict_jsonl(model: TaskModel, lines: Iterable[bytes], name: str = "standard input") -> Iterator[dict[str, Any]]:
+    """Answer rows in the order given, in bounded memory.
+
+    :param lines: JSON objects in UTF-8; their fields: :mod:`gptcore.nlu.own_rows`.
+    :param name: what messages call the input.
+    :return: for each row "line" (from 1) and, for a graded label, "score"; else "label" and "probabilities" (of every
+        label; for choices, of every answer by its label).
+    :raises InputError: a broken row, once the rows of the batches before it are answered; names line and field.
+    """
+    answers = model.answers(read_own_rows(model.spec, lines, name), _ROWS_AT_ONCE)
+    for number, (_, logits) in enumerate(answers, start=1):
+        yield {"line": number, **_described(model.spec, logits)}
+
+
+def _described(spec: TaskSpec, logits: NDArray[np.float32]) -> dict[str, Any]:
+    value = float(predict(spec, logits[None])[0])
+    if spec.score_range:
+        return {"score": round(value, 4)}
+    weights = np.exp(logits.astype(np.float64) - logits.max())  # (K,) classes or (C,) choices
+    shares = (round(float(share), 6) for share in weights / weights.sum())
+    return {"label": spec.labels[int(value)], "probabilities": dict(zip(spec.labels, shares, strict=True))}
+
+
+def text_perplexity(
+    model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[bytes], name: str = "standard input"
+) -> dict[str, float]:
+    """How well a model predicts a text, which is one document whatever its lines.
+
+    Windows of n_ctx tokens lie end to end, as in validation: every token but the first is predicted once, from those
+    before it in its window. A word (or line break) counts where its last token is predicted, so that its perplexity
+    can be compared across vocabularies.
+
+    :param model: in eval mode.
+    :param lines: UTF-8.
+    :return: "tokens", "words" (both predicted), "nats_per_token", "perplexity" (of a token), "word_perplexity".
+    :raises InputError: no UTF-8, fewer than two tokens, or a tokenizer with another vocabulary than the model's.
+    """
+    if model.config.n_vocab != tokenizer.n_vocab:
+        raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
+    parts: list[NDArray[np.int64]] = []
+    n_words, first_word = 0, 0
+    for part in clean_stream(text for _, text in decoded_lines(lines, name)):
+        words = split_clean(part)
+        first_word = first_word or len(tokenizer.encode_words(words[:1]))
+        n_words += len(words)
+        parts.append(np.asarray(tokenizer.encode_words(words), dtype=np.int64))
+    ids = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)  # [N]
+    if len(ids) < 2:
+        raise InputError(f"{name}: found {len(ids)} tokens, expected two or more, as the first is not predicted")
+    found = perplexity(model, _windows(ids, model.config.n_ctx), World(0, 1, model.tokens.weight.device))
+    n_words -= first_word == 1  # its only token is the text's first
+    nats = found["loss"] * found["tokens"]
+    return {
+        "tokens": int(found["tokens"]),
+        "words": n_words,
+        "nats_per_token": found["loss"],
+        "perplexity": found["perplexity"],
+        "word_perplexity": math.exp(nats / n_words) if nats / n_words < 700 else math.inf,
+    }
+
+
+def _windows(ids: NDArray[np.int64], n_ctx: int) -> Iterator[Batch]:
+    """(inputs, targets) [B, T] each: the whole windows of a document, then the rest of it as a shorter one."""
+    n_targets = len(ids) - 1
+    whole = n_targets - n_targets % n_ctx
+    inputs, targets = ids[:whole].reshape(-1, n_ctx), ids[1 : whole + 1].reshape(-1, n_ctx)
+    rows = max(1, _BATCH_TOKENS // n_ctx)
+    for start in range(0, len(inputs), rows):
+        yield inputs[start : start + rows], targets[start : start + rows]
+    if whole < n_targets:
+        yield ids[None, whole:-1], ids[None, whole + 1 :]

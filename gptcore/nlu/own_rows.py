@@ -1,0 +1,91 @@
+"""A user's own rows: one JSON object a line, its fields named as the dataset names its columns, or after Figure 1.
+
+    single       text
+    pair         premise, hypothesis
+    similarity   text1, text2
+    choices      document, question, answers (a list); a story has no question
+
+Other fields of a row are left alone, so that it may carry an id or a label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from gptcore.errors import InputError
+from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, show
+from gptcore.nlu.registry import REGISTRY, Form, TaskSpec
+
+NAMES: dict[Form, tuple[str, ...]] = {
+    "single": ("text",),
+    "pair": ("premise", "hypothesis"),
+    "similarity": ("text1", "text2"),
+    "choices": ("document", "question"),
+}
+"""What a task's fields may be called besides their columns' names, in input order."""
+ANSWERS = "answers"
+"""The list that may stand for the columns of the choices."""
+
+Field = str | tuple[str, ...]
+
+
+def read_own_rows(spec: TaskSpec, lines: Iterable[bytes], name: str = "standard input") -> Iterator[Example]:
+    """The rows of JSON lines in UTF-8, without labels.
+
+    :param name: what messages call the input.
+    :raises InputError: no UTF-8, no JSON object, a field that is missing or holds no text; names line and field.
+    """
+    for line, text in decoded_lines(lines, name):
+        row = Record(name, str(line), parse_object(text, name, line))
+        fields = tuple(_present(row, field, other) for field, other in zip(spec.fields, NAMES[spec.form], strict=False))
+        yield example_of(replace(spec, fields=fields), _with_choices(spec, row))
+
+
+def field_names(spec: TaskSpec) -> list[str]:
+    """How the fields of a row of this task are written, either way of each: lines for a help text."""
+    own = [" + ".join(_columns(field)) for field in spec.fields]
+    names = [f"{column} (or {other})" for column, other in zip(own, NAMES[spec.form], strict=False)]
+    return (
+        [*names, f"{', '.join(spec.choices)} (or {ANSWERS}, a list of {len(spec.choices)})"] if spec.choices else names
+    )
+
+
+def help_text() -> str:
+    """The fields of every task's rows."""
+    return "\n".join(f"  {name:<11} {'; '.join(field_names(spec))}" for name, spec in REGISTRY.items())
+
+
+def _columns(field: Field) -> tuple[str, ...]:
+    return (field,) if isinstance(field, str) else field
+
+
+def _present(row: Record, field: Field, other: str) -> Field:
+    """The columns of a field by the name that the row gives it."""
+    missing = [column for column in _columns(field) if column not in row.columns]
+    if not missing:
+        return field
+    if other in row.columns:
+        return other
+    raise _lacks(row, missing[0], other)
+
+
+def _with_choices(spec: TaskSpec, row: Record) -> Record:
+    """The row with its answers under the columns of the choices."""
+    missing = [column for column in spec.choices if column not in row.columns]
+    if not missing:
+        return row
+    if ANSWERS not in row.columns:
+        raise _lacks(row, missing[0], ANSWERS)
+    answers = row.columns[ANSWERS]
+    if not isinstance(answers, list) or len(answers) != len(spec.choices):
+        raise row.error(ANSWERS, show(answers), f"a list of {len(spec.choices)} texts")
+    for number, answer in enumerate(answers, start=1):
+        named = f"{ANSWERS}, number {number}"
+        replace(row, columns={named: answer}).text(named)
+    return replace(row, columns={**row.columns, **dict(zip(spec.choices, answers, strict=True))})
+
+
+def _lacks(row: Record, column: str, other: str) -> InputError:
+    found = f"only {', '.join(map(show, row.columns))}" if row.columns else "no field at all"
+    return InputError(f"{row.file}, line {row.line}: found {found}, expected the field {column!r} or {other!r}")

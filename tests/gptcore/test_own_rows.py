@@ -1,0 +1,183 @@
+"""A user's own rows and text: what may be written, what comes back, and how a broken row is named."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gptcore.config import LSTMConfig, ModelConfig
+from gptcore.errors import InputError
+from gptcore.evaluation.own_rows import predict_jsonl, text_perplexity
+from gptcore.evaluation.task_model import TaskModel
+from gptcore.models.lstm import LSTM
+from gptcore.models.transformer import GPT
+from gptcore.nlu.own_rows import NAMES, help_text, read_own_rows
+from gptcore.nlu.readers import Example
+from gptcore.nlu.registry import REGISTRY, TaskSpec, task_spec
+from gptcore.text.bpe import Tokenizer
+from gptcore.text.clean import words as words_of
+from tests.gptcore.datasets import text_columns
+from tests.gptcore.tiny_glue import TEXT, save_model, tokenizer
+
+WORDS = tokenizer()
+
+
+def encoded(*rows: Any) -> list[bytes]:
+    return [(json.dumps(row) + "\n").encode() for row in rows]
+
+
+def own_names(spec: TaskSpec, number: int) -> dict[str, Any]:
+    """A row that is named as the dataset names its columns."""
+    columns = [*text_columns(spec), *spec.choices]
+    return {column: " ".join(TEXT.split()[at : at + 2 + number]) for at, column in enumerate(columns)}
+
+
+def friendly(spec: TaskSpec, row: dict[str, Any]) -> dict[str, Any]:
+    """The same row, named after Figure 1."""
+    texts = [row[field] if isinstance(field, str) else " ".join(row[part] for part in field) for field in spec.fields]
+    named: dict[str, Any] = dict(zip(NAMES[spec.form], texts, strict=False))
+    return {**named, "answers": [row[column] for column in spec.choices]} if spec.choices else named
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> dict[str, TaskModel]:
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("models")
+    return {task: TaskModel(save_model(task, WORDS, folder / task), WORDS, "float32") for task in REGISTRY}
+
+
+@pytest.mark.parametrize("task", REGISTRY)
+def test_both_namings_give_one_answer_a_row(task, models):
+    spec = task_spec(task)
+    rows = [own_names(spec, number) for number in range(3)]
+    found = list(predict_jsonl(models[task], encoded(*rows)))
+    assert found == list(predict_jsonl(models[task], encoded(*(friendly(spec, row) for row in rows))))
+    assert [answer["line"] for answer in found] == [1, 2, 3]
+    for answer in found:
+        if task == "stsb":
+            assert set(answer) == {"line", "score"}
+            assert 0 <= answer["score"] <= 5
+        else:
+            shares = answer["probabilities"]
+            assert tuple(shares) == spec.labels
+            assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+            assert answer["label"] == max(shares, key=shares.get)
+    assert json.dumps(found)
+
+
+def test_probabilities_are_the_softmax_of_the_models_logits(models):
+    rows = encoded(*({"premise": "the cat", "hypothesis": text} for text in TEXT.split()))
+    logits = [logits for _, logits in models["mnli"].answers(read_own_rows(models["mnli"].spec, rows))]
+    expected = torch.softmax(torch.from_numpy(np.stack(logits)), dim=1).numpy()
+    found = [list(answer["probabilities"].values()) for answer in predict_jsonl(models["mnli"], rows)]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert len({tuple(shares) for shares in found}) > 5
+
+
+def test_other_fields_are_left_alone_and_the_columns_own_name_comes_first():
+    row = {"id": 7, "label": "neutral", "sentence1": "a cat", "premise": "a bird", "hypothesis": "a mat"}
+    (example,) = read_own_rows(task_spec("mnli"), encoded(row))
+    assert example == Example(("a cat", "a mat"), (), None, "", "standard input:1")
+
+
+def test_rows_are_answered_as_they_come(models):
+    asked = []
+
+    def endless() -> Any:
+        while True:
+            asked.append(1)
+            yield b'{"text": "the cat"}\n'
+
+    answers = predict_jsonl(models["sst2"], endless())
+    for _ in range(3):
+        next(answers)
+    assert len(asked) < 100
+
+
+@pytest.mark.parametrize(
+    ("task", "line", "message"),
+    [
+        ("mnli", b'{"premise": "a"}', "line 2: found only 'premise', expected the field 'sentence2' or 'hypothesis'"),
+        ("mnli", b"{}", "line 2: found no field at all, expected the field 'sentence1' or 'premise'"),
+        ("mnli", b'{"premise": "a", "hypothesis": 3}', "line 2, column 'hypothesis': found 3, expected text"),
+        ("mnli", b'{"premise": " ", "hypothesis": "b"}', "line 2, column 'premise': found ' ', expected text"),
+        ("mnli", b'{"premise": "a", ', "line 2, column 18: found Expecting property name"),
+        ("mnli", b'["a", "b"]', "line 2: found ['a', 'b'], expected a JSON object"),
+        ("mnli", b"", "line 2, column 1: found Expecting value, expected JSON"),
+        ("mnli", b'{"premise": "\xff"}', "found byte 0xff, expected UTF-8 text"),
+        ("mnli", b'{"premise": "\\ud800", "hypothesis": "b"}', "column 'premise': found '\\ud800', expected text"),
+        ("storycloze", b'{"InputSentence1": "a"}', "expected the field 'InputSentence2' or 'document'"),
+        ("storycloze", b'{"document": "a"}', "expected the field 'RandomFifthSentenceQuiz1' or 'answers'"),
+        ("storycloze", b'{"document": "a", "answers": ["b"]}', "'answers': found ['b'], expected a list of 2 texts"),
+        ("storycloze", b'{"document": "a", "answers": "bc"}', "'answers': found 'bc', expected a list of 2 texts"),
+        ("storycloze", b'{"document": "a", "answers": ["b", ""]}', "'answers, number 2': found '', expected text"),
+        ("race", b'{"document": "a", "answers": []}', "expected the field 'questions' or 'question'"),
+    ],
+)
+def test_a_broken_row_is_an_error_that_names_line_and_field(models, task, line, message):
+    spec = task_spec(task)
+    first = b'{"premise": "a", "hypothesis": "b"}' if task == "mnli" else encoded(own_names(spec, 0))[0].strip()
+    rows = read_own_rows(spec, [first, line])
+    next(rows)
+    with pytest.raises(InputError, match="^standard input, " + ".*" + re.escape(message)):
+        next(rows)
+
+
+def test_the_help_names_every_field_of_every_task():
+    text = help_text()
+    for spec in REGISTRY.values():
+        (line,) = (line for line in text.split("\n") if line.split()[0] == spec.name)
+        assert all(name in line for name in [*text_columns(spec), *spec.choices])
+        assert NAMES[spec.form][0] in line
+
+
+# --- the perplexity of a text ---
+
+PROSE = "The cat sat on the mat.\r\n\nWho said that a bird runs?\nIt was tired because it sat. Yes and no.\n"
+
+
+def language_models() -> list[Any]:
+    torch.manual_seed(3)
+    sizes = {"n_vocab": WORDS.n_vocab, "n_embd": 16, "init_std": 0.3}
+    return [
+        GPT(ModelConfig(n_ctx=8, n_layer=2, n_head=2, n_inner=32, **sizes)).eval(),
+        GPT(ModelConfig(n_ctx=500, n_layer=1, n_head=2, n_inner=32, n_special=3, **sizes)).eval(),
+        LSTM(LSTMConfig(n_ctx=8, n_units=24, **sizes)).eval(),
+    ]
+
+
+@pytest.mark.parametrize("model", language_models(), ids=["gpt", "one window", "lstm"])
+@pytest.mark.parametrize("batch_tokens", [8, 8192])
+def test_a_texts_perplexity_agrees_with_one_token_at_a_time(model, batch_tokens, monkeypatch):
+    monkeypatch.setattr("gptcore.evaluation.own_rows._BATCH_TOKENS", batch_tokens)
+    text = PROSE * 3
+    found = text_perplexity(model, WORDS, text.encode().splitlines(keepends=True))
+    ids, n_ctx = WORDS.encode(text), model.config.n_ctx
+    nats = 0.0
+    for at in range(1, len(ids)):
+        window = ids[(at - 1) // n_ctx * n_ctx : at]  # the whole windows before it are forgotten
+        with torch.no_grad():
+            nats -= torch.log_softmax(model(torch.tensor([window]))[0, -1].double(), -1)[ids[at]].item()
+    first, *_ = words_of(text)
+    n_words = len(words_of(text)) - (len(WORDS.encode_words([first])) == 1)
+    assert (found["tokens"], found["words"]) == (len(ids) - 1, n_words)
+    assert found["nats_per_token"] == pytest.approx(nats / (len(ids) - 1), rel=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(nats / (len(ids) - 1)), rel=1e-4)
+    assert found["word_perplexity"] == pytest.approx(math.exp(nats / n_words), rel=1e-4)
+
+
+def test_a_text_of_one_token_or_of_no_utf8_is_refused():
+    model = language_models()[0]
+    for text, tokens in ((b"", 0), (b" \n\n", 0), (b".\n", 1)):
+        with pytest.raises(InputError, match=f"standard input: found {tokens} tokens, expected two or more"):
+            text_perplexity(model, WORDS, [text])
+    with pytest.raises(InputError, match="line 2, byte offset 4: found byte 0xff"):
+        text_perplexity(model, WORDS, [b"cat\n", b"\xff\n"])
+    with pytest.raises(InputError, match="expected the tokenizer's"):
+        text_perplexity(model, Tokenizer.train(["a b c"], 1), [b"a b"])
