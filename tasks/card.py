@@ -12,8 +12,6 @@ from tasks.leaderboard import Leaderboard
 from tasks.store import Artifact, Store
 from tasks.tracking import flatten
 
-_POINTS = 1000  # of a curve: more than its figure has pixels
-
 
 @dataclass(frozen=True)
 class Card:
@@ -86,53 +84,13 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def loss_curve(
-    records: Sequence[Mapping[str, Any]],
-    path: Path,
-    references: Mapping[str, float] | None = None,
-    unit: str = "nats per token",
-) -> Path | None:
-    """Draw training and validation loss over updates; None where the records hold no curve.
-
-    :param records: lines of metrics.jsonl.
-    :param references: name -> loss, drawn as level lines (n-gram models).
-    :param path: where the PNG goes.
-    :param unit: of the loss, for the axis.
-    """
-    curves = {name: _curve(records, name) for name in ("train/loss", "validation/loss")}
-    if not any(curves.values()):
-        return None
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, 4.0), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)  # not pyplot: its global state is not for threads
-    axes = figure.subplots()
-    for (name, points), (color, style) in zip(curves.items(), (("#4c78a8", "-"), ("#e45756", "o-")), strict=True):
-        if points:
-            axes.plot(*zip(*points, strict=True), style, color=color, label=name.replace("/loss", ""), lw=1.4, ms=4)
-    for (name, loss), style in zip((references or {}).items(), ("--", ":", "-."), strict=False):
-        axes.axhline(loss, color="#54a24b", ls=style, lw=1.2, label=name)
-    axes.set_xlabel("updates")
-    axes.set_ylabel(f"loss ({unit})")
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    figure.savefig(path)
-    return path
-
-
-def _curve(records: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
-    points = [(record["step"], record["metrics"][name]) for record in records if name in record["metrics"]]
-    thin = points[:: max(1, len(points) // _POINTS)]
-    return thin if not points or thin[-1] == points[-1] else [*thin, points[-1]]
-
-
 def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table whose cells cannot break it."""
-    cells = [header, tuple("---" for _ in header), *rows]
-    return "\n".join("| " + " | ".join(_cell(text) for text in row) + " |" for row in cells)
+    cells = [[_cell(text) for text in row] for row in (header, *rows)]
+    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [cells[0], ["-" * width for width in widths], *cells[1:]]
+    padded = ([text.ljust(width) for text, width in zip(row, widths, strict=True)] for row in lines)  # legible as text
+    return "\n".join("| " + " | ".join(row) + " |" for row in padded)
 
 
 def _cell(text: str) -> str:

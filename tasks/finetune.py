@@ -9,7 +9,8 @@ from prefect import task
 
 from gptcore.config import FinetuneConfig, network_config, recorded
 from gptcore.nlu.registry import task_spec
-from tasks.card import Card, cost, loss_curve
+from tasks.card import Card, cost
+from tasks.figures import loss_curve
 from tasks.launch import run_job
 from tasks.model_card import write_finetuned_card
 from tasks.observer import JobObserver

@@ -10,7 +10,8 @@ from typing import Any
 from prefect import task
 
 from gptcore.config import NetworkConfig, PretrainConfig, recorded
-from tasks.card import Card, cost, loss_curve
+from tasks.card import Card, cost
+from tasks.figures import loss_curve
 from tasks.launch import run_job
 from tasks.model_card import write_pretrained_card
 from tasks.observer import JobObserver

@@ -12,6 +12,7 @@ the definite pronoun resolution set (Rahman and Ng, 2012), not one of the twelve
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,9 +25,11 @@ import torch
 from numpy.typing import NDArray
 
 from gptcore.errors import InputError
+from gptcore.files import sha256_json
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.weights import load_model
 from gptcore.nlu import load_task
+from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import Example
 from gptcore.text.bpe import Tokenizer
 from gptcore.training.batches import by_length, choose_rows
@@ -125,6 +128,25 @@ def zero_shot(
     run = {"cola": _cola, "sst2": _sst2, "race": _race, "dprd": _dprd}
     scorer = _Scorer(model, progress)
     return {task: run[task](scorer, tokenizer, datasets_url, max_rows) for task in tasks}
+
+
+def sources_fingerprint(datasets_url: str, tasks: Sequence[str]) -> str:
+    """SHA-256 of what :func:`zero_shot` would read for ``tasks``.
+
+    :raises InputError: if a file is missing.
+    """
+    files: dict[str, str] = {}
+    for task in tasks:
+        if task == "dprd":
+            path = f"{datasets_url.rstrip('/')}/DPRD/test.c.txt"
+            try:
+                with fsspec.open(path, "rb") as file:
+                    files[task] = hashlib.sha256(file.read()).hexdigest()
+            except FileNotFoundError:
+                raise InputError(f"{path}: no such file; expected the definite pronoun resolution set") from None
+        else:
+            files[task] = dataset_fingerprint(task, datasets_url)
+    return sha256_json(files)
 
 
 def _cola(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:

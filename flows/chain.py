@@ -1,0 +1,76 @@
+"""From raw books to a pre-trained model and encoded tasks: the part that the pipeline and every analysis begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flows.finetune import chosen_tasks
+from flows.parameters import PipelineParameters
+from gptcore.config import Preset, preset_named
+from gptcore.text.corpus import find_sources
+from tasks.baseline import score_baselines
+from tasks.corpus import clean_corpus
+from tasks.dataset import encode_dataset
+from tasks.ngrams import measure_ngrams
+from tasks.pretrain import pretrain_model
+from tasks.shards import encode_shards
+from tasks.store import Artifact, Store
+from tasks.storyworld import generate_world
+from tasks.tokenizer import train_tokenizer
+
+WORLD_SEED = 42
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The artifacts that fine-tunes and analyses hang on."""
+
+    store: Store
+    preset: Preset
+    datasets_url: str
+    corpus: Artifact
+    tokenizer: Artifact
+    datasets: dict[str, Artifact]
+    """Task -> its encoded rows."""
+    shards: Artifact
+    ngrams: Artifact
+    checkpoint: Artifact
+
+    @property
+    def stages(self) -> list[Artifact]:
+        """Every artifact, in the order in which they were made."""
+        return [self.corpus, self.tokenizer, *self.datasets.values(), self.shards, self.ngrams, self.checkpoint]
+
+    def pretrain_lstm(self, nproc: int) -> Artifact:
+        """The LSTM of Table 5 on the same windows with the same settings."""
+        return pretrain_model(self.store.url, self.shards, self.preset.lstm, self.preset.pretrain, self.ngrams, nproc)
+
+
+def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = ()) -> Chain:
+    """Clean -> BPE -> shards -> pre-train, and the tasks' rows encoded; what the store holds is not made again.
+
+    The baselines come first: fitting them reads every row, so a broken one costs seconds, not days of training.
+
+    :param tasks: only these; empty: the form's, or every one whose data is there.
+    :raises InputError: missing or broken input, before anything is computed from it.
+    """
+    preset = preset_named(parameters.preset, parameters.overrides)
+    store = Store(parameters.store)
+    corpus_url, datasets_url = parameters.corpus, parameters.datasets
+    if not corpus_url or not datasets_url:
+        world = store.local(generate_world(store.url, WORLD_SEED))
+        corpus_url = corpus_url or str(world / "books")
+        datasets_url = datasets_url or str(world / "datasets")
+    find_sources(corpus_url)  # both inputs answer before anything is computed
+    names = chosen_tasks(tasks or parameters.tasks, datasets_url)
+    for name in names:
+        score_baselines(store.url, datasets_url, name)
+
+    corpus = clean_corpus(store.url, corpus_url, preset.corpus, parameters.dask)
+    tokenizer = train_tokenizer(store.url, corpus, preset.tokenizer)
+    datasets = {name: encode_dataset(store.url, datasets_url, name, tokenizer) for name in names}
+    shards = encode_shards(store.url, corpus, tokenizer, preset.shards)
+    ngrams = measure_ngrams(store.url, shards)
+    checkpoint = pretrain_model(store.url, shards, preset.model, preset.pretrain, ngrams, parameters.nproc)
+    return Chain(store, preset, datasets_url, corpus, tokenizer, datasets, shards, ngrams, checkpoint)
