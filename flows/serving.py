@@ -1,0 +1,93 @@
+"""Using the models that a store holds: answers to a user's own rows, the perplexity of a text, generated text.
+
+Plain functions without Prefect: nothing here is worth a run's record, and an answer should take no server's start.
+Models come from the store by REF (a digest or its beginning, latest, an artifact's URL), or from any folder with a
+model, together with the folder of its tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gptcore.errors import InputError
+from gptcore.evaluation import generate as generation
+from gptcore.evaluation import own_rows
+from gptcore.evaluation.task_model import TaskModel
+from gptcore.files import read_json
+from gptcore.models.heads import ClassificationModel
+from gptcore.models.language_model import LanguageModel
+from gptcore.models.weights import load_model
+from gptcore.text.bpe import Tokenizer
+from gptcore.training.device import pick_device
+from tasks.lineage import tokenizer_of
+from tasks.store import Artifact, Store
+
+
+def predict(
+    store_url: str, task: str, model: str, lines: Iterable[bytes], tokenizer: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Answer JSON lines with a fine-tuned model; see :func:`gptcore.evaluation.own_rows.predict_jsonl`.
+
+    :param model: REF of a `finetune` artifact, or with ``tokenizer`` the local folder of a fine-tuned model.
+    :raises InputError: no such model, one of another task, or a broken row.
+    """
+    folder, words = _find(store_url, model, tokenizer, ("finetune",))
+    found = TaskModel(Path(folder), words)
+    if found.spec.name != task:
+        raise InputError(f"--model {model}: a model for {found.spec.name}, expected one for {task}")
+    return own_rows.predict_jsonl(found, lines)
+
+
+def perplexity(store_url: str, model: str, lines: Iterable[bytes], tokenizer: str = "") -> dict[str, float]:
+    """How well a model predicts a text; see :func:`gptcore.evaluation.own_rows.text_perplexity`.
+
+    :param model: REF of a `pretrain` or `finetune` artifact, or with ``tokenizer`` the folder of any model.
+    :raises InputError: no such model, or a text too short.
+    """
+    found, words = _language_model(store_url, model, tokenizer)
+    return own_rows.text_perplexity(found, words, lines)
+
+
+def generate(store_url: str, model: str, prompt: str, tokenizer: str = "", **settings: Any) -> Iterator[str]:
+    """The continuation of a prompt, in pieces; ``settings``: those of :func:`gptcore.evaluation.generate.generate`.
+
+    :param model: as in :func:`perplexity`.
+    :raises InputError: no such model, or a setting out of range.
+    """
+    found, words = _language_model(store_url, model, tokenizer)
+    return generation.generate(found, words, prompt, **settings)
+
+
+def _language_model(store_url: str, model: str, tokenizer: str) -> tuple[LanguageModel, Tokenizer]:
+    """A pre-trained model, or the one inside a fine-tuned one, on this machine's device in eval mode."""
+    folder, words = _find(store_url, model, tokenizer, ("pretrain", "finetune"))
+    config = Path(folder, "config.json")
+    fine_tuned = config.is_file() and "head" in read_json(config)
+    network = ClassificationModel.load(Path(folder))[0].gpt if fine_tuned else load_model(folder)
+    return network.to(pick_device(0)).eval(), words
+
+
+def _find(store_url: str, model: str, tokenizer: str, stages: tuple[str, ...]) -> tuple[str, Tokenizer]:
+    """The folder of a model, and its tokenizer."""
+    if tokenizer:
+        return model, Tokenizer.load(tokenizer)
+    artifact = _resolve(Store(store_url), model, stages)
+    home = Store(artifact.url.removesuffix(f"/{artifact.stage}/{artifact.digest}"))  # an address may be elsewhere
+    return str(home.local(artifact) / "model"), Tokenizer.load(str(home.local(tokenizer_of(home, artifact))))
+
+
+def _resolve(store: Store, ref: str, stages: tuple[str, ...]) -> Artifact:
+    """The artifact of one of ``stages``; latest is the first stage's."""
+    if "/" in ref:
+        stage = next((stage for stage in stages if f"/{stage}/" in ref), None)
+        if stage is None:
+            raise InputError(
+                f"--model {ref}: expected an address with /{stages[0]}/<digest>, or a model's folder and --tokenizer"
+            )
+        return store.resolve(ref, stage)
+    for stage in stages[1:]:
+        if ref != "latest" and any(artifact.digest.startswith(ref.lower()) for artifact in store.list(stage)):
+            return store.resolve(ref, stage)
+    return store.resolve(ref, stages[0])

@@ -1,0 +1,101 @@
+"""Models of a store, found and used without a server; which models a submission takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from flows import serving
+from flows.submission import newest_models
+from gptcore.config import ModelConfig
+from gptcore.errors import InputError
+from gptcore.models.transformer import GPT
+from tasks.store import Artifact, Recipe, Store
+from tests.gptcore.tiny_glue import save_model, tokenizer
+
+ROW = [b'{"premise": "the cat sat", "hypothesis": "the cat"}\n']
+TEXT = [b"The cat sat on the mat.\n", b"A bird runs.\n"]
+
+
+class Shelf:
+    """A store with a tokenizer, a pre-trained model and models fine-tuned from it."""
+
+    def __init__(self, root: Path) -> None:
+        torch.set_num_threads(1)
+        self.store, self.words = Store(root), tokenizer()
+        self.tokenizer = self._put("tokenizer", {}, {}, self.words.save)
+        self.checkpoint = self.pretrain(0)
+
+    def pretrain(self, seed: int) -> Artifact:
+        torch.manual_seed(seed)
+        shape = ModelConfig(n_vocab=self.words.n_vocab, n_ctx=16, n_layer=1, n_head=2, n_embd=8, n_inner=16)
+        inputs = {"tokenizer": self.tokenizer}
+        return self._put("pretrain", {"seed": seed}, inputs, lambda out: GPT(shape).save(out / "model"))
+
+    def finetune(self, task: str, checkpoint: Artifact, seed: int = 0) -> Artifact:
+        config = {"task": task, "finetune": {"seed": seed}}
+        return self._put(
+            "finetune", config, {"checkpoint": checkpoint}, lambda out: save_model(task, self.words, out / "model")
+        )
+
+    def _put(self, stage: str, config: dict, inputs: dict, write) -> Artifact:
+        def produce(out: Path) -> dict:
+            write(out)
+            return {}
+
+        return self.store.build(Recipe(stage, 1, config, inputs), produce).artifact
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory) -> Shelf:
+    return Shelf(tmp_path_factory.mktemp("store"))
+
+
+def test_rows_are_answered_by_a_model_of_the_store_or_of_a_folder(shelf, tmp_path):
+    model = shelf.finetune("rte", shelf.checkpoint)
+    found = [list(serving.predict(shelf.store.url, "rte", ref, ROW)) for ref in (model.short, model.url, "latest")]
+    folder = str(shelf.store.local(model) / "model")
+    found.append(list(serving.predict(str(tmp_path), "rte", folder, ROW, tokenizer=shelf.tokenizer.url)))
+    found.append(list(serving.predict(str(tmp_path), "rte", model.url, ROW)))  # another store's address
+    assert all(answers == found[0] for answers in found)
+    assert set(found[0][0]) == {"line", "label", "probabilities"}
+    with pytest.raises(InputError, match=f"--model {model.short}: a model for rte, expected one for mnli"):
+        serving.predict(shelf.store.url, "mnli", model.short, ROW)
+
+
+def test_text_is_scored_and_generated_by_either_kind_of_model(shelf, tmp_path):
+    fine_tuned = shelf.finetune("sst2", shelf.checkpoint)
+    refs = ["latest", shelf.checkpoint.short, shelf.checkpoint.url]
+    scores = [serving.perplexity(shelf.store.url, ref, TEXT) for ref in refs]
+    assert all(score == scores[0] for score in scores)
+    folder = str(shelf.store.local(shelf.checkpoint) / "model")
+    assert serving.perplexity(str(tmp_path), folder, TEXT, tokenizer=shelf.tokenizer.url) == scores[0]
+    assert serving.perplexity(shelf.store.url, fine_tuned.short, TEXT) != scores[0]
+    for ref in (*refs, fine_tuned.short, fine_tuned.url):
+        assert len(list(serving.generate(shelf.store.url, ref, "the cat", max_tokens=5, top_k=3))) == 5
+    assert json.dumps(scores)
+
+
+def test_a_folder_without_its_tokenizer_and_an_unknown_digest_are_refused(shelf):
+    with pytest.raises(
+        InputError, match=r"--model \./model: expected an address with /pretrain/<digest>, or a model's"
+    ):
+        serving.perplexity(shelf.store.url, "./model", TEXT)
+    with pytest.raises(InputError, match="pretrain 'feed': found no such artifact"):
+        serving.generate(shelf.store.url, "feed", "the cat")
+    with pytest.raises(InputError, match="no tokenizer here"):
+        serving.perplexity(shelf.store.url, "model", TEXT, tokenizer=shelf.checkpoint.url)
+
+
+def test_a_submission_takes_the_newest_model_of_each_task_and_of_its_checkpoint(tmp_path):
+    shelf = Shelf(tmp_path)
+    other = shelf.pretrain(1)
+    shelf.finetune("cola", shelf.checkpoint)
+    newest = shelf.finetune("cola", shelf.checkpoint, seed=1)
+    shelf.finetune("cola", other)
+    mrpc = shelf.finetune("mrpc", shelf.checkpoint)
+    shelf._put("finetune", {"task": "rte"}, {"dataset": "0" * 64}, lambda out: None)  # from scratch
+    assert newest_models(shelf.store, shelf.checkpoint) == {"cola": newest, "mrpc": mrpc}
