@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from gptcore.errors import InputError
 from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, show
-from gptcore.nlu.registry import REGISTRY, Form, TaskSpec
+from gptcore.nlu.registry import Form, TaskSpec
 
 NAMES: dict[Form, tuple[str, ...]] = {
     "single": ("text",),
@@ -40,20 +40,6 @@ def read_own_rows(spec: TaskSpec, lines: Iterable[bytes], name: str = "standard 
         row = Record(name, str(line), parse_object(text, name, line))
         fields = tuple(_present(row, field, other) for field, other in zip(spec.fields, NAMES[spec.form], strict=False))
         yield example_of(replace(spec, fields=fields), _with_choices(spec, row))
-
-
-def field_names(spec: TaskSpec) -> list[str]:
-    """How the fields of a row of this task are written, either way of each: lines for a help text."""
-    own = [" + ".join(_columns(field)) for field in spec.fields]
-    names = [f"{column} (or {other})" for column, other in zip(own, NAMES[spec.form], strict=False)]
-    return (
-        [*names, f"{', '.join(spec.choices)} (or {ANSWERS}, a list of {len(spec.choices)})"] if spec.choices else names
-    )
-
-
-def help_text() -> str:
-    """The fields of every task's rows."""
-    return "\n".join(f"  {name:<11} {'; '.join(field_names(spec))}" for name, spec in REGISTRY.items())
 
 
 def _columns(field: Field) -> tuple[str, ...]:

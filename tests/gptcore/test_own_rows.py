@@ -17,7 +17,7 @@ from gptcore.evaluation.own_rows import predict_jsonl, text_perplexity
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT
-from gptcore.nlu.own_rows import NAMES, help_text, read_own_rows
+from gptcore.nlu.own_rows import NAMES, read_own_rows
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import REGISTRY, TaskSpec, task_spec
 from gptcore.text.bpe import Tokenizer
@@ -127,14 +127,6 @@ def test_a_broken_row_is_an_error_that_names_line_and_field(models, task, line, 
     next(rows)
     with pytest.raises(InputError, match="^standard input, " + ".*" + re.escape(message)):
         next(rows)
-
-
-def test_the_help_names_every_field_of_every_task():
-    text = help_text()
-    for spec in REGISTRY.values():
-        (line,) = (line for line in text.split("\n") if line.split()[0] == spec.name)
-        assert all(name in line for name in [*text_columns(spec), *spec.choices])
-        assert NAMES[spec.form][0] in line
 
 
 # --- the perplexity of a text ---
