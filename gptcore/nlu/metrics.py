@@ -5,7 +5,7 @@ scikit-learn and scipy are imported where they are used: reading a dataset needs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,13 +48,26 @@ def spearman(predictions: Values, labels: Values) -> float:
     return 0.0 if is_constant(predictions) or is_constant(labels) else float(spearmanr(predictions, labels).statistic)
 
 
-_METRICS: dict[Metric, Callable[[Values, Values], float]] = {
+METRICS: dict[Metric, Callable[[Values, Values], float]] = {
     "accuracy": accuracy,
     "f1": f1,
     "matthews": matthews,
     "pearson": pearson,
     "spearman": spearman,
 }
+
+GLUE: dict[str, tuple[Metric, ...]] = {
+    "mnli": ("accuracy",),
+    "qnli": ("accuracy",),
+    "rte": ("accuracy",),
+    "cola": ("matthews",),
+    "sst2": ("accuracy",),
+    "mrpc": ("f1", "accuracy"),
+    "stsb": ("pearson", "spearman"),
+    "qqp": ("f1", "accuracy"),
+}
+"""The metrics that GLUE averages for each of its tasks. WNLI, its ninth, is left out: it is none of the paper's twelve
+datasets, so that nothing here could fill it. A score of GLUE's server counts it: the two do not compare."""
 
 
 def score(
@@ -74,13 +87,13 @@ def score(
         raise ValueError(f"{spec.name}: {predicted.shape} predictions for {expected.shape} labels")
     if not np.isfinite(predicted).all():
         raise ValueError(f"{spec.name}: predictions are not finite")
-    scores: dict[str, float] = {name: _METRICS[name](predicted, expected) for name in spec.metrics}
+    scores: dict[str, float] = {name: METRICS[name](predicted, expected) for name in spec.metrics}
     scores["score"] = scores[spec.headline]
     parts = np.asarray(subsets if subsets is not None else [""] * len(expected))
     for part in spec.subsets:
         rows = parts == part
         if rows.any():
-            scores[part] = _METRICS[spec.headline](predicted[rows], expected[rows])
+            scores[part] = METRICS[spec.headline](predicted[rows], expected[rows])
     if spec.subsets and spec.name in spec.paper:
         scores[spec.name] = scores["score"]
     return scores
@@ -91,6 +104,24 @@ def leaderboard_cells(spec: TaskSpec, scores: dict[str, float]) -> dict[str, flo
     if not spec.subsets:
         return dict.fromkeys(spec.paper, scores["score"])
     return {column: scores[column] for column in spec.paper if column in scores}
+
+
+def glue_score(spec: TaskSpec, scores: dict[str, float]) -> float | None:
+    """One task's part of GLUE's average, from the numbers of :func:`score`: the mean of its metrics or, for MNLI, of
+    its two sets. None where the task is none of GLUE's, or one of the two sets has no rows."""
+    if spec.name not in GLUE:
+        return None
+    names = spec.subsets or GLUE[spec.name]
+    return float(np.mean([scores[name] for name in names])) if all(name in scores for name in names) else None
+
+
+def glue_average(parts: Mapping[str, float]) -> float | None:
+    """GLUE's average over its eight tasks here: their unweighted mean, each task counted once.
+
+    :param parts: task -> :func:`glue_score`.
+    :return: None where a task is missing, for such a mean compares with no other.
+    """
+    return float(np.mean([parts[task] for task in GLUE])) if GLUE.keys() <= parts.keys() else None
 
 
 def is_constant(values: ArrayLike) -> bool:

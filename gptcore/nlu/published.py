@@ -7,6 +7,7 @@ reports dev scores where test labels are not public, so the split is part of eve
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gptcore.nlu.registry import REGISTRY
@@ -53,7 +54,7 @@ class AblationRow:
         return statistics.fmean(self.percent.values())
 
 
-def _cells(columns: str, scores: tuple[float | None, ...]) -> dict[str, float]:
+def _cells(columns: str, scores: Iterable[float | None]) -> dict[str, float]:
     found = zip(columns.split(), scores, strict=True)
     return {column: score for column, score in found if score is not None}
 

@@ -28,6 +28,7 @@ from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
 from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.weights import build_model, load_model
+from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.inputs import N_SPECIAL
 from gptcore.nlu.registry import TaskSpec, task_spec
@@ -219,6 +220,9 @@ def _finish(
         found = monitor.predict(model.to(device), rows["test"], lambda: stop.requested)
         found.write(spec, job.workspace / "predictions/test.jsonl")
         scores |= {f"test/{name}": value for name, value in found.scores(spec).items()}
+    for predictions in sorted((job.workspace / "predictions").glob("*.jsonl")):
+        stderrs = stderrs_of_file(spec, predictions)
+        scores |= {f"{predictions.stem}/{name}": value for name, value in stderrs.items()}
     test_seconds = time.monotonic() - started
     write_json_atomic(
         job.workspace / "result.json",

@@ -191,6 +191,10 @@ def test_every_form_is_learned_reported_and_scored_again_the_same(world, tmp_pat
     spec = REGISTRY[task]
     assert result["dev/score"] == result[f"dev/{spec.headline}"] > 0.75
     assert {f"dev/{metric}" for metric in (*spec.metrics, *spec.subsets)} <= set(result)
+    assert 0 < result["dev/score_stderr"] < 0.1 or result["dev/score"] == 1.0
+    assert {name.partition("/")[0] for name in result if name.endswith("/score_stderr")} == set(result["rows"]) - {
+        "train"
+    }
     assert not result["majority_collapse"]
     assert 1 <= result["best_epoch"] <= 10
     assert ("test/score" in result) == (task == "storycloze")

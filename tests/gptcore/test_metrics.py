@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.nlu import REGISTRY
-from gptcore.nlu.metrics import is_constant, leaderboard_cells, score
+from gptcore.nlu.metrics import GLUE, glue_average, glue_score, is_constant, leaderboard_cells, score
 
 BINARY = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40)
 
@@ -66,6 +66,26 @@ def test_parts() -> None:
     mnli = score(REGISTRY["mnli"], [0, 1], [0, 2], ["mnli_m", "mnli_m"])
     assert leaderboard_cells(REGISTRY["mnli"], mnli) == {"mnli_m": 0.5}  # no mismatched row: no number
     assert leaderboard_cells(REGISTRY["rte"], score(REGISTRY["rte"], [0, 1], [0, 1])) == {"rte": 1.0}
+
+
+def test_glue_averages_both_metrics_and_mnli_first() -> None:
+    pair = score(REGISTRY["mrpc"], [1, 1, 0, 0], [1, 0, 0, 0])
+    assert glue_score(REGISTRY["mrpc"], pair) == pytest.approx((pair["f1"] + pair["accuracy"]) / 2)
+    cola = score(REGISTRY["cola"], [1, 1, 0, 0], [1, 0, 0, 0])
+    assert glue_score(REGISTRY["cola"], cola) == cola["matthews"]  # its accuracy is no part of GLUE
+    assert glue_score(REGISTRY["mnli"], {"score": 0.5, "mnli_m": 0.25, "mnli_mm": 0.5}) == 0.375
+    assert glue_score(REGISTRY["mnli"], {"score": 0.25, "mnli_m": 0.25}) is None
+    assert glue_score(REGISTRY["snli"], {"score": 0.25}) is None
+
+
+def test_glues_average_needs_its_eight_tasks_and_counts_each_once() -> None:
+    parts = dict.fromkeys(GLUE, 50.0) | {"mnli": 90.0, "snli": 0.0}
+    assert glue_average(parts) == pytest.approx((7 * 50 + 90) / 8)
+    del parts["rte"]
+    assert glue_average(parts) is None
+    assert GLUE.keys() <= REGISTRY.keys()
+    for task, names in GLUE.items():
+        assert set(names) <= set(REGISTRY[task].metrics)
 
 
 def test_wrong_use() -> None:
