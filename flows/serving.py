@@ -30,10 +30,12 @@ def predict(
 ) -> Iterator[dict[str, Any]]:
     """Answer JSON lines with a fine-tuned model; see :func:`gptcore.evaluation.own_rows.predict_jsonl`.
 
-    :param model: REF of a `finetune` artifact, or with ``tokenizer`` the local folder of a fine-tuned model.
+    :param model: REF of a `finetune` artifact (latest: the newest of this task), or with ``tokenizer`` the local folder
+        of a fine-tuned model.
     :raises InputError: no such model, one of another task, or a broken row.
     """
-    folder, words = _find(store_url, model, tokenizer, ("finetune",))
+    ref = _latest(Store(store_url), task) if model == "latest" and not tokenizer else model
+    folder, words = _find(store_url, ref, tokenizer, ("finetune",))
     found = TaskModel(Path(folder), words)
     if found.spec.name != task:
         raise InputError(f"--model {model}: a model for {found.spec.name}, expected one for {task}")
@@ -76,6 +78,14 @@ def _find(store_url: str, model: str, tokenizer: str, stages: tuple[str, ...]) -
     artifact = _resolve(Store(store_url), model, stages)
     home = Store(artifact.url.removesuffix(f"/{artifact.stage}/{artifact.digest}"))  # an address may be elsewhere
     return str(home.local(artifact) / "model"), Tokenizer.load(str(home.local(tokenizer_of(home, artifact))))
+
+
+def _latest(store: Store, task: str) -> str:
+    """The digest of the newest model that was fine-tuned on a task."""
+    for artifact in store.list("finetune"):  # newest first
+        if store.manifest(artifact)["config"]["task"] == task:
+            return artifact.digest
+    raise InputError(f"--model latest: found no model for {task} in {store.url}, expected a fine-tuned one")
 
 
 def _resolve(store: Store, ref: str, stages: tuple[str, ...]) -> Artifact:

@@ -56,6 +56,7 @@ def shelf(tmp_path_factory) -> Shelf:
 
 def test_rows_are_answered_by_a_model_of_the_store_or_of_a_folder(shelf, tmp_path):
     model = shelf.finetune("rte", shelf.checkpoint)
+    shelf.finetune("qnli", shelf.checkpoint)  # newer, but of another task
     found = [list(serving.predict(shelf.store.url, "rte", ref, ROW)) for ref in (model.short, model.url, "latest")]
     folder = str(shelf.store.local(model) / "model")
     found.append(list(serving.predict(str(tmp_path), "rte", folder, ROW, tokenizer=shelf.tokenizer.url)))
@@ -64,6 +65,8 @@ def test_rows_are_answered_by_a_model_of_the_store_or_of_a_folder(shelf, tmp_pat
     assert set(found[0][0]) == {"line", "label", "probabilities"}
     with pytest.raises(InputError, match=f"--model {model.short}: a model for rte, expected one for mnli"):
         serving.predict(shelf.store.url, "mnli", model.short, ROW)
+    with pytest.raises(InputError, match="--model latest: found no model for mnli"):
+        serving.predict(shelf.store.url, "mnli", "latest", ROW)
 
 
 def test_text_is_scored_and_generated_by_either_kind_of_model(shelf, tmp_path):
