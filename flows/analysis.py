@@ -1,80 +1,264 @@
-"""Looking at models that are there: scores of a fine-tuned one, zero-shot scores of a pre-trained one."""
+"""The paper's analyses, each a flow that makes its table or figure from the stages' artifacts.
+
+    tables      Table 1, rows read beside rows published; Tables 2, 3 and 4, our row under the published ones
+    table5      full, without pre-training, without the auxiliary objective, LSTM: on eight tasks
+    layers      Figure 2, left: 0 (embeddings only) to all blocks transferred, on MultiNLI and RACE
+    zero-shot   Figure 2, right: scores without fine-tuning, from the first updates to the last, Transformer and LSTM
+
+What the store holds is not computed again: after a pipeline an analysis adds only its own runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
+import statistics
+from collections.abc import Callable
 
-import fsspec
 from prefect import flow
-from prefect.artifacts import create_table_artifact
-from tqdm import tqdm
 
-from flows.finetune import chosen_tasks, datasets_folder
+from flows.chain import Chain, run_chain
+from flows.fanout import Arm, score_tasks
+from flows.finetune import pretrained_arm, scratch_arm, settings_of
+from flows.parameters import AnalysisParameters
 from gptcore.errors import InputError
-from gptcore.evaluation.predict import evaluate as evaluate_split
-from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS
-from gptcore.evaluation.zero_shot import zero_shot as score_zero_shot
-from gptcore.nlu.encoded import encoded_splits
+from gptcore.evaluation.zero_shot import available_zero_shot
+from gptcore.nlu.published import ABLATIONS, OURS, PUBLISHED
 from gptcore.nlu.readers import available
-from gptcore.text.bpe import Tokenizer
-from tasks.dataset import encode_dataset
-from tasks.lineage import tokenizer_of
-from tasks.store import Store
+from gptcore.nlu.registry import REGISTRY, task_spec
+from tasks.analysis import Analysis, publish
+from tasks.evaluation import score_model
+from tasks.figures import Curve, Figure
+from tasks.finetune import finetune_recipe
+from tasks.leaderboard import Row
+from tasks.store import Artifact
+from tasks.zero_shot import Scores, score_zero_shot, snapshots
+
+_TRAIN_ROWS = 1000
+"""Rows of the training split that Figure 2's dashed lines are scored on."""
 
 
-@flow(name="evaluate", persist_result=False)
-def evaluate(store_url: str, task: str, model: str, datasets: str = "") -> dict[str, dict[str, Any]]:
-    """Score a fine-tuned model on every labelled split but train.
+@flow(name="analysis-tables", persist_result=False)
+def tables(parameters: AnalysisParameters) -> list[Analysis]:
+    """Table 1: rows read beside rows published. Tables 2, 3 and 4: our row under the published ones."""
+    chain = run_chain(parameters)
+    row = _rows(chain, parameters, list(chain.datasets), [pretrained_arm(chain.checkpoint)])[0]
+    found = [_table1(chain), *(_results_table(chain, row, number) for number in (2, 3, 4))]
+    return _published(found, parameters)
 
-    :param model: digest (or its beginning) of a `finetune` artifact, its URL, or latest.
-    :return: split -> metric -> value (fractions).
-    :raises InputError: the model was fine-tuned on another task.
+
+@flow(name="analysis-table5", persist_result=False)
+def table5(parameters: AnalysisParameters) -> list[Analysis]:
+    """Table 5: what pre-training, the auxiliary objective and the Transformer each contribute."""
+    wanted = _wanted(parameters, list(ABLATIONS[0].percent))
+    chain = run_chain(parameters, wanted)
+    lstm = chain.pretrain_lstm(parameters.nproc)
+    arms = [
+        pretrained_arm(chain.checkpoint),
+        scratch_arm(chain.checkpoint),
+        Arm("w/o aux LM", chain.checkpoint, {"lm_coef": 0.0}),
+        Arm("LSTM", lstm),
+    ]
+    rows = _rows(chain, parameters, wanted, arms)
+    columns = [task for task in ABLATIONS[0].percent if task in wanted]
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for published, row in zip(ABLATIONS, rows, strict=True):
+        ours = row.per_task
+        average = statistics.fmean(ours[task] for task in columns)  # section 5: an unweighted average of all results
+        metrics |= {f"{row.name.rpartition(' ')[0]}/{task}": ours[task] for task in columns}
+        metrics[f"{row.name.rpartition(' ')[0]}/average"] = average
+        body.append((published.method, "ours", _percent(average), *(_percent(ours[task]) for task in columns)))
+        theirs = statistics.fmean(published.percent[task] for task in columns)
+        whole = published.average if len(columns) == len(published.percent) else theirs
+        cells = (_percent(published.percent[task]) for task in columns)
+        body.append((published.method, "paper, test", _percent(whole), *cells))
+    header = ("method", "whose", "average", *(f"{task} ({task_spec(task).headline})" for task in columns))
+    notes = [f"ours: {rows[0].split} rows, {rows[0].seeds} seed(s); the paper: GLUE's test server", *_about(chain)]
+    identity = {"arms": {row.name: row.suite for row in rows}}
+    found = Analysis("table5", "Table 5: ablations", header, body, identity, metrics, notes)
+    return _published([found], parameters)
+
+
+@flow(name="analysis-layers", persist_result=False)
+def layers(parameters: AnalysisParameters) -> list[Analysis]:
+    """Figure 2, left: the more layers are transferred, the better."""
+    wanted = _wanted(parameters, ["mnli", "race"])
+    chain = run_chain(parameters, wanted)
+    n_layer = chain.preset.model.n_layer
+    arms = [Arm(f"{n} layers", chain.checkpoint, {"n_transfer": n}) for n in range(n_layer)]
+    arms.append(pretrained_arm(chain.checkpoint))  # all of them: the row that the pipeline has made
+    rows = _rows(chain, parameters, wanted, arms)
+    curves: list[Curve] = []
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for color, task in enumerate(wanted):
+        dev = [row.per_task[task] for row in rows]
+        train = [100 * _train_score(chain, task, arm) for arm in arms]
+        curves += [
+            Curve(f"{task} dev", list(enumerate(dev)), color),
+            Curve(f"{task} train", list(enumerate(train)), color, dashed=True),
+        ]
+        body += [(str(n), task, _percent(dev[n]), _percent(train[n])) for n in range(n_layer + 1)]
+        metrics |= {f"{task}/{n} layers": score for n, score in enumerate(dev)}
+    figure = Figure(curves, "layers transferred (0: embeddings only)", "accuracy (%)")
+    header = ("layers", "task", "dev", "train")
+    notes = [f"median of {rows[0].seeds} seed(s); train: seed 0, {_TRAIN_ROWS:,} rows", *_about(chain)]
+    identity = {"arms": {row.name: row.suite for row in rows}, "tasks": wanted}
+    title = "Figure 2, left: layers transferred"
+    return _published([Analysis("layers", title, header, body, identity, metrics, notes, figure)], parameters)
+
+
+@flow(name="analysis-zero-shot", persist_result=False)
+def zero_shot_curves(parameters: AnalysisParameters) -> list[Analysis]:
+    """Figure 2, right: zero-shot scores through pre-training; 0 is a random guess, 1 the state of the art."""
+    chain = run_chain(parameters)
+    wanted = available_zero_shot(chain.datasets_url)
+    models = {"Transformer": chain.checkpoint, "LSTM": chain.pretrain_lstm(parameters.nproc)}
+    curves: list[Curve] = []
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for label, model in models.items():
+        trace = _trace(chain, parameters, model, wanted)
+        for color, task in enumerate(wanted):
+            points = [(step, _relative(task, scores)) for step, scores in trace.items()]
+            curves.append(Curve(f"{task} {label}", points, color, dashed=label == "LSTM"))
+            body += [
+                (label, task, f"{step:,}", _percent(100 * trace[step][task]["score"]), f"{y:.3f}") for step, y in points
+            ]
+            metrics[f"{label}/{task}"] = 100 * trace[max(trace)][task]["score"]
+        means = [(step, statistics.fmean(_relative(task, scores) for task in wanted)) for step, scores in trace.items()]
+        metrics[f"{label}/mean relative score"] = means[-1][1]
+        body += [(label, "mean", f"{step:,}", "", f"{y:.3f}") for step, y in means]
+    figure = Figure(curves, "updates of pre-training", "relative score", log_x=True, level=0.0)
+    notes = [
+        *(f"{task}: 0 is a random guess, 1 is {_ceiling(task)[1]}" for task in wanted),
+        f"at most {parameters.max_rows:,} rows a task" if parameters.max_rows else "all rows",
+        *_about(chain),
+    ]
+    identity = {
+        "models": {label: model.digest for label, model in models.items()},
+        "tasks": wanted,
+        "max_rows": parameters.max_rows,
+    }
+    header, title = ("model", "task", "updates", "score", "relative"), "Figure 2, right: zero-shot through pre-training"
+    return _published([Analysis("zero-shot", title, header, body, identity, metrics, notes, figure)], parameters)
+
+
+ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
+    "tables": tables,
+    "table5": table5,
+    "layers": layers,
+    "zero-shot": zero_shot_curves,
+}
+"""Name on the command line -> flow."""
+
+
+def _published(found: list[Analysis], parameters: AnalysisParameters) -> list[Analysis]:
+    for analysis in found:
+        publish(analysis, parameters.out)
+    return found
+
+
+def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:
+    """Those of an analysis' tasks that were asked for and whose data is there.
+
+    :raises InputError: there is none.
     """
-    store = Store(store_url)
-    artifact = store.resolve(model, "finetune")
-    trained_on = store.manifest(artifact)["config"]["task"]
-    if trained_on != task:
-        raise InputError(f"--model {model}: a model for {trained_on}, expected one for {task}")
-    datasets_url = datasets_folder(store, datasets)
-    chosen_tasks([task], datasets_url)
-    encoded = store.local(encode_dataset(store.url, datasets_url, task, tokenizer_of(store, artifact)))
-    folder = store.local(artifact) / "model"
-    splits = [split for split in encoded_splits(encoded) if split != "train"]
-    return {split: evaluate_split(folder, encoded, split) for split in splits}
+    chosen = [task for task in tasks if not parameters.tasks or task in parameters.tasks]
+    there = [task for task in chosen if not parameters.datasets or task in available(parameters.datasets)]
+    if not there:
+        raise InputError(
+            f"--tasks: none of {', '.join(tasks)} was asked for and has data; this analysis is about these"
+        )
+    return there
 
 
-@flow(name="zero-shot", persist_result=False)
-def zero_shot(
-    store_url: str, checkpoint: str, datasets: str = "", tasks: Sequence[str] = (), max_rows: int | None = None
-) -> dict[str, dict[str, Any]]:
-    """Section 5's heuristics on a pre-trained model, beside the score of a random guess.
+def _rows(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> list[Row]:
+    """Every arm's row of the leaderboard, in the arms' order."""
+    datasets = {task: chain.datasets[task] for task in tasks}
+    settings, seeds, jobs = settings_of(chain.preset), parameters.seeds, parameters.jobs
+    board = score_tasks(chain.store.url, chain.datasets_url, datasets, arms, settings, seeds, jobs)
+    return list(board.rows[: len(arms)])
 
-    :param tasks: of cola, sst2, race, dprd; empty: those whose data is there.
-    :param max_rows: at most so many rows a task.
+
+def _about(chain: Chain) -> list[str]:
+    """What a reader must know of the model behind the numbers."""
+    result = chain.store.manifest(chain.checkpoint)["counts"]
+    return [
+        f"preset {chain.preset.name}: {result['tokens_seen']:,} tokens seen in pre-training, "
+        f"held-out perplexity {result['validation/perplexity']:.1f}"
+    ]
+
+
+def _table1(chain: Chain) -> Analysis:
+    """Every split's rows read beside the public distribution's."""
+    body = []
+    for name, artifact in chain.datasets.items():
+        for split, counts in chain.store.manifest(artifact)["counts"]["splits"].items():
+            share = f"{counts['rows'] / counts['published']:.1%}" if counts["published"] else "-"
+            dropped = sum(counts["dropped"].values())
+            body.append((name, split, f"{counts['rows']:,}", f"{counts['published']:,}", share, f"{dropped:,}"))
+    header = ("dataset", "split", "rows read", "rows published", "share", "dropped")
+    identity = {"datasets": {name: artifact.digest for name, artifact in chain.datasets.items()}}
+    return Analysis("table1", "Table 1: datasets, rows read and published", header, body, identity)
+
+
+def _results_table(chain: Chain, ours: Row, number: int) -> Analysis:
+    """One of Tables 2, 3 and 4: the published rows, then ours."""
+    specs = [spec for spec in REGISTRY.values() if spec.table == number]
+    columns = [column for spec in specs for column in spec.paper]
+    printed = [row for row in PUBLISHED if row.table == f"Table {number}"]
+    body = [(row.method, row.split, *(_cell(row.percent.get(column)) for column in columns)) for row in printed]
+    body.append((f"gptmill {ours.name}", ours.split, *(_cell(ours.percent.get(column)) for column in columns)))
+    metrics = {column: ours.percent[column] for column in columns if column in ours.percent}
+    notes = [f"ours: {ours.seeds} seed(s)", *_about(chain), *(f"{s.name}: {s.note}" for s in specs if s.note)]
+    title = f"Table {number}: published rows and ours"
+    identity = {"suite": ours.suite}
+    return Analysis(f"table{number}", title, ("method", "split", *columns), body, identity, metrics, notes)
+
+
+def _train_score(chain: Chain, task: str, arm: Arm) -> float:
+    """Accuracy of an arm's model of seed 0 on training rows."""
+    store, dataset = chain.store, chain.datasets[task]
+    config = dataclasses.replace(arm.settings(chain.preset.finetune_for(task)), seed=0)
+    recipe = finetune_recipe(store, task, dataset, arm.checkpoint, config)
+    scores = score_model(store.url, store.artifact("finetune", recipe.digest), dataset, "train", _TRAIN_ROWS)
+    return float(scores["score"])
+
+
+def _trace(chain: Chain, parameters: AnalysisParameters, model: Artifact, tasks: list[str]) -> dict[int, Scores]:
+    """Update -> zero-shot scores, over every model that a pre-training run kept."""
+    steps: list[int | None] = [*snapshots(chain.store, model), None]
+    last = chain.store.manifest(model)["counts"]["steps"]
+    rows = parameters.max_rows or None
+    return {
+        last if step is None else step: score_zero_shot(chain.store.url, model, chain.datasets_url, tasks, rows, step)
+        for step in steps
+    }
+
+
+def _relative(task: str, scores: Scores) -> float:
+    """0 for a random guess, 1 for the state of the art before the paper."""
+    found = scores[task]
+    top, _ = _ceiling(task)
+    return float((100 * found["score"] - 100 * found["chance"]) / (top - 100 * found["chance"]))
+
+
+def _ceiling(task: str) -> tuple[float, str]:
+    """The best score of the paper's tables that is not the paper's own, in per cent, and whose it is.
+
+    The paper's tables do not have DPRD: there 1 is every schema resolved.
     """
-    store = Store(store_url)
-    artifact = store.resolve(checkpoint, "pretrain")
-    datasets_url = datasets_folder(store, datasets)
-    chosen = list(tasks) or _zero_shot_tasks(datasets_url)
-    if not chosen:
-        raise InputError(f"{datasets_url}: no data for any of {', '.join(ZERO_SHOT_TASKS)}")
-    tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
-    with tqdm(unit="sequence", desc="zero-shot", disable=None) as bar:
-
-        def progress(task: str, done: int, total: int) -> None:
-            bar.set_postfix_str(task, refresh=False)
-            bar.total, bar.n = total, done
-            bar.refresh()
-
-        results = score_zero_shot(store.local(artifact) / "model", tokenizer, datasets_url, chosen, max_rows, progress)
-    table = [{"task": task, **{name: str(value) for name, value in scores.items()}} for task, scores in results.items()]
-    create_table_artifact(table=table, key="zero-shot", description=f"Zero-shot scores of {artifact.short}")
-    return results
+    rows = [row for row in PUBLISHED if row.table.startswith("Table") and row.method != OURS and task in row.percent]
+    if not rows:
+        return 100.0, "100, every row right"
+    best = max(rows, key=lambda row: row.percent[task])
+    return best.percent[task], f"{best.percent[task]}, {best.method}"
 
 
-def _zero_shot_tasks(datasets_url: str) -> list[str]:
-    """Those of section 5's tasks whose folder is there."""
-    fs, root = fsspec.core.url_to_fs(datasets_url)
-    there = [*available(datasets_url), *(["dprd"] if fs.isdir(f"{root.rstrip('/')}/DPRD") else [])]
-    return [task for task in ZERO_SHOT_TASKS if task in there]
+def _percent(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else _percent(value)

@@ -75,8 +75,8 @@ def _finetune_all(options: argparse.Namespace) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    from flows.analysis import evaluate
     from flows.logs import quiet_input_errors
+    from flows.scoring import evaluate
 
     quiet_input_errors()
     for split, scores in evaluate(options.store, options.task, options.model, options.datasets).items():
@@ -84,14 +84,22 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 
 def _zero_shot(options: argparse.Namespace) -> None:
-    from flows.analysis import zero_shot
     from flows.logs import quiet_input_errors
+    from flows.scoring import zero_shot
 
     quiet_input_errors()
     tasks = [name.strip() for name in options.tasks.split(",") if name.strip()]
     results = zero_shot(options.store, options.checkpoint, options.datasets, tasks, options.max_rows)
     for task, scores in results.items():
         print(f"{task:<6} " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
+
+
+def _analysis(options: argparse.Namespace) -> None:
+    from flows.analysis import ANALYSES
+
+    extra = {"overrides": _overrides(options.config), "tasks": _names(options.tasks)}
+    for found in _run(ANALYSES[options.name], "AnalysisParameters", options, **extra):
+        print(found.markdown())
 
 
 def _leaderboard(options: argparse.Namespace) -> None:
@@ -204,16 +212,25 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--preset", default=default, help="demo, small or paper (%(default)s)")
         to.add_argument("--config", metavar="FILE", help="TOML file with settings that differ from the preset")
 
+    def chain(to: argparse.ArgumentParser) -> None:
+        preset(to, "demo")
+        to.add_argument("--corpus", metavar="URL", default="", help="books: folder, glob or URL (generated world)")
+        datasets(to)
+        store(to)
+        to.add_argument("--tasks", default="", metavar="A,B", help="only these tasks (all whose data is there)")
+        to.add_argument("--seeds", type=int, help="fine-tunes of each task (1)")
+        to.add_argument("--nproc", type=int, help="processes (GPUs) for pre-training (1)")
+        to.add_argument("--jobs", type=int, help="fine-tunes at the same time (one a core, or one a GPU)")
+        to.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for cleaning (this machine's cores)")
+
     run = command("pipeline", _pipeline, "the whole chain, books to leaderboard")
-    preset(run, "demo")
-    run.add_argument("--corpus", metavar="URL", default="", help="books: folder, glob or URL (generated world)")
-    datasets(run)
-    store(run)
-    run.add_argument("--tasks", default="", metavar="A,B", help="only these tasks (all whose data is there)")
-    run.add_argument("--seeds", type=int, help="fine-tunes of each task (1)")
-    run.add_argument("--nproc", type=int, help="processes (GPUs) for pre-training (1)")
-    run.add_argument("--jobs", type=int, help="fine-tunes at the same time (one a core, or one a GPU)")
-    run.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for cleaning (this machine's cores)")
+    chain(run)
+
+    run = command("analysis", _analysis, "make one of the paper's analyses: its table or figure")
+    run.add_argument("name", choices=["tables", "table5", "layers", "zero-shot"], help="which")
+    chain(run)
+    run.add_argument("--max-rows", type=int, help="zero-shot rows of each task; 0: all (1000)")
+    run.add_argument("--out", metavar="FOLDER", help="also write tables and figures there")
 
     run = command("pretrain", _pretrain, "pre-train on shards of the store")
     preset(run, "paper")

@@ -6,9 +6,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from flows.analysis import layers, table5, tables, zero_shot_curves
 from flows.finetune import finetune, finetune_all
 from flows.leaderboard import leaderboard
-from flows.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters, PretrainParameters
+from flows.parameters import (
+    AnalysisParameters,
+    FinetuneAllParameters,
+    FinetuneParameters,
+    PipelineParameters,
+    PretrainParameters,
+)
 from flows.pipeline import pipeline
 from flows.pretrain import pretrain
 
@@ -17,5 +24,9 @@ FLOWS: list[tuple[Any, type[BaseModel] | None]] = [
     (pretrain, PretrainParameters),
     (finetune, FinetuneParameters),
     (finetune_all, FinetuneAllParameters),
+    (tables, AnalysisParameters),
+    (table5, AnalysisParameters),
+    (layers, AnalysisParameters),
+    (zero_shot_curves, AnalysisParameters),
     (leaderboard, None),
 ]

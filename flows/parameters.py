@@ -45,6 +45,15 @@ class PipelineParameters(_Form):
     dask: str = _field(9, "", description="Dask scheduler address for corpus cleaning. Empty: this machine.")
 
 
+class AnalysisParameters(PipelineParameters):
+    """One of the paper's analyses, from the artifacts of a pipeline; what is missing is made."""
+
+    max_rows: int = _field(10, 1000, ge=0, description="Zero-shot rows of each task, drawn by a seed. 0: all.")
+    out: str = _field(
+        11, "", description="A local folder for the tables (Markdown, CSV) and figures (PNG). Empty: none."
+    )
+
+
 class PretrainParameters(_Form):
     """Pre-training alone, on shards that are there."""
 

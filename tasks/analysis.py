@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,10 +44,10 @@ class Analysis:
         return f"# {self.title}\n\n{table(self.header, self.rows)}\n" + (f"\n{notes}\n" if notes else "")
 
 
-def publish(analysis: Analysis) -> str:
+def publish(analysis: Analysis, out: str = "") -> None:
     """Leave table, CSV and figure on an MLflow run and on the calling Prefect run.
 
-    :return: the page of the MLflow run.
+    :param out: a local folder that gets them too; empty: none.
     """
     key = sha256_json(canonical({"analysis": analysis.name, **analysis.identity}))
     tags = run_tags(kind="analysis", analysis=analysis.name)
@@ -54,6 +55,9 @@ def publish(analysis: Analysis) -> str:
         files = _write(analysis, folder)
         for path in files:
             run.log_artifact(path)
+            if out:
+                Path(out).mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, out)
         run.log_results(analysis.metrics)
         page = analysis.markdown()
         if analysis.figure is not None:
@@ -64,7 +68,6 @@ def publish(analysis: Analysis) -> str:
         )
         records = [dict(zip(analysis.header, row, strict=True)) for row in analysis.rows]
         create_table_artifact(records, key=f"analysis-{analysis.name}-table", description=analysis.title)
-        return run.url
 
 
 def _write(analysis: Analysis, folder: Path) -> list[Path]:

@@ -45,10 +45,7 @@ def finetune_model(
     pretrained = store.manifest(checkpoint)
     shape = recorded(network_config(pretrained["config"]["model"]))
     settings = {"task": name, "finetune": recorded(config)}
-    if config.pretrained:
-        recipe = Recipe("finetune", VERSION, settings, {"dataset": dataset, "checkpoint": checkpoint})
-    else:
-        recipe = Recipe("finetune", VERSION, {**settings, "model": shape}, {"dataset": dataset})
+    recipe = finetune_recipe(store, name, dataset, checkpoint, config)
     tags = run_tags(
         suite_run=suite_run,
         task=name,
@@ -84,6 +81,15 @@ def finetune_model(
             _report(store, built, run)
     result = built.manifest["counts"]
     return score_of(name, config.seed, result, _notes(name, store.manifest(dataset)["counts"], result, config))
+
+
+def finetune_recipe(store: Store, name: str, dataset: Artifact, checkpoint: Artifact, config: FinetuneConfig) -> Recipe:
+    """What a fine-tune is made from; from scratch of the checkpoint only its shape."""
+    settings = {"task": name, "finetune": recorded(config)}
+    if config.pretrained:
+        return Recipe("finetune", VERSION, settings, {"dataset": dataset, "checkpoint": checkpoint})
+    shape = store.manifest(checkpoint)["config"]["model"]
+    return Recipe("finetune", VERSION, {**settings, "model": recorded(network_config(shape))}, {"dataset": dataset})
 
 
 def _report(store: Store, built: Built, run: Run) -> None:

@@ -30,7 +30,7 @@ from gptcore.models.language_model import LanguageModel
 from gptcore.models.weights import load_model
 from gptcore.nlu import load_task
 from gptcore.nlu.encoded import dataset_fingerprint
-from gptcore.nlu.readers import Example
+from gptcore.nlu.readers import Example, available
 from gptcore.text.bpe import Tokenizer
 from gptcore.training.batches import by_length, choose_rows
 
@@ -128,6 +128,18 @@ def zero_shot(
     run = {"cola": _cola, "sst2": _sst2, "race": _race, "dprd": _dprd}
     scorer = _Scorer(model, progress)
     return {task: run[task](scorer, tokenizer, datasets_url, max_rows) for task in tasks}
+
+
+def available_zero_shot(datasets_url: str) -> list[str]:
+    """Those of section 5's tasks whose data is there.
+
+    :raises InputError: there is none.
+    """
+    fs, root = fsspec.core.url_to_fs(datasets_url)
+    there = [*available(datasets_url), *(["dprd"] if fs.isdir(f"{root.rstrip('/')}/DPRD") else [])]
+    if not (found := [task for task in ZERO_SHOT_TASKS if task in there]):
+        raise InputError(f"{datasets_url}: no data for any of {', '.join(ZERO_SHOT_TASKS)}")
+    return found
 
 
 def sources_fingerprint(datasets_url: str, tasks: Sequence[str]) -> str:

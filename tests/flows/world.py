@@ -12,6 +12,7 @@ OVERRIDES: dict[str, Any] = {
     "corpus": {"validation_fraction": 0.3, "min_characters": 10},
     "tokenizer": {"n_merges": 150},
     "model": {"n_ctx": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 32},
+    "lstm": {"n_ctx": 32, "n_units": 24, "n_embd": 16},
     "pretrain": {
         "steps": 6,
         "batch_size": 4,

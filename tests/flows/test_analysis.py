@@ -1,0 +1,123 @@
+"""The paper's analyses end in tables and figures, and add to the store what they need and no more."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import pytest
+
+from flows.parameters import AnalysisParameters
+from gptcore.errors import InputError
+from gptcore.nlu.published import ABLATIONS
+from tasks import analysis as analysis_stage
+from tasks.analysis import Analysis
+from tasks.store import Store
+from tasks.tracking import Tracker
+from tests.flows.world import OVERRIDES, small_world
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    return small_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("store"))
+
+
+def run(name: str, world: tuple[str, str], store: str, out: Path, tasks: list[str]) -> list[Analysis]:
+    from flows.analysis import ANALYSES
+
+    books, datasets = world
+    form = AnalysisParameters(
+        preset="demo",
+        corpus=books,
+        datasets=datasets,
+        store=store,
+        tasks=tasks,
+        overrides=OVERRIDES,
+        jobs=2,
+        max_rows=20,
+        out=str(out),
+    )
+    return ANALYSES[name](form)
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def logged(name: str) -> dict[str, Any]:
+    """Metrics of the newest MLflow run of an analysis."""
+    return dict(Tracker().search(analysis_stage.EXPERIMENT, {"analysis": name})[0].data.metrics)
+
+
+def shows_something(path: Path) -> bool:
+    return bool(matplotlib.image.imread(path).std() > 0.01)
+
+
+def test_table_5_compares_four_models(world: tuple[str, str], store: str, tmp_path: Path) -> None:
+    run("table5", world, store, tmp_path, ["rte", "sst2"])
+    rows = read_csv(tmp_path / "table5.csv")
+    ours = [row for row in rows if row["whose"] == "ours"]
+    assert [row["method"] for row in ours] == [row.method for row in ABLATIONS]
+    for row in ours:
+        scores = [float(row["rte (accuracy)"]), float(row["sst2 (accuracy)"])]
+        assert float(row["average"]) == pytest.approx(sum(scores) / 2, abs=0.06)
+    paper = rows[1]
+    assert (paper["rte (accuracy)"], paper["average"]) == ("56.0", "73.7")  # (56.0 + 91.3) / 2
+    networks = [Store(store).manifest(artifact)["config"]["model"] for artifact in Store(store).list("pretrain")]
+    assert sorted("n_units" in network for network in networks) == [False, True]
+    assert logged("table5")["LSTM/rte"] == pytest.approx(float(ours[3]["rte (accuracy)"]), abs=0.06)
+
+
+def test_figure_2_left_transfers_every_number_of_layers(world: tuple[str, str], store: str, tmp_path: Path) -> None:
+    before = {artifact.digest for artifact in Store(store).list("pretrain")}
+    run("layers", world, store, tmp_path, ["mnli"])
+    rows = read_csv(tmp_path / "layers.csv")
+    assert [(row["layers"], row["task"]) for row in rows] == [("0", "mnli"), ("1", "mnli")]
+    assert all(0 <= float(row[split]) <= 100 for row in rows for split in ("dev", "train"))
+    configs = [Store(store).manifest(artifact)["config"] for artifact in Store(store).list("finetune")]
+    assert [c["finetune"].get("n_transfer") for c in configs if c["task"] == "mnli"].count(0) == 1
+    assert {artifact.digest for artifact in Store(store).list("pretrain")} == before or not before
+    assert shows_something(tmp_path / "layers.png")
+
+
+def test_figure_2_right_follows_both_networks(world: tuple[str, str], store: str, tmp_path: Path) -> None:
+    run("zero-shot", world, store, tmp_path, ["rte"])
+    rows = read_csv(tmp_path / "zero-shot.csv")
+    traced = [row["updates"] for row in rows if (row["model"], row["task"]) == ("LSTM", "sst2")]
+    assert traced == ["1", "2", "3", "6"]
+    assert {row["task"] for row in rows} == {"cola", "sst2", "race", "mean"}
+    sst2 = next(row for row in rows if row["task"] == "sst2")
+    assert float(sst2["relative"]) == pytest.approx((float(sst2["score"]) - 50) / (93.2 - 50), abs=2e-3)
+    assert shows_something(tmp_path / "zero-shot.png")
+    before = len(Store(store).list("zero-shot"))
+    run("zero-shot", world, store, tmp_path, ["rte"])
+    assert len(Store(store).list("zero-shot")) == before == 8
+
+
+def test_tables_stand_under_the_published_rows(world: tuple[str, str], store: str, tmp_path: Path) -> None:
+    run("tables", world, store, tmp_path, ["rte", "sst2"])
+    counts = {(row["dataset"], row["split"]): row for row in read_csv(tmp_path / "table1.csv")}
+    assert counts["rte", "train"]["rows published"] == "2,490"
+    table2 = read_csv(tmp_path / "table2.csv")
+    assert table2[0]["method"] == "ESIM + ELMo (5x)"
+    assert table2[-1]["method"].startswith("gptmill pre-trained")
+    assert float(table2[-1]["rte"]) > 0
+    assert table2[-1]["snli"] == "-"
+    assert (tmp_path / "table4.md").read_text(encoding="utf-8").startswith("# Table 4")
+
+
+def test_an_analysis_of_tasks_that_it_is_not_about_is_refused(
+    world: tuple[str, str], store: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="none of mnli, race"):
+        run("layers", world, store, tmp_path, ["sst2"])
