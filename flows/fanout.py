@@ -20,6 +20,7 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from gptcore.config import FinetuneConfig, recorded
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
+from gptcore.nlu.registry import task_spec
 from tasks import dataset as dataset_stage
 from tasks import finetune as finetune_stage
 from tasks.baseline import BASELINES, score_baselines
@@ -27,10 +28,19 @@ from tasks.baseline import VERSION as BASELINE_VERSION
 from tasks.finetune import finetune_model
 from tasks.launch import stop_jobs
 from tasks.leaderboard import Leaderboard, Row, published_rows
-from tasks.score import Score
+from tasks.score import Score, dataset_origin
 from tasks.stage import logger
 from tasks.store import Artifact, Store
-from tasks.suites import Suite, notes_on, open_suite, record_published, record_row, row_of, show_leaderboard
+from tasks.suites import (
+    Suite,
+    check_origin,
+    notes_on,
+    open_suite,
+    record_published,
+    record_row,
+    row_of,
+    show_leaderboard,
+)
 from tasks.tracking import Run, Tracker
 
 Settings = Mapping[str, FinetuneConfig]
@@ -77,7 +87,11 @@ def score_tasks(
     seeds: int,
     jobs: int,
 ) -> Leaderboard:
-    """Fine-tune every task in every arm with seeds 0 .. seeds - 1, score the baselines, and put all in one table."""
+    """Fine-tune every task in every arm, score the baselines, and put all in one table.
+
+    :param seeds: runs of each task, with seeds 0 .. seeds - 1; 0: as many as its registry entry says.
+    :raises InputError: before anything is trained, if a dataset is not what an arm's row is of.
+    """
     slots, threads = machine_slots(jobs)
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=slots)
     run = fine_tunes.with_options(task_runner=cast(TaskRunner[Any], runner))  # Prefect types it by its future
@@ -101,6 +115,9 @@ def fine_tunes(
     record_published(tracker)
     data = {name: dataset_fingerprint(name, datasets_url) for name in available(datasets_url)}
     suites = [suite_of(store, arm, data, settings) for arm in arms]
+    for name, dataset in datasets.items():
+        for suite in suites:  # now, not after hours of training
+            check_origin(suite, name, dataset_origin(store.manifest(dataset)), ("data", "tokenizer"))
     with ExitStack() as stack:
         runs = [stack.enter_context(open_suite(tracker, suite)) for suite in suites]
         try:
@@ -128,7 +145,7 @@ def _fine_tuned(
     waiting: list[list[PrefectFuture[Score]]] = [[] for _ in arms]
     for name in _longest_first(store, datasets):
         for arm, run, futures in zip(arms, runs, waiting, strict=True):
-            for seed in range(seeds):
+            for seed in range(seeds or task_spec(name).seeds):
                 config = dataclasses.replace(arm.settings(settings[name]), seed=seed)
                 futures.append(
                     finetune_model.submit(store.url, name, datasets[name], arm.checkpoint, config, run.run_id, threads)

@@ -16,8 +16,10 @@ from gptcore.evaluation import generate as generation
 from gptcore.evaluation import own_rows
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.files import read_json
+from gptcore.models.export import export_hugging_face, export_release
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.language_model import LanguageModel
+from gptcore.models.transformer import GPT
 from gptcore.models.weights import load_model
 from gptcore.text.bpe import Tokenizer
 from gptcore.training.device import pick_device
@@ -101,3 +103,23 @@ def _resolve(store: Store, ref: str, stages: tuple[str, ...]) -> Artifact:
         if ref != "latest" and any(artifact.digest.startswith(ref.lower()) for artifact in store.list(stage)):
             return store.resolve(ref, stage)
     return store.resolve(ref, stages[0])
+
+
+def export(store_url: str, model: str, layout: str, out: str, tokenizer: str = "") -> list[str]:
+    """Write a model in another layout: "hugging-face" (tokenizer included) or "release" (the original's arrays).
+
+    :param model: as in :func:`perplexity`.
+    :return: the files written.
+    :raises InputError: no such model, one that the layout cannot hold, or ``out`` is there already.
+    """
+    folder = Path(out)
+    if folder.exists():
+        raise InputError(f"--out {out}: is there already; expected a new folder")
+    found, words = _language_model(store_url, model, tokenizer)
+    if not isinstance(found, GPT):
+        raise InputError(f"--model {model}: a model of the kind {type(found).__name__}, expected a Transformer")
+    if layout == "hugging-face":
+        export_hugging_face(found.cpu(), words, folder)
+    else:
+        export_release(found.cpu(), folder)
+    return sorted(str(path) for path in folder.iterdir())
