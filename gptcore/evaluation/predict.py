@@ -134,6 +134,7 @@ def evaluate(
         n_vocab=model.gpt.config.n_vocab,
         max_rows=max_rows,
         seed=EVAL_ROW_SEED,
+        part_tokens=config.get("part_tokens"),
     )
     found = predict_rows(model.to(device), spec, rows, device, pick_dtype(precision, device), progress)
     if predictions is not None:

@@ -46,6 +46,7 @@ class TaskModel:
             expected = config["tokenizer_digest"][:12]
             raise InputError(f"{folder}: found the tokenizer {tokenizer.digest[:12]}, expected the model's, {expected}")
         self._tokenizer = tokenizer
+        self._part_tokens: int | None = config.get("part_tokens")
         self._device = pick_device(0)
         self._dtype = pick_dtype(precision, self._device)
         self._model = model.to(self._device)
@@ -68,7 +69,9 @@ class TaskModel:
         sequences = []
         for row in rows:
             fields, choices = ([ids[text] for text in part] for part in (row.fields, row.choices))
-            built, _ = build_sequences(self.spec, fields, choices, config.n_ctx, specials(config.n_vocab))
+            built, _ = build_sequences(
+                self.spec, fields, choices, config.n_ctx, specials(config.n_vocab), self._part_tokens
+            )
             sequences.append(built)
         sizes = np.asarray([len(row) * max(map(len, row)) for row in sequences], dtype=np.int64)
         logits: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(rows)

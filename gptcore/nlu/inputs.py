@@ -76,16 +76,38 @@ def fit(lengths: Sequence[int], room: int, context: int | None) -> list[int]:
     return kept
 
 
+def released_part_tokens(n_ctx: int) -> int:
+    """Most tokens on either side of the delimiter (original code).
+
+    :raises InputError: if ``n_ctx`` leaves no room for any.
+    """
+    if n_ctx < 6:
+        raise InputError(f"model.n_ctx = {n_ctx} has no room for the released inputs: expected at least 6")
+    return n_ctx // 2 - 2
+
+
 def build_sequences(
-    spec: TaskSpec, fields: Sequence[Ids], choices: Sequence[Ids], n_ctx: int, specials: Specials
+    spec: TaskSpec,
+    fields: Sequence[Ids],
+    choices: Sequence[Ids],
+    n_ctx: int,
+    specials: Specials,
+    part_tokens: int | None = None,
 ) -> tuple[list[Ids], bool]:
     """The token sequences of one example, each at most ``n_ctx`` long, and whether anything had to be cut.
 
     The context (premise, document, story) is cut at its end, the same for all choices, so that they differ in the
     answer only; question, answer and specials stay whole. Only where these alone do not fit is the longest of them cut.
 
+    :param part_tokens: before that, cut either side of the delimiter to so many tokens at its end, as released. Where
+        several fields stand on one side (RACE: article and question) its context gives way first; a single text, which
+        the released code did not cover, has no other side to share the room with and keeps all of it.
     :raises InputError: if ``n_ctx`` has no room for the special tokens and a word of each part.
     """
+    if part_tokens is not None and spec.form != "single":
+        limited = _limit_sides(spec, fields, choices, part_tokens)
+        sequences, cut = build_sequences(spec, *limited, n_ctx, specials)
+        return sequences, cut or _count(*limited) < _count(fields, choices)
     if n_ctx < N_SPECIAL + len(fields) + bool(choices):
         raise InputError(
             f"model.n_ctx = {n_ctx} has no room for {spec.name}: "
@@ -109,6 +131,19 @@ def build_sequences(
     if spec.form == "similarity":  # section 3.3: no inherent order, so both
         sequences.append(_join(start, second, delimiter, first, classify))
     return sequences, kept != lengths
+
+
+def _limit_sides(
+    spec: TaskSpec, fields: Sequence[Ids], choices: Sequence[Ids], limit: int
+) -> tuple[list[Ids], list[Ids]]:
+    if spec.form == "choices":
+        kept = fit([len(field) for field in fields], limit, spec.context)
+        return _cut(fields, kept), [choice[:limit] for choice in choices]
+    return [field[:limit] for field in fields], []
+
+
+def _count(*groups: Sequence[Ids]) -> int:
+    return sum(len(part) for group in groups for part in group)
 
 
 def _cut(parts: Sequence[Ids], kept: Sequence[int]) -> list[Ids]:

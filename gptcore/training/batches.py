@@ -19,7 +19,7 @@ from gptcore.nlu.inputs import Batch, Ids, build_sequences, collate, specials
 from gptcore.nlu.registry import TaskSpec
 from gptcore.training.rng import derive_seed
 
-_POOL_BATCHES = 32
+POOL_BATCHES = 32
 """Batches a pool holds: padding falls to a few percent of the tokens while the order stays close to random."""
 
 
@@ -41,12 +41,16 @@ class BucketedBatches:
     """Shuffled training batches of rows with like lengths.
 
     :param lengths: padded size of each row, in tokens.
+    :param pool_batches: batches a pool holds; 1: a plain shuffle, whatever the lengths (original code).
     :param batch_size: rows a batch. A last, incomplete batch is dropped (original code, `n_train // batch`); fewer
         rows than one batch make one smaller batch.
     """
 
-    def __init__(self, lengths: NDArray[np.int64], batch_size: int, seed: int) -> None:
+    def __init__(
+        self, lengths: NDArray[np.int64], batch_size: int, seed: int, pool_batches: int = POOL_BATCHES
+    ) -> None:
         self._lengths = lengths
+        self._pool_batches = pool_batches
         self._batch_size = min(batch_size, len(lengths))
         self._seed = seed
         self.batches_per_epoch = len(lengths) // self._batch_size
@@ -55,7 +59,7 @@ class BucketedBatches:
         """The row numbers of every batch of one epoch, in training order."""
         generator = _generator(self._seed, "batches", epoch)
         order = generator.permutation(len(self._lengths))[: self.batches_per_epoch * self._batch_size]
-        pool_rows = _POOL_BATCHES * self._batch_size
+        pool_rows = self._pool_batches * self._batch_size
         batches: list[NDArray[np.int64]] = []
         for start in range(0, len(order), pool_rows):
             pool = order[start : start + pool_rows]
@@ -85,13 +89,24 @@ class TaskRows:
 
     :param folder: what :func:`gptcore.nlu.encoded.encode_task` wrote.
     :param max_rows: at most so many rows, drawn from ``seed``; None: all.
+    :param part_tokens: cut either side of the delimiter to so many tokens first, see :func:`build_sequences`.
     :raises InputError: if the split is missing or has no rows.
     """
 
     def __init__(
-        self, spec: TaskSpec, folder: Path, split: str, *, n_ctx: int, n_vocab: int, max_rows: int | None, seed: int
+        self,
+        spec: TaskSpec,
+        folder: Path,
+        split: str,
+        *,
+        n_ctx: int,
+        n_vocab: int,
+        max_rows: int | None,
+        seed: int,
+        part_tokens: int | None = None,
     ) -> None:
         self._spec, self._n_ctx, self._specials = spec, n_ctx, specials(n_vocab)
+        self._part_tokens = part_tokens
         self._split = read_encoded(folder, split)
         self._chosen = choose_rows(len(self._split), max_rows, seed)
         if not len(self._chosen):
@@ -105,10 +120,14 @@ class TaskRows:
         self.tokens = 0
         """Real tokens of all rows together, specials included."""
         self.truncated = 0
-        """Rows too long for ``n_ctx``."""
+        """Rows too long for ``n_ctx`` or ``part_tokens``."""
+        self.longest = 0
+        """Tokens of the longest sequence."""
         for row in range(len(self)):
             sequences, cut = self._build(row)
-            self.sizes[row] = len(sequences) * max(map(len, sequences))
+            longest = max(map(len, sequences))
+            self.sizes[row] = len(sequences) * longest
+            self.longest = max(self.longest, longest)
             self.tokens += sum(map(len, sequences))
             self.truncated += cut
 
@@ -117,7 +136,9 @@ class TaskRows:
 
     def _build(self, row: int) -> tuple[list[Ids], bool]:
         example = self._split[int(self._chosen[row])]
-        return build_sequences(self._spec, example.fields, example.choices, self._n_ctx, self._specials)
+        return build_sequences(
+            self._spec, example.fields, example.choices, self._n_ctx, self._specials, self._part_tokens
+        )
 
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
         """The numbered rows, padded to the longest of them."""

@@ -1,4 +1,4 @@
-"""Which epoch of a fine-tuning run is kept: the best by dev score (original code)."""
+"""Which epoch of a fine-tuning run is kept: the best by dev score (the paper is silent; original code: by accuracy)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,17 @@ from gptcore.training import process
 from gptcore.training.batches import TaskRows
 from gptcore.training.distributed import World
 
+_RELEASED_UPDATES = frozenset({1000, 2000, 4000, 8000, 16000, 32000})
+"""After these of the first epoch the released code evaluates too."""
+
 
 class BestEpoch:
     """Scores the dev rows after every epoch; an epoch better than all before leaves its model and predictions on disk.
 
     Earlier best epochs stay until the job is done: a resume from an older checkpoint finds the one that it remembers.
+
+    :param original: evaluate within the first epoch too, and choose by accuracy, whichever metric is the task's
+        headline (original code); a graded task, which has no accuracy, by its headline.
     """
 
     def __init__(
@@ -33,36 +39,48 @@ class BestEpoch:
         dtype: torch.dtype,
         folder: Path,
         extra: dict[str, Any],
+        original: bool = False,
     ) -> None:
         self._model, self._spec, self._dev = model, spec, dev
         self._batches_per_epoch = batches_per_epoch
         self._world, self._dtype = world, dtype
         self._folder = folder
         self._extra = extra  # for the saved model's config.json
-        self.epoch = 0
-        """The best one, counted from 1; 0: none yet."""
+        self._original = original
+        self._chosen_by = "accuracy" if original and "accuracy" in spec.metrics else "score"
+        self.step = 0
+        """The best one's last update; 0: none yet."""
         self.scores: dict[str, float] = {}
         self.collapsed = False
 
     @property
     def best(self) -> Path:
         """Folder with model/ and predictions.jsonl of the best epoch."""
-        return self._folder / f"epoch-{self.epoch:04d}"
+        return self._folder / f"step-{self.step:07d}"
+
+    @property
+    def epoch(self) -> float:
+        """The best one, counted from 1; a fraction where it was found within the first."""
+        return self._epochs(self.step)
+
+    def _epochs(self, step: int) -> float:
+        whole, rest = divmod(step, self._batches_per_epoch)
+        return step / self._batches_per_epoch if rest else whole
 
     def due(self, step: int) -> bool:
-        """At the end of each epoch."""
-        return step > 0 and step % self._batches_per_epoch == 0
+        """At the end of each epoch; as released, after some updates of the first one too."""
+        within = self._original and step < self._batches_per_epoch and step in _RELEASED_UPDATES
+        return within or (step > 0 and step % self._batches_per_epoch == 0)
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
-        """Dev metrics of the epoch that ends with ``step``."""
-        epoch = step // self._batches_per_epoch
+        """Dev metrics after ``step`` updates."""
         found = self.predict(self._model, self._dev, interrupted)
         scores = found.scores(self._spec)
-        if self.epoch == 0 or scores["score"] > self.scores["score"]:
-            self.epoch, self.scores, self.collapsed = epoch, scores, found.collapsed
+        if self.step == 0 or scores[self._chosen_by] > self.scores[self._chosen_by]:
+            self.step, self.scores, self.collapsed = step, scores, found.collapsed
             self._model.save(self.best / "model", self._extra)
             found.write(self._spec, self.best / "predictions.jsonl")
-        return {"epoch": epoch, **{f"dev/{name}": value for name, value in scores.items()}}
+        return {"epoch": self._epochs(step), **{f"dev/{name}": value for name, value in scores.items()}}
 
     def predict(self, model: ClassificationModel, rows: TaskRows, interrupted: Callable[[], bool]) -> Predictions:
         """:raises Interrupted: between two batches, after SIGTERM."""
@@ -75,8 +93,8 @@ class BestEpoch:
 
     def state(self) -> dict[str, Any]:
         """The best epoch so far, for the checkpoint."""
-        return {"epoch": self.epoch, "scores": self.scores, "collapsed": self.collapsed}
+        return {"step": self.step, "scores": self.scores, "collapsed": self.collapsed}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Put back what :meth:`state` gave."""
-        self.epoch, self.scores, self.collapsed = state["epoch"], state["scores"], state["collapsed"]
+        self.step, self.scores, self.collapsed = state["step"], state["scores"], state["collapsed"]

@@ -1,5 +1,9 @@
 """The fine-tuning job: a language model and an encoded dataset in, a scored task model out (sections 3.2, 3.3, 4.1).
 
+`original` in the settings makes it the released recipe of Story Cloze, for every task: positions join the embedding
+table, n_ctx is the longest example's, either side of the delimiter takes half of the room at most, rows are shuffled
+plainly, the released Adam, the best parameters by dev accuracy. An LSTM has no positions, so its table stays as it is.
+
     python -m gptcore.training.finetune JOB.json
 
 JOB.json: {"task": str, "finetune": fields of FinetuneConfig, "model": a pre-trained model's folder or null,
@@ -22,7 +26,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from gptcore.config import FinetuneConfig, NetworkConfig, network_config, recorded
+from gptcore.config import FinetuneConfig, ModelConfig, NetworkConfig, network_config, recorded
 from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
 from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
@@ -30,7 +34,7 @@ from gptcore.models.heads import ClassificationModel
 from gptcore.models.weights import build_model, load_model
 from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits
-from gptcore.nlu.inputs import N_SPECIAL
+from gptcore.nlu.inputs import N_SPECIAL, released_part_tokens
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.training import process, rng
 from gptcore.training.batches import TaskRows
@@ -107,13 +111,20 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, s
     draws = rng.generator(config.seed, "weights")
     digest: str | None = None
     if job.model is not None:
-        network = load_model(str(job.model)).adapt(N_SPECIAL, n_transfer=config.n_transfer, generator=draws)
+        source = load_model(str(job.model))
+        embeddings = _embeddings(config, source.config)
+        network = source.adapt(N_SPECIAL, n_transfer=config.n_transfer, generator=draws, **embeddings)
         if (job.model / "meta.json").is_file():  # absent from imported models
             digest = read_json(job.model / "meta.json")["tokenizer_digest"]
     else:
         assert job.model_config is not None, "parse() saw to it"
-        network = build_model(dataclasses.replace(job.model_config, n_special=N_SPECIAL), draws)
+        embeddings = _embeddings(config, job.model_config)
+        network = build_model(dataclasses.replace(job.model_config, n_special=N_SPECIAL, **embeddings), draws)
     return ClassificationModel(network, spec.form, spec.n_outputs, config.clf_pdrop, draws), digest
+
+
+def _embeddings(config: FinetuneConfig, network: NetworkConfig) -> dict[str, Any]:
+    return {"original": True} if config.original and isinstance(network, ModelConfig) else {}
 
 
 def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
@@ -140,6 +151,7 @@ def _finetune(job: FinetuneJob, spec: TaskSpec, stop: process.StopRequest) -> No
     dtype = pick_dtype(config.precision, world.device)
     model, model_digest = task_model(job, spec)
     meta = check_dataset(job.dataset, spec, model_digest, model.gpt.config.n_vocab, str(job.model))
+    part_tokens = released_part_tokens(model.gpt.config.n_ctx) if config.original else None
     rows = {
         split: TaskRows(
             spec,
@@ -149,12 +161,17 @@ def _finetune(job: FinetuneJob, spec: TaskSpec, stop: process.StopRequest) -> No
             n_vocab=model.gpt.config.n_vocab,
             max_rows=config.max_train_rows if split == "train" else config.max_eval_rows,
             seed=config.seed if split == "train" else EVAL_ROW_SEED,
+            part_tokens=part_tokens,
         )
         for split in encoded_splits(job.dataset)
     }
+    if config.original:  # fewer positions, so fewer rows in the language model's softmax
+        model.gpt = model.gpt.adapt(N_SPECIAL, n_ctx=max(split_rows.longest for split_rows in rows.values()))
     data = FinetuneData(rows["train"], config)
     total_steps = data.batches_per_epoch * config.epochs
     extra = {"task": spec.name, "labels": list(spec.labels), "tokenizer_digest": meta["tokenizer_digest"]}
+    if part_tokens is not None:
+        extra["part_tokens"] = part_tokens  # who uses the model must cut as it was trained
     monitor = BestEpoch(
         model,
         spec,
@@ -164,6 +181,7 @@ def _finetune(job: FinetuneJob, spec: TaskSpec, stop: process.StopRequest) -> No
         dtype=dtype,
         folder=job.workspace / "best",
         extra=extra,
+        original=config.original,
     )
     trainer = Trainer(
         world=world,
@@ -231,6 +249,7 @@ def _finish(
             "seed": job.finetune.seed,
             **scores,
             "best_epoch": monitor.epoch,
+            "best_step": monitor.step,
             "majority_collapse": monitor.collapsed,
             "rows": {split: len(split_rows) for split, split_rows in rows.items()},
             "truncated": sum(split_rows.truncated for split_rows in rows.values()),

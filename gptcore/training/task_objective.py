@@ -16,7 +16,7 @@ from gptcore.config import FinetuneConfig
 from gptcore.losses import NO_TARGET, combined_loss, fused_language_model_loss, sequence_weights, task_loss
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.inputs import Batch
-from gptcore.training.batches import BucketedBatches, TaskRows
+from gptcore.training.batches import POOL_BATCHES, BucketedBatches, TaskRows
 from gptcore.training.loop import MicroBatch, Update
 
 _MICRO_TOKENS = 8192
@@ -24,12 +24,17 @@ _MICRO_TOKENS = 8192
 
 
 class FinetuneData:
-    """Length-bucketed batches as updates, cut into micro-batches that fit the memory."""
+    """Length-bucketed batches as updates, cut into micro-batches that fit the memory; plain ones as released.
+
+    Batches are padded to their longest row. The released code pads them to n_ctx, which changes nothing: padding has
+    neither a target nor, attention being causal, an influence on what stands before it.
+    """
 
     def __init__(self, rows: TaskRows, config: FinetuneConfig) -> None:
         self._rows = rows
         self._with_lm = config.lm_coef != 0.0
-        self._batches = BucketedBatches(rows.sizes, config.batch_size, config.seed)
+        pool_batches = 1 if config.original else POOL_BATCHES
+        self._batches = BucketedBatches(rows.sizes, config.batch_size, config.seed, pool_batches)
         self._epoch: tuple[int, list[NDArray[np.int64]]] = (-1, [])
         self.batches_per_epoch = self._batches.batches_per_epoch
 
