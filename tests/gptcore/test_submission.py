@@ -19,6 +19,7 @@ from gptcore.nlu.inputs import build_sequences, collate, predict, specials
 from gptcore.nlu.readers import iterate_test
 from gptcore.nlu.registry import task_spec
 from gptcore.nlu.submission import GLUE_TASKS, SUBMISSION, files_of, glue_submission
+from gptcore.storyworld.write import generate
 from tests.gptcore.tiny_glue import save_model, texts_of, tokenizer, write_test_file, write_test_files
 from tests.realdata import real_data
 
@@ -126,6 +127,17 @@ def test_rows_are_answered_in_their_order_however_they_are_batched(words, models
     for (row, logits), (name, expected) in zip(model.answers(iter(examples), at_once=5), whole, strict=True):
         assert row.row == name
         np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+def test_a_generated_world_can_be_rehearsed_on_all_but_the_files_that_it_lacks(words, models, tmp_path):
+    generate(tmp_path / "world", seed=7, books=1, characters=1)
+    data = str(tmp_path / "world" / "datasets")
+    report = glue_submission(models, words, data, tmp_path / "glue.zip", tasks=[t for t in GLUE_TASKS if t != "mnli"])
+    assert all(counts["rows"] == 60 for counts in report["files"].values())
+    for name, lines in unpack(tmp_path / "glue.zip").items():
+        check_file(name, lines, 60)
+    with pytest.raises(InputError, match=r"WNLI/test\.tsv: found nothing there"):
+        glue_submission(models, words, data, tmp_path / "glue.zip", tasks=["mnli"])
 
 
 # --- what is refused ---
