@@ -18,7 +18,7 @@ from prefect import flow
 
 from flows.chain import Chain, run_chain
 from flows.fanout import Arm, score_tasks
-from flows.finetune import pretrained_arm, scratch_arm, settings_of
+from flows.finetune import pretrained_arm, scratch_arm, seeds_of, settings_of
 from flows.parameters import AnalysisParameters
 from gptcore.errors import InputError
 from gptcore.evaluation.zero_shot import available_zero_shot
@@ -176,7 +176,8 @@ def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:
 def _rows(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> list[Row]:
     """Every arm's row of the leaderboard, in the arms' order."""
     datasets = {task: chain.datasets[task] for task in tasks}
-    settings, seeds, jobs = settings_of(chain.preset), parameters.seeds, parameters.jobs
+    settings, jobs = settings_of(chain.preset), parameters.jobs
+    seeds = seeds_of(chain.preset, parameters.seeds)
     board = score_tasks(chain.store.url, chain.datasets_url, datasets, arms, settings, seeds, jobs)
     return list(board.rows[: len(arms)])
 

@@ -51,7 +51,7 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     names = chosen_tasks(parameters.tasks, datasets_url)
     tokenizer = tokenizer_of(store, checkpoint)
     datasets = {name: encode_dataset(store.url, datasets_url, name, tokenizer) for name in names}
-    arms, seeds, jobs = arms_of(preset, checkpoint), parameters.seeds, parameters.jobs
+    arms, seeds, jobs = arms_of(preset, checkpoint), seeds_of(preset, parameters.seeds), parameters.jobs
     return score_tasks(store.url, datasets_url, datasets, arms, settings_of(preset), seeds, jobs)
 
 
@@ -74,6 +74,11 @@ def arms_of(preset: Preset, checkpoint: Artifact) -> list[Arm]:
     """The rows of ours that a preset fills."""
     arms = [pretrained_arm(checkpoint)]
     return [*arms, scratch_arm(checkpoint)] if preset.scratch else arms
+
+
+def seeds_of(preset: Preset, wanted: int) -> int:
+    """Runs of each task: as many as were asked for, else the preset's; 0: each task's own number."""
+    return wanted or preset.seeds or 0
 
 
 def datasets_folder(store: Store, datasets: str) -> str:

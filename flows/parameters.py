@@ -36,7 +36,9 @@ class PipelineParameters(_Form):
     corpus: str = _field(2, "", description="Books: folder, glob or URL. Empty: the generated, synthetic world.")
     datasets: str = _field(3, "", description="Folder of the twelve datasets. Empty: the generated, synthetic world.")
     tasks: list[TaskName] = _field(4, [], description="Only these tasks. Empty: every task whose data is there.")
-    seeds: int = _field(5, 1, ge=1, le=100, description="Fine-tunes of each task, with seeds 0, 1, 2, ...")
+    seeds: int = _field(
+        5, 0, ge=0, le=100, description="Fine-tunes of each task, with seeds 0, 1, 2, ... 0: as preset and task say."
+    )
     overrides: dict[str, Any] = _field(
         6, {}, description='Settings that differ from the preset, e.g. {"finetune": {"lr": 1e-4}}.'
     )
@@ -71,7 +73,7 @@ class FinetuneParameters(_Form):
     task: TaskName = _field(0, description="Which of the twelve datasets.")
     checkpoint: str = _field(1, "latest", description="Pre-trained model: digest (or its beginning), URL, or latest.")
     seeds: int = _field(
-        2, 1, ge=1, le=100, description="Runs with seeds 0, 1, 2, ...; the leaderboard shows the median."
+        2, 0, ge=0, le=100, description="Runs with seeds 0, 1, ...; the median counts. 0: 5 for small sets, else 1."
     )
     lr: float = _field(3, _PAPER.lr, gt=0, description="Maximum learning rate (paper: 6.25e-5).")
     batch_size: int = _field(4, _PAPER.batch_size, ge=1, description="Examples an update (paper: 32).")
@@ -93,6 +95,6 @@ class FinetuneAllParameters(_Form):
     store: str = _field(2, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
     datasets: str = _field(3, "", description="Folder of the datasets. Empty: the generated, synthetic world.")
     tasks: list[TaskName] = _field(4, [], description="Only these tasks. Empty: every task whose data is there.")
-    seeds: int = _field(5, 1, ge=1, le=100, description="Runs with seeds 0, 1, 2, ...")
+    seeds: int = _field(5, 0, ge=0, le=100, description="Runs with seeds 0, 1, 2, ... 0: as preset and task say.")
     overrides: dict[str, Any] = _field(6, {}, description='Settings that differ, e.g. {"finetune": {"lr": 1e-4}}.')
     jobs: int = _field(7, 0, ge=0, description="Fine-tunes at the same time. 0: one a core, or one a GPU.")

@@ -7,7 +7,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from flows.chain import run_chain
 from flows.fanout import score_tasks
-from flows.finetune import arms_of, settings_of
+from flows.finetune import arms_of, seeds_of, settings_of
 from flows.parameters import PipelineParameters
 from tasks.card import chain_card
 from tasks.leaderboard import Leaderboard
@@ -23,7 +23,7 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
         chain.datasets,
         arms_of(chain.preset, chain.checkpoint),
         settings_of(chain.preset),
-        parameters.seeds,
+        seeds_of(chain.preset, parameters.seeds),
         parameters.jobs,
     )
     card = chain_card(chain.store, chain.stages, board)

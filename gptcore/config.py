@@ -189,6 +189,8 @@ class Preset:
     """Per task, fine-tuning settings that differ from `finetune`."""
     scratch: bool = True
     """Also fine-tune the same network from random weights, as a row of the leaderboard."""
+    seeds: int | None = None
+    """Fine-tunes of each task; None: as many as the task's registry entry says."""
 
     def finetune_for(self, task: str) -> FinetuneConfig:
         """Settings for one task: the preset's, with that task's own differences."""
@@ -236,6 +238,7 @@ def small() -> Preset:
             "sst2": {"max_train_rows": None},
             "race": {"max_train_rows": 1000},  # four sequences of n_ctx a question
         },
+        seeds=1,
         scratch=False,
     )
 
@@ -269,6 +272,7 @@ def demo() -> Preset:
             checkpoint_every=250,
         ),
         finetune=FinetuneConfig(lr=5e-4, batch_size=16, epochs=3, warmup=0.1),
+        seeds=1,
     )
 
 

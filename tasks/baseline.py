@@ -11,11 +11,11 @@ from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import labelled_splits, load_task
 from gptcore.nlu.registry import task_spec
-from tasks.score import Score, score_of
+from tasks.score import Score, commit_of, score_of
 from tasks.stage import STAGE_OPTIONS, build
 from tasks.store import Recipe, Store
 
-VERSION = 1
+VERSION = 2
 BASELINES = {"majority class": majority, "bag of words": bag_of_words}
 
 
@@ -39,4 +39,9 @@ def score_baselines(store_url: str, datasets_url: str, name: str) -> dict[str, S
         }
 
     built = build(Store(store_url), recipe, produce, f"baselines {name}")
-    return {baseline: score_of(name, 0, results) for baseline, results in built.manifest["counts"].items()}
+    manifest, commit = built.manifest, commit_of(built.manifest)
+    origin = {"data": manifest["inputs"]["files"]["digest"], "code": manifest["version"]}
+    return {
+        baseline: score_of(name, 0, results, origin=origin, commit=commit)
+        for baseline, results in manifest["counts"].items()
+    }

@@ -15,7 +15,7 @@ from tasks.launch import run_job
 from tasks.model_card import write_finetuned_card
 from tasks.observer import JobObserver
 from tasks.provenance import cross_links, run_tags
-from tasks.score import Score, score_of
+from tasks.score import Score, commit_of, finetune_origin, score_of
 from tasks.stage import JOB_OPTIONS, build, publish_card, scratch_folder
 from tasks.store import Artifact, Built, Recipe, Store
 from tasks.suites import EXPERIMENT
@@ -79,8 +79,10 @@ def finetune_model(
         )
         if not run.finished:
             _report(store, built, run)
-    result = built.manifest["counts"]
-    return score_of(name, config.seed, result, _notes(name, store.manifest(dataset)["counts"], result, config))
+    result, encoded = built.manifest["counts"], store.manifest(dataset)
+    notes = _notes(name, encoded["counts"], result, config)
+    origin = finetune_origin(built.manifest, encoded)
+    return score_of(name, config.seed, result, notes, origin, commit_of(built.manifest))
 
 
 def finetune_recipe(store: Store, name: str, dataset: Artifact, checkpoint: Artifact, config: FinetuneConfig) -> Recipe:

@@ -6,6 +6,7 @@ A suite is checkpoint x code x data x settings: runs that differ in any of these
 from __future__ import annotations
 
 import dataclasses
+import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,16 +14,24 @@ from typing import Any
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
+from gptcore.errors import InputError
 from gptcore.files import sha256_json
+from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY
 from tasks.artifact import canonical
-from tasks.leaderboard import Kind, Leaderboard, Row, published_rows
+from tasks.leaderboard import Cell, Kind, Leaderboard, Row, published_rows
 from tasks.manifest import code_version
 from tasks.score import Score
 from tasks.tracking import Run, Tracker
 
 EXPERIMENT = "gptmill/leaderboard"
+PARTS = ("checkpoint", "tokenizer", "data", "code")
+"""The parts of a suite's identity that every number of its row must share. Code: the versions of the stages, raised by
+hand when their output changes. Not the git commit, or every change of a comment would start a new row; each cell keeps
+the commits that made it, and a row of several says so."""
 _VERSION = 1  # of what a suite's digest covers
+_CELL = "cell."  # tags: what stands behind a column's number
+_GLUE = "glue/"  # metrics: a task's part of GLUE's average
 
 
 @dataclass(frozen=True)
@@ -54,30 +63,91 @@ def open_suite(tracker: Tracker, suite: Suite) -> Run:
 
 
 def row_of(suite: Suite, scores: Iterable[Score]) -> Row:
-    """The row of a suite: for each column the median over seeds, and which splits the numbers are on."""
-    cells: dict[str, list[float]] = {}
-    by_task: dict[str, int] = {}
-    splits = set()
+    """The row of a suite: for each column the median over seeds, what stands behind it, and which split it is on.
+
+    :raises InputError: a score was made from something else than the suite is of (:func:`check_origin`).
+    """
+    by_column: dict[str, list[Score]] = {}
+    glue: dict[str, list[float]] = {}
     for score in scores:
-        splits.add(score.split)
-        by_task[score.task] = by_task.get(score.task, 0) + 1
-        for column, percent in score.percent.items():
-            cells.setdefault(column, []).append(percent)
-    medians = {column: statistics.median(values) for column, values in cells.items()}
-    return Row(suite.name, suite.kind, "/".join(sorted(splits)), medians, min(by_task.values()), suite.digest)
+        check_origin(suite, score.task, score.origin)
+        for column in score.percent:
+            by_column.setdefault(column, []).append(score)
+        if score.glue is not None:
+            glue.setdefault(score.task, []).append(score.glue)
+    percent = {c: statistics.median(score.percent[c] for score in runs) for c, runs in by_column.items()}
+    cells = {column: _cell(column, runs) for column, runs in by_column.items()}
+    parts = {task: statistics.median(values) for task, values in glue.items()}
+    return Row(suite.name, suite.kind, _split(cells), percent, cells, parts, suite.digest)
+
+
+def check_origin(suite: Suite, task: str, origin: Mapping[str, Any], parts: Sequence[str] = PARTS) -> None:
+    """Refuse a number of other data, tokenizer, code or checkpoint than the row's other cells.
+
+    :param origin: what the number was made from, or is about to be, under the names of ``parts``.
+    :raises InputError: naming the row, the task and both digests.
+    """
+    for part in (part for part in parts if part in suite.identity):
+        expected = suite.identity[part].get(task) if part == "data" else suite.identity[part]
+        if (found := origin.get(part)) != expected:
+            raise InputError(
+                f"leaderboard row {suite.name}: {task}: made from the {part} {found}, expected {expected}; "
+                "a row never mixes them"
+            )
+
+
+def _cell(column: str, runs: Sequence[Score]) -> Cell:
+    scores = [run.percent[column] for run in runs]
+    errors = [run.stderr[column] for run in runs if column in run.stderr]
+    return Cell(
+        split="/".join(sorted({run.split for run in runs})),
+        seeds=len(runs),
+        low=min(scores),
+        high=max(scores),
+        stderr=statistics.median(errors) if errors else None,
+        collapsed=sum(run.collapsed for run in runs),
+        commits=tuple(sorted({run.commit for run in runs if run.commit})),
+    )
+
+
+def _split(cells: Mapping[str, Cell]) -> str:
+    return "/".join(sorted({split for cell in cells.values() for split in cell.split.split("/")}))
 
 
 def record_row(run: Run, row: Row) -> Row:
     """Put a row's cells on the suite's run, beside those that earlier runs of the same suite left there.
 
+    One metric a column, and one tag a column for what stands behind it, so that two flows that fill one row at the
+    same time take nothing from each other.
+
     :return: the whole row. Its average over the twelve tasks is logged once it has them all.
+    :raises InputError: the run belongs to another suite.
     """
-    percent = {**run.metrics(COLUMNS), **row.percent}
-    whole = dataclasses.replace(row, percent=percent)
-    average = whole.average(list(REGISTRY))
-    run.log_results({**percent, **({"average": average} if average is not None else {})})
-    run.set_tags({"split": row.split, "seeds": str(row.seeds)})
+    if (there := run.tags().get("suite", "")) != row.suite:
+        raise InputError(f"leaderboard row {row.name}: its suite is {row.suite}, the run's is {there}")
+    run.log_results({**row.percent, **{f"{_GLUE}{task}": value for task, value in row.glue_parts.items()}})
+    run.log_results({f"{column}/stderr": cell.stderr for column, cell in row.cells.items()})
+    run.set_tags({f"{_CELL}{column}": json.dumps(dataclasses.asdict(cell)) for column, cell in row.cells.items()})
+    whole = _whole(row, run.metrics(), run.tags())
+    totals = {"average": whole.average(list(REGISTRY)), "glue": whole.glue}
+    run.log_results({name: value for name, value in totals.items() if value is not None})
+    collapsed = [f"{column} {cell.collapsed} of {cell.seeds}" for column, cell in whole.cells.items() if cell.collapsed]
+    run.set_tags({"split": whole.split, "seeds": whole.seeds})
+    run.set_tags({"git_commits": " ".join(whole.commits), "collapsed": ", ".join(collapsed)})
     return whole
+
+
+def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> Row:
+    """``row`` with all the cells that MLflow holds of it."""
+    found = {column: json.loads(tags[_CELL + column]) for column in COLUMNS if _CELL + column in tags}
+    cells = {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in found.items()}
+    return dataclasses.replace(
+        row,
+        percent={column: metrics[column] for column in COLUMNS if column in metrics},
+        cells=cells,
+        glue_parts={task: metrics[_GLUE + task] for task in GLUE if _GLUE + task in metrics},
+        split=_split(cells) or row.split,
+    )
 
 
 def record_published(tracker: Tracker) -> None:
@@ -94,51 +164,27 @@ def record_published(tracker: Tracker) -> None:
 def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
     """All suites that MLflow holds, newest first, baselines, and the published rows."""
     tracker = tracker or Tracker()
-    rows = []
-    for kind in ("ours", "baseline"):
-        for run in tracker.search(EXPERIMENT, {"kind": kind}):
-            percent = {name: value for name, value in run.data.metrics.items() if name in COLUMNS}
-            tags = run.data.tags
-            if percent:
-                seeds, split = int(tags.get("seeds", "1")), tags.get("split", "dev")
-                rows.append(
-                    Row(
-                        run.info.run_name,
-                        "ours" if kind == "ours" else "baseline",
-                        split,
-                        percent,
-                        seeds,
-                        tags["suite"],
-                    )
-                )
-    return Leaderboard((*rows, *published_rows()))
+    kinds: tuple[Kind, ...] = ("ours", "baseline")
+    rows = [
+        _whole(
+            Row(run.info.run_name, kind, run.data.tags.get("split", "dev"), {}, suite=run.data.tags["suite"]),
+            run.data.metrics,
+            run.data.tags,
+        )
+        for kind in kinds
+        for run in tracker.search(EXPERIMENT, {"kind": kind})
+    ]
+    return Leaderboard((*(row for row in rows if row.percent), *published_rows()))
 
 
 def show_leaderboard(board: Leaderboard) -> None:
     """The leaderboard on the Prefect run's Artifacts page, as a table to sort and as Markdown with its notes."""
-    table = [
-        {
-            "suite": row.name,
-            "kind": row.kind,
-            "split": row.split,
-            "seeds": row.seeds,
-            "average": _cell(row.average(board.tasks)),
-        }
-        | {column: _cell(row.percent.get(column)) for column in COLUMNS}
-        for row in board.rows
-    ]
     create_table_artifact(
-        table=table, key="leaderboard", description="Scores x 100; the published rows are test scores."
+        table=board.records(), key="leaderboard", description="Scores x 100; the published rows are test scores."
     )
     create_markdown_artifact(board.render("markdown"), key="leaderboard-notes", description="The same with its notes")
 
 
 def notes_on(scores: Sequence[Score]) -> tuple[str, ...]:
     """What a reader must know of the scores, each thing once."""
-    test = sorted({score.task for score in scores if score.split == "test"})
-    which = f"splits: test for {', '.join(test)}, dev for the other tasks; published rows: test" if test else ""
-    return tuple(dict.fromkeys(note for note in (which, *(note for score in scores for note in score.notes)) if note))
-
-
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+    return tuple(dict.fromkeys(note for score in scores for note in score.notes))

@@ -85,10 +85,13 @@ class Run:
             self._waiting.append(Metric(name, value, now, max(self._newest(name), 0)))
         self._send()
 
-    def metrics(self, names: Sequence[str]) -> dict[str, float]:
-        """The last values of those of ``names`` that the run has."""
-        found = self._tracker.client.get_run(self.run_id).data.metrics
-        return {name: found[name] for name in names if name in found}
+    def metrics(self) -> dict[str, float]:
+        """The last value of each metric that the run has."""
+        return dict(self._tracker.client.get_run(self.run_id).data.metrics)
+
+    def tags(self) -> dict[str, str]:
+        """The run's tags."""
+        return dict(self._tracker.client.get_run(self.run_id).data.tags)
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
         """Copy a small file (card, figure) to the run. Checkpoints stay in the store; runs carry their address."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.nlu.bootstrap import score_stderrs
 from gptcore.nlu.metrics import score
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import TaskSpec
@@ -30,7 +31,8 @@ _MANY_ROWS = 1000
 def majority(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
     """Answer the commonest train label (of equals, the first in label order) everywhere; for a graded label, the mean.
 
-    :return: the numbers of :func:`gptcore.nlu.metrics.score` on ``dev``. Correlations are 0 by definition here.
+    :return: the numbers of :func:`gptcore.nlu.metrics.score` on ``dev``, with their standard errors. Correlations are
+        0 by definition here.
     """
     labels = _labels(train)
     if spec.score_range:
@@ -49,7 +51,7 @@ def bag_of_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example
     document is the same for all answers, so that a linear model gains nothing from it.
 
     :param seed: draws the rows used of sets with more than 100 000.
-    :return: the numbers of :func:`gptcore.nlu.metrics.score` on ``dev``.
+    :return: the numbers of :func:`gptcore.nlu.metrics.score` on ``dev``, with their standard errors.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -115,4 +117,5 @@ def _labels(rows: Sequence[Example]) -> NDArray[np.float64]:
 
 
 def _score(spec: TaskSpec, predictions: NDArray[np.float64], dev: Sequence[Example]) -> dict[str, float]:
-    return score(spec, predictions, _labels(dev), [row.subset for row in dev])
+    labels, subsets = _labels(dev), [row.subset for row in dev]
+    return score(spec, predictions, labels, subsets) | score_stderrs(spec, predictions, labels, subsets)

@@ -48,7 +48,7 @@ BAD = {
         ["pipeline", "--corpus", "{tmp}/books", "--datasets", "{tmp}/empty"],
         "no dataset found",
     ),
-    "seeds below one": (["finetune", "rte", "--seeds", "0"], "--seeds: found 0"),
+    "seeds below none": (["finetune", "rte", "--seeds", "-1"], "--seeds: found -1"),
     "a rate of zero": (["finetune", "rte", "--lr", "0"], "--lr: found 0"),
     "no checkpoint yet": (["finetune", "rte", "--store", "{tmp}/store"], "pretrain 'latest'"),
     "a digest that is none": (["pretrain", "--shards", "abc", "--store", "{tmp}/store"], "shards 'abc'"),

@@ -30,7 +30,9 @@ def sentiment(n: int, seed: int) -> list[Example]:
 def test_majority_answers_the_commonest_train_label() -> None:
     train = [example(("x",), label) for label in (0, 1, 1)]
     dev = [example(("x",), label) for label in (1, 0, 1, 1)]
-    assert majority(REGISTRY["sst2"], train, dev) == {"accuracy": 0.75, "score": 0.75}
+    stderr = (0.75 * 0.25 / 4) ** 0.5
+    found = majority(REGISTRY["sst2"], train, dev)
+    assert found == {"accuracy": 0.75, "score": 0.75, "score_stderr": pytest.approx(stderr)}
     tied = [example(("x",), label) for label in (1, 0)]
     assert majority(REGISTRY["sst2"], tied, dev)["score"] == 0.25  # of equals the first label
     assert majority(REGISTRY["cola"], train, dev)["score"] == 0.0
@@ -102,7 +104,7 @@ def test_graded_labels() -> None:
 
     found = bag_of_words(REGISTRY["stsb"], rows(1), rows(2))
     assert found["pearson"] > 0.95
-    assert set(found) == {"pearson", "spearman", "score"}
+    assert set(found) == {"pearson", "spearman", "score", "score_stderr"}
 
 
 def test_one_class_in_train() -> None:

@@ -82,3 +82,7 @@ def test_an_unknown_preset_names_the_known_ones() -> None:
 def test_a_width_that_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(InputError, match=r"model\.n_embd = 100"):
         ModelConfig(n_embd=100, n_head=12)
+
+
+def test_the_quick_presets_run_one_seed_and_the_papers_as_many_as_each_task_says() -> None:
+    assert {name: preset_named(name).seeds for name in PRESETS} == {"demo": 1, "small": 1, "paper": None}

@@ -7,10 +7,11 @@ import io
 
 import pytest
 
+from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY
-from tasks.leaderboard import Leaderboard, Row, published_rows
+from tasks.leaderboard import Cell, Leaderboard, Row, published_rows
 from tasks.score import Score, score_of
-from tasks.suites import Suite, notes_on, row_of
+from tasks.suites import notes_on
 
 ALL = dict.fromkeys(COLUMNS, 50.0)
 
@@ -40,8 +41,9 @@ def test_the_papers_row_holds_tables_2_3_and_4() -> None:
     assert all(row.split == "test" for row in published_rows())
 
 
-def board() -> Leaderboard:
-    return Leaderboard((*published_rows(), Row("mine", "ours", "dev", {"rte": 61.25}, seeds=3)), ("a note",))
+def board(**cells: Cell) -> Leaderboard:
+    percent = {"rte": 61.25, **{column: (cell.low + cell.high) / 2 for column, cell in cells.items()}}
+    return Leaderboard((*published_rows(), Row("mine", "ours", "dev", percent, cells)), ("a note",))
 
 
 def test_ours_come_first_and_published_rows_say_so() -> None:
@@ -49,36 +51,92 @@ def test_ours_come_first_and_published_rows_say_so() -> None:
     assert lines[0].split()[:5] == ["suite", "kind", "split", "seeds", "average"]
     assert lines[2].startswith("mine")
     assert lines[-1] == "a note"
-    assert max(map(len, lines[:-2])) < 230
+    assert max(len(line) for line in lines[: lines.index("")]) < 230
+    names = [row.name for row in published_rows()]
+    assert names[0] == "Finetuned Transformer LM (ours) [published]"
+    assert {"OpenAI GPT [published]", "BERT base [published]", "BERT large [published]"} <= set(names)
 
 
 def test_csv_reads_back() -> None:
-    rows = list(csv.DictReader(io.StringIO(board().render("csv"))))
-    assert rows[0]["suite"] == "mine"
-    assert rows[0]["rte"] == "61.2"
-    assert rows[0]["average"] == "61.2"
-    assert rows[0]["sst2"] == "-"
-    assert rows[0]["seeds"] == "3"
+    cell = Cell("dev", 3, 60.0, 64.0, stderr=2.875, collapsed=1, commits=("abc", "def"))
+    mine, published, *_ = csv.DictReader(io.StringIO(board(rte=cell).render("csv")))
+    assert (mine["suite"], mine["seeds"], mine["rte"], mine["average"]) == ("mine", "3", "62.0", "62.0")
+    assert [mine[f"rte_{what}"] for what in ("stderr", "low", "high", "seeds", "split", "collapsed")] == [
+        "2.88",
+        "60.0",
+        "64.0",
+        "3",
+        "dev",
+        "1",
+    ]
+    assert mine["commits"] == "abc def"
+    assert mine["sst2"] == mine["sst2_stderr"] == mine["glue"] == ""
+    assert (published["kind"], published["seeds"], published["snli"], published["snli_low"]) == (
+        "published",
+        "",
+        "89.9",
+        "",
+    )
 
 
 def test_markdown_has_one_cell_a_column() -> None:
     lines = board().render("markdown").splitlines()
-    assert {line.count("|") for line in lines if line.startswith("|")} == {len(COLUMNS) + 6}
+    assert {line.count("|") for line in lines if line.startswith("|")} == {len(COLUMNS) + 7}
     assert "- a note" in lines
 
 
-def test_the_row_of_a_suite_is_the_median_over_seeds() -> None:
-    suite = Suite("pre-trained", "ours", {"checkpoint": "c"})
-    scores = [Score("rte", seed, "dev", {"rte": value}) for seed, value in enumerate((50.0, 90.0, 60.0))]
-    row = row_of(suite, [*scores, Score("snli", 0, "test", {"snli": 80.0})])
-    assert row.percent == {"rte": 60.0, "snli": 80.0}
-    assert row.split == "dev/test"
-    assert row.seeds == 1
+def test_a_cell_shows_its_standard_error_and_a_collapse() -> None:
+    one, several = Cell("dev", 1, 61.25, 61.25, 2.94), Cell("dev", 5, 0.0, 24.0, 3.0, collapsed=2)
+    shown = board(rte=one, cola=several)
+    mine = shown.records()[0]
+    assert (mine["rte"], mine["cola"], mine["sst2"]) == ("61.2±2.9", "12.0±3.0*", "-")
+    assert mine["seeds"] == "1-5"
+    notes = shown.explained()
+    assert any(note.startswith("±: bootstrap standard error") for note in notes)
+    assert any(note.startswith("*: ") and "counts in the median" in note for note in notes)
+    assert "mine: medians over seeds; lowest-highest (seeds): cola 0.0-24.0 (5)" in notes
 
 
-def test_suites_differ_by_whatever_they_are_made_of() -> None:
-    names = {Suite("a", "ours", {"data": data, "settings": lr}).digest for data in ("d", "e") for lr in (1, 2)}
-    assert len(names) == 4
+def test_nothing_is_explained_that_is_not_there() -> None:
+    assert board().explained() == ["average: over 1 tasks (rte)", "a note"]
+
+
+def test_a_row_of_two_commits_says_so() -> None:
+    shown = board(rte=Cell("dev", 1, 1, 1, commits=("aaa",)), cola=Cell("dev", 1, 1, 1, commits=("bbb+",)))
+    assert "mine: made by 2 commits, aaa, bbb+ (+: local changes)" in shown.explained()
+
+
+def test_seeds_are_a_range_where_they_differ() -> None:
+    def seeds(*counts: int) -> str:
+        cells = {column: Cell("dev", count, 1, 1) for column, count in zip(COLUMNS, counts, strict=False)}
+        return Row("x", "ours", "dev", {}, cells).seeds
+
+    assert (seeds(), seeds(3), seeds(3, 3), seeds(5, 1, 3)) == ("-", "3", "3", "1-5")
+
+
+def test_mixed_splits_are_told_apart_by_task() -> None:
+    def row(name: str, *test: str) -> Row:
+        cells = {column: Cell("test" if column in test else "dev", 1, 1, 1) for column in COLUMNS}
+        return Row(name, "ours", "dev/test", {**ALL}, cells)
+
+    same = [note for note in Leaderboard((row("a", "snli"), row("b", "snli"))).explained() if "splits" in note]
+    assert same == ["splits: test for snli, dev for the other tasks; published rows: test"]
+    first, second = (
+        note for note in Leaderboard((row("a", "snli"), row("b", "race_m"))).explained() if "splits" in note
+    )
+    assert first.startswith("a: splits: test for snli")
+    assert second.startswith("b: splits: test for race")
+
+
+def test_glue_stands_only_where_its_eight_tasks_are() -> None:
+    parts = dict.fromkeys(GLUE, 40.0) | {"mnli": 80.0}
+    row = Row("x", "ours", "dev", ALL, glue_parts=parts)
+    shown = Leaderboard((row, *published_rows()))
+    assert row.glue == 45.0
+    assert [record["glue"] for record in shown.records()] == ["45.0"] + ["-"] * len(published_rows())
+    assert any(note.startswith("glue: ") and "without WNLI" in note and "72.8" in note for note in shown.explained())
+    del parts["rte"]
+    assert Row("x", "ours", "dev", ALL, glue_parts=parts).glue is None
 
 
 def test_a_score_prefers_the_labelled_test_split() -> None:
@@ -88,8 +146,17 @@ def test_a_score_prefers_the_labelled_test_split() -> None:
     assert mnli.percent == {"mnli_m": 25.0, "mnli_mm": 75.0}
 
 
-def test_notes_stand_once_and_name_the_test_splits() -> None:
-    scores = [Score("snli", 0, "test", {}, ("short",)), Score("rte", 0, "dev", {}, ("short",))]
-    first, *rest = notes_on(scores)
-    assert "test for snli" in first
-    assert rest == ["short"]
+def test_a_score_brings_standard_errors_glues_part_and_its_origin() -> None:
+    results = {"dev/score": 0.5, "dev/f1": 0.5, "dev/accuracy": 0.75, "dev/score_stderr": 0.02}
+    found = score_of("mrpc", 1, {**results, "majority_collapse": True}, (), {"data": "d"}, "abc")
+    assert (found.percent, found.stderr, found.glue) == ({"mrpc": 50.0}, {"mrpc": 2.0}, 62.5)
+    assert (found.collapsed, found.origin, found.commit) == (True, {"data": "d"}, "abc")
+    parts = {f"test/{part}{what}": 0.25 for part in ("score", "race_m", "race_h", "race") for what in ("", "_stderr")}
+    race = score_of("race", 0, {"dev/score": 0.5, "dev/score_stderr": 0.5, **parts})
+    assert race.stderr == race.percent == dict.fromkeys(("race_m", "race_h", "race"), 25.0)
+    assert race.glue is None
+
+
+def test_notes_stand_once() -> None:
+    scores = [Score("snli", 0, "test", {}, ("short",)), Score("rte", 0, "dev", {}, ("short", "long"))]
+    assert notes_on(scores) == ("short", "long")

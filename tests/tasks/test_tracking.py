@@ -188,7 +188,8 @@ def test_children_and_search(tracker: Tracker, experiment: str) -> None:
     found = tracker.search(experiment, {"kind": "child"})
     assert len(found) == 3
     assert {run.data.tags["mlflow.parentRunId"] for run in found} == {suite.run_id}
-    assert suite.metrics(["nothing"]) == {}
+    assert suite.metrics() == {}
+    assert suite.tags()["kind"] == "suite"
 
 
 def test_a_page_in_the_ui(home: Path) -> None:

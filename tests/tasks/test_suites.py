@@ -1,0 +1,168 @@
+"""What shares a row, what is refused, and what MLflow keeps of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gptcore.errors import InputError
+from gptcore.nlu.metrics import GLUE
+from tasks.leaderboard import Row
+from tasks.score import Score, commit_of, finetune_origin
+from tasks.suites import (
+    EXPERIMENT,
+    Suite,
+    check_origin,
+    open_suite,
+    read_leaderboard,
+    record_published,
+    record_row,
+    row_of,
+)
+from tasks.tracking import Tracker
+
+ORIGIN = {"checkpoint": "c1", "tokenizer": "t1", "data": "d-rte", "code": {"finetune": 1, "dataset": 1}}
+
+
+def suite(label: str = "pre-trained", **changes: Any) -> Suite:
+    data = {"rte": "d-rte", "mrpc": "d-mrpc", "snli": "d-snli"} | {task: f"d-{task}" for task in GLUE}
+    return Suite(label, "ours", {**ORIGIN, "data": data, "settings": {}, **changes})
+
+
+def made(task: str, percent: float, seed: int = 0, **changes: Any) -> Score:
+    whole = {"split": "dev", "origin": {**ORIGIN, "data": f"d-{task}"}, "commit": "abc", **changes}
+    return Score(task=task, seed=seed, percent={task: percent}, **whole)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One state folder for this file: creating MLflow's tables takes seconds."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPTMILL_HOME", str(folder))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def tracker(home: Path) -> Tracker:
+    return Tracker()
+
+
+def record(tracker: Tracker, of: Suite, *scores: Score) -> Row:
+    with open_suite(tracker, of) as run:
+        return record_row(run, row_of(of, scores))
+
+
+def test_suites_differ_by_whatever_they_are_made_of() -> None:
+    names = {Suite("a", "ours", {"data": data, "settings": lr}).digest for data in ("d", "e") for lr in (1, 2)}
+    assert len(names) == 4
+
+
+def test_a_row_is_the_median_over_seeds_and_keeps_what_is_behind_it() -> None:
+    runs = [
+        made("rte", percent, seed, stderr={"rte": stderr}, collapsed=percent == 50, commit=commit)
+        for seed, (percent, stderr, commit) in enumerate(((50.0, 3.0, "a"), (90.0, 1.0, "b"), (60.0, 2.0, "a")))
+    ]
+    row = row_of(suite(), [*runs, made("snli", 80.0, split="test")])
+    assert row.percent == {"rte": 60.0, "snli": 80.0}
+    assert (row.split, row.seeds, row.commits) == ("dev/test", "1-3", ["a", "abc", "b"])
+    cell = row.cells["rte"]
+    assert (cell.seeds, cell.low, cell.high, cell.stderr, cell.collapsed) == (3, 50.0, 90.0, 2.0, 1)
+    assert (cell.split, row.cells["snli"].split, row.cells["snli"].stderr) == ("dev", "test", None)
+
+
+def test_collapsed_runs_count_in_the_median() -> None:
+    runs = [made("rte", percent, seed, collapsed=percent == 0) for seed, percent in enumerate((0.0, 0.0, 90.0))]
+    assert row_of(suite(), runs).percent == {"rte": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("part", "other", "message"),
+    [
+        ("data", "d-other", "made from the data d-other, expected d-rte"),
+        ("tokenizer", "t2", "made from the tokenizer t2, expected t1"),
+        ("checkpoint", "c2", "made from the checkpoint c2, expected c1"),
+        ("code", {"finetune": 2, "dataset": 1}, "made from the code {'finetune': 2, 'dataset': 1}, expected {'fine"),
+        ("data", None, "made from the data None, expected d-rte"),
+    ],
+)
+def test_a_cell_of_other_digests_is_refused(part: str, other: Any, message: str) -> None:
+    foreign = made("rte", 50.0, origin={**ORIGIN, part: other})
+    with pytest.raises(InputError) as refused:
+        row_of(suite(), [made("rte", 60.0), foreign])
+    assert str(refused.value).startswith(f"leaderboard row {suite().name}: rte: {message}")
+
+
+def test_a_task_that_the_row_is_not_about_is_refused() -> None:
+    with pytest.raises(InputError, match="race: made from the data d-race, expected None"):
+        row_of(suite(), [made("race", 60.0)])
+
+
+def test_data_and_tokenizer_can_be_checked_before_anything_is_trained() -> None:
+    known = {"data": "d-rte", "tokenizer": "t1"}
+    check_origin(suite(), "rte", known, ("data", "tokenizer"))
+    with pytest.raises(InputError, match="tokenizer t9, expected t1"):
+        check_origin(suite(), "rte", {**known, "tokenizer": "t9"}, ("data", "tokenizer"))
+
+
+def test_the_origin_is_read_off_the_manifests() -> None:
+    dataset = {"inputs": {"files": {"digest": "d-rte"}}, "counts": {"tokenizer_digest": "t1"}, "version": 1}
+    finetune = {"inputs": {"checkpoint": {"digest": "c1"}, "dataset": {"digest": "x"}}, "version": 1}
+    assert finetune_origin(finetune, dataset) == ORIGIN
+    scratch = {**finetune, "inputs": {"dataset": {"digest": "x"}}}
+    assert "checkpoint" not in finetune_origin(scratch, dataset)
+    code = {"package": "0.1.0", "git": "0123456789abcdef", "dirty": True}
+    assert commit_of({"code": code}) == "0123456789ab+"
+    assert commit_of({"code": {**code, "git": None}}) == "gptmill-0.1.0"
+
+
+def test_cells_of_several_flows_come_together_in_one_row(tracker: Tracker) -> None:
+    of = suite("together")
+    record(tracker, of, made("rte", 50.0, 0, collapsed=True), made("rte", 60.0, 1, stderr={"rte": 2.5}))
+    whole = record(tracker, of, made("snli", 80.0, split="test", commit="def"))
+    assert whole.percent == {"snli": 80.0, "rte": 55.0}
+    assert (whole.split, whole.seeds, whole.commits) == ("dev/test", "1-2", ["abc", "def"])
+    (kept,) = (row for row in read_leaderboard(tracker).rows if row.suite == of.digest)
+    assert kept == whole
+    (run,) = tracker.search(EXPERIMENT, {"suite": of.digest})
+    tags = {name: run.data.tags[name] for name in ("split", "seeds", "git_commits", "collapsed")}
+    assert tags == {"split": "dev/test", "seeds": "1-2", "git_commits": "abc def", "collapsed": "rte 1 of 2"}
+    assert run.data.metrics["rte/stderr"] == 2.5
+
+
+def test_glues_average_is_there_once_its_tasks_are(tracker: Tracker) -> None:
+    of, (last, *others) = suite("glue"), GLUE
+    whole = record(tracker, of, *(made(task, 50.0, glue=40.0) for task in others))
+    assert whole.glue is None
+    whole = record(tracker, of, made(last, 50.0, glue=80.0))
+    assert whole.glue == 45.0
+    (run,) = tracker.search(EXPERIMENT, {"suite": of.digest})
+    assert run.data.metrics["glue"] == 45.0
+
+
+def test_a_row_of_another_suite_is_refused(tracker: Tracker) -> None:
+    first, second = suite("first"), suite("second")
+    with open_suite(tracker, first) as run, pytest.raises(InputError) as refused:
+        record_row(run, row_of(second, [made("rte", 50.0)]))
+    assert first.digest in str(refused.value)
+    assert second.digest in str(refused.value)
+
+
+def test_published_rows_stand_once(tracker: Tracker) -> None:
+    record_published(tracker)
+    before = tracker.search(EXPERIMENT, {"kind": "published"})
+    record_published(tracker)
+    assert len(tracker.search(EXPERIMENT, {"kind": "published"})) == len(before) > 20
+    assert all(run.data.tags["split"] == "test" for run in before)
+
+
+def test_the_same_score_again_changes_nothing(tracker: Tracker) -> None:
+    of = suite("again")
+    assert record(tracker, of, made("rte", 50.0)) == record(tracker, of, made("rte", 50.0))
+    better = dataclasses.replace(made("rte", 50.0), percent={"rte": 70.0})
+    assert record(tracker, of, better).percent == {"rte": 70.0}
