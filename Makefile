@@ -25,8 +25,8 @@ $(VENV)/.dev: $(VENV)/.runtime
 demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; prints the leaderboard
 	@$(BIN)/gptmill pipeline --preset demo --store $(STORE)
 
-test: $(VENV)/.dev ## the whole test suite
-	@$(BIN)/python -m pytest
+test: $(VENV)/.dev ## the whole test suite, a file at a time on each core (at most 4)
+	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 coverage: $(VENV)/.dev ## the suite with line coverage of gptcore and tasks (child processes included)
 	@rm -f .coverage .coverage.*
