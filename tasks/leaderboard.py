@@ -55,6 +55,8 @@ class Row:
     """GLUE task -> its part of GLUE's average, in per cent; the median over seeds."""
     suite: str = ""
     """Digest of what was scored; empty for published rows."""
+    source: str = ""
+    """Where a published row is printed."""
 
     @property
     def per_task(self) -> dict[str, float]:
@@ -117,7 +119,7 @@ class Leaderboard:
         """The table as aligned text or Markdown, with its notes, or as CSV; scores in per cent.
 
         CSV has plain numbers, empty where there is none, and for each column six more: ``<column>_stderr``, ``_low``,
-        ``_high``, ``_seeds``, ``_split`` and ``_collapsed``; last the commits.
+        ``_high``, ``_seeds``, ``_split`` and ``_collapsed``; last the commits, and where a published row is printed.
         """
         if format == "csv":
             return self._csv()
@@ -171,7 +173,7 @@ class Leaderboard:
             return "" if number is None else f"{number:.1f}"
 
         more = [f"{column}_{what}" for column in COLUMNS for what in _CSV_CELL]
-        lines = [[*_HEADER, *more, "commits"]]
+        lines = [[*_HEADER, *more, "commits", "source"]]
         for row in self.ordered:
             numbers = [row.average(self.tasks), *(row.percent.get(column) for column in COLUMNS), row.glue]
             line = [row.name, row.kind, row.split, row.seeds.strip("-"), *(shown(number) for number in numbers)]
@@ -181,7 +183,7 @@ class Leaderboard:
                     continue
                 stderr = "" if cell.stderr is None else f"{cell.stderr:.2f}"
                 line += [stderr, shown(cell.low), shown(cell.high), str(cell.seeds), cell.split, str(cell.collapsed)]
-            lines.append([*line, " ".join(row.commits)])
+            lines.append([*line, " ".join(row.commits), row.source])
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(lines)
         return text.getvalue().rstrip("\n")
@@ -227,7 +229,11 @@ def _aligned(header: list[str], body: list[list[str]], kinds: list[str]) -> str:
 def published_rows() -> list[Row]:
     """Every published method: one row each, a method of several tables (the paper's own) in one row."""
     merged: dict[str, dict[str, float]] = {}
+    tables: dict[str, list[str]] = {}
     for row in PUBLISHED:
         merged.setdefault(row.method, {}).update(row.percent)
+        tables.setdefault(row.method, []).append(row.table)
     names = sorted(merged, key=lambda name: name != OURS)  # the paper's own first, the others in the tables' order
-    return [Row(f"{name} [published]", "published", "test", merged[name]) for name in names]
+    return [
+        Row(f"{name} [published]", "published", "test", merged[name], source=", ".join(tables[name])) for name in names
+    ]

@@ -157,7 +157,7 @@ def record_published(tracker: Tracker) -> None:
         if row.name in there:
             continue
         key = sha256_json({"published": row.name, "percent": row.percent})
-        with tracker.open(EXPERIMENT, row.name, key, {"kind": "published"}, {}) as run:
+        with tracker.open(EXPERIMENT, row.name, key, {"kind": "published", "table": row.source}, {}) as run:
             record_row(run, row)
 
 

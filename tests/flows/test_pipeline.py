@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flows.parameters import PipelineParameters
+from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.files import read_json
 from tasks.leaderboard import Leaderboard
@@ -155,6 +156,28 @@ def test_one_task_alone_fills_the_row_of_its_suite(board: Leaderboard, world: tu
     assert first.seeds == "2"
     assert set(first.percent) == {"rte"}
     assert set(second.percent) == {"rte", "sst2"}
+
+
+def test_rows_that_changed_since_they_were_encoded_fill_no_row(
+    board: Leaderboard, world: tuple[str, str], store: str
+) -> None:
+    """Refused before anything is trained: a row never mixes numbers of different data."""
+    from flows.fanout import score_tasks
+    from flows.finetune import pretrained_arm, settings_of
+
+    stages = Store(store)
+    encoded = {stages.manifest(item)["config"]["task"]: item for item in stages.list("dataset")}
+    arms, settings = [pretrained_arm(stages.list("pretrain")[0])], settings_of(preset_named("demo"))
+    before = made(store)
+    path = Path(world[1]) / "RTE" / "train.tsv"
+    text = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(text + "9999\tIt rained .\tIt was wet .\tentailment\n", encoding="utf-8")
+        with pytest.raises(InputError, match=r"leaderboard row pre-trained \w+: rte: made from the data \w+, expected"):
+            score_tasks(store, world[1], {"rte": encoded["rte"]}, arms, settings, 1, 1)
+    finally:
+        path.write_text(text, encoding="utf-8")
+    assert made(store) == before
 
 
 def test_a_form_for_a_task_without_data_says_what_is_there(world: tuple[str, str], store: str, tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def test_csv_reads_back() -> None:
     ]
     assert mine["commits"] == "abc def"
     assert mine["sst2"] == mine["sst2_stderr"] == mine["glue"] == ""
+    assert published["source"] == "Table 2, Table 3, Table 4"
     assert (published["kind"], published["seeds"], published["snli"], published["snli_low"]) == (
         "published",
         "",

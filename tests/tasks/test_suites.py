@@ -158,7 +158,7 @@ def test_published_rows_stand_once(tracker: Tracker) -> None:
     before = tracker.search(EXPERIMENT, {"kind": "published"})
     record_published(tracker)
     assert len(tracker.search(EXPERIMENT, {"kind": "published"})) == len(before) > 20
-    assert all(run.data.tags["split"] == "test" for run in before)
+    assert all(run.data.tags["split"] == "test" and run.data.tags["table"] for run in before)
 
 
 def test_the_same_score_again_changes_nothing(tracker: Tracker) -> None:
