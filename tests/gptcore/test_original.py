@@ -611,10 +611,13 @@ def test_point_22_sts_b_is_six_soft_classes_and_predicts_the_expected_one():
 
 def test_point_23_seeds_are_reported_by_their_median_beside_the_released_median_of_ten():
     percent = [50.0, 86.0, 85.0, 90.0, 84.0]
-    scores = [Score("storycloze", seed, "test", {"storycloze": value}) for seed, value in enumerate(percent)]
-    row = row_of(Suite("pre-trained", "ours", {"checkpoint": "c"}), scores)
+    origin = {"checkpoint": "c"}
+    scores = [
+        Score("storycloze", seed, "test", {"storycloze": value}, origin=origin) for seed, value in enumerate(percent)
+    ]
+    row = row_of(Suite("pre-trained", "ours", origin), scores)
     assert row.percent == {"storycloze": 85.0}
-    assert row.seeds == 5
+    assert row.seeds == "5"
     released = [each for each in PUBLISHED if each.method == "Released code (median of 10 runs)"]
     assert [each.percent for each in released] == [{"storycloze": 85.8}]
     assert REGISTRY["storycloze"].paper == {"storycloze": 86.5}  # a single run, and so named nowhere as a median
