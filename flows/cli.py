@@ -19,7 +19,7 @@ a row's fields are named as the dataset names its columns, or:
   race                         document, question, answers (a list of 4)
   storycloze                   document, answers (a list of 2)
 other fields are ignored
-example: echo '{"premise": "A cat sat.", "hypothesis": "It sat."}' | gptmill predict rte --model latest
+example: echo '{"premise": "A cat sat.", "hypothesis": "It sat."}' | gptmill predict rte --model best
 """
 
 
@@ -123,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("evaluate", commands.evaluate, "score a fine-tuned model on its task's dev (and test) rows")
     run.add_argument("task", metavar="TASK")
-    run.add_argument("--model", required=True, metavar="REF", help="fine-tuned model: digest, URL or latest")
+    run.add_argument("--model", required=True, metavar="REF", help="fine-tuned model: digest, URL, latest or best")
     datasets(run)
     store(run)
 
@@ -134,24 +134,24 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--tasks", default="", metavar="A,B", help="of cola, sst2, race, dprd (those whose data is there)")
     run.add_argument("--max-rows", type=int, help="rows of each task (all)")
 
-    def model(to: argparse.ArgumentParser, kinds: str) -> None:
+    def model(to: argparse.ArgumentParser, kinds: str, names: str) -> None:
         to.add_argument(
-            "--model", required=True, metavar="REF", help=f"{kinds}: digest, URL, latest; or a folder (--tokenizer)"
+            "--model", required=True, metavar="REF", help=f"{kinds}: digest, URL, {names}; or a folder (--tokenizer)"
         )
         to.add_argument("--tokenizer", default="", metavar="URL", help="of a --model that is a folder: the tokenizer's")
         store(to)
 
     run = command("predict", commands.predict, "answer your own rows: JSON lines on standard input, one answer a line")
     run.add_argument("task", metavar="TASK")
-    model(run, "fine-tuned model")
+    model(run, "fine-tuned model", "latest, best (on dev rows)")
     run.formatter_class = argparse.RawDescriptionHelpFormatter
     run.epilog = _ROWS
 
     run = command("perplexity", commands.perplexity, "how well a model predicts a text: one document on standard input")
-    model(run, "pre-trained or fine-tuned model")
+    model(run, "pre-trained or fine-tuned model", "latest")
 
     run = command("generate", commands.generate, "continue a prompt")
-    model(run, "pre-trained or fine-tuned model")
+    model(run, "pre-trained or fine-tuned model", "latest")
     run.add_argument("--prompt", required=True, metavar="TEXT", help="what to go on from")
     run.add_argument("--max-tokens", type=int, default=100, help="length of the continuation (%(default)s)")
     run.add_argument("--temperature", type=float, default=1.0, help="0: the likeliest token each time (%(default)s)")
@@ -169,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--tasks", default="", metavar="A,B", help="only these tasks' files (a rehearsal)")
 
     run = command("export", commands.export, "write a model in another layout")
-    model(run, "pre-trained or fine-tuned model")
+    model(run, "pre-trained or fine-tuned model", "latest")
     run.add_argument(
         "--format",
         choices=["hugging-face", "release"],

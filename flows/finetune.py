@@ -15,6 +15,7 @@ from gptcore.nlu.registry import REGISTRY
 from tasks.dataset import encode_dataset
 from tasks.leaderboard import Leaderboard
 from tasks.lineage import tokenizer_of
+from tasks.models import pretrained_model
 from tasks.store import Artifact, Store
 
 
@@ -31,7 +32,7 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
         n_transfer=None if parameters.layers < 0 else parameters.layers,
         max_train_rows=parameters.max_train_rows or None,
     )
-    checkpoint = store.resolve(parameters.checkpoint, "pretrain")
+    checkpoint = pretrained_model(store, parameters.checkpoint)
     datasets_url = datasets_folder(store, parameters.datasets)
     names = chosen_tasks([parameters.task], datasets_url)
     arm = pretrained_arm(checkpoint) if parameters.pretrained else scratch_arm(checkpoint)
@@ -46,7 +47,7 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     """Fine-tune every task whose data is there from one checkpoint, with a preset's settings."""
     store = Store(parameters.store)
     preset = preset_named(parameters.preset, parameters.overrides)
-    checkpoint = store.resolve(parameters.checkpoint, "pretrain")
+    checkpoint = pretrained_model(store, parameters.checkpoint)
     datasets_url = datasets_folder(store, parameters.datasets)
     names = chosen_tasks(parameters.tasks, datasets_url)
     tokenizer = tokenizer_of(store, checkpoint)

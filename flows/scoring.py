@@ -9,12 +9,12 @@ from prefect import flow
 from prefect.artifacts import create_table_artifact
 
 from flows.finetune import chosen_tasks, datasets_folder
-from gptcore.errors import InputError
 from gptcore.evaluation.zero_shot import available_zero_shot
 from gptcore.nlu.encoded import encoded_splits
 from tasks.dataset import encode_dataset
 from tasks.evaluation import score_model
 from tasks.lineage import tokenizer_of
+from tasks.models import fine_tuned_model, pretrained_model
 from tasks.store import Store
 from tasks.zero_shot import score_zero_shot
 
@@ -23,15 +23,12 @@ from tasks.zero_shot import score_zero_shot
 def evaluate(store_url: str, task: str, model: str, datasets: str = "") -> dict[str, dict[str, Any]]:
     """Score a fine-tuned model on every labelled split but train.
 
-    :param model: digest (or its beginning) of a `finetune` artifact, its URL, or latest.
+    :param model: digest (or its beginning) of a `finetune` artifact, its URL, latest or best (of those for the task).
     :return: split -> metric -> value (fractions).
     :raises InputError: the model was fine-tuned on another task.
     """
     store = Store(store_url)
-    artifact = store.resolve(model, "finetune")
-    trained_on = store.manifest(artifact)["config"]["task"]
-    if trained_on != task:
-        raise InputError(f"--model {model}: a model for {trained_on}, expected one for {task}")
+    artifact = fine_tuned_model(store, model, task)
     datasets_url = datasets_folder(store, datasets)
     chosen_tasks([task], datasets_url)
     dataset = encode_dataset(store.url, datasets_url, task, tokenizer_of(store, artifact))
@@ -49,7 +46,7 @@ def zero_shot(
     :param max_rows: at most so many rows a task.
     """
     store = Store(store_url)
-    artifact = store.resolve(checkpoint, "pretrain")
+    artifact = pretrained_model(store, checkpoint)
     datasets_url = datasets_folder(store, datasets)
     chosen = list(tasks) or available_zero_shot(datasets_url)
     results = score_zero_shot(store.url, artifact, datasets_url, chosen, max_rows)

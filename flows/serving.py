@@ -1,7 +1,7 @@
 """Using the models that a store holds: answers to a user's own rows, the perplexity of a text, generated text.
 
 Plain functions without Prefect: nothing here is worth a run's record, and an answer should take no server's start.
-Models come from the store by REF (a digest or its beginning, latest, an artifact's URL), or from any folder with a
+Models come from the store by REF (a digest or its beginning, latest, best, an artifact's URL), or from a folder with a
 model, together with the folder of its tokenizer.
 """
 
@@ -24,6 +24,7 @@ from gptcore.models.weights import load_model
 from gptcore.text.bpe import Tokenizer
 from gptcore.training.device import pick_device
 from tasks.lineage import tokenizer_of
+from tasks.models import fine_tuned_model, pretrained_model
 from tasks.store import Artifact, Store
 
 
@@ -32,13 +33,15 @@ def predict(
 ) -> Iterator[dict[str, Any]]:
     """Answer JSON lines with a fine-tuned model; see :func:`gptcore.evaluation.own_rows.predict_jsonl`.
 
-    :param model: REF of a `finetune` artifact (latest: the newest of this task), or with ``tokenizer`` the local folder
-        of a fine-tuned model.
+    :param model: REF of a `finetune` artifact, latest or best among those of this task; or with ``tokenizer`` the local
+        folder of a fine-tuned model.
     :raises InputError: no such model, one of another task, or a broken row.
     """
-    ref = _latest(Store(store_url), task) if model == "latest" and not tokenizer else model
-    folder, words = _find(store_url, ref, tokenizer, ("finetune",))
-    found = TaskModel(Path(folder), words)
+    if tokenizer:
+        found = TaskModel(Path(model), Tokenizer.load(tokenizer))
+    else:
+        _check_address(model, ("finetune",))
+        found = TaskModel(*_files(fine_tuned_model(Store(store_url), model, task)))
     if found.spec.name != task:
         raise InputError(f"--model {model}: a model for {found.spec.name}, expected one for {task}")
     return own_rows.predict_jsonl(found, lines)
@@ -66,43 +69,41 @@ def generate(store_url: str, model: str, prompt: str, tokenizer: str = "", **set
 
 def _language_model(store_url: str, model: str, tokenizer: str) -> tuple[LanguageModel, Tokenizer]:
     """A pre-trained model, or the one inside a fine-tuned one, on this machine's device in eval mode."""
-    folder, words = _find(store_url, model, tokenizer, ("pretrain", "finetune"))
+    if tokenizer:
+        folder, words = Path(model), Tokenizer.load(tokenizer)
+    else:
+        folder, words = _files(_artifact(Store(store_url), model))
+    config = folder / "config.json"
     config = Path(folder, "config.json")
     fine_tuned = config.is_file() and "head" in read_json(config)
-    network = ClassificationModel.load(Path(folder))[0].gpt if fine_tuned else load_model(folder)
+    network = ClassificationModel.load(Path(folder))[0].gpt if fine_tuned else load_model(str(folder))
     return network.to(pick_device(0)).eval(), words
 
 
-def _find(store_url: str, model: str, tokenizer: str, stages: tuple[str, ...]) -> tuple[str, Tokenizer]:
+def _artifact(store: Store, ref: str) -> Artifact:
+    """A pre-trained or fine-tuned model of the store, or of another one whose address ``ref`` is."""
+    stage = _check_address(ref, ("pretrain", "finetune"))
+    if stage is None and ref != "latest" and any(a.digest.startswith(ref.lower()) for a in store.list("finetune")):
+        stage = "finetune"
+    return store.resolve(ref, stage) if stage == "finetune" else pretrained_model(store, ref)
+
+
+def _check_address(ref: str, stages: tuple[str, ...]) -> str | None:
+    """The stage that an address names; None where ``ref`` is no address."""
+    if "/" not in ref:
+        return None
+    for stage in stages:
+        if f"/{stage}/" in ref:
+            return stage
+    raise InputError(
+        f"--model {ref}: expected an address with /{stages[0]}/<digest>, or a model's folder and --tokenizer"
+    )
+
+
+def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:
     """The folder of a model, and its tokenizer."""
-    if tokenizer:
-        return model, Tokenizer.load(tokenizer)
-    artifact = _resolve(Store(store_url), model, stages)
     home = Store(artifact.url.removesuffix(f"/{artifact.stage}/{artifact.digest}"))  # an address may be elsewhere
-    return str(home.local(artifact) / "model"), Tokenizer.load(str(home.local(tokenizer_of(home, artifact))))
-
-
-def _latest(store: Store, task: str) -> str:
-    """The digest of the newest model that was fine-tuned on a task."""
-    for artifact in store.list("finetune"):  # newest first
-        if store.manifest(artifact)["config"]["task"] == task:
-            return artifact.digest
-    raise InputError(f"--model latest: found no model for {task} in {store.url}, expected a fine-tuned one")
-
-
-def _resolve(store: Store, ref: str, stages: tuple[str, ...]) -> Artifact:
-    """The artifact of one of ``stages``; latest is the first stage's."""
-    if "/" in ref:
-        stage = next((stage for stage in stages if f"/{stage}/" in ref), None)
-        if stage is None:
-            raise InputError(
-                f"--model {ref}: expected an address with /{stages[0]}/<digest>, or a model's folder and --tokenizer"
-            )
-        return store.resolve(ref, stage)
-    for stage in stages[1:]:
-        if ref != "latest" and any(artifact.digest.startswith(ref.lower()) for artifact in store.list(stage)):
-            return store.resolve(ref, stage)
-    return store.resolve(ref, stages[0])
+    return home.local(artifact) / "model", Tokenizer.load(str(home.local(tokenizer_of(home, artifact))))
 
 
 def export(store_url: str, model: str, layout: str, out: str, tokenizer: str = "") -> list[str]:

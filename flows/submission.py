@@ -15,14 +15,15 @@ from gptcore.errors import InputError
 from gptcore.nlu.submission import files_of, glue_submission
 from gptcore.text.bpe import Tokenizer
 from tasks.lineage import tokenizer_of
-from tasks.store import Artifact, Store
+from tasks.models import best_models, pretrained_model
+from tasks.store import Store
 
 
 @flow(name="submission", persist_result=False)
 def submission(
     store_url: str, checkpoint: str, out: str, datasets: str = "", tasks: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Answer GLUE's test files with the newest fine-tuned model of each task, and write the server's zip.
+    """Answer GLUE's test files with the best fine-tuned model of each task (dev rows), and write the server's zip.
 
     :param checkpoint: digest (or its beginning) of a `pretrain` artifact, its URL, or latest.
     :param out: the zip, a local file.
@@ -31,9 +32,9 @@ def submission(
     :raises InputError: a task is not fine-tuned from this checkpoint yet, or a test file is missing or broken.
     """
     store = Store(store_url)
-    artifact = store.resolve(checkpoint, "pretrain")
+    artifact = pretrained_model(store, checkpoint)
     wanted = list(dict.fromkeys(file.task for file in files_of(tasks)))
-    models = newest_models(store, artifact)
+    models = best_models(store, artifact)
     if missing := [task for task in wanted if task not in models]:
         raise InputError(
             f"--checkpoint {checkpoint}: not fine-tuned yet on {', '.join(missing)}; "
@@ -56,13 +57,3 @@ def submission(
         description="\n".join([f"GLUE submission {out}, from the checkpoint {artifact.short}", *report["notes"]]),
     )
     return {**report, "models": {task: models[task].url for task in wanted}}
-
-
-def newest_models(store: Store, checkpoint: Artifact) -> dict[str, Artifact]:
-    """Task -> the newest `finetune` artifact of a checkpoint's weights; from-scratch runs have no checkpoint."""
-    models: dict[str, Artifact] = {}
-    for artifact in store.list("finetune"):  # newest first
-        manifest = store.manifest(artifact)
-        if manifest["inputs"].get("checkpoint", {}).get("digest") == checkpoint.digest:
-            models.setdefault(manifest["config"]["task"], artifact)
-    return models

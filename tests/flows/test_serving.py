@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from flows import serving
-from flows.submission import newest_models
-from gptcore.config import ModelConfig
+from gptcore.config import LSTMConfig, ModelConfig, recorded
 from gptcore.errors import InputError
 from gptcore.models.transformer import GPT
+from tasks.models import best_models, fine_tuned_model, pretrained_model
 from tasks.store import Artifact, Recipe, Store
 from tests.gptcore.tiny_glue import save_model, tokenizer
 
@@ -33,18 +33,19 @@ class Shelf:
         torch.manual_seed(seed)
         shape = ModelConfig(n_vocab=self.words.n_vocab, n_ctx=16, n_layer=1, n_head=2, n_embd=8, n_inner=16)
         inputs = {"tokenizer": self.tokenizer}
-        return self._put("pretrain", {"seed": seed}, inputs, lambda out: GPT(shape).save(out / "model"))
+        config = {"seed": seed, "model": recorded(shape)}
+        return self._put("pretrain", config, inputs, lambda out: GPT(shape).save(out / "model"))
 
-    def finetune(self, task: str, checkpoint: Artifact, seed: int = 0) -> Artifact:
-        config = {"task": task, "finetune": {"seed": seed}}
+    def finetune(self, task: str, checkpoint: Artifact, seed: int = 0, score: float = 0.5) -> Artifact:
+        config, inputs = {"task": task, "finetune": {"seed": seed}}, {"checkpoint": checkpoint}
         return self._put(
-            "finetune", config, {"checkpoint": checkpoint}, lambda out: save_model(task, self.words, out / "model")
+            "finetune", config, inputs, lambda out: save_model(task, self.words, out / "model"), {"dev/score": score}
         )
 
-    def _put(self, stage: str, config: dict, inputs: dict, write) -> Artifact:
+    def _put(self, stage: str, config: dict, inputs: dict, write, counts: dict | None = None) -> Artifact:
         def produce(out: Path) -> dict:
             write(out)
-            return {}
+            return counts or {}
 
         return self.store.build(Recipe(stage, 1, config, inputs), produce).artifact
 
@@ -93,12 +94,28 @@ def test_a_folder_without_its_tokenizer_and_an_unknown_digest_are_refused(shelf)
         serving.perplexity(shelf.store.url, "model", TEXT, tokenizer=shelf.checkpoint.url)
 
 
-def test_a_submission_takes_the_newest_model_of_each_task_and_of_its_checkpoint(tmp_path):
+def test_a_submission_takes_the_best_model_of_each_task_and_of_its_checkpoint(tmp_path):
     shelf = Shelf(tmp_path)
     other = shelf.pretrain(1)
-    shelf.finetune("cola", shelf.checkpoint)
-    newest = shelf.finetune("cola", shelf.checkpoint, seed=1)
-    shelf.finetune("cola", other)
+    scores = (0.6, 0.7, 0.7, 0.2)
+    cola = [shelf.finetune("cola", shelf.checkpoint, seed, score) for seed, score in enumerate(scores)]
+    shelf.finetune("cola", other, score=0.9)
     mrpc = shelf.finetune("mrpc", shelf.checkpoint)
     shelf._put("finetune", {"task": "rte"}, {"dataset": "0" * 64}, lambda out: None)  # from scratch
-    assert newest_models(shelf.store, shelf.checkpoint) == {"cola": newest, "mrpc": mrpc}
+    assert best_models(shelf.store, shelf.checkpoint) == {"cola": cola[2], "mrpc": mrpc}  # of equals the newest
+
+
+def test_latest_is_the_newest_of_the_task_and_best_the_one_of_the_best_dev_score(tmp_path):
+    shelf = Shelf(tmp_path)
+    cola = [shelf.finetune("cola", shelf.checkpoint, seed, score) for seed, score in enumerate((0.6, 0.7, 0.2))]
+    shelf.finetune("mrpc", shelf.checkpoint, score=0.9)
+    assert fine_tuned_model(shelf.store, "best", "cola") == cola[1]
+    assert fine_tuned_model(shelf.store, "latest", "cola") == cola[2]
+
+
+def test_the_latest_pretrained_model_is_a_transformer(tmp_path):
+    shelf = Shelf(tmp_path)
+    config = {"model": recorded(LSTMConfig(n_units=8))}
+    lstm = shelf._put("pretrain", config, {"tokenizer": shelf.tokenizer}, lambda out: None)
+    assert pretrained_model(shelf.store, "latest") == shelf.checkpoint
+    assert pretrained_model(shelf.store, lstm.short) == lstm
