@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gptcore.files import fsync_folder, read_json, sha256_file, write_json_atomic
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the meaning of the files changes; a checkpoint of another format is not resumed from."""
 
 _FOLDER = re.compile(r"step-(\d{8,})")
