@@ -26,6 +26,7 @@ from gptcore.nlu.published import ABLATIONS, OURS, PUBLISHED
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
 from tasks.analysis import Analysis, publish
+from tasks.card import synthetic_note
 from tasks.evaluation import score_model
 from tasks.figures import Curve, Figure
 from tasks.finetune import finetune_recipe
@@ -100,11 +101,11 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
         ]
         body += [(str(n), task, _percent(dev[n]), _percent(train[n])) for n in range(n_layer + 1)]
         metrics |= {f"{task}/{n} layers": score for n, score in enumerate(dev)}
-    figure = Figure(curves, "layers transferred (0: embeddings only)", "accuracy (%)")
+    title = "Figure 2, left: layers transferred"
+    figure = Figure(curves, "layers transferred (0: embeddings only)", "accuracy (%)", _named(chain, title))
     header = ("layers", "task", "dev", "train")
     notes = [f"median of {rows[0].seeds} seed(s); train: seed 0, {_TRAIN_ROWS:,} rows", *_about(chain)]
     identity = {"arms": {row.name: row.suite for row in rows}, "tasks": wanted}
-    title = "Figure 2, left: layers transferred"
     return _published([Analysis("layers", title, header, body, identity, metrics, notes, figure)], parameters)
 
 
@@ -129,7 +130,8 @@ def zero_shot_curves(parameters: AnalysisParameters) -> list[Analysis]:
         means = [(step, statistics.fmean(_relative(task, scores) for task in wanted)) for step, scores in trace.items()]
         metrics[f"{label}/mean relative score"] = means[-1][1]
         body += [(label, "mean", f"{step:,}", "", f"{y:.3f}") for step, y in means]
-    figure = Figure(curves, "updates of pre-training", "relative score", log_x=True, level=0.0)
+    title = "Figure 2, right: zero-shot through pre-training"
+    figure = Figure(curves, "updates of pre-training", "relative score", _named(chain, title), log_x=True, level=0.0)
     notes = [
         *(f"{task}: 0 is a random guess, 1 is {_ceiling(task)[1]}" for task in wanted),
         f"at most {parameters.max_rows:,} rows a task" if parameters.max_rows else "all rows",
@@ -140,7 +142,7 @@ def zero_shot_curves(parameters: AnalysisParameters) -> list[Analysis]:
         "tasks": wanted,
         "max_rows": parameters.max_rows,
     }
-    header, title = ("model", "task", "updates", "score", "relative"), "Figure 2, right: zero-shot through pre-training"
+    header = ("model", "task", "updates", "score", "relative")
     return _published([Analysis("zero-shot", title, header, body, identity, metrics, notes, figure)], parameters)
 
 
@@ -182,12 +184,19 @@ def _rows(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: 
     return list(board.rows[: len(arms)])
 
 
+def _named(chain: Chain, title: str) -> str:
+    """A figure's own title: a picture travels without its page."""
+    synthetic = "synthetic data" if synthetic_note(chain.store.manifest(chain.corpus)) else "real data"
+    return f"{title} (preset {chain.preset.name}, {synthetic})"
+
+
 def _about(chain: Chain) -> list[str]:
     """What a reader must know of the model behind the numbers."""
     result = chain.store.manifest(chain.checkpoint)["counts"]
     return [
+        *synthetic_note(chain.store.manifest(chain.corpus)),
         f"preset {chain.preset.name}: {result['tokens_seen']:,} tokens seen in pre-training, "
-        f"held-out perplexity {result['validation/perplexity']:.1f}"
+        f"held-out perplexity {result['validation/perplexity']:.1f}",
     ]
 
 
@@ -201,7 +210,8 @@ def _table1(chain: Chain) -> Analysis:
             body.append((name, split, f"{counts['rows']:,}", f"{counts['published']:,}", share, f"{dropped:,}"))
     header = ("dataset", "split", "rows read", "rows published", "share", "dropped")
     identity = {"datasets": {name: artifact.digest for name, artifact in chain.datasets.items()}}
-    return Analysis("table1", "Table 1: datasets, rows read and published", header, body, identity)
+    title = "Table 1: datasets, rows read and published"
+    return Analysis("table1", title, header, body, identity, notes=_about(chain))
 
 
 def _results_table(chain: Chain, ours: Row, number: int) -> Analysis:

@@ -11,6 +11,7 @@ from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import labelled_splits, load_task
 from gptcore.nlu.registry import task_spec
+from gptcore.synthetic import is_synthetic
 from tasks.score import Score, commit_of, score_of
 from tasks.stage import STAGE_OPTIONS, build
 from tasks.store import Recipe, Store
@@ -41,7 +42,8 @@ def score_baselines(store_url: str, datasets_url: str, name: str) -> dict[str, S
     built = build(Store(store_url), recipe, produce, f"baselines {name}")
     manifest, commit = built.manifest, commit_of(built.manifest)
     origin = {"data": manifest["inputs"]["files"]["digest"], "code": manifest["version"]}
+    synthetic = is_synthetic(datasets_url)
     return {
-        baseline: score_of(name, 0, results, origin=origin, commit=commit)
+        baseline: score_of(name, 0, results, origin=origin, commit=commit, synthetic=synthetic)
         for baseline, results in manifest["counts"].items()
     }

@@ -66,6 +66,16 @@ def chain_card(store: Store, stages: Sequence[Artifact], board: Leaderboard) -> 
     return f"# Pipeline\n\n{board.render('markdown')}\n\n## Stages\n\n{stages_table}\n"
 
 
+def synthetic_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """The note that a card of generated data carries.
+
+    :param manifest: of the `corpus` or `dataset` artifact behind the numbers.
+    """
+    if not manifest["counts"].get("synthetic", False):
+        return ()
+    return ("Synthetic data: the numbers are of gptmill's generated world, not of real text.",)
+
+
 def cost(seconds: float, threads: int, device: str, processes: int = 1) -> str:
     """What a job took of a machine: GPU-hours on a GPU, core-hours (cores x hours) elsewhere."""
     if "cpu" in device.lower():

@@ -33,6 +33,7 @@ class Figure:
     curves: Sequence[Curve]
     x_label: str
     y_label: str
+    title: str
     log_x: bool = False
     """Powers of two on the horizontal axis."""
     level: float | None = None
@@ -51,6 +52,7 @@ class Figure:
             ticks = sorted({x for curve in self.curves for x, _ in curve.points})
             axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
             axes.minorticks_off()
+            axes.set_title(self.title, fontsize=10)
         return path
 
 

@@ -9,7 +9,7 @@ from prefect import task
 
 from gptcore.config import FinetuneConfig, network_config, recorded
 from gptcore.nlu.registry import task_spec
-from tasks.card import Card, cost
+from tasks.card import Card, cost, synthetic_note
 from tasks.figures import loss_curve
 from tasks.launch import run_job
 from tasks.model_card import write_finetuned_card
@@ -78,11 +78,12 @@ def finetune_model(
             store, recipe, produce, f"finetune {name} ({'pre-trained' if config.pretrained else 'from scratch'})"
         )
         if not run.finished:
-            _report(store, built, run)
+            _report(store, built, run, dataset)
     result, encoded = built.manifest["counts"], store.manifest(dataset)
     notes = _notes(name, encoded["counts"], result, config)
     origin = finetune_origin(built.manifest, encoded)
-    return score_of(name, config.seed, result, notes, origin, commit_of(built.manifest))
+    synthetic = encoded["counts"].get("synthetic", False)
+    return score_of(name, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
 
 
 def finetune_recipe(store: Store, name: str, dataset: Artifact, checkpoint: Artifact, config: FinetuneConfig) -> Recipe:
@@ -94,7 +95,7 @@ def finetune_recipe(store: Store, name: str, dataset: Artifact, checkpoint: Arti
     return Recipe("finetune", VERSION, {**settings, "model": recorded(network_config(shape))}, {"dataset": dataset})
 
 
-def _report(store: Store, built: Built, run: Run) -> None:
+def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     """Numbers beside the paper's, curve and card, on both sides."""
     result, config = built.manifest["counts"], built.manifest["config"]
     spec = task_spec(config["task"])
@@ -113,7 +114,8 @@ def _report(store: Store, built: Built, run: Run) -> None:
     with scratch_folder() as folder:
         figure = loss_curve(records, folder / "loss.png", unit="L3 = task + lambda x language model, nats")
         title = f"Fine-tuning {spec.name}, seed {result['seed']}"
-        card = Card(title, results, config, built.manifest, cross_links(run, built.artifact), figure)
+        notes = synthetic_note(store.manifest(dataset))
+        card = Card(title, results, config, built.manifest, cross_links(run, built.artifact), figure, notes)
         publish_card(card, f"finetune-{spec.name}")
         (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
         run.log_metrics(records)
@@ -126,10 +128,11 @@ def _report(store: Store, built: Built, run: Run) -> None:
 
 def _notes(name: str, dataset: dict[str, Any], result: dict[str, Any], config: FinetuneConfig) -> tuple[str, ...]:
     """What sets a number apart from the published one: missing rows, a collapsed run, the dataset's own note."""
-    notes = [f"{name}: {dataset['note']}"] if dataset["note"] else []
+    public = not dataset.get("synthetic", False)  # generated rows have nothing in common with the published counts
+    notes = [f"{name}: {dataset['note']}"] if dataset["note"] and public else []
     for split, counts in dataset["splits"].items():
         used = result["rows"].get(split, counts["rows"])
-        if counts["published"] and used != counts["published"]:
+        if public and counts["published"] and used != counts["published"]:
             notes.append(f"{name}: {split} on {used:,} of {counts['published']:,} published rows")
     if result["majority_collapse"]:
         arm = "pre-trained" if config.pretrained else "from scratch"

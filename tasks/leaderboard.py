@@ -37,6 +37,8 @@ class Cell:
     """Runs that gave every dev row the same answer. They count in the median like any other."""
     commits: tuple[str, ...] = ()
     """The git commits that made the runs."""
+    synthetic: bool = False
+    """Whether the rows are generated."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Row:
     name: str
     kind: Kind
     split: str
-    """Which split the scores are on: dev, test, or dev/test where only some sets have public test labels."""
+    """Which split the scores are on: dev, test, or dev/test where only some sets have public test labels; where the
+    rows are generated it says so: "dev/test, synthetic"."""
     percent: dict[str, float]
     """Leaderboard column -> headline metric x 100; the median over seeds."""
     cells: Mapping[str, Cell] = field(default_factory=dict)
@@ -141,7 +144,7 @@ class Leaderboard:
             yield _glue_note()
         if any(cell.stderr is not None for cell in cells):
             yield "±: bootstrap standard error over the scored rows; another seed is another matter"
-        tested = {row.name: _tested(row) for row in ours if row.split == "dev/test"}
+        tested = {row.name: _tested(row) for row in ours if row.split.startswith("dev/test")}
         for tasks in dict.fromkeys(tested.values()):
             rows = (
                 "" if len(set(tested.values())) == 1 else ", ".join(n for n, t in tested.items() if t == tasks) + ": "

@@ -19,6 +19,8 @@ _LIMITS = (
     "It repeats what its books say, their prejudices included. Do not let it decide anything about people.",
 )
 
+_SYNTHETIC = "synthetic: gptmill's generated world, no real text"
+
 
 def write_pretrained_card(
     folder: Path, store: Store, shards: Artifact, settings: Mapping[str, Any], result: Mapping[str, Any]
@@ -33,6 +35,7 @@ def write_pretrained_card(
     training = encoded["splits"]["train"]["n_tokens"]
     seen = result["tokens_seen"]
     data = {
+        **({"origin": _SYNTHETIC} if read.get("synthetic", False) else {}),
         "documents": read["documents"]["kept"],
         "words": read["words"],
         "training tokens": training,
@@ -68,14 +71,15 @@ def write_finetuned_card(
     """
     spec = task_spec(name)
     published = ", ".join(f"{column} {value}" for column, value in spec.paper.items() if value is not None)
+    synthetic = dataset.get("synthetic", False)
     limits = [*_LIMITS, f"The paper's own numbers ({published}) are test scores of a far larger model."]
-    if spec.note:
+    if spec.note and not synthetic:
         limits.append(spec.note)
     if result["majority_collapse"]:
         limits.append("Every dev row got the same answer: this run learnt nothing but the commonest class.")
-    rows = {
-        f"{split} rows": f"{counts['rows']:,} of {counts['published']:,}" for split, counts in dataset["splits"].items()
-    }
+    rows = {"origin": _SYNTHETIC} if synthetic else {}
+    for split, counts in dataset["splits"].items():
+        rows[f"{split} rows"] = f"{counts['rows']:,}" + ("" if synthetic else f" of {counts['published']:,} published")
     _write(
         folder,
         title=f"GPT-1, fine-tuned on {name}",

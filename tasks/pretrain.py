@@ -10,9 +10,10 @@ from typing import Any
 from prefect import task
 
 from gptcore.config import NetworkConfig, PretrainConfig, recorded
-from tasks.card import Card, cost
+from tasks.card import Card, cost, synthetic_note
 from tasks.figures import loss_curve
 from tasks.launch import run_job
+from tasks.lineage import ancestor
 from tasks.model_card import write_pretrained_card
 from tasks.observer import JobObserver
 from tasks.provenance import cross_links, run_tags
@@ -94,9 +95,9 @@ def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> No
         references = {name: counts["nats"] for name, counts in counted.items()}
         figure = loss_curve(records, folder / "loss.png", references)
         links = cross_links(run, built.artifact)
-        card = Card(
-            f"Pre-training {built.artifact.short}", results, built.manifest["config"], built.manifest, links, figure
-        )
+        title = f"Pre-training {built.artifact.short}"
+        notes = synthetic_note(store.manifest(ancestor(store, built.artifact, "corpus")))
+        card = Card(title, results, built.manifest["config"], built.manifest, links, figure, notes)
         publish_card(card, "pretrain-card")
         (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
         run.log_metrics(records)  # also what an earlier, killed process could not deliver any more

@@ -27,6 +27,8 @@ class Score:
     """Leaderboard column -> standard error of ``percent`` over the scored rows, where the run measured it."""
     glue: float | None = None
     """The task's part of GLUE's average x 100 (:func:`gptcore.nlu.metrics.glue_score`)."""
+    synthetic: bool = False
+    """Whether the rows are generated, and the number says nothing about real text."""
     collapsed: bool = False
     """Whether every dev row got the same answer."""
     origin: Mapping[str, Any] = field(default_factory=dict)
@@ -42,6 +44,7 @@ def score_of(
     notes: tuple[str, ...] = (),
     origin: Mapping[str, Any] | None = None,
     commit: str = "",
+    synthetic: bool = False,
 ) -> Score:
     """A score from results named ``<split>/<metric>`` (fractions): the test split's where there is one, else dev's."""
     spec = task_spec(task)
@@ -57,6 +60,7 @@ def score_of(
         notes,
         stderr=_percent(leaderboard_cells(spec, errors)) if errors else {},
         glue=None if glue is None else 100 * glue,
+        synthetic=synthetic,
         collapsed=bool(results.get("majority_collapse", False)),
         origin=origin or {},
         commit=commit,

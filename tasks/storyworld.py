@@ -11,7 +11,7 @@ from prefect import task
 from tasks.stage import STAGE_OPTIONS, build
 from tasks.store import Artifact, Recipe, Store
 
-VERSION = 2
+VERSION = 3
 
 
 @task(name="storyworld", **STAGE_OPTIONS)

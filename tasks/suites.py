@@ -107,11 +107,13 @@ def _cell(column: str, runs: Sequence[Score]) -> Cell:
         stderr=statistics.median(errors) if errors else None,
         collapsed=sum(run.collapsed for run in runs),
         commits=tuple(sorted({run.commit for run in runs if run.commit})),
+        synthetic=any(run.synthetic for run in runs),
     )
 
 
 def _split(cells: Mapping[str, Cell]) -> str:
-    return "/".join(sorted({split for cell in cells.values() for split in cell.split.split("/")}))
+    splits = "/".join(sorted({split for cell in cells.values() for split in cell.split.split("/")}))
+    return f"{splits}, synthetic" if any(cell.synthetic for cell in cells.values()) else splits
 
 
 def record_row(run: Run, row: Row) -> Row:

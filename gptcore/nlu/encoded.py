@@ -24,6 +24,7 @@ from gptcore.files import read_json, sha256_json, write_json_atomic
 from gptcore.nlu.inputs import EncodedExample, Ids
 from gptcore.nlu.readers import Example, iterate, labelled_splits, source_files, unreadable
 from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.synthetic import is_synthetic
 
 _ROWS = 4096
 """Examples encoded at a time: memory stays bounded, and premises and passages that repeat are encoded once."""
@@ -51,8 +52,9 @@ def encode_task(
     """Validate and encode every labelled split of one task into ``out``; train and dev must be there.
 
     :param progress: called with the number of rows done since the last call.
-    :return: the report, also written to ``out/meta.json``: task, tokenizer digest, vocabulary size, and a split's rows
-        read, published, dropped by reason, by subset and by label, with the tokens and the longest row.
+    :return: the report, also written to ``out/meta.json``: task, whether the rows are synthetic, tokenizer digest,
+        vocabulary size, and a split's rows read, published, dropped by reason, by subset and by label, with the tokens
+        and the longest row.
     :raises InputError: bad input, as :func:`gptcore.nlu.readers.load_task`.
     """
     spec = task_spec(name)
@@ -61,6 +63,7 @@ def encode_task(
     report: dict[str, Any] = {
         "task": name,
         "note": spec.note,
+        "synthetic": is_synthetic(datasets_url),
         "tokenizer_digest": tokenizer.digest,
         "n_vocab": tokenizer.n_vocab,
         "splits": {split: _encode_split(spec, datasets_url, split, tokenizer, out, progress) for split in splits},

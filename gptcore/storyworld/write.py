@@ -9,6 +9,7 @@ from gptcore.errors import InputError
 from gptcore.storyworld.books import book
 from gptcore.storyworld.formats import Writer, datasets
 from gptcore.storyworld.lexicon import MEN, WOMEN
+from gptcore.synthetic import mark_synthetic
 
 BOOKS = 36
 CHARACTERS = 85_000
@@ -47,4 +48,6 @@ def generate(
         total += len(text)
         if progress:
             progress(number, books)
+    for folder in ("books", "datasets"):
+        mark_synthetic(out / folder, seed)
     return {"books": books, "characters": total, "dataset_files": len(tables.files)}

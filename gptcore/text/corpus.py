@@ -29,6 +29,7 @@ from tqdm import tqdm
 from gptcore.config import CorpusConfig
 from gptcore.errors import InputError
 from gptcore.files import read_json, sha256_json, write_json_atomic
+from gptcore.synthetic import is_synthetic
 from gptcore.text.clean import Repairs, clean_stream
 from gptcore.text.parts import SPLITS, Parts, part_name, read_corpus
 from gptcore.text.sources import Read, Source, find_sources, fingerprint, read_documents
@@ -96,7 +97,7 @@ def build_corpus(
     :param progress: see :data:`Progress`; None: a bar on a terminal.
     :returns: ``documents`` {read, kept, train, validation, dropped: {reason: n}}, ``bytes`` {read, kept} (UTF-8,
         decompressed), ``words``, ``characters_repaired`` {undecodable: bytes of all documents read, ftfy: characters
-        of those kept}, ``sources``.
+        of those kept}, ``sources``, ``synthetic`` (whether the books are generated).
     :raises InputError: nothing to read, something unreadable, or no training document left.
     """
     if not 0 <= config.validation_fraction < 1:
@@ -113,7 +114,7 @@ def build_corpus(
     with _bar(progress, "clean", groups) as done:
         cleaned = list(done(map(_clean_group, jobs)))
     _remove_strangers(out, jobs)
-    report = _report(scans, decisions, cleaned)
+    report = {**_report(scans, decisions, cleaned), "synthetic": is_synthetic(url)}
     _require_training_text(url, report, config)
     write_json_atomic(out / "report.json", report)
     return report

@@ -103,6 +103,7 @@ def test_kept_documents_have_exactly_their_words_in_the_split_of_their_hash(raw:
         "words": n_words,
         "characters_repaired": {"undecodable": 0, "ftfy": ftfy},
         "sources": 11,
+        "synthetic": False,
     }
     assert read_json(tmp_path / "out" / "report.json") == report
     assert {path.split("/")[0] for path in tree(tmp_path / "out")} == {"train", "validation", "report.json"}

@@ -58,6 +58,14 @@ def record(tracker: Tracker, of: Suite, *scores: Score) -> Row:
         return record_row(run, row_of(of, scores))
 
 
+def test_a_row_of_generated_data_says_so_here_and_in_mlflow(tracker):
+    of = suite("generated")
+    row = record(tracker, of, made("rte", 80.0, synthetic=True), made("mrpc", 70.0, synthetic=True))
+    assert row.split == "dev, synthetic"
+    assert [found.split for found in read_leaderboard(tracker).rows if found.suite == of.digest] == ["dev, synthetic"]
+    assert record(tracker, suite("real"), made("rte", 80.0)).split == "dev"
+
+
 def test_suites_differ_by_whatever_they_are_made_of() -> None:
     names = {Suite("a", "ours", {"data": data, "settings": lr}).digest for data in ("d", "e") for lr in (1, 2)}
     assert len(names) == 4
