@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fsspec
+
 from gptcore.errors import InputError
 from gptcore.files import write_bytes_atomic
 from gptcore.nlu.inputs import predict
@@ -94,14 +96,15 @@ def glue_submission(
 ) -> dict[str, Any]:
     """Answer the test files and write the zip, atomically and with the same bytes for the same answers.
 
-    Of a complete submission every file must have its published number of rows. A partial one is a rehearsal, as the
-    server refuses it in any case: files of another size (a generated world's) are answered and named in the notes.
+    Of a complete submission every file must be there with its published number of rows. A partial one is a rehearsal,
+    as the server refuses it in any case: test files of another size (a generated world's) are answered, absent ones
+    left out, and both named in the notes.
 
     :param models: task -> the folder of its fine-tuned model; all of them share the tokenizer.
     :param tasks: only the files that these tasks' models answer. Empty: all, what the server accepts.
     :return: "files" (name -> "rows", "published"), "complete" (whether the server accepts it) and "notes" (why not).
-    :raises InputError: a model or file is missing, a test file is broken or not of its published size; or as
-        :class:`gptcore.evaluation.task_model.TaskModel`.
+    :raises InputError: a model or file is missing, a test file is broken or not of its published size (see above); or
+        as :class:`gptcore.evaluation.task_model.TaskModel`.
     """
     from gptcore.evaluation.task_model import TaskModel  # torch, which the table above does without
 
@@ -111,6 +114,7 @@ def glue_submission(
     if missing := [task for task in dict.fromkeys(file.task for file in files) if task not in models]:
         raise InputError(f"models: found none for {', '.join(missing)}, expected one for each task of GLUE")
     counts, notes = _check(files, datasets_url)
+    files = tuple(file for file in files if file.name in counts)
     contents: dict[str, bytes] = {}
     for task in dict.fromkeys(file.task for file in files):
         model = TaskModel(models[task], tokenizer)
@@ -134,6 +138,9 @@ def _check(files: Sequence[SubmissionFile], datasets_url: str) -> tuple[dict[str
     )
     counts = {}
     for file in files:
+        if left_out and not _is_there(datasets_url, file):
+            notes.append(f"{datasets_url.rstrip('/')}/{file.path}: found nothing there; {file.name} is left out")
+            continue
         rows = sum(1 for _ in iterate_test(task_spec(file.task), datasets_url, file.path, file.index))
         where = f"{datasets_url.rstrip('/')}/{file.path}: found {rows} rows, expected {file.rows}"
         if not rows or (rows != file.rows and not left_out):
@@ -141,7 +148,14 @@ def _check(files: Sequence[SubmissionFile], datasets_url: str) -> tuple[dict[str
         if rows != file.rows:
             notes.append(f"{where}; the server refuses {file.name}")
         counts[file.name] = rows
+    if not counts:
+        raise InputError(f"{datasets_url}: found none of {', '.join(file.path for file in files)}, expected them")
     return counts, notes
+
+
+def _is_there(datasets_url: str, file: SubmissionFile) -> bool:
+    fs, root = fsspec.url_to_fs(datasets_url)
+    return bool(fs.isfile(f"{root.rstrip('/')}/{file.path}"))
 
 
 def _answer(file: SubmissionFile, model: TaskModel, datasets_url: str, rows: int, progress: Progress | None) -> bytes:

@@ -136,8 +136,12 @@ def test_a_generated_world_can_be_rehearsed_on_all_but_the_files_that_it_lacks(w
     assert all(counts["rows"] == 60 for counts in report["files"].values())
     for name, lines in unpack(tmp_path / "glue.zip").items():
         check_file(name, lines, 60)
-    with pytest.raises(InputError, match=r"WNLI/test\.tsv: found nothing there"):
-        glue_submission(models, words, data, tmp_path / "glue.zip", tasks=["mnli"])
+    report = glue_submission(models, words, data, tmp_path / "glue.zip", tasks=["mnli"])
+    assert list(unpack(tmp_path / "glue.zip")) == ["MNLI-m.tsv", "MNLI-mm.tsv"]
+    assert [note.partition("datasets/")[2] for note in report["notes"] if "left out" in note] == [
+        "WNLI/test.tsv: found nothing there; WNLI.tsv is left out",
+        "diagnostic/diagnostic.tsv: found nothing there; AX.tsv is left out",
+    ]
 
 
 # --- what is refused ---
@@ -173,8 +177,11 @@ def test_the_mnli_model_answers_four_files():
 def test_a_missing_test_file_or_model_is_named(words, models, tmp_path):
     write_test_files(str(tmp_path), ROWS)
     (tmp_path / "QQP" / "test.tsv").unlink()
-    with pytest.raises(InputError, match=r"QQP/test\.tsv: found nothing there"):
+    with pytest.raises(InputError, match=r"found none of QQP/test\.tsv, expected"):
         glue_submission(models, words, str(tmp_path), tmp_path / "glue.zip", tasks=["qqp"])
+    (tmp_path / "CoLA" / "test.tsv").unlink()
+    with pytest.raises(InputError, match=r"CoLA/test\.tsv: found nothing there"):  # of a complete one
+        glue_submission(models, words, str(tmp_path), tmp_path / "glue.zip")
     fewer = {task: folder for task, folder in models.items() if task not in ("rte", "stsb")}
     with pytest.raises(InputError, match="models: found none for stsb, rte"):
         glue_submission(fewer, words, str(tmp_path), tmp_path / "glue.zip")
