@@ -148,7 +148,9 @@ def _fine_tuned(
             for seed in range(seeds or task_spec(name).seeds):
                 config = dataclasses.replace(arm.settings(settings[name]), seed=seed)
                 futures.append(
-                    finetune_model.submit(store.url, name, datasets[name], arm.checkpoint, config, run.run_id, threads)
+                    finetune_model.submit(
+                        store.url, name, datasets[name], arm.checkpoint, config, arm.label, run.run_id, threads
+                    )
                 )
     _show_progress([future for futures in waiting for future in futures])
     rows, scores = [], []

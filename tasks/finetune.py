@@ -24,13 +24,14 @@ from tasks.tracking import Run, Tracker, read_metrics
 VERSION = 1
 
 
-@task(name="finetune", task_run_name="finetune {name} seed {config.seed} pretrained {config.pretrained}", **JOB_OPTIONS)
+@task(name="finetune", task_run_name="finetune {name} seed {config.seed}, {arm}", **JOB_OPTIONS)
 def finetune_model(
     store_url: str,
     name: str,
     dataset: Artifact,
     checkpoint: Artifact,
     config: FinetuneConfig,
+    arm: str,
     suite_run: str,
     threads: int,
 ) -> Score:
@@ -38,6 +39,7 @@ def finetune_model(
 
     From scratch only the checkpoint's shape is used, so a longer pre-training does not make those runs stale.
 
+    :param arm: what the suite is called, for names and logs.
     :param suite_run: run id of the suite, the row of the leaderboard that this run is a cell of.
     :param threads: CPU threads of the job; no part of the digest.
     """
@@ -74,13 +76,11 @@ def finetune_model(
             write_finetuned_card(workspace / "model", name, store.manifest(dataset)["counts"], settings, result)
             return result
 
-        built = build(
-            store, recipe, produce, f"finetune {name} ({'pre-trained' if config.pretrained else 'from scratch'})"
-        )
+        built = build(store, recipe, produce, f"finetune {name} seed {config.seed} ({arm})")
         if not run.finished:
             _report(store, built, run, dataset)
     result, encoded = built.manifest["counts"], store.manifest(dataset)
-    notes = _notes(name, encoded["counts"], result, config)
+    notes = _notes(name, encoded["counts"], result, config.seed, arm)
     origin = finetune_origin(built.manifest, encoded)
     synthetic = encoded["counts"].get("synthetic", False)
     return score_of(name, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
@@ -126,7 +126,7 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     run.set_tags({"model": built.artifact.url})
 
 
-def _notes(name: str, dataset: dict[str, Any], result: dict[str, Any], config: FinetuneConfig) -> tuple[str, ...]:
+def _notes(name: str, dataset: dict[str, Any], result: dict[str, Any], seed: int, arm: str) -> tuple[str, ...]:
     """What sets a number apart from the published one: missing rows, a collapsed run, the dataset's own note."""
     public = not dataset.get("synthetic", False)  # generated rows have nothing in common with the published counts
     notes = [f"{name}: {dataset['note']}"] if dataset["note"] and public else []
@@ -135,6 +135,5 @@ def _notes(name: str, dataset: dict[str, Any], result: dict[str, Any], config: F
         if public and counts["published"] and used != counts["published"]:
             notes.append(f"{name}: {split} on {used:,} of {counts['published']:,} published rows")
     if result["majority_collapse"]:
-        arm = "pre-trained" if config.pretrained else "from scratch"
-        notes.append(f"{name} ({arm}, seed {config.seed}): every dev row got the same answer")
+        notes.append(f"{name} ({arm}, seed {seed}): every dev row got the same answer")
     return tuple(notes)
