@@ -74,7 +74,11 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
         cells = (_percent(published.percent[task]) for task in columns)
         body.append((published.method, "paper, test", _percent(whole), *cells))
     header = ("method", "whose", "average", *(f"{task} ({task_spec(task).headline})" for task in columns))
-    notes = [f"ours: {rows[0].split} rows, {rows[0].seeds} seed(s); the paper: GLUE's test server", *_about(chain)]
+    notes = [f"ours: {rows[0].split} rows, {rows[0].seeds} seed(s); the paper: GLUE's test server"]
+    for published, row in zip(ABLATIONS, rows, strict=True):
+        if collapsed := [column for column, cell in row.cells.items() if cell.collapsed]:
+            notes.append(f"{published.method}: a run gave every dev row the same answer on {', '.join(collapsed)}")
+    notes += _about(chain)
     identity = {"arms": {row.name: row.suite for row in rows}}
     found = Analysis("table5", "Table 5: ablations", header, body, identity, metrics, notes)
     return _published([found], parameters)
