@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _POINTS = 1000  # of a curve: more than its figure has pixels
+_CROWD = 4  # of curves, beyond which a legend among them hides some
 _COLORS = ("#4c78a8", "#e45756", "#54a24b", "#b279a2", "#f58518", "#72b7b2")
 
 
@@ -69,7 +70,10 @@ def drawing(path: Path, x_label: str, y_label: str) -> Iterator[Axes]:
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
+    if len(axes.get_legend_handles_labels()[0]) > _CROWD:
+        figure.legend(loc="outside right upper", frameon=False)
+    else:
+        axes.legend(frameon=False)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.savefig(path)
