@@ -46,7 +46,7 @@ def fused_language_model_loss(hidden: Tensor, table: Tensor, targets: Tensor, we
     """
     flat = targets.reshape(-1)
     weights = mean_weights(flat) if weights is None else weights.reshape(-1) * (flat != NO_TARGET)
-    loss: Tensor = _FusedLoss.apply(  # type: ignore[no-untyped-call]
+    loss: Tensor = _FusedLoss.apply(  # type: ignore[no-untyped-call]  # torch's own annotation is missing
         hidden.reshape(-1, hidden.shape[-1]), table, flat, weights
     )
     return loss

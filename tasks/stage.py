@@ -32,7 +32,7 @@ def retry_unless_input_error(task: Any, run: Any, state: Any) -> bool:
         state.result()
     except (InputError, JobDiverged):
         return False
-    except Exception:
+    except Exception:  # whatever else it was: a retry goes on from the last checkpoint
         return True
     return False
 

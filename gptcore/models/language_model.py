@@ -5,6 +5,7 @@ Legend: B batch, T positions, D width (n_embd), V rows of the embedding (n_vocab
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from gptcore.config import NetworkConfig
 from gptcore.errors import InputError
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(nn.Module, ABC):
     """A network with an embedding that also is its output layer. Subclasses: the Transformer, the LSTM of Table 5.
 
     A forward pass asks for :meth:`table` once and hands it to :meth:`states` and to the softmax, because the released
@@ -30,10 +31,11 @@ class LanguageModel(nn.Module):
         """The embedding of this forward pass: [V, D]; rows after those V are no words (positions, original code)."""
         return self.tokens.weight
 
+    @abstractmethod
     def states(self, tokens: Tensor, table: Tensor) -> Tensor:
         """What the next token is predicted from: ids [B, T] -> [B, T, D]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def adapt(
         self,
         n_special: int = 3,
@@ -43,11 +45,10 @@ class LanguageModel(nn.Module):
         **changes: Any,
     ) -> LanguageModel:
         """A copy to fine-tune; see :meth:`gptcore.models.transformer.GPT.adapt`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def flops_per_token(self, n_positions: int) -> float:
         """Floating-point operations of one trained token in a sequence of ``n_positions``, forward and backward."""
-        raise NotImplementedError
 
     def words(self, table: Tensor) -> Tensor:
         """The rows of ``table`` that are words, pieces and specials: [V, D]."""

@@ -224,7 +224,7 @@ class Trainer:
             moved = {name: value.to(self.world.device, non_blocking=True) for name, value in batch.items()}
             with autocast(self.world.device, self.settings.dtype):
                 loss, metrics = self.objective(moved)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
             self._names = list(metrics)
             values = torch.stack([value.detach().float() for value in metrics.values()])  # (n_metrics,)
             sums = values if sums is None else sums + values

@@ -144,7 +144,7 @@ def main(run: Callable[[dict[str, Any], StopRequest], object], arguments: list[s
     except Interrupted as error:
         print(f"interrupted: {error}", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except Exception:
+    except Exception:  # the whole story goes to the log; the parent learns it from the exit code
         traceback.print_exc()
         return EXIT_FAILED
     return EXIT_DONE

@@ -16,19 +16,9 @@ from tasks import analysis as analysis_stage
 from tasks.analysis import Analysis
 from tasks.store import Store
 from tasks.tracking import Tracker
-from tests.flows.world import OVERRIDES, small_world
+from tests.flows.world import OVERRIDES
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    return small_world(tmp_path_factory.mktemp("world"))
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("store"))
 
 
 def run(name: str, world: tuple[str, str], store: str, out: Path, tasks: list[str]) -> list[Analysis]:

@@ -15,19 +15,9 @@ from tasks.leaderboard import Leaderboard
 from tasks.store import Store
 from tasks.suites import EXPERIMENT, read_leaderboard
 from tasks.tracking import Tracker
-from tests.flows.world import OVERRIDES, TASKS, small_world
+from tests.flows.world import OVERRIDES, TASKS
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    return small_world(tmp_path_factory.mktemp("world"))
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("store"))
 
 
 def run(world: tuple[str, str], store: str, **changes: Any) -> Leaderboard:

@@ -24,7 +24,7 @@ from gptcore.nlu import REGISTRY
 from gptcore.nlu.encoded import read_encoded
 from gptcore.training import best_epoch, finetune, process, task_objective
 from gptcore.training.batches import TaskRows
-from tests.gptcore.tiny_tasks import DIGEST, MODEL, TASKS, encoded, pretrained
+from tests.gptcore.tiny_tasks import DIGEST, MODEL, TASKS, StopAt, encoded, pretrained
 
 TIMINGS = {"tokens_per_second", "wall_seconds", "peak_memory_bytes"}
 QUICK = {"lr": 1e-2, "batch_size": 16, "epochs": 3, "precision": "float32"}
@@ -279,18 +279,6 @@ def test_a_finished_job_is_left_as_it_is(world, tmp_path):
 
 
 # Interruptions --------------------------------------------------------------------------------------------------------
-
-
-class StopAt(process.StopRequest):
-    """SIGTERM at the n-th time that anyone asks."""
-
-    def __init__(self, n):
-        self._left = n
-
-    @property
-    def requested(self):
-        self._left -= 1
-        return self._left < 0
 
 
 def test_stopped_anywhere_and_resumed_it_ends_in_the_same_bits(world, tmp_path):

@@ -15,6 +15,7 @@ import torch
 from gptcore.config import ModelConfig
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
+from gptcore.training.process import StopRequest
 
 _TEXT = "red blue green cat dog bird house tree river sun moon king queen sings runs sleeps good bad"
 WORDS = _TEXT.split()
@@ -31,6 +32,18 @@ class ToyTokenizer:
 
     def encode_batch(self, texts: list[str], /) -> list[list[int]]:
         return [[WORDS.index(word) + 1 if word in WORDS else 0 for word in text.split()] for text in texts]
+
+
+class StopAt(StopRequest):
+    """SIGTERM at the n-th time that anyone asks."""
+
+    def __init__(self, n: int) -> None:
+        self._left = n
+
+    @property
+    def requested(self) -> bool:
+        self._left -= 1
+        return self._left < 0
 
 
 def encoded(folder: Path, task: str, n_train: int = 48, n_dev: int = 20) -> Path:
