@@ -297,7 +297,8 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     """The preset ``name`` with ``overrides`` applied.
 
     :param overrides: ``{section: {field: value}}``; the section ``tasks`` holds ``{task: {field: value}}`` and merges
-        with the preset's own; ``scratch`` is a plain value.
+        with the preset's own; ``scratch`` and ``seeds`` are plain values, ``seeds = 0`` is as many as each task's
+        registry entry says.
     :param source: where the overrides were read, for the error message.
     :raises InputError: an unknown preset, section or field, or a value of the wrong type.
     """
@@ -305,8 +306,13 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
         raise InputError(f"preset {name!r} is not known; expected one of {', '.join(PRESETS)}")
     preset = PRESETS[name]()
     for section, values in (overrides or {}).items():
-        if section == "scratch" and isinstance(values, bool):
-            preset = dataclasses.replace(preset, scratch=values)
+        if section == "scratch":
+            preset = dataclasses.replace(preset, scratch=_checked(values, "bool", f"{source}: scratch"))
+        elif section == "seeds":
+            seeds = _checked(values, "int", f"{source}: seeds")
+            if seeds < 0:
+                raise InputError(f"{source}: seeds = {seeds}; expected 0 or more")
+            preset = dataclasses.replace(preset, seeds=seeds or None)
         elif section == "tasks" and isinstance(values, Mapping):
             merged = {task: dict(fields) for task, fields in preset.tasks.items()}
             for task, fields in values.items():
@@ -317,7 +323,7 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
             changed = replace_settings(getattr(preset, section), values, f"{source}: {section}")
             preset = dataclasses.replace(preset, **{section: changed})
         else:
-            known = ", ".join([*_SECTIONS, "tasks", "scratch"])
+            known = ", ".join([*_SECTIONS, "tasks", "scratch", "seeds"])
             raise InputError(f"{source}: {section} = {values!r} is not a section of settings; expected one of {known}")
     return preset
 

@@ -58,7 +58,9 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
         ({"finetune": {"lr": "fast"}}, "expected float"),
         ({"pretrain": {"steps": "many"}}, "expected int | None"),
         ({"tasks": {"rte": {"speed": 1}}}, "tasks.rte.speed is not a setting"),
-        ({"scratch": "yes"}, "not a section"),
+        ({"scratch": "yes"}, "scratch = 'yes'; expected bool"),
+        ({"seeds": "five"}, "seeds = 'five'; expected int"),
+        ({"seeds": -1}, "seeds = -1; expected 0 or more"),
     ],
 )
 def test_a_wrong_override_names_its_place(overrides: dict[str, object], words: str) -> None:
@@ -66,6 +68,12 @@ def test_a_wrong_override_names_its_place(overrides: dict[str, object], words: s
         preset_named("demo", overrides, "my.toml")
     assert words in str(error.value)
     assert str(error.value).startswith("my.toml: ")
+
+
+def test_seeds_are_a_number_or_left_to_each_task() -> None:
+    assert preset_named("small").seeds == 1
+    assert preset_named("small", {"seeds": 3}).seeds == 3
+    assert preset_named("small", {"seeds": 0}).seeds is None
 
 
 def test_none_is_a_value_only_where_it_means_something() -> None:
