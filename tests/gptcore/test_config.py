@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +76,14 @@ def test_seeds_are_a_number_or_left_to_each_task() -> None:
     assert preset_named("small").seeds == 1
     assert preset_named("small", {"seeds": 3}).seeds == 3
     assert preset_named("small", {"seeds": 0}).seeds is None
+
+
+def test_the_settings_file_that_is_shipped_is_valid() -> None:
+    path = Path(__file__).parents[2] / "infra" / "one-epoch.toml"
+    preset = preset_named("small", tomllib.loads(path.read_text(encoding="utf-8")), str(path))
+    assert preset.seeds is None
+    assert preset.pretrain.steps == 6700
+    assert preset.finetune_for("race").max_train_rows == 3000
 
 
 def test_none_is_a_value_only_where_it_means_something() -> None:
