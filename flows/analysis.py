@@ -180,12 +180,12 @@ def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:
 
 
 def _rows(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> list[Row]:
-    """Every arm's row of the leaderboard, in the arms' order."""
+    """Every arm's row of the leaderboard, cut to ``tasks``, in the arms' order."""
     datasets = {task: chain.datasets[task] for task in tasks}
     settings, jobs = settings_of(chain.preset), parameters.jobs
     seeds = seeds_of(chain.preset, parameters.seeds)
     board = score_tasks(chain.store.url, chain.datasets_url, datasets, arms, settings, seeds, jobs)
-    return list(board.rows[: len(arms)])
+    return [row.only(tasks) for row in board.rows[: len(arms)]]
 
 
 def _named(chain: Chain, title: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,6 +62,18 @@ class Row:
     source: str = ""
     """Where a published row is printed."""
 
+    def only(self, tasks: Sequence[str]) -> Row:
+        """The same row with the columns of these tasks alone."""
+        columns = [column for task in tasks for column in REGISTRY[task].paper]
+        cells = {column: self.cells[column] for column in columns if column in self.cells}
+        return dataclasses.replace(
+            self,
+            split=split_of(cells) or self.split,
+            percent={column: self.percent[column] for column in columns if column in self.percent},
+            cells=cells,
+            glue_parts={task: part for task, part in self.glue_parts.items() if task in tasks},
+        )
+
     @property
     def per_task(self) -> dict[str, float]:
         """Task -> score: a task of several columns counts once (RACE by its own column, MNLI by the mean of two)."""
@@ -94,6 +107,12 @@ class Row:
         if not tasks or any(task not in scores for task in tasks):
             return None
         return statistics.fmean(scores[task] for task in tasks)
+
+
+def split_of(cells: Mapping[str, Cell]) -> str:
+    """Which splits the cells are on, in one word; empty for no cells."""
+    splits = "/".join(sorted({split for cell in cells.values() for split in cell.split.split("/")}))
+    return f"{splits}, synthetic" if any(cell.synthetic for cell in cells.values()) else splits
 
 
 @dataclass(frozen=True)

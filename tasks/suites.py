@@ -19,7 +19,7 @@ from gptcore.files import sha256_json
 from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY
 from tasks.artifact import canonical
-from tasks.leaderboard import Cell, Kind, Leaderboard, Row, published_rows
+from tasks.leaderboard import Cell, Kind, Leaderboard, Row, published_rows, split_of
 from tasks.manifest import code_version
 from tasks.score import Score
 from tasks.tracking import Run, Tracker
@@ -78,7 +78,7 @@ def row_of(suite: Suite, scores: Iterable[Score]) -> Row:
     percent = {c: statistics.median(score.percent[c] for score in runs) for c, runs in by_column.items()}
     cells = {column: _cell(column, runs) for column, runs in by_column.items()}
     parts = {task: statistics.median(values) for task, values in glue.items()}
-    return Row(suite.name, suite.kind, _split(cells), percent, cells, parts, suite.digest)
+    return Row(suite.name, suite.kind, split_of(cells), percent, cells, parts, suite.digest)
 
 
 def check_origin(suite: Suite, task: str, origin: Mapping[str, Any], parts: Sequence[str] = PARTS) -> None:
@@ -109,11 +109,6 @@ def _cell(column: str, runs: Sequence[Score]) -> Cell:
         commits=tuple(sorted({run.commit for run in runs if run.commit})),
         synthetic=any(run.synthetic for run in runs),
     )
-
-
-def _split(cells: Mapping[str, Cell]) -> str:
-    splits = "/".join(sorted({split for cell in cells.values() for split in cell.split.split("/")}))
-    return f"{splits}, synthetic" if any(cell.synthetic for cell in cells.values()) else splits
 
 
 def record_row(run: Run, row: Row) -> Row:
@@ -148,7 +143,7 @@ def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> R
         percent={column: metrics[column] for column in COLUMNS if column in metrics},
         cells=cells,
         glue_parts={task: metrics[_GLUE + task] for task in GLUE if _GLUE + task in metrics},
-        split=_split(cells) or row.split,
+        split=split_of(cells) or row.split,
     )
 
 

@@ -26,6 +26,16 @@ def test_a_task_of_several_columns_counts_once() -> None:
     assert row.average(list(REGISTRY)) == pytest.approx((10 * 50 + 70 + 30) / 12)
 
 
+def test_a_row_cut_to_some_tasks_speaks_of_these_alone() -> None:
+    cells = {"mnli_m": Cell("dev", 1, 50, 50), "mnli_mm": Cell("dev", 1, 50, 50), "snli": Cell("test", 5, 50, 50)}
+    row = Row("x", "ours", "dev/test", dict.fromkeys(cells, 50.0), cells, {"mnli": 50.0, "rte": 60.0})
+    cut = row.only(["mnli", "rte"])
+    assert (cut.split, cut.seeds) == ("dev", "1")
+    assert set(cut.percent) == set(cut.cells) == {"mnli_m", "mnli_mm"}
+    assert set(cut.glue_parts) == {"mnli", "rte"}
+    assert (row.split, row.seeds) == ("dev/test", "1-5")
+
+
 def test_an_average_needs_every_task() -> None:
     row = Row("x", "ours", "dev", {"rte": 60.0, "cola": 20.0})
     assert row.average(["rte", "cola"]) == 40.0
