@@ -190,10 +190,10 @@ def _rows(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: 
 
 def _named(chain: Chain, title: str) -> str:
     """A figure's own title: a picture travels without its page."""
-    return f"{title} (preset {chain.preset.name}, {'synthetic' if _synthetic(chain) else 'real'} data)"
+    return f"{title} (preset {chain.preset.name}, {'synthetic' if _synthetic_notes(chain) else 'real'} data)"
 
 
-def _synthetic(chain: Chain) -> tuple[str, ...]:
+def _synthetic_notes(chain: Chain) -> tuple[str, ...]:
     """The note that the books, or rows of any dataset, are generated; nothing where all are real."""
     inputs = [chain.corpus, *chain.datasets.values()]
     return next(filter(None, (synthetic_note(chain.store.manifest(artifact)) for artifact in inputs)), ())
@@ -203,7 +203,7 @@ def _about(chain: Chain) -> list[str]:
     """What a reader must know of the model behind the numbers."""
     result = chain.store.manifest(chain.checkpoint)["counts"]
     return [
-        *_synthetic(chain),
+        *_synthetic_notes(chain),
         f"preset {chain.preset.name}: {result['tokens_seen']:,} tokens seen in pre-training, "
         f"held-out perplexity {result['validation/perplexity']:.1f}",
     ]
@@ -232,7 +232,7 @@ def _results_table(chain: Chain, ours: Row, number: int) -> Analysis:
     body.append((f"gptmill {ours.name}", ours.split, *(_cell(ours.percent.get(column)) for column in columns)))
     metrics = {column: ours.percent[column] for column in columns if column in ours.percent}
     notes = [f"ours: {ours.seeds} seed(s)", *_about(chain)]
-    if not _synthetic(chain):  # what sets real rows apart from the published ones
+    if not _synthetic_notes(chain):  # what sets real rows apart from the published ones
         notes += [f"{spec.name}: {spec.note}" for spec in specs if spec.note and spec.name in chain.datasets]
     title = f"Table {number}: published rows and ours"
     identity = {"suite": ours.suite}
