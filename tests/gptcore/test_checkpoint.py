@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +57,7 @@ def flip(path: Path) -> None:
     ],
     ids=["flipped bit", "missing file", "other state", "no manifest", "cut manifest", "other format", "other JSON"],
 )
-def test_a_broken_checkpoint_is_passed_over(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+def test_a_broken_checkpoint_is_passed_over(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     write(tmp_path, 9)
     damage(write(tmp_path, 10))  # 9 and 10: names sort as numbers
     found = checkpoint.newest_valid(tmp_path)

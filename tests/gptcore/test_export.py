@@ -6,6 +6,7 @@ import dataclasses
 import json
 import pickle
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from gptcore.errors import InputError
 from gptcore.models.export import SPECIAL_NAMES, export_hugging_face, export_release
 from tests.realdata import real_data
 
+Model = TypeVar("Model", bound=torch.nn.Module)
+
 TINY = ModelConfig(n_vocab=50, n_ctx=16, n_layer=2, n_head=12, n_embd=24, n_inner=96)
 PLAIN = ["the old king", "the , king . 12 ! ?", "The OLD   queen", "tea & cake ?"]
 """Unaccented words and single marks, set apart by spaces."""
@@ -27,13 +30,13 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.train(["the old king and the new queen , 12 ! don't stop ... - ? &", "the cake . tea"] * 3, 30)
 
 
-def decoder(tokenizer: Tokenizer, **changes: float) -> GPT:
+def decoder(tokenizer: Tokenizer, **changes: Any) -> GPT:
     """A small model with every weight random, biases and gains too."""
-    config = dataclasses.replace(TINY, n_vocab=tokenizer.n_vocab, **changes)  # type: ignore[arg-type]
+    config = dataclasses.replace(TINY, n_vocab=tokenizer.n_vocab, **changes)
     return randomised(GPT(config))
 
 
-def randomised(model):  # type: ignore[no-untyped-def]
+def randomised(model: Model) -> Model:
     draws = torch.Generator().manual_seed(5)
     for parameter in model.parameters():
         parameter.data.normal_(0.0, 0.2, generator=draws)
@@ -42,8 +45,7 @@ def randomised(model):  # type: ignore[no-untyped-def]
 
 def hugging_face() -> transformers.OpenAIGPTLMHeadModel:
     config = transformers.OpenAIGPTConfig(vocab_size=50, n_positions=16, n_embd=24, n_layer=2, n_head=12)
-    model: transformers.OpenAIGPTLMHeadModel = randomised(transformers.OpenAIGPTLMHeadModel(config))
-    return model
+    return randomised(transformers.OpenAIGPTLMHeadModel(config))
 
 
 def tokens(n_vocab: int = 50) -> torch.Tensor:
@@ -97,7 +99,7 @@ def test_the_older_pytorch_model_bin_loads(tmp_path: Path, prefix: str) -> None:
 class Trap:
     """Would run code when unpickled."""
 
-    def __reduce__(self):  # type: ignore[no-untyped-def]
+    def __reduce__(self) -> tuple[Any, ...]:
         return pytest.fail, ("the file ran code",)
 
 
@@ -241,7 +243,7 @@ def test_models_that_a_foreign_layout_cannot_hold_are_refused(tmp_path: Path, to
 # The exported tokenizer -----------------------------------------------------------------------------------------------
 
 
-def exported(tmp_path: Path, tokenizer: Tokenizer, n_special: int = 0):  # type: ignore[no-untyped-def]
+def exported(tmp_path: Path, tokenizer: Tokenizer, n_special: int = 0) -> transformers.OpenAIGPTTokenizer:
     export_hugging_face(decoder(tokenizer, n_special=n_special), tokenizer, tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert type(theirs) is transformers.OpenAIGPTTokenizer

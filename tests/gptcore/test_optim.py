@@ -36,7 +36,7 @@ def test_adam_follows_its_formulas_and_decays_matrices_only() -> None:
         gradients(model, step)
         lr = 0.01 / step
         for w, m, v, parameter in zip(weights, first, second, model.parameters(), strict=True):
-            g = parameter.grad.double().numpy()  # type: ignore[union-attr]
+            g = parameter.grad.double().numpy()  # type: ignore[union-attr]  # `gradients` has set it
             m[:] = 0.9 * m + 0.1 * g
             v[:] = 0.999 * v + 0.001 * g * g
             w -= lr * 0.1 * w * (w.ndim > 1)
@@ -56,7 +56,7 @@ def test_the_released_adam_puts_epsilon_on_the_uncorrected_root_and_the_correcti
         gradients(model, step)
         rate = 0.01 / step * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
         for w, m, v, parameter in zip(weights, first, second, model.parameters(), strict=True):
-            g = parameter.grad.double().numpy()  # type: ignore[union-attr]
+            g = parameter.grad.double().numpy()  # type: ignore[union-attr]  # `gradients` has set it
             m[:] = 0.9 * m + 0.1 * g
             v[:] = 0.999 * v + 0.001 * g * g
             w -= rate * (m / (np.sqrt(v) + 1e-3) + 0.1 * w * (w.ndim > 1))

@@ -94,7 +94,7 @@ def assert_parity(twins: Twins, tokens: Tensor, targets: Tensor, mask: Tensor | 
     twins.theirs.zero_grad(set_to_none=True)
     expected = twins.theirs(tokens, attention_mask=mask).logits  # (B, T, V)
     loss = F.cross_entropy(expected.flatten(0, 1), targets.flatten(), ignore_index=NO_TARGET)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask.bool()
     with torch.no_grad():
         logits = twins.ours(tokens)
@@ -103,7 +103,7 @@ def assert_parity(twins: Twins, tokens: Tensor, targets: Tensor, mask: Tensor | 
         del logits, expected
     table = twins.ours.table()
     fused = fused_language_model_loss(twins.ours.states(tokens, table), table, targets)  # what training uses
-    fused.backward()  # type: ignore[no-untyped-call]
+    fused.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
     assert_agree(fused.detach(), loss.detach(), "fused loss")
     for name, gradient, wanted in twins.gradients():
         assert_agree(gradient, wanted, name)

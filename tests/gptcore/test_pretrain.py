@@ -125,7 +125,7 @@ class StopAfter(process.StopRequest):
     def __init__(self, asked: int) -> None:
         self._left = asked
 
-    @property  # type: ignore[override]
+    @property  # type: ignore[override]  # the original is a plain attribute
     def requested(self) -> bool:
         self._left -= 1
         return self._left < 0
@@ -320,7 +320,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
     assert "loss = nan at step 14;" in printed  # though the loop reads the losses only every 15 updates
     assert "step-00000010" in printed
     assert "batch from: train-" in printed
-    assert checkpoint.newest_valid(tmp_path / "w" / "checkpoints").step == 10  # type: ignore[union-attr]
+    left = checkpoint.newest_valid(tmp_path / "w" / "checkpoints")
+    assert left is not None
+    assert left.step == 10
 
 
 @pytest.mark.parametrize(
