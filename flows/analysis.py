@@ -25,14 +25,14 @@ from gptcore.evaluation.zero_shot import available_zero_shot
 from gptcore.nlu.published import ABLATIONS, OURS, PUBLISHED
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
-from tasks.analysis import Analysis, publish
-from tasks.card import synthetic_note
-from tasks.evaluation import score_model
-from tasks.figures import Curve, Figure
-from tasks.finetune import finetune_recipe
-from tasks.leaderboard import Row
-from tasks.store import Artifact
-from tasks.zero_shot import Scores, score_zero_shot, snapshots
+from tasks.report.card import synthetic_note
+from tasks.report.figures import Curve, Figure
+from tasks.report.leaderboard import Row
+from tasks.stages.analysis import Analysis, publish
+from tasks.stages.evaluation import score_model
+from tasks.stages.finetune import finetune_recipe
+from tasks.stages.zero_shot import Scores, score_zero_shot, snapshots
+from tasks.store.artifact import Artifact
 
 _TRAIN_ROWS = 1000
 """Rows of the training split that Figure 2's dashed lines are scored on."""

@@ -9,15 +9,16 @@ from flows.finetune import chosen_tasks
 from flows.parameters import PipelineParameters
 from gptcore.config import Preset, preset_named
 from gptcore.text.corpus import find_sources
-from tasks.baseline import score_baselines
-from tasks.corpus import clean_corpus
-from tasks.dataset import encode_dataset
-from tasks.ngrams import measure_ngrams
-from tasks.pretrain import pretrain_model
-from tasks.shards import encode_shards
-from tasks.store import Artifact, Store
-from tasks.storyworld import generate_world
-from tasks.tokenizer import train_tokenizer
+from tasks.stages.baseline import score_baselines
+from tasks.stages.corpus import clean_corpus
+from tasks.stages.dataset import encode_dataset
+from tasks.stages.ngrams import measure_ngrams
+from tasks.stages.pretrain import pretrain_model
+from tasks.stages.shards import encode_shards
+from tasks.stages.storyworld import generate_world
+from tasks.stages.tokenizer import train_tokenizer
+from tasks.store.artifact import Artifact
+from tasks.store.store import Store
 
 WORLD_SEED = 42
 

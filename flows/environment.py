@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 from gptcore.files import read_json
-from tasks.state import state_folder
+from tasks.store.state import state_folder
 
 _QUIET = {
     "DO_NOT_TRACK": "1",  # neither server calls home

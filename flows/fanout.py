@@ -21,17 +21,10 @@ from gptcore.config import FinetuneConfig, recorded
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
-from tasks import dataset as dataset_stage
-from tasks import finetune as finetune_stage
-from tasks.baseline import BASELINES, score_baselines
-from tasks.baseline import VERSION as BASELINE_VERSION
-from tasks.finetune import finetune_model
-from tasks.launch import stop_jobs
-from tasks.leaderboard import Leaderboard, Row, published_rows
-from tasks.score import Score, dataset_origin
-from tasks.stage import logger
-from tasks.store import Artifact, Store
-from tasks.suites import (
+from tasks.jobs.launch import stop_jobs
+from tasks.report.leaderboard import Leaderboard, Row, published_rows
+from tasks.report.score import Score, dataset_origin
+from tasks.report.suites import (
     Suite,
     check_origin,
     notes_on,
@@ -41,7 +34,15 @@ from tasks.suites import (
     row_of,
     show_leaderboard,
 )
-from tasks.tracking import Run, Tracker
+from tasks.stages import dataset as dataset_stage
+from tasks.stages import finetune as finetune_stage
+from tasks.stages.baseline import BASELINES, score_baselines
+from tasks.stages.baseline import VERSION as BASELINE_VERSION
+from tasks.stages.finetune import finetune_model
+from tasks.store.artifact import Artifact
+from tasks.store.store import Store
+from tasks.tracking.logs import logger
+from tasks.tracking.tracker import Run, Tracker
 
 Settings = Mapping[str, FinetuneConfig]
 """Task -> its fine-tuning settings; the seed and the arm's changes are filled in for each run."""

@@ -12,11 +12,12 @@ from gptcore.config import FinetuneConfig, Preset, preset_named
 from gptcore.errors import InputError
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY
-from tasks.dataset import encode_dataset
-from tasks.leaderboard import Leaderboard
-from tasks.lineage import tokenizer_of
-from tasks.models import pretrained_model
-from tasks.store import Artifact, Store
+from tasks.report.leaderboard import Leaderboard
+from tasks.stages.dataset import encode_dataset
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import tokenizer_of
+from tasks.store.references import pretrained_model
+from tasks.store.store import Store
 
 
 @flow(name="finetune", flow_run_name="finetune {parameters.task}", persist_result=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prefect import flow
 
-from tasks.leaderboard import Leaderboard
-from tasks.suites import read_leaderboard, show_leaderboard
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.suites import read_leaderboard, show_leaderboard
 
 
 @flow(name="leaderboard", persist_result=False)

@@ -9,8 +9,8 @@ from flows.chain import run_chain
 from flows.fanout import score_tasks
 from flows.finetune import arms_of, seeds_of, settings_of
 from flows.parameters import PipelineParameters
-from tasks.card import chain_card
-from tasks.leaderboard import Leaderboard
+from tasks.report.card import chain_card
+from tasks.report.leaderboard import Leaderboard
 
 
 @flow(name="pipeline", persist_result=False)

@@ -8,8 +8,9 @@ from prefect import flow
 
 from flows.parameters import PretrainParameters
 from gptcore.config import preset_named
-from tasks.pretrain import pretrain_model
-from tasks.store import Artifact, Store
+from tasks.stages.pretrain import pretrain_model
+from tasks.store.artifact import Artifact
+from tasks.store.store import Store
 
 
 @flow(name="pretrain", persist_result=False)

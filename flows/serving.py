@@ -16,16 +16,18 @@ from gptcore.evaluation import generate as generation
 from gptcore.evaluation import own_rows
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.files import read_json
-from gptcore.models.export import export_hugging_face, export_release
+from gptcore.models.build import load_model
+from gptcore.models.files.hugging_face import export_hugging_face
+from gptcore.models.files.release import export_release
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.transformer import GPT
-from gptcore.models.weights import load_model
 from gptcore.text.bpe import Tokenizer
 from gptcore.training.device import pick_device
-from tasks.lineage import tokenizer_of
-from tasks.models import fine_tuned_model, pretrained_model
-from tasks.store import Artifact, Store
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import tokenizer_of
+from tasks.store.references import fine_tuned_model, pretrained_model
+from tasks.store.store import Store
 
 
 def predict(

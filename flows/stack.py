@@ -18,7 +18,7 @@ import psutil
 from flows.environment import answers, stack_file
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
-from tasks.state import state_folder
+from tasks.store.state import state_folder
 
 HOST = "127.0.0.1"
 WORK_POOL = "gptmill"

@@ -14,9 +14,9 @@ from flows.finetune import datasets_folder
 from gptcore.errors import InputError
 from gptcore.nlu.submission import files_of, glue_submission
 from gptcore.text.bpe import Tokenizer
-from tasks.lineage import tokenizer_of
-from tasks.models import best_models, pretrained_model
-from tasks.store import Store
+from tasks.store.lineage import tokenizer_of
+from tasks.store.references import best_models, pretrained_model
+from tasks.store.store import Store
 
 
 @flow(name="submission", persist_result=False)

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from gptcore.errors import InputError
 
+LAYER_NORM_EPSILON = 1e-5  # original code
+
 
 @dataclass(frozen=True)
 class CorpusConfig:

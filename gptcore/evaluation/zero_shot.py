@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
+from gptcore.models.build import load_model
 from gptcore.models.language_model import LanguageModel
-from gptcore.models.weights import load_model
 from gptcore.nlu import load_task
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import Example, available

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from gptcore.config import network_config, recorded
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
+from gptcore.models.build import build_model
 from gptcore.models.dropout import dropout
 from gptcore.models.language_model import LanguageModel, initialise
-from gptcore.models.weights import build_model
 
 FORMS = ("single", "pair", "similarity", "choices")
 

@@ -6,8 +6,9 @@ Legend: B batch, T positions, D width (n_embd), V rows of the embedding (n_vocab
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from gptcore.config import NetworkConfig
 from gptcore.errors import InputError
+from gptcore.models.files.own import write_own
 
 
 class LanguageModel(nn.Module, ABC):
@@ -80,9 +82,22 @@ class LanguageModel(nn.Module, ABC):
 
     def save(self, folder: str | Path) -> None:
         """Write config.json and model.safetensors into a local folder (made if absent)."""
-        from gptcore.models.weights import save_model  # weights.py builds models, so it imports their modules
+        write_own(self.config, self.state_dict(), Path(folder))
 
-        save_model(self, Path(folder))
+    def fill(self, tensors: Mapping[str, Tensor], url: str) -> Self:
+        """Take over ``tensors``, by our names, and go into eval mode; gives back itself.
+
+        :param url: where they were read, for the error.
+        :raises InputError: if one is missing or of another shape.
+        """
+        for name, parameter in self.state_dict().items():
+            if name not in tensors:
+                raise InputError(f"{url}: no tensor {name}")
+            if tensors[name].shape != parameter.shape:
+                found, expected = list(tensors[name].shape), list(parameter.shape)
+                raise InputError(f"{url}: {name} has the shape {found}, expected {expected}")
+            parameter.copy_(tensors[name])
+        return self.eval()
 
 
 def check_transfer(n_ctx: int, n_transfer: int, positions: int, layers: int) -> None:

@@ -18,12 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcore.config import ModelConfig
+from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.errors import InputError
 from gptcore.models.dropout import dropout
+from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel, check_transfer, initialise
-
-LAYER_NORM_EPSILON = 1e-5  # original code
 
 
 class Attention(nn.Module):
@@ -183,9 +182,7 @@ class GPT(LanguageModel):
 
         :raises InputError: naming the file, and what was expected of it.
         """
-        from gptcore.models.weights import load_model
-
-        model = load_model(str(url))
-        if not isinstance(model, GPT):
-            raise InputError(f"{url}: a model of the kind {type(model).__name__}, expected a Transformer")
-        return model
+        config, tensors = read_model(str(url))
+        if not isinstance(config, ModelConfig):
+            raise InputError(f"{url}: found {type(config).__name__}, a network of another kind; expected a Transformer")
+        return cls(config).fill(tensors, str(url))

@@ -30,8 +30,8 @@ from gptcore.config import FinetuneConfig, ModelConfig, NetworkConfig, network_c
 from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
 from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
+from gptcore.models.build import build_model, load_model
 from gptcore.models.heads import ClassificationModel
-from gptcore.models.weights import build_model, load_model
 from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.inputs import N_SPECIAL, released_part_tokens

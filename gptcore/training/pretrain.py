@@ -28,8 +28,8 @@ from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.files import read_json, write_json_atomic
 from gptcore.losses import NO_TARGET, fused_language_model_loss
+from gptcore.models.build import build_model
 from gptcore.models.language_model import LanguageModel
-from gptcore.models.weights import build_model
 from gptcore.training import process, rng
 from gptcore.training.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
 from gptcore.training.distributed import World, join_world

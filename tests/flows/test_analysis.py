@@ -12,10 +12,10 @@ import pytest
 from flows.parameters import AnalysisParameters
 from gptcore.errors import InputError
 from gptcore.nlu.published import ABLATIONS
-from tasks import analysis as analysis_stage
-from tasks.analysis import Analysis
-from tasks.store import Store
-from tasks.tracking import Tracker
+from tasks.stages import analysis as analysis_stage
+from tasks.stages.analysis import Analysis
+from tasks.store.store import Store
+from tasks.tracking.tracker import Tracker
 from tests.flows.world import OVERRIDES
 
 pytestmark = pytest.mark.usefixtures("prefect_server")

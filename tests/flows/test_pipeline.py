@@ -11,10 +11,10 @@ from flows.parameters import PipelineParameters
 from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.files import read_json
-from tasks.leaderboard import Leaderboard
-from tasks.store import Store
-from tasks.suites import EXPERIMENT, read_leaderboard
-from tasks.tracking import Tracker
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.suites import EXPERIMENT, read_leaderboard
+from tasks.store.store import Store
+from tasks.tracking.tracker import Tracker
 from tests.flows.world import OVERRIDES, TASKS
 
 pytestmark = pytest.mark.usefixtures("prefect_server")

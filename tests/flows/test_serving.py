@@ -12,8 +12,9 @@ from flows import serving
 from gptcore.config import LSTMConfig, ModelConfig, recorded
 from gptcore.errors import InputError
 from gptcore.models.transformer import GPT
-from tasks.models import best_models, fine_tuned_model, pretrained_model
-from tasks.store import Artifact, Recipe, Store
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.references import best_models, fine_tuned_model, pretrained_model
+from tasks.store.store import Store
 from tests.gptcore.tiny_glue import save_model, tokenizer
 
 ROW = [b'{"premise": "the cat sat", "hypothesis": "the cat"}\n']

@@ -15,7 +15,8 @@ import transformers
 
 from gptcore import GPT, ModelConfig, Tokenizer
 from gptcore.errors import InputError
-from gptcore.models.export import SPECIAL_NAMES, export_hugging_face, export_release
+from gptcore.models.files.hugging_face import SPECIAL_NAMES, export_hugging_face
+from gptcore.models.files.release import export_release
 from tests.realdata import real_data
 
 Model = TypeVar("Model", bound=torch.nn.Module)

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 
 from gptcore import GPT, ModelConfig, Tokenizer
 from gptcore.models import transformer
-from gptcore.models.export import SPECIAL_NAMES, export_release
+from gptcore.models.files.hugging_face import SPECIAL_NAMES
+from gptcore.models.files.release import export_release
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.inputs import PADDING, specials
 from gptcore.text.clean import standardise, words

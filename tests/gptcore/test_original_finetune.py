@@ -31,8 +31,8 @@ from gptcore.training import best_epoch, finetune, loop, process, task_objective
 from gptcore.training.batches import TaskRows
 from gptcore.training.optim import adam, set_lr
 from gptcore.training.schedules import warmup_linear
-from tasks.score import Score
-from tasks.suites import Suite, row_of
+from tasks.report.score import Score
+from tasks.report.suites import Suite, row_of
 from tests.gptcore.released import job, randomised, run, small_world, task_network
 from tests.gptcore.tiny_tasks import MODEL, StopAt, encoded, pretrained
 from tests.realdata import real_data

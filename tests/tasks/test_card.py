@@ -11,8 +11,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from tasks.card import Card, cost, shown
-from tasks.figures import _POINTS, _curve, loss_curve
+from tasks.report.card import Card, cost, shown
+from tasks.report.figures import _POINTS, _curve, loss_curve
 
 MANIFEST: dict[str, Any] = {
     "stage": "pretrain",

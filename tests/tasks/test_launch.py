@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from gptcore.errors import InputError
 from gptcore.training import process as manners
-from tasks import launch
-from tasks.launch import JobDiverged, JobFailed, JobInterrupted, MetricsTail, Records, run_job, stop_jobs
+from tasks.jobs import launch
+from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, MetricsTail, Records, run_job, stop_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = "tests.tasks.fake_job"
@@ -215,7 +215,7 @@ def test_stop_jobs_ends_the_jobs_of_all_threads(tmp_path: Path) -> None:
 FOLLOWER = """
 import sys, threading, time
 from pathlib import Path
-from tasks.launch import run_job
+from tasks.jobs.launch import run_job
 job = {"seconds": 60}
 follow = lambda: run_job(sys.argv[2], job, Path(sys.argv[1]), on_metrics=lambda records: None)
 if sys.argv[3] == "thread":

@@ -9,9 +9,9 @@ import pytest
 
 from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY
-from tasks.leaderboard import Cell, Leaderboard, Row, published_rows
-from tasks.score import Score, score_of
-from tasks.suites import notes_on
+from tasks.report.leaderboard import Cell, Leaderboard, Row, published_rows
+from tasks.report.score import Score, score_of
+from tasks.report.suites import notes_on
 
 ALL = dict.fromkeys(COLUMNS, 50.0)
 

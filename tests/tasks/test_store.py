@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from gptcore.errors import InputError
 from gptcore.files import read_json
-from tasks.artifact import canonical
-from tasks.manifest import MANIFEST, is_safe, problem_of
-from tasks.store import Artifact, CorruptArtifact, Recipe, Store
+from tasks.store.artifact import Artifact, Recipe, canonical
+from tasks.store.manifest import MANIFEST, CorruptArtifact, is_safe, problem_of
+from tasks.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -394,7 +394,8 @@ def test_bad_addresses(tmp_path: Path) -> None:
 BUILDER = """
 import os, sys, time
 from pathlib import Path
-from tasks.store import Recipe, Store
+from tasks.store.artifact import Recipe
+from tasks.store.store import Store
 
 def produce(workspace):
     log = Path(sys.argv[2])

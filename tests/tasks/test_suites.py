@@ -11,9 +11,9 @@ import pytest
 
 from gptcore.errors import InputError
 from gptcore.nlu.metrics import GLUE
-from tasks.leaderboard import Row
-from tasks.score import Score, commit_of, finetune_origin
-from tasks.suites import (
+from tasks.report.leaderboard import Row
+from tasks.report.score import Score, commit_of, finetune_origin
+from tasks.report.suites import (
     EXPERIMENT,
     Suite,
     check_origin,
@@ -23,7 +23,7 @@ from tasks.suites import (
     record_row,
     row_of,
 )
-from tasks.tracking import Tracker
+from tasks.tracking.tracker import Tracker
 
 ORIGIN = {"checkpoint": "c1", "tokenizer": "t1", "data": "d-rte", "code": {"finetune": 1, "dataset": 1}}
 

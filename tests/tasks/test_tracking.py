@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from tasks.launch import JobInterrupted
-from tasks.tracking import JOB_KEY, Run, Tracker, flatten, read_metrics
+from tasks.jobs.launch import JobInterrupted
+from tasks.tracking.tracker import JOB_KEY, Run, Tracker, flatten, read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 FIRST_USE = """
 import logging; logging.basicConfig(level=logging.INFO)
-from tasks.tracking import Tracker
+from tasks.tracking.tracker import Tracker
 Tracker().client.search_experiments()
 logging.getLogger('mine').info('still heard')
 """
@@ -207,7 +207,7 @@ def test_the_address_of_the_tracker(home: Path, monkeypatch: pytest.MonkeyPatch)
 
 VICTIM = """
 import sys, time
-from tasks.tracking import Tracker
+from tasks.tracking.tracker import Tracker
 for key in "ab":
     run = Tracker().open(sys.argv[1], "victim", key, {}, {})
     run.log_metrics([{"step": step, "time": 1.0, "metrics": {"loss": 1.0}} for step in range(5)])
@@ -217,7 +217,7 @@ time.sleep(60)
 
 WRITER = """
 import sys
-from tasks.tracking import Tracker
+from tasks.tracking.tracker import Tracker
 for number in range(4):
     with Tracker().open(sys.argv[1], "writer", f"shared {number}", {}, {"a": 1}) as run:
         run.log_metrics([{"step": s, "time": 1.0, "metrics": {f"m{sys.argv[2]}": float(s)}} for s in range(200)])
@@ -278,7 +278,7 @@ def test_mlflow_says_nothing_and_leaves_other_loggers_alone(
 
 
 def test_following_jobs_imports_nothing_heavy() -> None:
-    modules = "tasks.tracking, tasks.store, tasks.launch, tasks.card"
+    modules = "tasks.tracking.tracker, tasks.store.store, tasks.jobs.launch, tasks.report.card"
     program = f"import sys, {modules}; print([name for name in sys.modules if name in sys.argv])"
     command = [sys.executable, "-c", program, "mlflow", "torch", "matplotlib", "prefect"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

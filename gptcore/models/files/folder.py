@@ -1,0 +1,59 @@
+"""A model's folder at any fsspec URL, read with errors that name the file."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from typing import Any
+
+import fsspec
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_safetensors
+from torch import Tensor
+
+from gptcore.errors import InputError
+
+
+class ModelFolder:
+    """A folder at any fsspec URL."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._fs, self._root = fsspec.core.url_to_fs(self._url)
+
+    def path(self, name: str) -> str:
+        return f"{self._url}/{name}"
+
+    def has(self, name: str) -> bool:
+        return bool(self._fs.isfile(f"{self._root}/{name}"))
+
+    def read(self, name: str) -> bytes:
+        try:
+            return bytes(self._fs.cat_file(f"{self._root}/{name}"))
+        except FileNotFoundError:
+            raise InputError(f"{self.path(name)}: no such file") from None
+
+    def json(self, name: str) -> Any:
+        try:
+            return json.loads(self.read(name))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{self.path(name)}: not JSON ({error})") from None
+
+    def safetensors(self, name: str) -> dict[str, Tensor]:
+        try:
+            return parse_safetensors(self.read(name))
+        except SafetensorError as error:
+            raise InputError(f"{self.path(name)}: not a safetensors file ({error})") from None
+
+    def pickled(self, name: str) -> dict[str, Tensor]:
+        """Tensors that torch.save wrote. Tensors alone are unpickled, so no file gets to run code."""
+        try:
+            found = torch.load(io.BytesIO(self.read(name)), map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, EOFError, KeyError, RuntimeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"{self.path(name)}: not a file of torch tensors alone ({reason})") from None
+        if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+            raise InputError(f"{self.path(name)}: found a {type(found).__name__}, expected tensors by name")
+        return dict(found)

@@ -1,0 +1,131 @@
+"""Hugging Face's "openai-gpt" folders.
+
+read    config.json ("model_type": "openai-gpt"), model.safetensors or the older pytorch_model.bin
+write   config.json, model.safetensors, vocab.json, merges.txt, tokenizer_config.json
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
+from gptcore.errors import InputError
+from gptcore.files import fsync_folder, write_json_atomic
+from gptcore.models.files.folder import ModelFolder
+from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_inner, ours
+from gptcore.text.bpe import UNKNOWN, Tokenizer
+
+SPECIAL_NAMES = ("_start_", "_delimiter_", "_classify_")
+"""What the added rows are called in the exported tokenizer (original code)."""
+
+
+def read_hugging_face(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """Configuration and tensors, by our names; ``settings``: those of config.json."""
+    expected = {"afn": "gelu", "layer_norm_epsilon": LAYER_NORM_EPSILON}
+    for field, value in expected.items():
+        if settings.get(field, value) != value:
+            raise InputError(f"{folder.path('config.json')}: {field} = {settings[field]!r}, expected {value!r}")
+    older = folder.has("pytorch_model.bin") and not folder.has("model.safetensors")
+    name = "pytorch_model.bin" if older else "model.safetensors"
+    stored = folder.pickled(name) if older else folder.safetensors(name)
+    theirs = {key.removeprefix("transformer."): value for key, value in stored.items()}
+
+    def part(key: str) -> Tensor:
+        if key not in theirs:
+            raise InputError(f"{folder.path(name)}: no tensor {key}")
+        return theirs[key]
+
+    tokens, n_special = part("tokens_embed.weight"), settings.get("n_special", 0)
+    try:
+        config = ModelConfig(
+            # transformers counts special rows among vocab_size; its first versions put them after
+            n_vocab=settings["vocab_size"] - (n_special if len(tokens) == settings["vocab_size"] else 0),
+            n_special=n_special,
+            n_ctx=settings["n_positions"],
+            n_layer=settings["n_layer"],
+            n_head=settings["n_head"],
+            n_embd=settings["n_embd"],
+            n_inner=4 * settings["n_embd"],
+            embd_pdrop=settings.get("embd_pdrop", 0.1),
+            attn_pdrop=settings.get("attn_pdrop", 0.1),
+            resid_pdrop=settings.get("resid_pdrop", 0.1),
+            init_std=settings.get("initializer_range", 0.02),
+        )
+    except KeyError as error:
+        raise InputError(f"{folder.path('config.json')}: no {error.args[0]}") from None
+    blocks = {(n, ours): part(f"h.{n}.{its}") for n in range(config.n_layer) for ours, its in BLOCK_PARTS.items()}
+    return config, ours(tokens, part("positions_embed.weight"), blocks)
+
+
+def export_hugging_face(model: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
+    """Write a folder for ``transformers.OpenAIGPTLMHeadModel`` and ``AutoTokenizer``, both by ``from_pretrained``.
+
+    The rows of a fine-tuned decoder come along, as the tokens ``_start_``, ``_delimiter_`` and ``_classify_`` of the
+    exported tokenizer; its linear layer has no counterpart in an "openai-gpt" model and stays behind. An `original`
+    model drops its embedding table, transformers the sum of token and position: the two agree in eval mode.
+
+    The exported tokenizer has our vocabulary and merges, and with them the ids of every word; but transformers 5 finds
+    the words by itself, as BERT does, whether ftfy and spaCy are installed or not (up to version 4 it used both where
+    they were there, and then read text nearly as we do). Ids agree with ours on words of unaccented letters or digits
+    set apart by white space, with punctuation marks one at a time. They differ where transformers
+
+    * drops line breaks, which are tokens here;
+    * splits a word at every punctuation mark: "do n't" is "don ' t", "mr." is "mr .", "10.5" is "10 . 5" there, and
+      runs such as "--" and "..." are as many tokens as marks;
+    * strips accents ("naïve" becomes "naive") and repairs no mis-decoded text;
+    * reads a literal ``<unk>``, or the name of a special token, as that one id.
+
+    Where ids must be ours, for the zero-shot scores of a paper, say, encode with :class:`Tokenizer` and hand the ids
+    to the exported model.
+
+    :param tokenizer: the one that the model was trained with.
+    :raises InputError: if the tokenizer has another number of ids than the model, or the model a shape that an
+        "openai-gpt" cannot have (n_inner other than 4 * n_embd).
+    """
+    config = model.config
+    if tokenizer.n_vocab != config.n_vocab:
+        raise InputError(f"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects {config.n_vocab}")
+    if config.n_special not in (0, len(SPECIAL_NAMES)):
+        raise InputError(f"model.n_special = {config.n_special}, expected 0 or {len(SPECIAL_NAMES)}")
+    check_inner(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    state = model.state_dict()
+    tensors = {"tokens_embed.weight": state["tokens.weight"], "positions_embed.weight": state["positions.weight"]}
+    tensors |= {f"h.{n}.{part}": value for n, part, value in block_tensors(model)}
+    stored = {f"transformer.{name}": value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})  # transformers asks for the format
+    write_json_atomic(folder / "config.json", _hugging_face_config(config))
+    tokenizer.save(folder)
+    names = {0: UNKNOWN, **dict(enumerate(SPECIAL_NAMES[: config.n_special], start=config.n_vocab))}
+    added = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+    settings = {
+        "tokenizer_class": "OpenAIGPTTokenizer",
+        "unk_token": UNKNOWN,
+        "model_max_length": config.n_ctx,
+        "added_tokens_decoder": {str(index): {"content": name, **added} for index, name in names.items()},
+    }
+    write_json_atomic(folder / "tokenizer_config.json", settings)
+    fsync_folder(folder)
+
+
+def _hugging_face_config(config: ModelConfig) -> dict[str, Any]:
+    kept = {name: getattr(config, name) for name in ("n_embd", "n_layer", "n_head")}
+    rates = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if "pdrop" in field.name}
+    return {
+        "model_type": "openai-gpt",
+        "architectures": ["OpenAIGPTLMHeadModel"],
+        "vocab_size": config.n_vocab + config.n_special,
+        "n_special": config.n_special,  # how many of vocab_size are no words; transformers keeps it and looks at none
+        "n_positions": config.n_ctx,
+        **kept,
+        **rates,
+        "afn": "gelu",
+        "layer_norm_epsilon": LAYER_NORM_EPSILON,
+        "initializer_range": config.init_std,
+    }

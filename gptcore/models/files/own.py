@@ -1,0 +1,41 @@
+"""Our own model folders: config.json ("model_type": "gptmill"), model.safetensors, or a checkpoint's state.json."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gptcore.config import LSTMConfig, ModelConfig, NetworkConfig, optional, recorded
+from gptcore.errors import InputError
+from gptcore.files import fsync_folder, write_json_atomic
+from gptcore.models.files.folder import ModelFolder
+
+MODEL_TYPE = "gptmill"
+
+
+def write_own(config: NetworkConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Write config.json and model.safetensors into a local folder (made if absent)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_file(kept, folder / "model.safetensors")
+    write_json_atomic(folder / "config.json", {"model_type": MODEL_TYPE, **recorded(config)})
+    fsync_folder(folder)
+
+
+def read_own(folder: ModelFolder, name: str, settings: Mapping[str, Any]) -> tuple[NetworkConfig, dict[str, Tensor]]:
+    """Configuration and tensors; ``settings``: those of the file ``name``."""
+    kind = LSTMConfig if "n_units" in settings else ModelConfig
+    fields = dataclasses.fields(kind)
+    missing = [field.name for field in fields if field.name not in settings and not optional(field)]
+    if missing:
+        raise InputError(f"{folder.path(name)}: no {', '.join(missing)}")
+    tensors = folder.safetensors("model.safetensors")
+    # a fine-tuned model holds its decoder under "gpt." beside the classifier's head
+    inner = {key.removeprefix("gpt."): value for key, value in tensors.items() if key.startswith("gpt.")}
+    known = {field.name: settings[field.name] for field in fields if field.name in settings}
+    return kind(**known), inner or tensors

@@ -1,0 +1,1 @@
+"""Processes and where they run: training jobs, partitions side by side."""

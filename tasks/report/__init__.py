@@ -1,0 +1,1 @@
+"""What people look at: the leaderboard and its suites, scores, cards, figures."""

@@ -1,0 +1,108 @@
+"""The Markdown card that every run leaves: what was done, with what, from what, at which cost."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tasks.report.leaderboard import Leaderboard
+from tasks.store.artifact import Artifact
+from tasks.store.store import Store
+from tasks.tracking.tracker import flatten
+
+
+@dataclass(frozen=True)
+class Card:
+    """One run's card."""
+
+    title: str
+    results: Mapping[str, Any]
+    """The numbers to look at first."""
+    config: Mapping[str, Any]
+    manifest: Mapping[str, Any]
+    """The artifact's manifest: lineage, code version, duration."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Words -> address."""
+    figure: Path | None = None
+    """The loss curve (PNG)."""
+    notes: Sequence[str] = ()
+
+    def markdown(self) -> str:
+        """The whole card; the figure travels inside it."""
+        parts = [f"# {self.title}", *(f"> {note}" for note in self.notes)]
+        parts.append(table(("result", "value"), [(name, shown(value)) for name, value in self.results.items()]))
+        if self.figure is not None:
+            image = base64.b64encode(self.figure.read_bytes()).decode("ascii")
+            parts.append(f"![loss curve](data:image/png;base64,{image})")
+        if self.links:
+            parts.append(" · ".join(f"[{words}]({address})" for words, address in self.links.items()))
+        parts += ["## Lineage", self._lineage()]
+        parts += ["## Settings", table(("setting", "value"), [(k, shown(v)) for k, v in flatten(self.config)])]
+        return "\n\n".join(parts) + "\n"
+
+    def _lineage(self) -> str:
+        code = self.manifest["code"]
+        commit = str(code["git"] or "-")[:12] + (" with local changes" if code["dirty"] else "")
+        rows = [("this", self.manifest["stage"], self.manifest["digest"][:12])]
+        rows += [
+            (role, item.get("stage", "files"), item["digest"][:12]) for role, item in self.manifest["inputs"].items()
+        ]
+        rows += [("code", f"gptmill {code['package']}", commit)]
+        rows += [("made", self.manifest["created"][:19] + " UTC", f"{self.manifest['duration_seconds']:.1f} s")]
+        return table(("what", "stage", "digest"), rows)
+
+
+def chain_card(store: Store, stages: Sequence[Artifact], board: Leaderboard) -> str:
+    """The card of a whole pipeline: every stage with what it was made from and how long that took, and the result."""
+    rows = []
+    for artifact in stages:
+        manifest = store.manifest(artifact)
+        inputs = ", ".join(f"{role} {item['digest'][:12]}" for role, item in manifest["inputs"].items())
+        seconds = f"{manifest['duration_seconds']:,.1f} s"
+        rows.append((artifact.stage, artifact.short, inputs, seconds, manifest["created"][:19]))
+    stages_table = table(("stage", "digest", "made from", "took", "made (UTC)"), rows)
+    return f"# Pipeline\n\n{board.render('markdown')}\n\n## Stages\n\n{stages_table}\n"
+
+
+def synthetic_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """The note that a card of generated data carries.
+
+    :param manifest: of the `corpus` or `dataset` artifact behind the numbers.
+    """
+    if not manifest["counts"].get("synthetic", False):
+        return ()
+    return ("Synthetic data: the numbers are of gptmill's generated world, not of real text.",)
+
+
+def cost(seconds: float, threads: int, device: str, processes: int = 1) -> str:
+    """What a job took of a machine: GPU-hours on a GPU, core-hours (cores x hours) elsewhere."""
+    if "cpu" in device.lower():
+        return f"{seconds * threads * processes / 3600:.3f} core-hours"
+    return f"{seconds * processes / 3600:.3f} GPU-hours"
+
+
+def shown(value: Any) -> str:
+    """A value as a person reads it: 4 significant digits, thousands set off."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return str(value)
+
+
+def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A Markdown table whose cells cannot break it."""
+    cells = [[_cell(text) for text in row] for row in (header, *rows)]
+    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [cells[0], ["-" * width for width in widths], *cells[1:]]
+    padded = ([text.ljust(width) for text, width in zip(row, widths, strict=True)] for row in lines)  # legible as text
+    return "\n".join("| " + " | ".join(row) + " |" for row in padded)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())  # a line break would end the table

@@ -1,0 +1,261 @@
+"""The leaderboard as a value: rows, columns, averages, and how it prints. It is kept by `tasks/report/suites.py`."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gptcore.nlu.metrics import glue_average
+from gptcore.nlu.published import OURS, PUBLISHED
+from gptcore.nlu.registry import COLUMNS, REGISTRY
+
+Kind = Literal["ours", "baseline", "published"]
+Format = Literal["table", "markdown", "csv"]
+
+_ORDER: dict[str, int] = {"ours": 0, "baseline": 1, "published": 2}
+_HEADER = ["suite", "kind", "split", "seeds", "average", *COLUMNS, "glue"]
+_TEXTS = 3  # leading columns that are no numbers
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands behind one number of ours."""
+
+    split: str
+    seeds: int
+    low: float
+    """The lowest and the highest seed, in per cent. Not a deviation: of the few runs of a small set some may collapse,
+    which a median absolute deviation hides and the ends of the range show."""
+    high: float
+    stderr: float | None = None
+    """Bootstrap standard error over the scored rows, in per cent: the median over seeds; None: not measured."""
+    collapsed: int = 0
+    """Runs that gave every dev row the same answer. They count in the median like any other."""
+    commits: tuple[str, ...] = ()
+    """The git commits that made the runs."""
+    synthetic: bool = False
+    """Whether the rows are generated."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One suite: a checkpoint (or a baseline, or a published method) with its score on each column."""
+
+    name: str
+    kind: Kind
+    split: str
+    """Which split the scores are on: dev, test, or dev/test where only some sets have public test labels; where the
+    rows are generated it says so: "dev/test, synthetic"."""
+    percent: dict[str, float]
+    """Leaderboard column -> headline metric x 100; the median over seeds."""
+    cells: Mapping[str, Cell] = field(default_factory=dict)
+    """Leaderboard column -> what stands behind its number; none for published rows."""
+    glue_parts: Mapping[str, float] = field(default_factory=dict)
+    """GLUE task -> its part of GLUE's average, in per cent; the median over seeds."""
+    suite: str = ""
+    """Digest of what was scored; empty for published rows."""
+    source: str = ""
+    """Where a published row is printed."""
+
+    def only(self, tasks: Sequence[str]) -> Row:
+        """The same row with the columns of these tasks alone."""
+        columns = [column for task in tasks for column in REGISTRY[task].paper]
+        cells = {column: self.cells[column] for column in columns if column in self.cells}
+        return dataclasses.replace(
+            self,
+            split=split_of(cells) or self.split,
+            percent={column: self.percent[column] for column in columns if column in self.percent},
+            cells=cells,
+            glue_parts={task: part for task, part in self.glue_parts.items() if task in tasks},
+        )
+
+    @property
+    def per_task(self) -> dict[str, float]:
+        """Task -> score: a task of several columns counts once (RACE by its own column, MNLI by the mean of two)."""
+        scores = {}
+        for name, spec in REGISTRY.items():
+            own = [self.percent[name]] if name in self.percent else []
+            parts = own or [self.percent[column] for column in spec.paper if column in self.percent]
+            if parts:
+                scores[name] = statistics.fmean(parts)
+        return scores
+
+    @property
+    def seeds(self) -> str:
+        """Runs behind a number: "3", or "1-5" where the cells differ; "-" where nobody said."""
+        counts = sorted({cell.seeds for cell in self.cells.values()})
+        return "-".join(str(count) for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "-"
+
+    @property
+    def commits(self) -> list[str]:
+        """The git commits that made the row's cells."""
+        return sorted({commit for cell in self.cells.values() for commit in cell.commits if commit})
+
+    @property
+    def glue(self) -> float | None:
+        """GLUE's average over its eight tasks here, in per cent; None unless all are there."""
+        return glue_average(self.glue_parts)
+
+    def average(self, tasks: Sequence[str]) -> float | None:
+        """Unweighted mean over ``tasks``; None where one of them is missing, for such a mean compares with no other."""
+        scores = self.per_task
+        if not tasks or any(task not in scores for task in tasks):
+            return None
+        return statistics.fmean(scores[task] for task in tasks)
+
+
+def split_of(cells: Mapping[str, Cell]) -> str:
+    """Which splits the cells are on, in one word; empty for no cells."""
+    splits = "/".join(sorted({split for cell in cells.values() for split in cell.split.split("/")}))
+    return f"{splits}, synthetic" if any(cell.synthetic for cell in cells.values()) else splits
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Rows to compare, and what a reader must know about them."""
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks that any of our rows has: what the average is over."""
+        ours = [row for row in self.rows if row.kind != "published"] or list(self.rows)
+        return [name for name in REGISTRY if any(name in row.per_task for row in ours)]
+
+    @property
+    def ordered(self) -> list[Row]:
+        """Ours, then the baselines, then the published rows."""
+        return sorted(self.rows, key=lambda row: _ORDER[row.kind])
+
+    def records(self) -> list[dict[str, str]]:
+        """Column -> text, one record a row: ``62.4±1.9*`` is the median over seeds, its standard error, a collapse."""
+        return [dict(zip(_HEADER, self._texts(row), strict=True)) for row in self.ordered]
+
+    def render(self, format: Format = "table") -> str:
+        """The table as aligned text or Markdown, with its notes, or as CSV; scores in per cent.
+
+        CSV has plain numbers, empty where there is none, and for each column six more: ``<column>_stderr``, ``_low``,
+        ``_high``, ``_seeds``, ``_split`` and ``_collapsed``; last the commits, and where a published row is printed.
+        """
+        if format == "csv":
+            return self._csv()
+        body = [list(record.values()) for record in self.records()]
+        if format == "markdown":
+            rule = [*["---"] * _TEXTS, *["---:"] * (len(_HEADER) - _TEXTS)]
+            table = "\n".join("| " + " | ".join(cells) + " |" for cells in [_HEADER, rule, *body])
+            return table + "\n\n" + "\n".join(f"- {note}" for note in self.explained())
+        return _aligned(_HEADER, body, [row.kind for row in self.ordered]) + "\n\n" + "\n".join(self.explained())
+
+    def explained(self) -> list[str]:
+        """How to read the table, what sets single rows apart, then the notes that came with it."""
+        return [f"average: over {len(self.tasks)} tasks ({', '.join(self.tasks)})", *self._legend(), *self.notes]
+
+    def _legend(self) -> Iterator[str]:
+        ours = [row for row in self.ordered if row.kind != "published"]
+        cells = [cell for row in ours for cell in row.cells.values()]
+        if any(row.glue is not None for row in ours):
+            yield _glue_note()
+        if any(cell.stderr is not None for cell in cells):
+            yield "±: bootstrap standard error over the scored rows; another seed is another matter"
+        tested = {row.name: _tested(row) for row in ours if row.split.startswith("dev/test")}
+        for tasks in dict.fromkeys(tested.values()):
+            rows = (
+                "" if len(set(tested.values())) == 1 else ", ".join(n for n, t in tested.items() if t == tasks) + ": "
+            )
+            yield f"{rows}splits: test for {tasks}, dev for the other tasks; published rows: test"
+        if any(cell.collapsed for cell in cells):
+            yield "*: a run behind the number gave every dev row the same answer; it counts in the median all the same"
+        for row in ours:
+            several = [(column, cell) for column, cell in row.cells.items() if cell.seeds > 1]
+            if several:
+                spread = ", ".join(
+                    f"{column} {cell.low:.1f}-{cell.high:.1f} ({cell.seeds})" for column, cell in several
+                )
+                yield f"{row.name}: medians over seeds; lowest-highest (seeds): {spread}"
+            if len(row.commits) > 1:
+                yield f"{row.name}: made by {len(row.commits)} commits, {', '.join(row.commits)} (+: local changes)"
+
+    def _texts(self, row: Row) -> list[str]:
+        numbers = [row.average(self.tasks), *(row.percent.get(column) for column in COLUMNS), row.glue]
+        texts = ["-" if number is None else f"{number:.1f}" for number in numbers]
+        for place, column in enumerate(COLUMNS, start=1):
+            if (cell := row.cells.get(column)) is not None:
+                texts[place] += f"±{cell.stderr:.1f}" if cell.stderr is not None else ""
+                texts[place] += "*" if cell.collapsed else ""
+        return [row.name, row.kind, row.split, row.seeds, *texts]
+
+    def _csv(self) -> str:
+        def shown(number: float | None) -> str:
+            return "" if number is None else f"{number:.1f}"
+
+        more = [f"{column}_{what}" for column in COLUMNS for what in _CSV_CELL]
+        lines = [[*_HEADER, *more, "commits", "source"]]
+        for row in self.ordered:
+            numbers = [row.average(self.tasks), *(row.percent.get(column) for column in COLUMNS), row.glue]
+            line = [row.name, row.kind, row.split, row.seeds.strip("-"), *(shown(number) for number in numbers)]
+            for cell in (row.cells.get(column) for column in COLUMNS):
+                if cell is None:
+                    line += [""] * len(_CSV_CELL)
+                    continue
+                stderr = "" if cell.stderr is None else f"{cell.stderr:.2f}"
+                line += [stderr, shown(cell.low), shown(cell.high), str(cell.seeds), cell.split, str(cell.collapsed)]
+            lines.append([*line, " ".join(row.commits), row.source])
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(lines)
+        return text.getvalue().rstrip("\n")
+
+
+_CSV_CELL = ("stderr", "low", "high", "seeds", "split", "collapsed")
+
+
+def _tested(row: Row) -> str:
+    """The tasks of a row that were scored on test rows."""
+    return ", ".join(
+        name
+        for name, spec in REGISTRY.items()
+        if any(c in row.cells and row.cells[c].split == "test" for c in spec.paper)
+    )
+
+
+def _glue_note() -> str:
+    printed = [f"{row.method} {row.average}" for row in PUBLISHED if row.table == "Table 4" and row.average]
+    return (
+        "glue: GLUE's average without WNLI, which the paper leaves out (MNLI m/mm averaged first; MRPC, QQP and STS-B "
+        f"over both metrics); as printed, with WNLI: {', '.join(printed)}"
+    )
+
+
+def _aligned(header: list[str], body: list[list[str]], kinds: list[str]) -> str:
+    """Columns padded to their widest cell, names left and numbers right, a rule between kinds of rows."""
+    widths = [max(len(cells[i]) for cells in [header, *body]) for i in range(len(header))]
+
+    def line(cells: list[str]) -> str:
+        padded = [c.ljust(w) if i < _TEXTS else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]
+        return "  ".join(padded).rstrip()
+
+    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+    lines = [line(header), rule]
+    for i, cells in enumerate(body):
+        if i and kinds[i] != kinds[i - 1]:
+            lines.append(rule)
+        lines.append(line(cells))
+    return "\n".join(lines)
+
+
+def published_rows() -> list[Row]:
+    """Every published method: one row each, a method of several tables (the paper's own) in one row."""
+    merged: dict[str, dict[str, float]] = {}
+    tables: dict[str, list[str]] = {}
+    for row in PUBLISHED:
+        merged.setdefault(row.method, {}).update(row.percent)
+        tables.setdefault(row.method, []).append(row.table)
+    names = sorted(merged, key=lambda name: name != OURS)  # the paper's own first, the others in the tables' order
+    return [
+        Row(f"{name} [published]", "published", "test", merged[name], source=", ".join(tables[name])) for name in names
+    ]

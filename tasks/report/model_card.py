@@ -1,0 +1,127 @@
+"""The README of a model folder, in the shape that Hugging Face calls a model card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gptcore
+from gptcore.nlu.registry import task_spec
+from tasks.report.card import cost, shown, table
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor
+from tasks.store.store import Store
+from tasks.tracking.tracker import flatten
+
+_LIMITS = (
+    "It writes and reads lower-case English of the kind of its books; it knows nothing of the world after them.",
+    "It repeats what its books say, their prejudices included. Do not let it decide anything about people.",
+)
+
+_SYNTHETIC = "synthetic: gptmill's generated world, no real text"
+
+
+def write_pretrained_card(
+    folder: Path, store: Store, shards: Artifact, settings: Mapping[str, Any], result: Mapping[str, Any]
+) -> None:
+    """README.md beside a pre-trained model: data, training, results, limits.
+
+    :param settings: {"model": ..., "pretrain": ...}.
+    :param result: the job's result.json.
+    """
+    corpus, encoded = store.manifest(ancestor(store, shards, "corpus")), store.manifest(shards)["counts"]
+    read = corpus["counts"]
+    training = encoded["splits"]["train"]["n_tokens"]
+    seen = result["tokens_seen"]
+    data = {
+        **({"origin": _SYNTHETIC} if read.get("synthetic", False) else {}),
+        "documents": read["documents"]["kept"],
+        "words": read["words"],
+        "training tokens": training,
+        "held-out tokens": encoded["splits"]["validation"]["n_tokens"],
+        "vocabulary": encoded["n_vocab"],
+        "corpus": corpus["digest"][:12],
+        "tokenizer": encoded["tokenizer_digest"][:12],
+    }
+    results = {
+        "held-out perplexity, a token": result["validation/perplexity"],
+        "held-out loss, nats a token": result["validation/loss"],
+    }
+    _write(
+        folder,
+        title="GPT-1, pre-trained",
+        words="A language model pre-trained with L1 of "
+        '"Improving Language Understanding by Generative Pre-Training" (section 3.1).',
+        tags=("gptmill", "causal-lm"),
+        data=data,
+        training={**_cost(result), "tokens seen": seen, "epochs": seen / training, **dict(flatten(settings))},
+        results=results,
+        limits=(*_LIMITS, f"It saw {seen:,} tokens; the paper's model saw about 100 epochs of 7,000 books."),
+        use='from gptcore.models.build import load_model\n\nlogits = load_model("model")(ids)  # [B, T, V]',
+    )
+
+
+def write_finetuned_card(
+    folder: Path, name: str, dataset: Mapping[str, Any], settings: Mapping[str, Any], result: Mapping[str, Any]
+) -> None:
+    """README.md beside a fine-tuned model.
+
+    :param dataset: counts of the encoded dataset's manifest.
+    """
+    spec = task_spec(name)
+    published = ", ".join(f"{column} {value}" for column, value in spec.paper.items() if value is not None)
+    synthetic = dataset.get("synthetic", False)
+    limits = [*_LIMITS, f"The paper's own numbers ({published}) are test scores of a far larger model."]
+    if spec.note and not synthetic:
+        limits.append(spec.note)
+    if result["majority_collapse"]:
+        limits.append("Every dev row got the same answer: this run learnt nothing but the commonest class.")
+    rows = {"origin": _SYNTHETIC} if synthetic else {}
+    for split, counts in dataset["splits"].items():
+        rows[f"{split} rows"] = f"{counts['rows']:,}" + ("" if synthetic else f" of {counts['published']:,} published")
+    _write(
+        folder,
+        title=f"GPT-1, fine-tuned on {name}",
+        words=f"The task {name} ({spec.form}), fine-tuned with L3 of "
+        '"Improving Language Understanding by Generative Pre-Training" (section 3.2).',
+        tags=("gptmill", "text-classification"),
+        data={**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)},
+        training={**_cost(result), "best epoch": result["best_epoch"], **dict(flatten(settings))},
+        results={key: value for key, value in result.items() if key.startswith(("dev/", "test/"))},
+        limits=limits,
+        use=f"echo '{{...}}' | gptmill predict {name} --model REF",
+    )
+
+
+def _cost(result: Mapping[str, Any]) -> dict[str, Any]:
+    spent = cost(result["wall_seconds"], result["threads"], result["device"], result.get("world_size", 1))
+    return {"device": f"{result['device']}, {result['precision']}", "cost": spent, "updates": result["steps"]}
+
+
+def _write(
+    folder: Path,
+    *,
+    title: str,
+    words: str,
+    tags: Sequence[str],
+    data: Mapping[str, Any],
+    training: Mapping[str, Any],
+    results: Mapping[str, Any],
+    limits: Sequence[str],
+    use: str,
+) -> None:
+    front = [
+        "---",
+        "language: en",
+        f"library_name: gptmill {gptcore.__version__}",
+        "tags:",
+        *(f"- {t}" for t in tags),
+        "---",
+    ]
+    parts = ["\n".join(front), f"# {title}", words, "## Use", f"```\n{use}\n```"]
+    for heading, values in (("Training data", data), ("Training", training), ("Results", results)):
+        parts += [f"## {heading}", table(("what", "value"), [(name, shown(value)) for name, value in values.items()])]
+    parts += ["## Limits", "\n".join(f"- {limit}" for limit in limits)]
+    (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")

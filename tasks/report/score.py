@@ -1,0 +1,91 @@
+"""One cell's worth of result: what a fine-tune or a baseline reached on its task, and what it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gptcore.nlu.metrics import glue_score, leaderboard_cells
+from gptcore.nlu.registry import task_spec
+
+_STDERR = "_stderr"
+
+
+@dataclass(frozen=True)
+class Score:
+    """A small record that crosses from a Prefect task to its flow."""
+
+    task: str
+    seed: int
+    split: str
+    """The split of ``percent``: test where the public test rows carry labels, else dev."""
+    percent: dict[str, float]
+    """Leaderboard column -> headline metric x 100."""
+    notes: tuple[str, ...] = ()
+    stderr: dict[str, float] = field(default_factory=dict)
+    """Leaderboard column -> standard error of ``percent`` over the scored rows, where the run measured it."""
+    glue: float | None = None
+    """The task's part of GLUE's average x 100 (:func:`gptcore.nlu.metrics.glue_score`)."""
+    synthetic: bool = False
+    """Whether the rows are generated, and the number says nothing about real text."""
+    collapsed: bool = False
+    """Whether every dev row got the same answer."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """Digests of what the number was made from, by their names in a suite's identity (`PARTS` of report/suites.py)."""
+    commit: str = ""
+    """The git commit that made it, `+` behind it where that had local changes."""
+
+
+def score_of(
+    task: str,
+    seed: int,
+    results: Mapping[str, Any],
+    notes: tuple[str, ...] = (),
+    origin: Mapping[str, Any] | None = None,
+    commit: str = "",
+    synthetic: bool = False,
+) -> Score:
+    """A score from results named ``<split>/<metric>`` (fractions): the test split's where there is one, else dev's."""
+    spec = task_spec(task)
+    split = "test" if "test/score" in results else "dev"
+    values = {key.partition("/")[2]: value for key, value in results.items() if key.startswith(f"{split}/")}
+    errors = {key.removesuffix(_STDERR): value for key, value in values.items() if key.endswith(_STDERR)}
+    glue = glue_score(spec, values)
+    return Score(
+        task,
+        seed,
+        split,
+        _percent(leaderboard_cells(spec, values)),
+        notes,
+        stderr=_percent(leaderboard_cells(spec, errors)) if errors else {},
+        glue=None if glue is None else 100 * glue,
+        synthetic=synthetic,
+        collapsed=bool(results.get("majority_collapse", False)),
+        origin=origin or {},
+        commit=commit,
+    )
+
+
+def finetune_origin(finetune: Mapping[str, Any], dataset: Mapping[str, Any]) -> dict[str, Any]:
+    """What a fine-tune was made from, read off its own manifest and its dataset's."""
+    checkpoint = finetune["inputs"].get("checkpoint")
+    code = {"finetune": finetune["version"], "dataset": dataset["version"]}
+    return {**dataset_origin(dataset), "code": code, **({"checkpoint": checkpoint["digest"]} if checkpoint else {})}
+
+
+def dataset_origin(dataset: Mapping[str, Any]) -> dict[str, Any]:
+    """Files and tokenizer behind an encoded dataset, read off its manifest."""
+    return {"data": dataset["inputs"]["files"]["digest"], "tokenizer": dataset["counts"]["tokenizer_digest"]}
+
+
+def commit_of(manifest: Mapping[str, Any]) -> str:
+    """Short name of the code that made an artifact; the package's version where it ran from no checkout."""
+    code = manifest["code"]
+    if not code["git"]:
+        return f"gptmill-{code['package']}"
+    return str(code["git"])[:12] + ("+" if code["dirty"] else "")
+
+
+def _percent(fractions: Mapping[str, float]) -> dict[str, float]:
+    return {column: 100 * value for column, value in fractions.items()}

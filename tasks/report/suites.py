@@ -1,0 +1,187 @@
+"""Suites in MLflow: one run a row of the leaderboard, one metric a column, its fine-tunes as child runs.
+
+A suite is checkpoint x code x data x settings: runs that differ in any of these never share a row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+
+from gptcore.errors import InputError
+from gptcore.files import sha256_json
+from gptcore.nlu.metrics import GLUE
+from gptcore.nlu.registry import COLUMNS, REGISTRY
+from tasks.report.leaderboard import Cell, Kind, Leaderboard, Row, published_rows, split_of
+from tasks.report.score import Score
+from tasks.store.artifact import canonical
+from tasks.store.manifest import code_version
+from tasks.tracking.tracker import Run, Tracker
+
+EXPERIMENT = "gptmill/leaderboard"
+PARTS = ("checkpoint", "tokenizer", "data", "code")
+"""The parts of a suite's identity that every number of its row must share. Code: the versions of the stages, raised by
+hand when their output changes. Not the git commit, or every change of a comment would start a new row; each cell keeps
+the commits that made it, and a row of several says so."""
+_VERSION = 1  # of what a suite's digest covers
+_CELL = "cell."  # tags: what stands behind a column's number
+_GLUE = "glue/"  # metrics: a task's part of GLUE's average
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What the cells of one row have in common."""
+
+    label: str
+    kind: Kind
+    identity: Mapping[str, Any]
+    """Checkpoint (or shape), data digest, stage versions, settings."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the identity."""
+        return sha256_json(canonical({"version": _VERSION, "label": self.label, **self.identity}))
+
+    @property
+    def name(self) -> str:
+        """How the row is called: short enough for a table, with the start of the digest to tell two apart."""
+        return f"{self.label} {self.digest[:6]}"
+
+
+def open_suite(tracker: Tracker, suite: Suite) -> Run:
+    """The suite's MLflow run, created or reopened."""
+    commit = str(code_version()["git"] or "")
+    tags = {"kind": suite.kind, "suite": suite.digest, "git_commit": commit, **suite.tags}
+    return tracker.open(EXPERIMENT, suite.name, suite.digest, tags, suite.identity)
+
+
+def row_of(suite: Suite, scores: Iterable[Score]) -> Row:
+    """The row of a suite: for each column the median over seeds, what stands behind it, and which split it is on.
+
+    :raises InputError: a score was made from something else than the suite is of (:func:`check_origin`).
+    """
+    by_column: dict[str, list[Score]] = {}
+    glue: dict[str, list[float]] = {}
+    for score in scores:
+        check_origin(suite, score.task, score.origin)
+        for column in score.percent:
+            by_column.setdefault(column, []).append(score)
+        if score.glue is not None:
+            glue.setdefault(score.task, []).append(score.glue)
+    percent = {c: statistics.median(score.percent[c] for score in runs) for c, runs in by_column.items()}
+    cells = {column: _cell(column, runs) for column, runs in by_column.items()}
+    parts = {task: statistics.median(values) for task, values in glue.items()}
+    return Row(suite.name, suite.kind, split_of(cells), percent, cells, parts, suite.digest)
+
+
+def check_origin(suite: Suite, task: str, origin: Mapping[str, Any], parts: Sequence[str] = PARTS) -> None:
+    """Refuse a number of other data, tokenizer, code or checkpoint than the row's other cells.
+
+    :param origin: what the number was made from, or is about to be, under the names of ``parts``.
+    :raises InputError: naming the row, the task and both digests.
+    """
+    for part in (part for part in parts if part in suite.identity):
+        expected = suite.identity[part].get(task) if part == "data" else suite.identity[part]
+        if (found := origin.get(part)) != expected:
+            raise InputError(
+                f"leaderboard row {suite.name}: {task}: made from the {part} {found}, expected {expected}; "
+                "a row never mixes them"
+            )
+
+
+def _cell(column: str, runs: Sequence[Score]) -> Cell:
+    scores = [run.percent[column] for run in runs]
+    errors = [run.stderr[column] for run in runs if column in run.stderr]
+    return Cell(
+        split="/".join(sorted({run.split for run in runs})),
+        seeds=len(runs),
+        low=min(scores),
+        high=max(scores),
+        stderr=statistics.median(errors) if errors else None,
+        collapsed=sum(run.collapsed for run in runs),
+        commits=tuple(sorted({run.commit for run in runs if run.commit})),
+        synthetic=any(run.synthetic for run in runs),
+    )
+
+
+def record_row(run: Run, row: Row) -> Row:
+    """Put a row's cells on the suite's run, beside those that earlier runs of the same suite left there.
+
+    One metric a column, and one tag a column for what stands behind it, so that two flows that fill one row at the
+    same time take nothing from each other.
+
+    :return: the whole row. Its average over the twelve tasks is logged once it has them all.
+    :raises InputError: the run belongs to another suite.
+    """
+    if (there := run.tags().get("suite", "")) != row.suite:
+        raise InputError(f"leaderboard row {row.name}: its suite is {row.suite}, the run's is {there}")
+    run.log_results({**row.percent, **{f"{_GLUE}{task}": value for task, value in row.glue_parts.items()}})
+    run.log_results({f"{column}/stderr": cell.stderr for column, cell in row.cells.items()})
+    run.set_tags({f"{_CELL}{column}": json.dumps(dataclasses.asdict(cell)) for column, cell in row.cells.items()})
+    whole = _whole(row, run.metrics(), run.tags())
+    totals = {"average": whole.average(list(REGISTRY)), "glue": whole.glue}
+    run.log_results({name: value for name, value in totals.items() if value is not None})
+    collapsed = [f"{column} {cell.collapsed} of {cell.seeds}" for column, cell in whole.cells.items() if cell.collapsed]
+    run.set_tags({"split": whole.split, "seeds": whole.seeds})
+    run.set_tags({"git_commits": " ".join(whole.commits), "collapsed": ", ".join(collapsed)})
+    return whole
+
+
+def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> Row:
+    """``row`` with all the cells that MLflow holds of it."""
+    found = {column: json.loads(tags[_CELL + column]) for column in COLUMNS if _CELL + column in tags}
+    cells = {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in found.items()}
+    return dataclasses.replace(
+        row,
+        percent={column: metrics[column] for column in COLUMNS if column in metrics},
+        cells=cells,
+        glue_parts={task: metrics[_GLUE + task] for task in GLUE if _GLUE + task in metrics},
+        split=split_of(cells) or row.split,
+    )
+
+
+def record_published(tracker: Tracker) -> None:
+    """Put the paper's rows beside ours; those that are there already stay as they are."""
+    there = {run.info.run_name for run in tracker.search(EXPERIMENT, {"kind": "published"})}
+    for row in published_rows():
+        if row.name in there:
+            continue
+        key = sha256_json({"published": row.name, "percent": row.percent})
+        with tracker.open(EXPERIMENT, row.name, key, {"kind": "published", "table": row.source}, {}) as run:
+            record_row(run, row)
+
+
+def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
+    """All suites that MLflow holds, newest first, baselines, and the published rows."""
+    tracker = tracker or Tracker()
+    kinds: tuple[Kind, ...] = ("ours", "baseline")
+    rows = [
+        _whole(
+            Row(run.info.run_name, kind, run.data.tags.get("split", "dev"), {}, suite=run.data.tags["suite"]),
+            run.data.metrics,
+            run.data.tags,
+        )
+        for kind in kinds
+        for run in tracker.search(EXPERIMENT, {"kind": kind})
+    ]
+    return Leaderboard((*(row for row in rows if row.percent), *published_rows()))
+
+
+def show_leaderboard(board: Leaderboard) -> None:
+    """The leaderboard on the Prefect run's Artifacts page, as a table to sort and as Markdown with its notes."""
+    create_table_artifact(
+        table=board.records(), key="leaderboard", description="Scores x 100; the published rows are test scores."
+    )
+    create_markdown_artifact(board.render("markdown"), key="leaderboard-notes", description="The same with its notes")
+
+
+def notes_on(scores: Sequence[Score]) -> tuple[str, ...]:
+    """What a reader must know of the scores, each thing once."""
+    return tuple(dict.fromkeys(note for score in scores for note in score.notes))

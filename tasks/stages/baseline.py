@@ -1,0 +1,50 @@
+"""Stage `baseline`: what a task's numbers must beat, the majority class and a bag of words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from gptcore.nlu.baselines import bag_of_words, majority
+from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.readers import labelled_splits, load_task
+from gptcore.nlu.registry import task_spec
+from gptcore.synthetic import is_synthetic
+from tasks.report.score import Score, commit_of, score_of
+from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.store.artifact import Recipe
+from tasks.store.store import Store
+
+VERSION = 2
+BASELINES = {"majority class": majority, "bag of words": bag_of_words}
+
+
+@task(name="baseline", task_run_name="baselines {name}", **STAGE_OPTIONS)
+def score_baselines(store_url: str, datasets_url: str, name: str) -> dict[str, Score]:
+    """Both baselines of one task, by their name in :data:`BASELINES`, fitted on train and scored on dev and test."""
+    recipe = Recipe("baseline", VERSION, {"task": name}, {"files": dataset_fingerprint(name, datasets_url)})
+
+    def produce(out: Path) -> dict[str, Any]:
+        spec = task_spec(name)
+        splits = labelled_splits(spec, datasets_url)
+        rows = {split: load_task(name, datasets_url, split) for split in splits}
+        return {
+            baseline: {
+                f"{split}/{metric}": value
+                for split in splits
+                if split != "train"
+                for metric, value in fit_and_score(spec, rows["train"], rows[split]).items()
+            }
+            for baseline, fit_and_score in BASELINES.items()
+        }
+
+    built = build(Store(store_url), recipe, produce, f"baselines {name}")
+    manifest, commit = built.manifest, commit_of(built.manifest)
+    origin = {"data": manifest["inputs"]["files"]["digest"], "code": manifest["version"]}
+    synthetic = is_synthetic(datasets_url)
+    return {
+        baseline: score_of(name, 0, results, origin=origin, commit=commit, synthetic=synthetic)
+        for baseline, results in manifest["counts"].items()
+    }

@@ -1,0 +1,56 @@
+"""Stage `corpus`: raw books to cleaned Arrow text, split into train and validation by document."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.artifacts import create_table_artifact
+
+from gptcore.config import CorpusConfig, recorded
+from gptcore.files import sha256_json
+from gptcore.text.corpus import build_corpus, find_sources, fingerprint
+from tasks.jobs.parallel import partition_map
+from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.store import Store
+
+VERSION = 1
+
+
+@task(name="corpus", **STAGE_OPTIONS)
+def clean_corpus(store_url: str, corpus_url: str, config: CorpusConfig, dask_address: str = "") -> Artifact:
+    """Clean every document of ``corpus_url`` (section 4.1: ftfy, standardised punctuation, spaCy tokenizer).
+
+    The digest follows from the files' content, not from where they lie: changing one book changes it, moving the
+    folder does not.
+
+    :raises InputError: no sources, an unreadable one, or nothing left after filtering.
+    """
+    sources = sha256_json(fingerprint(find_sources(corpus_url)))
+    recipe = Recipe("corpus", VERSION, recorded(config), {"sources": sources})
+
+    def produce(out: Path) -> dict[str, Any]:
+        with partition_map(dask_address) as parallel:
+            return build_corpus(corpus_url, out, config, map=parallel)
+
+    built = build(Store(store_url), recipe, produce, "corpus")
+    create_table_artifact(
+        table=[{"what": name, "count": count} for name, count in _flat(built.manifest["counts"])],
+        key="corpus-report",
+        description=f"Corpus {built.artifact.digest[:12]} from {corpus_url}",
+    )
+    return built.artifact
+
+
+def _flat(report: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Nested counts as rows: ``documents / dropped / duplicate``."""
+    rows: list[tuple[str, Any]] = []
+    for name, value in report.items():
+        label = f"{prefix}{name.replace('_', ' ')}"
+        if isinstance(value, dict):
+            rows += _flat(value, f"{label} / ")
+        elif not isinstance(value, list):
+            rows.append((label, value))
+    return rows

@@ -1,0 +1,32 @@
+"""Stage `dataset`: one task's rows, validated and encoded once, before any training starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from gptcore.nlu.encoded import dataset_fingerprint, encode_task
+from gptcore.text.bpe import Tokenizer
+from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.store import Store
+
+VERSION = 1
+
+
+@task(name="dataset", task_run_name="dataset {name}", **STAGE_OPTIONS)
+def encode_dataset(store_url: str, datasets_url: str, name: str, tokenizer: Artifact) -> Artifact:
+    """Read, check and encode every split of the task ``name``.
+
+    :raises InputError: names file, line, column, what was found and what was expected.
+    """
+    store = Store(store_url)
+    inputs: dict[str, Artifact | str] = {"files": dataset_fingerprint(name, datasets_url), "tokenizer": tokenizer}
+    recipe = Recipe("dataset", VERSION, {"task": name}, inputs)
+
+    def produce(out: Path) -> dict[str, Any]:
+        return encode_task(name, datasets_url, Tokenizer.load(str(store.local(tokenizer))), out)
+
+    return build(store, recipe, produce, f"dataset {name}").artifact

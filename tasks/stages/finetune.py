@@ -1,0 +1,140 @@
+"""Stage `finetune`: one task, one seed, from a checkpoint or from random weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from gptcore.config import FinetuneConfig, network_config, recorded
+from gptcore.nlu.registry import task_spec
+from tasks.jobs.launch import run_job
+from tasks.report.card import Card, cost, synthetic_note
+from tasks.report.figures import loss_curve
+from tasks.report.model_card import write_finetuned_card
+from tasks.report.score import Score, commit_of, finetune_origin, score_of
+from tasks.report.suites import EXPERIMENT
+from tasks.stages.stage import JOB_OPTIONS, build, publish_card, scratch_folder
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.store import Built, Store
+from tasks.tracking.observer import JobObserver
+from tasks.tracking.provenance import cross_links, run_tags
+from tasks.tracking.tracker import Run, Tracker, read_metrics
+
+VERSION = 1
+
+
+@task(name="finetune", task_run_name="finetune {name} seed {config.seed}, {arm}", **JOB_OPTIONS)
+def finetune_model(
+    store_url: str,
+    name: str,
+    dataset: Artifact,
+    checkpoint: Artifact,
+    config: FinetuneConfig,
+    arm: str,
+    suite_run: str,
+    threads: int,
+) -> Score:
+    """Fine-tune (section 3.2) in a child process; its MLflow run is a child of the suite's.
+
+    From scratch only the checkpoint's shape is used, so a longer pre-training does not make those runs stale.
+
+    :param arm: what the suite is called, for names and logs.
+    :param suite_run: run id of the suite, the row of the leaderboard that this run is a cell of.
+    :param threads: CPU threads of the job; no part of the digest.
+    """
+    store = Store(store_url)
+    pretrained = store.manifest(checkpoint)
+    shape = recorded(network_config(pretrained["config"]["model"]))
+    settings = {"task": name, "finetune": recorded(config)}
+    recipe = finetune_recipe(store, name, dataset, checkpoint, config)
+    tags = run_tags(
+        suite_run=suite_run,
+        task=name,
+        seed=str(config.seed),
+        checkpoint_digest=checkpoint.digest if config.pretrained else "",
+        data_digest=dataset.digest,
+        tokenizer_digest=pretrained["counts"]["tokenizer_digest"],
+    )
+    # The same fine-tune can be a cell of two suites (other tasks' settings differ): a run for each.
+    key = f"{recipe.digest}/{suite_run}"
+    run_name = f"{name} seed {config.seed}"
+    with Tracker().open(EXPERIMENT, run_name, key, {"kind": "finetune", **tags}, settings, parent=suite_run) as run:
+
+        def produce(workspace: Path) -> dict[str, Any]:
+            job = {
+                **settings,
+                "model": str(store.local(checkpoint) / "model") if config.pretrained else None,
+                "model_config": None if config.pretrained else shape,
+                "dataset": str(store.local(dataset)),
+                "workspace": str(workspace),
+                "threads": threads,
+            }
+            observer = JobObserver(f"finetune {name}", run, None, lambda: store.sync_partial(recipe, workspace))
+            result = run_job("gptcore.training.finetune", job, workspace, on_metrics=observer)
+            result = {**result, "threads": threads}
+            write_finetuned_card(workspace / "model", name, store.manifest(dataset)["counts"], settings, result)
+            return result
+
+        built = build(store, recipe, produce, f"finetune {name} seed {config.seed} ({arm})")
+        if not run.finished:
+            _report(store, built, run, dataset)
+    result, encoded = built.manifest["counts"], store.manifest(dataset)
+    notes = _notes(name, encoded["counts"], result, config.seed, arm)
+    origin = finetune_origin(built.manifest, encoded)
+    synthetic = encoded["counts"].get("synthetic", False)
+    return score_of(name, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
+
+
+def finetune_recipe(store: Store, name: str, dataset: Artifact, checkpoint: Artifact, config: FinetuneConfig) -> Recipe:
+    """What a fine-tune is made from; from scratch of the checkpoint only its shape."""
+    settings = {"task": name, "finetune": recorded(config)}
+    if config.pretrained:
+        return Recipe("finetune", VERSION, settings, {"dataset": dataset, "checkpoint": checkpoint})
+    shape = store.manifest(checkpoint)["config"]["model"]
+    return Recipe("finetune", VERSION, {**settings, "model": recorded(network_config(shape))}, {"dataset": dataset})
+
+
+def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
+    """Numbers beside the paper's, curve and card, on both sides."""
+    result, config = built.manifest["counts"], built.manifest["config"]
+    spec = task_spec(config["task"])
+    records = read_metrics(store.local(built.artifact) / "metrics.jsonl")
+    scores = {key: value for key, value in result.items() if key.startswith(("dev/", "test/"))}
+    results = {
+        **{key: f"{100 * value:.1f}" for key, value in scores.items()},
+        **{f"paper, {column} (test)": value for column, value in spec.paper.items() if value is not None},
+        "best epoch": result["best_epoch"],
+        "majority collapse": result["majority_collapse"],
+        **{f"{split} rows": rows for split, rows in result["rows"].items()},
+        "truncated rows": result["truncated"],
+        "tokens/s": result["tokens_per_second"],
+        "cost": cost(result["wall_seconds"], result["threads"], result["device"]),
+    }
+    with scratch_folder() as folder:
+        figure = loss_curve(records, folder / "loss.png", unit="L3 = task + lambda x language model, nats")
+        title = f"Fine-tuning {spec.name}, seed {result['seed']}"
+        notes = synthetic_note(store.manifest(dataset))
+        card = Card(title, results, config, built.manifest, cross_links(run, built.artifact), figure, notes)
+        publish_card(card, f"finetune-{spec.name}")
+        (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
+        run.log_metrics(records)
+        run.log_results({**result, **{key: 100 * value for key, value in scores.items()}})
+        for path in (folder / "card.md", figure):
+            if path is not None:
+                run.log_artifact(path)
+    run.set_tags({"model": built.artifact.url})
+
+
+def _notes(name: str, dataset: dict[str, Any], result: dict[str, Any], seed: int, arm: str) -> tuple[str, ...]:
+    """What sets a number apart from the published one: missing rows, a collapsed run, the dataset's own note."""
+    public = not dataset.get("synthetic", False)  # generated rows have nothing in common with the published counts
+    notes = [f"{name}: {dataset['note']}"] if dataset["note"] and public else []
+    for split, counts in dataset["splits"].items():
+        used = result["rows"].get(split, counts["rows"])
+        if public and counts["published"] and used != counts["published"]:
+            notes.append(f"{name}: {split} on {used:,} of {counts['published']:,} published rows")
+    if result["majority_collapse"]:
+        notes.append(f"{name} ({arm}, seed {seed}): every dev row got the same answer")
+    return tuple(notes)

@@ -1,0 +1,34 @@
+"""Stage `ngrams`: what counting alone predicts of the held-out documents, to stand beside the model's perplexity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from gptcore.data.shards import Shards
+from gptcore.evaluation.ngram import ngram_perplexity
+from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.store import Store
+
+VERSION = 1
+_ORDERS = {"bigram": 2, "trigram": 3}
+
+
+@task(name="ngrams", **STAGE_OPTIONS)
+def measure_ngrams(store_url: str, shards: Artifact) -> Artifact:
+    """Interpolated Kneser-Ney bigram and trigram, counted on the training documents, scored on the held-out ones.
+
+    The manifest's counts hold, for each, ``perplexity``, ``nats`` (a token) and ``tokens`` (scored).
+    """
+    store = Store(store_url)
+    recipe = Recipe("ngrams", VERSION, {"orders": sorted(_ORDERS.values())}, {"shards": shards})
+
+    def produce(out: Path) -> dict[str, Any]:
+        folder = store.local(shards)
+        train, validation = Shards(folder / "train"), Shards(folder / "validation")
+        return {name: ngram_perplexity(train, validation, order) for name, order in _ORDERS.items()}
+
+    return build(store, recipe, produce, "n-gram baselines").artifact

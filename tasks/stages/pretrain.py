@@ -1,0 +1,109 @@
+"""Stage `pretrain`: shards to a language model, trained by a child process that resumes after any crash."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from gptcore.config import NetworkConfig, PretrainConfig, recorded
+from tasks.jobs.launch import run_job
+from tasks.report.card import Card, cost, synthetic_note
+from tasks.report.figures import loss_curve
+from tasks.report.model_card import write_pretrained_card
+from tasks.stages.stage import JOB_OPTIONS, build, publish_card, scratch_folder
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.lineage import ancestor
+from tasks.store.store import Built, Store
+from tasks.tracking.observer import JobObserver
+from tasks.tracking.provenance import cross_links, run_tags
+from tasks.tracking.tracker import Run, Tracker, read_metrics
+
+VERSION = 1
+EXPERIMENT = "gptmill/pretrain"
+
+
+@task(name="pretrain", **JOB_OPTIONS)
+def pretrain_model(
+    store_url: str,
+    shards: Artifact,
+    model: NetworkConfig,
+    config: PretrainConfig,
+    ngrams: Artifact | None = None,
+    nproc: int = 1,
+) -> Artifact:
+    """Pre-train (section 3.1). The number of processes is no part of the digest: every global batch is the same.
+
+    :param model: its ``n_vocab`` is replaced by that of the shards.
+    :param ngrams: n-gram perplexities of the same shards, shown beside the model's.
+    """
+    store = Store(store_url)
+    encoded = store.manifest(shards)["counts"]
+    model = dataclasses.replace(model, n_vocab=encoded["n_vocab"])
+    settings = {"model": recorded(model), "pretrain": recorded(config)}
+    recipe = Recipe("pretrain", VERSION, settings, {"shards": shards})
+    threads = max(1, (os.cpu_count() or 1) // nproc)
+    tags = run_tags(
+        kind="pretrain",
+        store_digest=recipe.digest,
+        data_digest=shards.digest,
+        tokenizer_digest=encoded["tokenizer_digest"],
+    )
+
+    with Tracker().open(EXPERIMENT, f"pretrain {recipe.digest[:8]}", recipe.digest, tags, settings) as run:
+
+        def produce(workspace: Path) -> dict[str, Any]:
+            job = {
+                **settings,
+                "shards": str(store.local(shards)),
+                "tokenizer_digest": encoded["tokenizer_digest"],
+                "workspace": str(workspace),
+                "threads": threads,
+            }
+            observer = JobObserver("pretrain", run, "pretrain-progress", lambda: store.sync_partial(recipe, workspace))
+            result = run_job("gptcore.training.pretrain", job, workspace, nproc=nproc, on_metrics=observer)
+            result = {**result, "threads": threads}
+            write_pretrained_card(workspace / "model", store, shards, settings, result)
+            return {**result, "tokenizer_digest": encoded["tokenizer_digest"]}
+
+        built = build(store, recipe, produce, "pretrain")
+        if not run.finished:
+            _report(store, built, run, ngrams)
+    return built.artifact
+
+
+def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> None:
+    """The final numbers, the curve and the card, on the MLflow run and on the Prefect run."""
+    result = built.manifest["counts"]
+    counted = store.manifest(ngrams)["counts"] if ngrams else {}
+    records = read_metrics(store.local(built.artifact) / "metrics.jsonl")
+    results = {
+        "validation perplexity": result["validation/perplexity"],
+        **{f"{name} perplexity": counted[name]["perplexity"] for name in counted},
+        "validation tokens": result["validation/tokens"],
+        "tokens seen": result["tokens_seen"],
+        "updates": result["steps"],
+        "tokens/s": result["tokens_per_second"],
+        "cost": cost(result["wall_seconds"], result["threads"], result["device"], result["world_size"]),
+        "peak memory (MB)": result["peak_memory_bytes"] / 1e6,
+        "MFU": result["mfu"],
+        "device": f"{result['device']}, {result['precision']}, {result['world_size']} process(es)",
+    }
+    with scratch_folder() as folder:
+        references = {name: counts["nats"] for name, counts in counted.items()}
+        figure = loss_curve(records, folder / "loss.png", references)
+        links = cross_links(run, built.artifact)
+        title = f"Pre-training {built.artifact.short}"
+        notes = synthetic_note(store.manifest(ancestor(store, built.artifact, "corpus")))
+        card = Card(title, results, built.manifest["config"], built.manifest, links, figure, notes)
+        publish_card(card, "pretrain-card")
+        (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
+        run.log_metrics(records)  # also what an earlier, killed process could not deliver any more
+        run.log_results({**result, **{f"{name}/perplexity": counted[name]["perplexity"] for name in counted}})
+        for path in (folder / "card.md", figure):
+            if path is not None:
+                run.log_artifact(path)
+    run.set_tags({"checkpoint": built.artifact.url})

@@ -1,0 +1,43 @@
+"""Stage `shards`: cleaned text to token ids, memory-mapped Arrow files of bounded size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from gptcore.config import ShardConfig, recorded
+from gptcore.data.encode import encode_corpus
+from gptcore.errors import InputError
+from gptcore.text.bpe import Tokenizer
+from tasks.jobs.parallel import partition_map
+from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.store import Store
+
+VERSION = 1
+
+
+@task(name="shards", **STAGE_OPTIONS)
+def encode_shards(store_url: str, corpus: Artifact, tokenizer: Artifact, config: ShardConfig) -> Artifact:
+    """Encode both splits of the corpus; the folder carries the tokenizer's digest.
+
+    :raises InputError: by chance (each document's own hash decides) nothing was held out.
+    """
+    store = Store(store_url)
+    recipe = Recipe("shards", VERSION, recorded(config), {"corpus": corpus, "tokenizer": tokenizer})
+
+    def produce(out: Path) -> dict[str, Any]:
+        loaded = Tokenizer.load(str(store.local(tokenizer)))
+        with partition_map() as parallel:
+            report = encode_corpus(store.local(corpus), loaded, out, config, map=parallel)
+        if not report["splits"]["validation"]["n_documents"]:
+            read = report["splits"]["train"]["n_documents"]
+            raise InputError(
+                f"corpus: none of its {read} documents fell into the validation split, expected at least 1; "
+                "add documents or raise corpus.validation_fraction"
+            )
+        return report
+
+    return build(store, recipe, produce, "shards").artifact

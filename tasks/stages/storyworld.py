@@ -1,0 +1,30 @@
+"""Stage `storyworld`: the generated, synthetic books and datasets of the demo and the tests."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.store import Store
+
+VERSION = 3
+
+
+@task(name="storyworld", **STAGE_OPTIONS)
+def generate_world(store_url: str, seed: int) -> Artifact:
+    """Generate the world of ``seed``: `books/*.txt` and `datasets/<Folder>/...` in the public file formats."""
+    from gptcore.storyworld.write import generate
+
+    recipe = Recipe("storyworld", VERSION, {"seed": seed}, {})
+
+    def produce(out: Path) -> dict[str, Any]:
+        for leftover in out.iterdir():  # of a killed run: the world is written in seconds, so from the start
+            shutil.rmtree(leftover)
+        return generate(out, seed)
+
+    return build(Store(store_url), recipe, produce, "synthetic world").artifact

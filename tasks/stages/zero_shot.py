@@ -1,0 +1,66 @@
+"""Stage `zero-shot`: section 5's heuristics on one state of a pre-trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from tqdm import tqdm
+
+from gptcore.evaluation.zero_shot import sources_fingerprint, zero_shot
+from gptcore.text.bpe import Tokenizer
+from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.lineage import tokenizer_of
+from tasks.store.store import Store
+
+VERSION = 1
+Scores = dict[str, dict[str, Any]]
+"""Task -> {"score", "metric", "chance", "rows", ...}, scores as fractions."""
+
+
+@task(name="zero-shot", task_run_name="zero-shot {checkpoint.short} step {step}", **STAGE_OPTIONS)
+def score_zero_shot(
+    store_url: str,
+    checkpoint: Artifact,
+    datasets_url: str,
+    tasks: Sequence[str],
+    max_rows: int | None = None,
+    step: int | None = None,
+) -> Scores:
+    """Score a pre-trained model without training it.
+
+    :param tasks: of :data:`gptcore.evaluation.zero_shot.ZERO_SHOT_TASKS`.
+    :param max_rows: at most so many rows a task; None: all.
+    :param step: which of the models kept through pre-training (:func:`snapshots`); None: the final one.
+    :raises InputError: for an unknown task, or missing or broken data.
+    """
+    store = Store(store_url)
+    settings = {"tasks": sorted(tasks), "max_rows": max_rows, "step": step}
+    files = sources_fingerprint(datasets_url, tasks)
+    recipe = Recipe("zero-shot", VERSION, settings, {"checkpoint": checkpoint, "files": files})
+
+    def produce(out: Path) -> dict[str, Any]:
+        tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, checkpoint))))
+        model = "model" if step is None else f"snapshots/step-{step:07d}"
+        with tqdm(unit="sequence", desc="zero-shot", disable=None) as bar:
+
+            def progress(name: str, done: int, total: int) -> None:
+                bar.set_postfix_str(name, refresh=False)
+                bar.total, bar.n = total, done
+                bar.refresh()
+
+            folder = store.local(checkpoint) / model
+            return {"tasks": zero_shot(folder, tokenizer, datasets_url, tasks, max_rows, progress)}
+
+    what = f"zero-shot, {'final model' if step is None else f'update {step}'}"
+    scores: Scores = build(store, recipe, produce, what).manifest["counts"]["tasks"]
+    return scores
+
+
+def snapshots(store: Store, checkpoint: Artifact) -> list[int]:
+    """The updates whose models a pre-training run kept, ascending; its final model is not among them."""
+    folder = store.local(checkpoint) / "snapshots"
+    return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))

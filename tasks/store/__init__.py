@@ -1,0 +1,1 @@
+"""Artifacts: what they are called, where they lie, how they are made once, found again and traced back."""

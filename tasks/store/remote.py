@@ -1,0 +1,273 @@
+"""A store behind an fsspec URL (`s3://bucket/prefix`): work happens in a local folder, finished files are sent.
+
+Object stores have no rename and no locks. So every attempt uploads into a folder of its own below the artifact, and
+the manifest, written last and only if there is none, names that folder: of two hosts that finish the same recipe at
+once one wins, the other adopts its result, and no reader ever sees a mixture.
+
+Unfinished workspaces are mirrored as blobs named by their content, plus one index: another host goes on from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from gptcore.errors import InputError
+from gptcore.files import sha256_file, sha256_json, write_json_atomic
+from tasks.store.locks import exclusive
+from tasks.store.manifest import (
+    MANIFEST,
+    CorruptArtifact,
+    Manifest,
+    is_safe,
+    local_sizes,
+    problem_of,
+    size_problem,
+    verify_files,
+)
+from tasks.store.state import state_folder
+
+log = logging.getLogger(__name__)
+_CHUNK = 1 << 20  # bytes read at a time when hashing
+_INDEX = "index.json"
+
+
+class RemoteShelf:
+    """See :class:`tasks.store.store.Shelf`. Connections open on first use, in the process that uses them."""
+
+    def __init__(self, url: str) -> None:
+        """:raises InputError: a protocol that fsspec does not know, or whose package is not installed."""
+        self.root = url.rstrip("/")
+        try:
+            self._fs, base = fsspec.core.url_to_fs(self.root)
+        except (ValueError, ImportError) as error:
+            raise InputError(f"--store {url}: {error}") from None
+        if isinstance(self._fs, LocalFileSystem):
+            raise InputError(f"--store {url}: found a local address, expected it without the protocol")
+        self._base = base.rstrip("/")
+        self.scratch = state_folder() / "remote" / sha256_json(self.root)[:16]
+        self._hashes: dict[tuple[str, int, int], str] = {}
+
+    # --- finished artifacts
+
+    def read(self, stage: str, digest: str) -> Any | None:
+        """The parsed manifest, unchecked; None where there is none."""
+        manifest = self._read_json(f"{self._base}/{stage}/{digest}/{MANIFEST}")
+        rootless = isinstance(manifest, dict) and not isinstance(manifest.get("root"), str)
+        return "unreadable: it names no folder of files" if rootless else manifest
+
+    def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
+        """One listing of the attempt's folder, not one request a file."""
+        folder = self._files(stage, digest, manifest)
+        self._fs.invalidate_cache()  # another host may have written since
+        found = self._fs.find(folder, detail=True, withdirs=False)
+        return {path.removeprefix(f"{folder}/"): info["size"] for path, info in found.items()}
+
+    def sha256(self, stage: str, digest: str, manifest: Manifest, path: str) -> str:
+        """SHA-256 of the bytes that the object store holds now."""
+        total = hashlib.sha256()
+        with self._fs.open(f"{self._files(stage, digest, manifest)}/{path}", "rb") as file:
+            while chunk := file.read(_CHUNK):
+                total.update(chunk)
+        return total.hexdigest()
+
+    def digests(self, stage: str) -> list[str]:
+        """Names of the folders of one stage."""
+        self._fs.invalidate_cache()
+        try:
+            with self._reaching():
+                paths = self._fs.ls(f"{self._base}/{stage}", detail=False)
+        except FileNotFoundError:
+            return []
+        return [path.rstrip("/").rpartition("/")[2] for path in paths]
+
+    def publish(self, workspace: Path, manifest: Manifest) -> Manifest:
+        """Upload every file, then the manifest; the workspace becomes this host's copy. The manifest that holds."""
+        stage, digest = manifest["stage"], manifest["digest"]
+        mine: Manifest = {**manifest, "root": f"files-{uuid.uuid4().hex[:12]}"}
+        folder = self._files(stage, digest, mine)
+        for file in mine["files"]:
+            self._fs.put_file(str(workspace / file["path"]), f"{folder}/{file['path']}")
+        holds = self._claim(stage, digest, mine)
+        if holds["root"] == mine["root"]:
+            write_json_atomic(workspace / MANIFEST, mine)
+            self._keep(workspace, self._copy(stage, digest))
+        else:  # another host was first; its bytes are the artifact, also where ours came out different
+            self._remove(folder)
+            shutil.rmtree(workspace)
+        self._remove(self._partial(stage, digest))
+        return holds
+
+    def local(self, stage: str, digest: str, manifest: Manifest) -> Path:
+        """This host's verified copy; downloaded by one process while others wait.
+
+        :raises CorruptArtifact: where bytes are not what the manifest says.
+        """
+        copy = self._copy(stage, digest)
+        with exclusive(self.scratch / ".locks" / f"download-{stage}-{digest}", f"download of {stage} {digest[:12]}"):
+            if self.cached(stage, digest) is not None:
+                return copy
+            arriving = self.scratch / ".arriving" / stage / digest
+            shutil.rmtree(arriving, ignore_errors=True)  # what a killed download left
+            folder = self._files(stage, digest, manifest)
+            for file in manifest["files"]:
+                target = arriving / file["path"]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._fs.get_file(f"{folder}/{file['path']}", str(target))
+            arriving.mkdir(parents=True, exist_ok=True)
+            verify_files(arriving, manifest, f"{self.root}/{stage}/{digest}")
+            write_json_atomic(arriving / MANIFEST, manifest)
+            self._keep(arriving, copy)
+        return copy
+
+    def cached(self, stage: str, digest: str) -> Path | None:
+        """This host's copy where it is whole (sizes; its bytes were checked when they arrived); else None."""
+        copy = self._copy(stage, digest)
+        try:
+            manifest = json.loads((copy / MANIFEST).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        whole = (
+            problem_of(manifest, stage, digest) is None and size_problem(manifest, local_sizes(copy, manifest)) is None
+        )
+        return copy if whole else None
+
+    # --- unfinished workspaces
+
+    def prepare(self, stage: str, digest: str) -> None:
+        """Fail before hours of work rather than after them.
+
+        :raises InputError: where the store cannot be written.
+        """
+        try:
+            with self._reaching():
+                self._fs.pipe_file(f"{self._partial(stage, digest)}/started", b"")
+        except OSError as error:  # no such bucket, no route, no space: each client has its own words
+            raise InputError(f"--store {self.root}: cannot be written ({error})") from None
+
+    def save_partial(self, stage: str, digest: str, workspace: Path) -> None:
+        """Send what is new, then an index of everything, then drop what no index names any more.
+
+        Files that change or vanish meanwhile (a pruned checkpoint) are left out: the trainer skips checkpoints that
+        are not whole, and its metrics are cut to the checkpoint that it goes on from.
+        """
+        base = self._partial(stage, digest)
+        self._fs.invalidate_cache()
+        there = {path.rpartition("/")[2] for path in self._fs.find(f"{base}/blobs")}
+        index = {}
+        for path in sorted(path for path in workspace.rglob("*") if path.is_file()):
+            name = path.relative_to(workspace).as_posix()
+            if any(part.startswith(".") for part in name.split("/")):
+                continue
+            try:
+                blob = self._hash(path)
+                if blob not in there:
+                    self._fs.put_file(str(path), f"{base}/blobs/{blob}")
+                if self._hash(path) == blob:
+                    index[name] = blob
+            except FileNotFoundError:
+                log.debug("%s vanished while it was being mirrored", path)
+        self._fs.pipe_file(f"{base}/{_INDEX}", json.dumps(index, sort_keys=True).encode())
+        for blob in there - set(index.values()):
+            self._remove(f"{base}/blobs/{blob}")
+
+    def load_partial(self, stage: str, digest: str, workspace: Path) -> bool:
+        """Fill an absent workspace from the mirror, all of it or nothing; False where there is none that is whole."""
+        base = self._partial(stage, digest)
+        index = self._read_json(f"{base}/{_INDEX}")
+        if not isinstance(index, dict) or not index:
+            return False
+        arriving = self.scratch / ".arriving" / f"partial-{stage}" / digest
+        shutil.rmtree(arriving, ignore_errors=True)
+        try:
+            for name, blob in index.items():
+                if not is_safe(name) or not isinstance(blob, str):
+                    raise CorruptArtifact(f"the index lists the path {name!r}")
+                target = arriving / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._fs.get_file(f"{base}/blobs/{blob}", str(target))
+                if sha256_file(target) != blob:
+                    raise CorruptArtifact(f"{name} has other bytes than the index says")
+        except (CorruptArtifact, FileNotFoundError) as error:
+            log.warning("%s: the mirror is not used, the stage starts anew: %s", base, error)
+            return False
+        workspace.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(arriving, workspace)
+        return True
+
+    # --- inside
+
+    def _claim(self, stage: str, digest: str, mine: Manifest) -> Manifest:
+        """Write the manifest unless a valid one is there by now; return the one that holds."""
+        path = f"{self._base}/{stage}/{digest}/{MANIFEST}"
+        data = json.dumps(mine, sort_keys=True, indent=2, ensure_ascii=False).encode()
+        try:
+            self._fs.pipe_file(path, data, mode="create")
+        except OSError:  # FileExistsError, or what a client makes of S3's "precondition failed" (s3fs: EINVAL)
+            if not self._fs.exists(path):
+                raise
+            theirs = self.read(stage, digest)
+            sound = problem_of(theirs, stage, digest) is None
+            if isinstance(theirs, dict) and sound and not size_problem(theirs, self.sizes(stage, digest, theirs)):
+                return theirs
+            self._fs.pipe_file(path, data)  # a broken one: this attempt repairs the artifact
+        return mine
+
+    def _files(self, stage: str, digest: str, manifest: Manifest) -> str:
+        return f"{self._base}/{stage}/{digest}/{manifest['root']}"
+
+    def _partial(self, stage: str, digest: str) -> str:
+        return f"{self._base}/.partial/{stage}/{digest}"
+
+    def _copy(self, stage: str, digest: str) -> Path:
+        return self.scratch / stage / digest
+
+    def _keep(self, folder: Path, copy: Path) -> None:
+        """Make ``folder`` this host's copy, in place of a broken one."""
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(copy, ignore_errors=True)
+        os.rename(folder, copy)
+
+    def _hash(self, path: Path) -> str:
+        """SHA-256 of a local file, remembered while its size and time of change stay: checkpoints are big."""
+        stat = path.stat()
+        key = (str(path), stat.st_size, stat.st_mtime_ns)
+        if key not in self._hashes:
+            self._hashes[key] = sha256_file(path)
+        return self._hashes[key]
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._fs.rm(path, recursive=True)
+        except FileNotFoundError:
+            log.debug("%s was gone already", path)
+
+    def _read_json(self, path: str) -> Any | None:
+        try:
+            with self._reaching():
+                data = self._fs.cat_file(path)
+        except FileNotFoundError:
+            return None
+        try:
+            return json.loads(data)
+        except ValueError as error:
+            return f"unreadable: {error}"
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Say in one line that the store may not be used, in place of a client library's pages."""
+        try:
+            yield
+        except PermissionError as error:
+            raise InputError(f"--store {self.root}: permission denied ({error})") from None

@@ -1,0 +1,71 @@
+"""What a running job shows: MLflow curves, one Prefect progress artifact, a line in the log now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, cast
+from uuid import UUID
+
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+
+from tasks.tracking.logs import logger
+from tasks.tracking.tracker import Run
+
+_MIRROR_EVERY = 300.0  # seconds: what a lost host may cost
+_SHOW_EVERY = 10.0  # seconds: a person watches this, and the API is not a metrics store
+
+
+class JobObserver:
+    """Receives a job's metric records in batches and passes them on.
+
+    :param what: the words for log and page, e.g. ``"pretrain"``.
+    :param run: the MLflow run that owns the curves.
+    :param key: key of the progress artifact (letters, digits, dashes); None: log lines only, for one of many jobs.
+    :param mirror: sends the workspace to a remote store, so that another host can go on from its checkpoints.
+    """
+
+    def __init__(self, what: str, run: Run, key: str | None, mirror: Callable[[], None]) -> None:
+        self._what, self._run, self._key, self._mirror = what, run, key, mirror
+        self._mirrored = time.monotonic()
+        self._artifact: UUID | None = None
+        self._shown = time.monotonic()
+        self._latest: dict[str, Any] = {}
+
+    def __call__(self, records: list[dict[str, Any]]) -> None:
+        """Take records ``{"step", "time", "metrics"}`` in order."""
+        self._run.log_metrics(records)
+        for record in records:
+            self._latest.update(record["metrics"], step=record["step"])
+        if time.monotonic() - self._shown >= _SHOW_EVERY:
+            self._shown = time.monotonic()
+            self._show()
+        if time.monotonic() - self._mirrored >= _MIRROR_EVERY:
+            self._mirror()
+            self._mirrored = time.monotonic()
+
+    def _show(self) -> None:
+        text = self._words()
+        logger().info("%s %s", self._what, text)
+        if self._key is None or "progress" not in self._latest:
+            return
+        percent = 100.0 * self._latest["progress"]
+        if self._artifact is None:
+            created = create_progress_artifact(percent, key=self._key, description=text)
+            self._artifact = cast(
+                UUID, created
+            )  # a coroutine only where an event loop runs, and tasks are plain functions
+        else:
+            update_progress_artifact(self._artifact, percent, description=text)
+
+    def _words(self) -> str:
+        latest, parts = self._latest, [f"step {self._latest['step']:,}"]
+        for name, form in (("train/loss", "loss {:.3f}"), ("validation/loss", "validation {:.3f}")):
+            if name in latest:
+                parts.append(form.format(latest[name]))
+        if "tokens_per_second" in latest:
+            parts.append(f"{latest['tokens_per_second']:,.0f} tokens/s")
+        if "eta_seconds" in latest:
+            minutes, seconds = divmod(int(latest["eta_seconds"]), 60)
+            parts.append(f"ETA {minutes}:{seconds:02d}")
+        return ", ".join(parts)

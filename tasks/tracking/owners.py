@@ -1,0 +1,62 @@
+"""Which process owns a tracking run, in a way that a kill cannot falsify: a file that the owner holds locked.
+
+A process number would be reused and a heartbeat would have to be kept up; the kernel drops a lock with its process.
+Only processes of machines that share the state folder are judged, others' runs are left alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from gptcore.files import sha256_json
+from tasks.store.locks import exclusive
+from tasks.store.state import state_folder
+
+_WHAT = "owners of tracking runs"
+_held: dict[Path, IO[str]] = {}
+
+
+def _owners(uri: str) -> Path:
+    """Folder with a locked file for each living process that owns runs at ``uri``."""
+    return state_folder() / "owners" / sha256_json(uri)[:12]
+
+
+def owner_name(uri: str) -> str:
+    """This process' name as an owner of runs: a file that it holds locked as long as it lives."""
+    folder = _owners(uri)
+    with exclusive(folder / ".lock", _WHAT):
+        if folder not in _held:
+            path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+            file = open(path, "w")  # noqa: SIM115 - open for as long as the process lives
+            fcntl.flock(file, fcntl.LOCK_EX)
+            _held[folder] = file
+            atexit.register(path.unlink, missing_ok=True)
+        return Path(_held[folder].name).name
+
+
+@contextmanager
+def dead_owners(uri: str) -> Iterator[list[str]]:
+    """The owners whose process is gone; forgotten when the ``with`` block ends well."""
+    folder = _owners(uri)
+    with exclusive(folder / ".lock", _WHAT):
+        dead = [path for path in sorted(folder.glob("[!.]*")) if not _is_locked(path)]
+        yield [path.name for path in dead]
+        for path in dead:
+            path.unlink()
+
+
+def _is_locked(path: Path) -> bool:
+    with open(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False

@@ -1,0 +1,37 @@
+"""Who made a run, and how to walk from it to its twin: tags for MLflow, links for the card."""
+
+from __future__ import annotations
+
+import os
+
+from prefect.runtime import flow_run
+
+from tasks.store.artifact import Artifact
+from tasks.store.manifest import code_version
+from tasks.tracking.tracker import Run
+
+
+def run_tags(**digests: str) -> dict[str, str]:
+    """Tags of every MLflow run: digests, the git commit, the Prefect flow run and its page."""
+    version = code_version()
+    tags = {"git_commit": str(version["git"] or ""), "gptmill": str(version["package"]), **digests}
+    if flow_run.id:
+        tags["prefect_flow_run_id"] = str(flow_run.id)
+    if page := prefect_page():
+        tags["prefect_url"] = page
+        tags["mlflow.note.content"] = f"Prefect run: [{flow_run.name}]({page})"
+    return tags
+
+
+def prefect_page() -> str | None:
+    """The flow run's page in the Prefect UI; None on the ephemeral server, which has no pages."""
+    if not os.environ.get("PREFECT_API_URL") or not flow_run.id:
+        return None
+    return str(flow_run.ui_url) if flow_run.ui_url else None
+
+
+def cross_links(run: Run, artifact: Artifact) -> dict[str, str]:
+    """Words -> address: the MLflow run, the Prefect run, the artifact's folder."""
+    page = prefect_page()
+    links = {"MLflow run": run.url, "artifact": artifact.url}
+    return {**links, "Prefect run": page} if page else links

@@ -1,0 +1,269 @@
+"""MLflow, by run id only: one owner a run, reopened by its `job_key` tag after a crash, never left RUNNING.
+
+The client's "active run" is thread-local state that a killed process leaves behind, so it is not used at all. What a
+killed process leaves RUNNING and nobody reopens is ended by the next process that opens one (`Tracker.reconcile`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from tasks.jobs.launch import JobInterrupted
+from tasks.store.locks import exclusive
+from tasks.store.state import state_folder
+from tasks.tracking.owners import dead_owners, owner_name
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+    from mlflow.entities import Run as MlflowRun
+
+log = logging.getLogger(__name__)
+JOB_KEY = "job_key"
+OWNER = "owner"
+_PARENT = "mlflow.parentRunId"
+_METRICS_A_CALL = 1000  # this and the next four: MLflow's limits (mlflow.utils.validation)
+_PARAMS_A_CALL = 100
+_TAGS_A_CALL = 100
+_PARAM_LENGTH = 6000
+_TAG_LENGTH = 8000
+_UI = "http://127.0.0.1:5000"  # where `gptmill up` serves the same SQLite file
+
+
+class Run:
+    """One MLflow run that this process owns; as a context manager it ends FINISHED, FAILED or KILLED."""
+
+    def __init__(self, tracker: Tracker, run_id: str, experiment_id: str, finished: bool, fresh: bool) -> None:
+        self._tracker = tracker
+        self.run_id = run_id
+        self.experiment_id = experiment_id
+        self.finished = finished
+        """Whether it had ended FINISHED before it was opened: there is nothing left to log."""
+        self._fresh = fresh
+        self._last: dict[str, int] = {}  # metric -> step of its newest point
+        self._waiting: list[Metric] = []
+
+    @property
+    def url(self) -> str:
+        """Its page in the MLflow UI."""
+        return f"{self._tracker.ui}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
+
+    def log_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Log records ``{"step": int, "time": unix seconds, "metrics": {name: value}}`` in few calls.
+
+        A curve's points that the run has already (from before a crash) are left out, and so is what is no finite
+        number. If MLflow cannot be reached the points wait for the next call: training does not stop for that.
+        """
+        from mlflow.entities import Metric
+        from mlflow.exceptions import MlflowException
+
+        for record in records:
+            for name, value in _numbers(record["metrics"]).items():
+                if record["step"] > self._newest(name):
+                    self._last[name] = record["step"]
+                    self._waiting.append(Metric(name, value, int(record["time"] * 1000), record["step"]))
+        try:
+            self._send()
+        except MlflowException as error:
+            log.warning("%d metrics wait for MLflow at %s: %s", len(self._waiting), self._tracker.uri, error)
+
+    def log_results(self, results: Mapping[str, Any]) -> None:
+        """Log the finite numbers of a result as each metric's newest value, without bending its curve."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        for name, value in _numbers(results).items():
+            self._waiting.append(Metric(name, value, now, max(self._newest(name), 0)))
+        self._send()
+
+    def metrics(self) -> dict[str, float]:
+        """The last value of each metric that the run has."""
+        return dict(self._tracker.client.get_run(self.run_id).data.metrics)
+
+    def tags(self) -> dict[str, str]:
+        """The run's tags."""
+        return dict(self._tracker.client.get_run(self.run_id).data.tags)
+
+    def log_artifact(self, path: Path, folder: str | None = None) -> None:
+        """Copy a small file (card, figure) to the run. Checkpoints stay in the store; runs carry their address."""
+        self._tracker.client.log_artifact(self.run_id, str(path), folder)
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Add or replace tags."""
+        from mlflow.entities import RunTag
+
+        whole = [RunTag(key, value[:_TAG_LENGTH]) for key, value in tags.items()]
+        for part in _parts(whole, _TAGS_A_CALL):
+            self._tracker.client.log_batch(self.run_id, tags=part)
+
+    def finish(self, status: str = "FINISHED") -> None:
+        """End the run: FINISHED, FAILED or KILLED."""
+        try:
+            self._send()
+        finally:
+            self._tracker.client.set_terminated(self.run_id, status)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.finished and kind is None:
+            return  # opened only to look at: its end time stays
+        # An Exception is the work's fault; anything wider (Ctrl-C, cancellation) and a told-to-stop somebody's wish.
+        failed = kind is not None and issubclass(kind, Exception) and not issubclass(kind, JobInterrupted)
+        self.finish("FINISHED" if kind is None else "FAILED" if failed else "KILLED")
+
+    def _newest(self, name: str) -> int:
+        """The step of a curve's newest point, -1 where it has none; asks MLflow once, for a run that was reopened."""
+        if name not in self._last:
+            history = [] if self._fresh else self._tracker.client.get_metric_history(self.run_id, name)
+            self._last[name] = max((point.step for point in history), default=-1)
+        return self._last[name]
+
+    def _send(self) -> None:
+        while self._waiting:
+            self._tracker.client.log_batch(self.run_id, metrics=self._waiting[:_METRICS_A_CALL])
+            del self._waiting[:_METRICS_A_CALL]
+
+
+class Tracker:
+    """A connection to MLflow: `MLFLOW_TRACKING_URI`, else SQLite in the state folder."""
+
+    def __init__(self, uri: str | None = None) -> None:
+        self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{state_folder() / 'mlflow.db'}"
+        self.ui = self.uri.rstrip("/") if self.uri.startswith("http") else _UI
+        self._client: MlflowClient | None = None
+
+    @property
+    def client(self) -> MlflowClient:
+        """MLflow's client. The first use of a fresh SQLite file creates its tables, one process at a time."""
+        if self._client is None:
+            with exclusive(state_folder() / ".mlflow-open.lock", "creation of the tracking database"):
+                os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+                from mlflow import MlflowClient
+
+                for name in ("mlflow", "alembic"):  # after the import, which sets their levels
+                    logging.getLogger(name).setLevel(logging.WARNING)
+                self._client = MlflowClient(self.uri)
+                self._client.search_experiments(max_results=1)
+        return self._client
+
+    def experiment(self, name: str) -> str:
+        """The id of the experiment ``name``, which is created on first use."""
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            with self._creating():
+                found = self.client.get_experiment_by_name(name)
+                if found is None:
+                    place = None if self.uri.startswith("http") else (state_folder() / "mlflow-artifacts").as_uri()
+                    return str(self.client.create_experiment(name, artifact_location=place))
+        return str(found.experiment_id)
+
+    def open(
+        self,
+        experiment: str,
+        name: str,
+        job_key: str,
+        tags: Mapping[str, str],
+        params: Mapping[str, Any],
+        parent: str | None = None,
+    ) -> Run:
+        """The run of ``job_key``: reopened if there is one (a crash left it, or it is done), else created.
+
+        :param params: nested settings; logged flat, ``model.n_layer`` and so on.
+        :param parent: run id of the run that shows this one as its child.
+        """
+        self.reconcile()
+        experiment_id = self.experiment(experiment)
+        whole = {JOB_KEY: job_key, OWNER: owner_name(self.uri), **tags, **({_PARENT: parent} if parent else {})}
+        with self._creating():  # two processes that start one job must not make two rows
+            found = self.search(experiment, {JOB_KEY: job_key})
+            if not found:
+                created = self.client.create_run(experiment_id, tags=whole, run_name=name)
+                self._log_params(created.info.run_id, dict(flatten(params)))
+                return Run(self, created.info.run_id, experiment_id, finished=False, fresh=True)
+        for stale in found[1:]:  # two hosts started the same job at once: one row is enough
+            if stale.info.status == "RUNNING":
+                self.client.set_terminated(stale.info.run_id, "KILLED")
+        there = found[0]
+        run = Run(self, there.info.run_id, experiment_id, there.info.status == "FINISHED", fresh=False)
+        if not run.finished:
+            self.client.update_run(run.run_id, status="RUNNING")
+            lacking = {key: value for key, value in flatten(params) if key not in there.data.params}
+            self._log_params(run.run_id, lacking)  # of a run that was killed before it had them
+        run.set_tags(whole)
+        return run
+
+    def reconcile(self) -> int:
+        """End what killed processes of this machine left RUNNING, as KILLED; how many runs that were."""
+        killed = 0
+        with dead_owners(self.uri) as dead:
+            for owner in dead:
+                experiments = [item.experiment_id for item in self.client.search_experiments()]
+                where = f"attributes.status = 'RUNNING' and tags.`{OWNER}` = '{owner}'"
+                for run in self.client.search_runs(experiments, where, max_results=10_000):
+                    self.client.set_terminated(run.info.run_id, "KILLED")
+                    killed += 1
+        return killed
+
+    def search(self, experiment: str, tags: Mapping[str, str]) -> list[MlflowRun]:
+        """Runs of an experiment that carry all of ``tags``, newest first; none where there is no such experiment."""
+        found = self.client.get_experiment_by_name(experiment)
+        if found is None:
+            return []
+        where = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+        runs: list[MlflowRun] = []
+        token = None
+        while True:
+            page = self.client.search_runs([found.experiment_id], where, max_results=500, page_token=token)
+            runs += page
+            token = page.token
+            if not token:
+                return runs
+
+    def _creating(self) -> AbstractContextManager[None]:
+        return exclusive(state_folder() / ".mlflow-create.lock", "creation of a tracking run")
+
+    def _log_params(self, run_id: str, params: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        flat = [Param(key, str(value)[:_PARAM_LENGTH]) for key, value in params.items()]
+        for part in _parts(flat, _PARAMS_A_CALL):
+            self.client.log_batch(run_id, params=part)
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings as ``("model.n_layer", 12)`` pairs."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The records of a job's metrics.jsonl; none where there is no such file."""
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Those values that MLflow can draw: finite numbers."""
+    numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+    return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
+
+
+def _parts(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
