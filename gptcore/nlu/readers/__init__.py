@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from gptcore.nlu.readers.layout import has_folder, parquet_layout
 from gptcore.nlu.readers.rows import Example, Record, example_of, show
 from gptcore.nlu.readers.tasks import (
     available,
-    hub_set,
+    has_test_rows,
     iterate,
     iterate_test,
     labelled_splits,
@@ -20,11 +21,13 @@ __all__ = [
     "available",
     "decoded_lines",
     "example_of",
-    "hub_set",
+    "has_folder",
+    "has_test_rows",
     "iterate",
     "iterate_test",
     "labelled_splits",
     "load_task",
+    "parquet_layout",
     "parse_object",
     "show",
     "source_files",

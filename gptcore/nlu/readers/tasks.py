@@ -10,7 +10,6 @@ import fsspec
 import numpy as np
 
 from gptcore.errors import InputError
-from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.layout import ParquetLayout, has_folder, parquet_layout
 from gptcore.nlu.readers.parquet import read_parquet
 from gptcore.nlu.readers.rows import Example, Record, example_of, label_of, show
@@ -87,12 +86,6 @@ def source_files(spec: TaskSpec, datasets_url: str) -> list[str]:
     return urls if spec.format != "race" else [f"{url}/{name}" for url in urls for name in passage_names(url)]
 
 
-def hub_set(spec: TaskSpec, datasets_url: str) -> HubSet | None:
-    """How a task's files spell its rows where they are the hub's; None where they are the public ones."""
-    layout = parquet_layout(spec.folder, datasets_url)
-    return layout.hub if layout else None
-
-
 def _held_out(spec: TaskSpec, examples: list[Example], split: str) -> list[Example]:
     """Train or dev share of a file that holds both, in the very rows and order of the original code.
 
@@ -124,6 +117,15 @@ def _rows(spec: TaskSpec, datasets_url: str, path: str, layout: ParquetLayout | 
     if layout is None:
         return READERS[spec.format](f"{datasets_url.rstrip('/')}/{spec.folder}/{path}", spec)
     return (row for url in layout.urls(path) for row in read_parquet(url, spec, layout.hub))
+
+
+def has_test_rows(datasets_url: str, path: str) -> bool:
+    """Whether a file that :func:`iterate_test` reads is there."""
+    folder, _, file = path.rpartition("/")
+    if layout := parquet_layout(folder, datasets_url):
+        return layout.has(file)
+    fs, root = fsspec.url_to_fs(datasets_url)
+    return bool(fs.isfile(f"{root.rstrip('/')}/{path}"))
 
 
 def iterate_test(spec: TaskSpec, datasets_url: str, path: str, index: str) -> Iterator[Example]:
