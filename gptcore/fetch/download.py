@@ -14,6 +14,7 @@ from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from gptcore.files import fsync_folder, read_json, sha256_file, write_json_atomic
@@ -69,7 +70,7 @@ def download(
         try:
             _transfer(url, part, connection, progress)
             break
-        except requests.RequestException as error:
+        except (requests.RequestException, HTTPError) as error:
             tries = 1 if _size(part) > before else tries + 1
             if tries >= _TRIES:
                 kept = f"broken off after {_size(part)} bytes; the same command goes on from there"
@@ -109,7 +110,8 @@ def _transfer(url: str, part: Path, connection: requests.Session, progress: Prog
         size = start + int(answer.headers.get("Content-Length") or 0)
         with open(part, "r+b" if start else "wb") as file:
             file.seek(start)
-            for chunk in answer.iter_content(_CHUNK):
+            # not iter_content: of a chunk that is cut short it gives nothing, and a bad line would never get on
+            while chunk := answer.raw.read1(_CHUNK, decode_content=False):
                 file.write(chunk)
                 if progress:
                     progress(file.tell(), size)
@@ -153,5 +155,5 @@ def _forget(part: Path) -> None:
     _note(part).unlink(missing_ok=True)
 
 
-def _reason(error: requests.RequestException) -> str:
+def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
