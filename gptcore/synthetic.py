@@ -6,6 +6,8 @@ from pathlib import Path
 
 import fsspec
 
+from gptcore.places import exists, is_folder
+
 MARK = "SYNTHETIC.md"
 """A file of this name lies in a folder of generated books or datasets, and goes where a copy of the folder goes."""
 
@@ -23,5 +25,5 @@ def is_synthetic(url: str) -> bool:
     :param url: any fsspec URL.
     """
     filesystem, path = fsspec.core.url_to_fs(url)
-    folder = path.rstrip("/") if filesystem.isdir(path) else path.rpartition("/")[0]
-    return bool(filesystem.exists(f"{folder}/{MARK}"))
+    folder = path.rstrip("/") if is_folder(filesystem, path) else path.rpartition("/")[0]
+    return exists(filesystem, f"{folder}/{MARK}")

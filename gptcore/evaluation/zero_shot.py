@@ -29,7 +29,7 @@ from gptcore.models.language_model import LanguageModel
 from gptcore.nlu import load_task
 from gptcore.nlu.dprd import read_dprd
 from gptcore.nlu.encoded import dataset_fingerprint
-from gptcore.nlu.readers import Example, available
+from gptcore.nlu.readers import Example, available, has_folder
 from gptcore.text.bpe import Tokenizer
 from gptcore.training.batches import by_length, choose_rows
 
@@ -124,8 +124,7 @@ def available_zero_shot(datasets_url: str) -> list[str]:
 
     :raises InputError: there is none.
     """
-    fs, root = fsspec.core.url_to_fs(datasets_url)
-    there = [*available(datasets_url), *(["dprd"] if fs.isdir(f"{root.rstrip('/')}/DPRD") else [])]
+    there = [*available(datasets_url), *(["dprd"] if has_folder("DPRD", datasets_url) else [])]
     if not (found := [task for task in ZERO_SHOT_TASKS if task in there]):
         raise InputError(f"{datasets_url}: no data for any of {', '.join(ZERO_SHOT_TASKS)}")
     return found

@@ -88,7 +88,7 @@ def fingerprint(sources: Iterable[Source]) -> list[dict[str, Any]]:
     """What identifies the corpus' content, for use in digests: no dates and no place.
 
     Local files: ``path`` (relative) and ``sha256``. Remote files: ``path``, ``size`` and the store's own ``tag`` of
-    this version of the file (its ETag, or fsspec's unique key).
+    this version of the file (its ETag, the hub's blob id, or fsspec's unique key).
     """
     prints: list[dict[str, Any]] = []
     for source in sources:
@@ -97,7 +97,7 @@ def fingerprint(sources: Iterable[Source]) -> list[dict[str, Any]]:
             prints.append({"path": source.name, "sha256": sha256_file(path)})
         else:
             info = filesystem.info(path)
-            tag = info.get("ETag") or info.get("etag") or filesystem.ukey(path)
+            tag = info.get("ETag") or info.get("etag") or info.get("blob_id") or filesystem.ukey(path)
             prints.append({"path": source.name, "size": source.size, "tag": str(tag).strip('"')})
     return prints
 

@@ -79,11 +79,13 @@ def test_without_a_folder_and_with_a_wrong_one(tmp_path: Path, capsys: pytest.Ca
     assert "nowhere: no such folder" in capsys.readouterr().err
 
 
-def test_real_datasets_are_all_read(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["datasets", "--datasets", str(real_data())]) == 0
+def test_real_test_sets_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("RTE", "WNLI", "diagnostic", "DPRD"):
+        (tmp_path / name).symlink_to(real_data(name))
+    assert main(["datasets", "--datasets", str(tmp_path)]) == 0
     rows = rows_of(capsys.readouterr().out)
-    assert rows["mnli"] == ["tsv", "9,999/392,702", "10,815/19,647", "-/19,643*"]
-    assert rows["snli"] == ["jsonl", "29,627/549,367", "9,842/9,842", "9,824/9,824"]
+    assert rows["rte"] == ["tsv", "2,490/2,490", "277/277", "3,000/3,000*"]
+    assert rows["wnli"] == ["tsv", "-", "-", "146/146*"]
     assert rows["diagnostic"] == ["tsv", "-", "-", "1,104/1,104*"]
     assert rows["dprd"] == ["text", "1,322/1,322", "-", "564/564"]
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import fsspec
 
 from gptcore.errors import InputError
 from gptcore.nlu.readers.hub import HUB, HubSet
 from gptcore.nlu.readers.text_files import unreadable
+from gptcore.places import exists, is_folder, names_in
 
 
 @dataclass(frozen=True)
@@ -92,27 +91,16 @@ class _Folder:
     """What is in a folder of datasets; each part of it is listed once."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self._url = url.rstrip("/")
+        self._fs, root = fsspec.url_to_fs(url)
+        self._root = root.rstrip("/")
         self._listed: dict[str, list[str]] = {}
 
-    @cached_property
-    def _fs(self) -> tuple[Any, str]:
-        fs, root = fsspec.url_to_fs(self._url)
-        return fs, root.rstrip("/")
-
     def exists(self, path: str) -> bool:
-        fs, root = self._fs
-        try:
-            return bool(fs.exists(f"{root}/{path}"))
-        except (ValueError, NotImplementedError):  # hf:// has no folder above a repository
-            return False
+        return exists(self._fs, f"{self._root}/{path}")
 
     def is_folder(self, path: str) -> bool:
-        fs, root = self._fs
-        try:
-            return bool(fs.isdir(f"{root}/{path}"))
-        except (ValueError, NotImplementedError):
-            return False
+        return is_folder(self._fs, f"{self._root}/{path}".rstrip("/"))
 
     def shards(self, stem: str) -> tuple[list[str], int]:
         """The parquet files of a split, and how many there should be."""
@@ -120,23 +108,16 @@ class _Folder:
         found = {
             name: _SHARD.fullmatch(name.removeprefix(split)) for name in self._names(parent) if name.startswith(split)
         }
-        shards = {name: match for name, match in found.items() if match}
-        if shards:
-            whole = max(int(match["of"] or 1) for match in shards.values())
-            return [f"{parent}/{name}" for name in sorted(shards)], whole
-        parts = [
-            f"{stem}/{name}" for name in self._names(stem) if name.endswith(".parquet")
-        ]  # the hub's own conversion
-        return sorted(parts), len(parts)
+        if shards := {name: match for name, match in found.items() if match}:
+            return [f"{parent}/{name}" for name in shards], max(int(match["of"] or 1) for match in shards.values())
+        # as the hub itself converts what others uploaded
+        parts = [f"{stem}/{name}" for name in self._names(stem) if name.endswith(".parquet")]
+        return parts, len(parts)
 
     def _names(self, folder: str) -> list[str]:
         if folder not in self._listed:
-            fs, root = self._fs
             try:
-                paths = fs.ls(f"{root}/{folder}".rstrip("/"), detail=False)
-            except (FileNotFoundError, NotADirectoryError, ValueError, NotImplementedError):
-                paths = []
+                self._listed[folder] = names_in(self._fs, f"{self._root}/{folder}".rstrip("/"))
             except OSError as error:
-                raise unreadable(f"{self._url.rstrip('/')}/{folder}", error) from error
-            self._listed[folder] = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
+                raise unreadable(f"{self._url}/{folder}", error) from error
         return self._listed[folder]

@@ -15,6 +15,7 @@ from gptcore.nlu.readers.parquet import read_parquet
 from gptcore.nlu.readers.rows import Example, Record, example_of, label_of, show
 from gptcore.nlu.readers.text_files import READERS, passage_names
 from gptcore.nlu.registry import REGISTRY, Source, TaskSpec, task_spec
+from gptcore.places import exists
 
 
 def load_task(name: str, datasets_url: str, split: str = "dev") -> list[Example]:
@@ -70,7 +71,7 @@ def labelled_splits(spec: TaskSpec, datasets_url: str) -> list[str]:
     else:
         fs, root = fsspec.url_to_fs(datasets_url)
         folder = f"{root.rstrip('/')}/{spec.folder}"
-        test_is_there = any(fs.exists(f"{folder}/{source.path}") for source in spec.splits.get("test", ()))
+        test_is_there = any(exists(fs, f"{folder}/{source.path}") for source in spec.splits.get("test", ()))
     return [split for split in spec.splits if split != "test" or test_is_there]
 
 
@@ -125,7 +126,7 @@ def has_test_rows(datasets_url: str, path: str) -> bool:
     if layout := parquet_layout(folder, datasets_url):
         return layout.has(file)
     fs, root = fsspec.url_to_fs(datasets_url)
-    return bool(fs.isfile(f"{root.rstrip('/')}/{path}"))
+    return exists(fs, f"{root.rstrip('/')}/{path}")
 
 
 def iterate_test(spec: TaskSpec, datasets_url: str, path: str, index: str) -> Iterator[Example]:
