@@ -109,7 +109,7 @@ def datasets(options: argparse.Namespace) -> None:
 def get_datasets(options: argparse.Namespace) -> None:
     from flows.datasets import get_datasets
 
-    get_datasets(options.names, Path(options.to), options.mirror)
+    get_datasets(options.names, options.to, options.mirror)
 
 
 def export(options: argparse.Namespace) -> None:

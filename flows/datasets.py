@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
+
+from tqdm import tqdm
 
 from gptcore.errors import InputError
 from gptcore.nlu.dprd import read_dprd
@@ -18,14 +22,20 @@ from gptcore.nlu.readers import (
     parquet_layout,
 )
 from gptcore.nlu.registry import REGISTRY, task_spec
-from gptcore.nlu.submission import SUBMISSION, SubmissionFile
+from gptcore.nlu.submission import SUBMISSION
 from gptcore.synthetic import is_synthetic
 
 _SPLITS = ("train", "dev", "test")
 _LAYOUTS = {"race": "json"}
-_PUBLISHED_DPRD = {"train": 1322, "test": 564}
-Rows = dict[str, tuple[int | None, int]]
-"""Split -> rows read (None: not here) and rows published."""
+
+
+class Count(NamedTuple):
+    """Rows of one split."""
+
+    read: int | None
+    """None: not here."""
+    published: int
+    labelled: bool = True
 
 
 def list_datasets(datasets_url: str) -> None:
@@ -49,7 +59,7 @@ def list_datasets(datasets_url: str) -> None:
             broken.append(name)
             print(f"{name:<12} broken      {error}", flush=True)
             continue
-        print(_line(name, layout, *(_cell(name, split, rows) for split in _SPLITS)), flush=True)
+        print(_line(name, layout, *(_cell(rows.get(split)) for split in _SPLITS)), flush=True)
     print(f"\nto fetch one: gptmill datasets get NAME --to FOLDER\n{'dataset':<12} {'download':>10}  licence; page")
     for name in names:
         if origin := ORIGINS.get(name):
@@ -58,19 +68,22 @@ def list_datasets(datasets_url: str) -> None:
         raise InputError(f"{datasets_url}: {', '.join(broken)} cannot be read; the reasons stand above")
 
 
-def get_datasets(names: list[str], folder: Path, mirror: str = "") -> None:
+def get_datasets(names: list[str], to: str, mirror: str = "") -> None:
     """Fetch datasets one after the other, going on with the next where one fails.
 
     :param names: names of :data:`gptcore.nlu.origins.ORIGINS`, or ``all``.
-    :param folder: the folder of datasets, made if it is not there.
+    :param to: the folder of datasets, on this machine; made if it is not there.
     :param mirror: as for :func:`gptcore.fetch.datasets.get_dataset`.
-    :raises InputError: an unknown name, or only datasets that nobody may fetch.
+    :raises InputError: an unknown name, a folder elsewhere, or only datasets that nobody may fetch.
     :raises FetchError: some could not be fetched.
     """
     from gptcore.fetch.datasets import get_dataset
     from gptcore.fetch.download import FetchError
 
     wanted = origins_named(names)
+    if "://" in to:
+        raise InputError(f"--to: found {to!r}, expected a folder on this machine")
+    folder = Path(to)
     refused, failed = [], []
     folder.mkdir(parents=True, exist_ok=True)
     for origin in wanted:
@@ -87,7 +100,7 @@ def get_datasets(names: list[str], folder: Path, mirror: str = "") -> None:
             print(f"gptmill: {origin.name}: {error}", file=sys.stderr, flush=True)
             failed.append(origin.name)
             continue
-        state = "was there, unchanged since it was fetched" if done == "there" else _unpinned(origin)
+        state = "was there, unchanged since it was fetched" if done == "there" else _fetched(origin)
         print(f"{origin.name}: {folder / origin.folder}: {state}", flush=True)
     if failed:
         raise FetchError(f"{', '.join(failed)}: not fetched; the reasons stand above")
@@ -95,55 +108,66 @@ def get_datasets(names: list[str], folder: Path, mirror: str = "") -> None:
         raise InputError(f"{', '.join(refused)}: has to be asked for; how stands above")
 
 
-def _unpinned(origin: Origin) -> str:
-    new = [download.name for download in origin.downloads if not download.sha256]
-    trusted = f"; SHA-256 of {', '.join(new)} not known before, trusted and recorded" if new else ""
-    return f"fetched, SHA-256 as expected{trusted}" if len(new) < len(origin.downloads) else f"fetched{trusted}"
+def _fetched(origin: Origin) -> str:
+    known = [download for download in origin.downloads if download.sha256]
+    new = ", ".join(download.name for download in origin.downloads if not download.sha256)
+    trusted = f"that of {new} is known from no source: the first one seen counts" if new else ""
+    return "; ".join(["fetched", *(["SHA-256 as expected"] if known else []), *([trusted] if new else [])])
 
 
-def _read(name: str, datasets_url: str, there: set[str]) -> tuple[str, Rows]:
+def _read(name: str, datasets_url: str, there: set[str]) -> tuple[str, dict[str, Count]]:
     """The layout found ("-": not here) and the rows of each split."""
     if name in REGISTRY:
         return _read_task(name, datasets_url, name in there)
     if name == "dprd":
         here = bool(datasets_url) and has_folder("DPRD", datasets_url)
-        counted = {s: sum(1 for _ in read_dprd(datasets_url, s)) if here else None for s in _PUBLISHED_DPRD}
-        return "text" if here else "-", {split: (rows, _PUBLISHED_DPRD[split]) for split, rows in counted.items()}
-    files = [file for file in SUBMISSION if file.path.partition("/")[0] == ORIGINS[name].folder]
-    return _unlabelled(files, datasets_url)
+        return "text" if here else "-", {
+            split: Count(_count(read_dprd(datasets_url, split), name, split) if here else None, published)
+            for split, published in ORIGINS[name].rows.items()
+        }
+    layout, test = _unlabelled(name, ORIGINS[name].folder, datasets_url)
+    return layout, {"test": test} if test else {}
 
 
-def _read_task(name: str, datasets_url: str, here: bool) -> tuple[str, Rows]:
+def _read_task(name: str, datasets_url: str, here: bool) -> tuple[str, dict[str, Count]]:
     spec = task_spec(name)
     splits = labelled_splits(spec, datasets_url) if here else []
-    rows: Rows = {
-        split: (sum(1 for _ in iterate(spec, datasets_url, split)) if split in splits else None, published)
+    rows = {
+        split: Count(
+            _count(iterate(spec, datasets_url, split), name, split) if split in splits else None,
+            spec.published_rows(split),
+        )
         for split in spec.splits
-        if (published := spec.published_rows(split))
     }
-    files = [file for file in SUBMISSION if file.path.startswith(f"{spec.folder}/")]
-    if files:
-        rows["test"] = _unlabelled(files, datasets_url if here else "")[1]["test"]
+    _, test = _unlabelled(name, spec.folder, datasets_url if here else "")
+    rows |= {"test": test} if test else {}
     if not here:
         return "-", rows
     return "parquet" if parquet_layout(spec.folder, datasets_url) else _LAYOUTS.get(spec.format, spec.format), rows
 
 
-def _unlabelled(files: list[SubmissionFile], datasets_url: str) -> tuple[str, Rows]:
-    """The layout and the rows of test files without labels."""
+def _unlabelled(name: str, folder: str, datasets_url: str) -> tuple[str, Count | None]:
+    """The layout and the rows of a folder's test files without labels; None: it has none that are published."""
+    files = [file for file in SUBMISSION if file.path.partition("/")[0] == folder]
     here = [file for file in files if datasets_url and has_test_rows(datasets_url, file.path)]
-    rows = sum(1 for file in here for _ in iterate_test(task_spec(file.task), datasets_url, file.path, file.index))
-    layout = "-" if not here else "parquet" if parquet_layout(here[0].path.partition("/")[0], datasets_url) else "tsv"
-    return layout, {"test": (rows if here else None, sum(file.rows for file in files))}
+    if not here:
+        return "-", Count(None, sum(file.rows for file in files), labelled=False) if files else None
+    read = sum(
+        _count(iterate_test(task_spec(file.task), datasets_url, file.path, file.index), name, "test") for file in here
+    )
+    layout = "parquet" if parquet_layout(folder, datasets_url) else "tsv"
+    return layout, Count(read, sum(file.rows for file in files), labelled=False)
 
 
-def _cell(name: str, split: str, rows: Rows) -> str:
-    if split not in rows:
+def _count(rows: Iterable[object], name: str, split: str) -> int:
+    return sum(1 for _ in tqdm(rows, desc=f"{name} {split}", unit="row", leave=False, disable=None))
+
+
+def _cell(count: Count | None) -> str:
+    if count is None:
         return "-"
-    read, published = rows[split]
-    star = "*" if split == "test" and "test" not in (REGISTRY[name].splits if name in REGISTRY else ()) else ""
-    star = "" if name == "dprd" else star
-    return f"{'-' if read is None else f'{read:,}'}/{published:,}{star}"
+    read = "-" if count.read is None else f"{count.read:,}"
+    return f"{read}/{count.published:,}{'' if count.labelled else '*'}"
 
 
 def _line(name: str, layout: str, train: str, dev: str, test: str) -> str:

@@ -105,6 +105,7 @@ def _transfer(url: str, part: Path, connection: requests.Session, progress: Prog
             raise FetchError(f"{url}: found HTTP {answer.status_code} {answer.reason}, expected the file")
         if answer.status_code == 200:
             start = 0
+            _forget(part)  # before the note changes: bytes of one version must never stand under another's name
             length = int(answer.headers.get("Content-Length") or 0)
             write_json_atomic(_note(part), {"url": url, "version": _version(answer), "size": length})
         size = start + int(answer.headers.get("Content-Length") or 0)

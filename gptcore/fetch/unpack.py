@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from gptcore.fetch.download import FetchError
+
+_BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError, FileExistsError)
 
 
 class _Member(NamedTuple):
@@ -51,7 +55,7 @@ def unpack(archive: Path, pattern: str, out: Path) -> int:
             with source, open(target, "xb") as file:
                 shutil.copyfileobj(source, file)
             count += 1
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
+    except _BROKEN as error:
         raise FetchError(f"{archive.name}: found {type(error).__name__}: {error}, expected a whole archive") from error
     if not count:
         raise FetchError(f"{archive.name}: found no file {pattern}, expected some")

@@ -9,7 +9,8 @@ without one is trusted when it is first fetched, and held to that later.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gptcore.errors import InputError
 
@@ -53,6 +54,8 @@ class Origin:
     """How to get it where nobody may fetch it."""
     note: str = ""
     """What to know of the fetched files."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows published, of a set that neither the registry nor the table of submissions counts."""
 
     @property
     def size(self) -> int:
@@ -282,6 +285,7 @@ ORIGINS: dict[str, Origin] = {
                     "cf1cf025e1d59a5b363e6dcfbd5a13aae8a9830831ac16fd7f865aca7a1559d8",
                 ),
             ),
+            rows={"train": 1322, "test": 564},
         ),
     )
 }

@@ -16,6 +16,7 @@ from gptcore.text.bpe import Tokenizer
 
 COMMANDS = [
     *("pipeline", "pretrain", "finetune", "finetune-all", "evaluate", "zero-shot", "leaderboard", "encode"),
+    "datasets",
     *("up", "down", "status"),
 ]
 

@@ -120,7 +120,7 @@ def test_get(server: FileServer, rte: bytes, tmp_path: Path, capsys: pytest.Capt
     printed = capsys.readouterr()
     assert printed.out.splitlines() == [
         "rte: licence: none stated (https://aclweb.org/aclwiki/Recognizing_Textual_Entailment)",
-        f"rte: {tmp_path}/data/RTE: fetched, SHA-256 as expected",
+        f"rte: {tmp_path}/data/RTE: fetched; SHA-256 as expected",
     ]
     assert printed.err == f"RTE.zip: 0.0 of {len(rte) / 1e6:,.1f} MB\n"
     assert load_task("rte", str(tmp_path / "data")) == load_task("rte", str(tmp_path / "rows"))
@@ -148,6 +148,8 @@ def test_what_has_to_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[
     printed = capsys.readouterr()
     assert "http://goo.gl/forms/aQz39sdDrO" in printed.out
     assert printed.err == "gptmill: error: storycloze: has to be asked for; how stands above\n"
+    assert main(["datasets", "get", "rte", "--to", "s3://bucket/data"]) == 2
+    assert "--to: found 's3://bucket/data', expected a folder on this machine" in capsys.readouterr().err
     assert main(["datasets", "get", "snil", "--to", str(tmp_path)]) == 2
     assert "did you mean snli?" in capsys.readouterr().err
 

@@ -123,6 +123,23 @@ def test_all_of_it_had_arrived(server: FileServer, tmp_path: Path) -> None:
     assert file.asked == []
 
 
+def test_a_crash_between_two_versions_mixes_nothing(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(server, tmp_path / "m")
+    server.add("m", DATA[::-1] + b"more", etag='"two"')
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("gptcore.fetch.download.write_json_atomic", crash)
+        with pytest.raises(KeyboardInterrupt):
+            fetch(server, tmp_path / "m")
+    fetch(server, tmp_path / "m")
+    assert (tmp_path / "m").read_bytes() == DATA[::-1] + b"more"
+
+
 def test_a_part_of_unknown_origin_is_not_trusted(server: FileServer, tmp_path: Path) -> None:
     server.add("h", DATA)
     (tmp_path / "h.part").write_bytes(b"something else")
@@ -196,6 +213,14 @@ def _zip_with_a_link() -> bytes:
     return buffer.getvalue()
 
 
+def _twice() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for _ in range(2):
+            archive.addfile(tarfile.TarInfo("S/a.tsv"), io.BytesIO())
+    return buffer.getvalue()
+
+
 GOOD = {"S/a.tsv": b"x"}
 HOSTILE = {
     "up.zip": (zipped({**GOOD, "S/../../evil.tsv": b"x"}), "found the name 'S/../../evil.tsv'"),
@@ -210,6 +235,8 @@ HOSTILE = {
     "none.zip": (zipped({"T/a.tsv": b"x"}), "found no file S/*.tsv, expected some"),
     "cut.zip": (zipped(GOOD)[:-10], "expected a whole archive"),
     "cut.tar.gz": (tarred(dict.fromkeys(["S/a.tsv", "S/b.tsv"], DATA))[:900], "expected a whole archive"),
+    "damaged.zip": (zipped({"S/a.tsv": DATA}).replace(zipped({"S/a.tsv": DATA})[60:90], b"x" * 30), "a whole archive"),
+    "twice.tar.gz": (_twice(), "FileExistsError"),
     "text.tar.gz": (b"<html>not found</html>", "expected a whole archive"),
 }
 

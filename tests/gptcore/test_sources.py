@@ -200,6 +200,21 @@ def test_parquet_rows(tmp_path: Path) -> None:
         assert read.bytes == sum(len(row.encode()) for row in rows)
 
 
+def test_a_set_of_the_hub_is_a_folder_of_shards(tmp_path: Path) -> None:
+    for number, kind in enumerate((pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()))):
+        path = tmp_path / "books" / "data" / f"train-{number:05}-of-00003.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = pa.array([f"Book {number}.", f"Book {number}, again."]).cast(kind)
+        metadata = {"huggingface": json.dumps({"info": {"features": {"text": {"dtype": "string", "_type": "Value"}}}})}
+        pq.write_table(pa.table({"title": ["a", "b"], "text": rows}).replace_schema_metadata(metadata), path)
+    for name in ("README.md", ".gitattributes", "dataset_infos.json"):
+        (tmp_path / "books" / name).write_text("{}", encoding="utf-8")
+    found = find_sources(str(tmp_path / "books"))
+    assert [source.name for source in found] == [f"data/train-{number:05}-of-00003.parquet" for number in range(3)]
+    read = ["".join(document) for source in found for document in read_documents(source, CorpusConfig(), Read())]
+    assert read == [f"Book {number}{rest}." for number in range(3) for rest in ("", ", again")]
+
+
 def test_broken_parquet_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2], "text": ["a", None]}), path)
