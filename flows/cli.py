@@ -22,6 +22,17 @@ other fields are ignored
 example: echo '{"premise": "A cat sat.", "hypothesis": "It sat."}' | gptmill predict rte --model best
 """
 
+_DATASETS = """\
+layouts: the public distributions' files, or parquet as the Hugging Face hub has it (pip install gptmill[hf] for hf://)
+examples: gptmill datasets --datasets data
+          gptmill datasets --datasets hf://datasets/nyu-mll/glue
+          gptmill datasets get rte cola --to data
+"""
+_GET = """\
+Fetches datasets, goes on where an earlier call broke off, checks their SHA-256 and unpacks them under the names that
+every other command reads. Licences are shown first: they are the authors', and yours to keep.
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run, and turn what happened into an exit code."""
@@ -62,8 +73,10 @@ def _parser() -> argparse.ArgumentParser:
             "--store", default="runs/demo", metavar="URL", help="artifacts: folder or fsspec URL (%(default)s)"
         )
 
-    def datasets(to: argparse.ArgumentParser) -> None:
-        to.add_argument("--datasets", metavar="URL", default="", help="folder of the twelve datasets (generated world)")
+    def datasets(
+        to: argparse.ArgumentParser, text: str = "folder of the twelve datasets, hf:// too (generated world)"
+    ) -> None:
+        to.add_argument("--datasets", metavar="URL", default="", help=text)
 
     def preset(to: argparse.ArgumentParser, default: str) -> None:
         to.add_argument("--preset", default=default, help="demo, small or paper (%(default)s)")
@@ -180,6 +193,20 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("leaderboard", commands.leaderboard, "print the leaderboard that MLflow holds")
     run.add_argument("--format", choices=["table", "markdown", "csv"], default="table")
+
+    run = command("datasets", commands.datasets, "what a folder holds of each dataset, beside what is published")
+    run.formatter_class = argparse.RawDescriptionHelpFormatter
+    run.epilog = _DATASETS
+    datasets(run, "folder or fsspec URL, hf:// too (none: what there is, and where)")
+    get = run.add_subparsers(metavar="get").add_parser(
+        "get", help="fetch datasets from their official addresses", description=_GET
+    )
+    get.set_defaults(run=commands.get_datasets)
+    get.add_argument("names", nargs="+", metavar="NAME", help="datasets as the list names them; all: every one")
+    get.add_argument("--to", required=True, metavar="FOLDER", help="folder of datasets: each becomes a sub-folder")
+    get.add_argument(
+        "--mirror", metavar="URL", default="", help="fetch URL/FILE instead of the official address of each FILE"
+    )
 
     run = command("encode", commands.encode, "text on standard input to ids, one JSON list a line")
     run.add_argument("--tokenizer", required=True, metavar="URL", help="folder with the vocabulary and the merges")

@@ -100,6 +100,18 @@ def encode(options: argparse.Namespace) -> None:
         print(json.dumps(tokenizer.encode(_decoded(line, number).rstrip("\r\n"))))
 
 
+def datasets(options: argparse.Namespace) -> None:
+    from flows.datasets import list_datasets
+
+    list_datasets(options.datasets)
+
+
+def get_datasets(options: argparse.Namespace) -> None:
+    from flows.datasets import get_datasets
+
+    get_datasets(options.names, Path(options.to), options.mirror)
+
+
 def export(options: argparse.Namespace) -> None:
     from flows.serving import export
 

@@ -7,15 +7,13 @@
     dprd   the referent that, in the pronoun's place, makes the rest of the sentence likeliest  accuracy
 
 The paper does not say where CoLA's threshold comes from; here it is the one that is best on training rows. DPRD is
-the definite pronoun resolution set (Rahman and Ng, 2012), not one of the twelve tasks, so it is read here.
+the definite pronoun resolution set (Rahman and Ng, 2012), not one of the twelve tasks.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from gptcore.files import sha256_json
 from gptcore.models.build import load_model
 from gptcore.models.language_model import LanguageModel
 from gptcore.nlu import load_task
+from gptcore.nlu.dprd import read_dprd
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import Example, available
 from gptcore.text.bpe import Tokenizer
@@ -40,16 +39,6 @@ Progress = Callable[[str, int, int], None]
 
 _BATCH_TOKENS = 8192  # tokens of one forward pass; only the scored positions reach the vocabulary
 _ROW_SEED = 0  # which rows `max_rows` keeps
-
-
-@dataclass(frozen=True)
-class Pronoun:
-    """A Winograd schema: the text around the pronoun, the two referents and the index of the right one."""
-
-    before: str
-    after: str
-    referents: tuple[str, str]
-    label: int
 
 
 class _Scorer:
@@ -200,40 +189,6 @@ def _dprd(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None)
     rests = tokenizer.encode_batch([schema.after for schema in schemas])
     means = scorer.means("dprd", [(next(contexts), rest) for rest in rests for _ in range(2)])
     return _accuracy(means.reshape(-1, 2).argmax(axis=1), [schema.label for schema in schemas], 0.5)
-
-
-def read_dprd(datasets_url: str, split: str) -> Iterator[Pronoun]:
-    """Read ``DPRD/<split>.c.txt``: sentence, pronoun, "a,b", the right one, then blank lines.
-
-    The pronoun to resolve is its first whole-word occurrence after both referents (the set does not say which).
-
-    :raises InputError: naming file and line, if the file is missing or a block is not of that shape.
-    """
-    path = f"{datasets_url.rstrip('/')}/DPRD/{split}.c.txt"
-    try:
-        with fsspec.open(path, "rt", encoding="utf-8", errors="replace") as file:
-            lines = [line.strip() for line in file]
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; expected the definite pronoun resolution set") from None
-    at = 0
-    while at < len(lines):
-        if not lines[at]:
-            at += 1
-            continue
-        sentence, pronoun, names, answer = [*lines[at : at + 4], "", "", ""][:4]
-        referents = tuple(name.strip() for name in names.split(","))
-        if len(referents) != 2 or referents.count(answer) != 1:
-            raise InputError(
-                f"{path}:{at + 3}: found {names!r} and the answer {answer!r}, expected 'a,b' and one of the two"
-            )
-        end = max(0, *(sentence.find(name) + len(name) for name in referents))
-        places = list(re.finditer(rf"\b{re.escape(pronoun)}\b", sentence))
-        if not places or not pronoun:
-            raise InputError(f"{path}:{at + 2}: found {pronoun!r}, expected a pronoun of the sentence above")
-        place = next((place for place in places if place.start() >= end), places[0])
-        before, after = sentence[: place.start()], sentence[place.end() :]
-        yield Pronoun(before.strip(), after.strip(), (referents[0], referents[1]), referents.index(answer))
-        at += 4
 
 
 def best_threshold(scores: NDArray[Any], labels: NDArray[Any]) -> float:

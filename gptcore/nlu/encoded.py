@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gptcore.errors import InputError
 from gptcore.files import read_json, sha256_json, write_json_atomic
 from gptcore.nlu.inputs import EncodedExample, Ids
-from gptcore.nlu.readers import Example, iterate, labelled_splits, source_files, unreadable
+from gptcore.nlu.readers import Example, iterate, labelled_splits, parquet_layout, source_files, unreadable
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.synthetic import is_synthetic
 
@@ -107,6 +107,8 @@ def dataset_fingerprint(name: str, datasets_url: str) -> str:
             raise unreadable(url, error) from error
         files.append({"file": url.removeprefix(datasets_url.rstrip("/") + "/"), **content})
     read_by = {part: str(getattr(spec, part)) for part in _READ_BY}
+    if layout := parquet_layout(spec.folder, datasets_url):  # the public files keep the digests they had
+        read_by |= {"hub": str(layout.hub)}
     return sha256_json({"files": files, "read_by": read_by})
 
 

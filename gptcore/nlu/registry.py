@@ -102,10 +102,14 @@ class TaskSpec:
         return tuple(dict.fromkeys(source.subset for source in self.splits["dev"] if source.subset))
 
     @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns of the text fields one by one, in input order."""
+        return tuple(column for field in self.fields for column in ([field] if isinstance(field, str) else field))
+
+    @property
     def required_columns(self) -> frozenset[str]:
         """Columns that a file of this dataset must have."""
-        texts = (column for field in self.fields for column in ([field] if isinstance(field, str) else field))
-        return frozenset((*texts, *self.choices, self.label))
+        return frozenset((*self.text_columns, *self.choices, self.label))
 
     def published_rows(self, split: str) -> int:
         """Rows of the public distribution's split, without rows that carry no gold label."""

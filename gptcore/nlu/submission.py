@@ -18,12 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import fsspec
-
 from gptcore.errors import InputError
 from gptcore.files import write_bytes_atomic
 from gptcore.nlu.inputs import predict
-from gptcore.nlu.readers import iterate_test
+from gptcore.nlu.readers import has_test_rows, iterate_test
 from gptcore.nlu.registry import TaskSpec, task_spec
 
 if TYPE_CHECKING:
@@ -138,7 +136,7 @@ def _check(files: Sequence[SubmissionFile], datasets_url: str) -> tuple[dict[str
     )
     counts = {}
     for file in files:
-        if left_out and not _is_there(datasets_url, file):
+        if left_out and not has_test_rows(datasets_url, file.path):
             notes.append(f"{datasets_url.rstrip('/')}/{file.path}: found nothing there; {file.name} is left out")
             continue
         rows = sum(1 for _ in iterate_test(task_spec(file.task), datasets_url, file.path, file.index))
@@ -151,11 +149,6 @@ def _check(files: Sequence[SubmissionFile], datasets_url: str) -> tuple[dict[str
     if not counts:
         raise InputError(f"{datasets_url}: found none of {', '.join(file.path for file in files)}, expected them")
     return counts, notes
-
-
-def _is_there(datasets_url: str, file: SubmissionFile) -> bool:
-    fs, root = fsspec.url_to_fs(datasets_url)
-    return bool(fs.isfile(f"{root.rstrip('/')}/{file.path}"))
 
 
 def _answer(file: SubmissionFile, model: TaskModel, datasets_url: str, rows: int, progress: Progress | None) -> bytes:

@@ -14,8 +14,9 @@ from sklearn.metrics import matthews_corrcoef
 
 from gptcore.config import ModelConfig
 from gptcore.errors import InputError
-from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, _Scorer, best_threshold, read_dprd, zero_shot
+from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, _Scorer, best_threshold, zero_shot
 from gptcore.models.transformer import GPT
+from gptcore.nlu.dprd import read_dprd
 from gptcore.text.bpe import Tokenizer
 from tests.realdata import real_data
 

@@ -1,0 +1,207 @@
+"""One public dataset, from its address into the folder of datasets, complete or not at all.
+
+Archives and parts of them lie in ``.origins/NAME/`` of that folder until the dataset is in its place. What stays is
+``.origins/NAME.json``: address, SHA-256, bytes and date of each file fetched, and a digest of the dataset's files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import requests
+from tqdm import tqdm
+
+from gptcore.errors import InputError
+from gptcore.fetch.download import FetchError, Progress, download, session
+from gptcore.fetch.unpack import is_archive, unpack
+from gptcore.files import fsync_folder, read_json, sha256_file, sha256_json, write_json_atomic
+from gptcore.nlu.origins import Download, Origin
+
+_STATE = ".origins"
+_SECONDS = 10.0  # between two lines of progress where there is no terminal
+
+
+def get_dataset(origin: Origin, folder: Path, mirror: str = "", pause: float = 1.0) -> Literal["fetched", "there"]:
+    """Put one dataset into its sub-folder of ``folder``, under the names that the readers expect.
+
+    A dataset that an earlier call put there is only checked. A file whose SHA-256 is not known is trusted the first
+    time; every later time it must be the same.
+
+    :param mirror: an address that has the files under their own names, in the place of the official ones.
+    :param pause: see :func:`gptcore.fetch.download.download`.
+    :raises InputError: the dataset is there, but not as it was fetched, or not from here.
+    :raises FetchError: it cannot be fetched, or is not what it should be; what arrived of it is kept for the next call.
+    """
+    home, work, record = (folder / part for part in (origin.folder, f"{_STATE}/{origin.name}", _record(origin)))
+    if home.exists():
+        _check(origin, home, record)
+        return "there"
+    with _alone(work):
+        fetched = _fetch(origin, work, read_json(record) if record.exists() else {}, mirror, pause)
+        made = work / "made"
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir()
+        for wanted in origin.downloads:
+            if is_archive(wanted.name):
+                unpack(work / wanted.name, wanted.take, made)
+            else:
+                shutil.copyfile(work / wanted.name, made / wanted.take)
+        if origin.name == "mrpc":
+            cut_mrpc(made)
+        write_json_atomic(
+            record,
+            {
+                "name": origin.name,
+                "licence": origin.licence,
+                "page": origin.page,
+                "downloads": fetched,
+                "content": content(made),
+            },
+        )
+        os.rename(made, home)  # last: a dataset that is there is complete
+        fsync_folder(folder)
+    shutil.rmtree(work)
+    return "fetched"
+
+
+def content(folder: Path) -> str:
+    """SHA-256 of the names and contents of all files of a folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return sha256_json({path.relative_to(folder).as_posix(): sha256_file(path) for path in files})
+
+
+def cut_mrpc(folder: Path) -> None:
+    """GLUE's train, dev and test files from SentEval's train and test files and GLUE's list of dev rows.
+
+    As GLUE's own script does it: the rows in their order, those of the list to dev; the test rows counted, unlabelled.
+
+    :raises FetchError: a row of another shape.
+    """
+    ids = {tuple(line.split("\t")) for line in _lines(folder / "dev_ids.tsv")}
+    header, *rows = _lines(folder / "msr_paraphrase_train.txt")
+    columns = header.removeprefix("\ufeff").split("\t")
+    _, *test = _lines(folder / "msr_paraphrase_test.txt")
+    for name, lines in (("msr_paraphrase_train.txt", rows), ("msr_paraphrase_test.txt", test)):
+        for number, line in enumerate(lines, start=2):
+            if line.count("\t") + 1 != len(columns):
+                raise FetchError(
+                    f"{name}, line {number}: found {line.count(chr(9)) + 1} columns, expected {len(columns)}"
+                )
+    is_dev = [tuple(row.split("\t")[1:3]) in ids for row in rows]
+    _write(folder / "train.tsv", [header, *(row for row, dev in zip(rows, is_dev, strict=True) if not dev)])
+    _write(folder / "dev.tsv", [header, *(row for row, dev in zip(rows, is_dev, strict=True) if dev)])
+    unlabelled = [f"{number}\t{row.partition(chr(9))[2]}" for number, row in enumerate(test)]
+    _write(folder / "test.tsv", ["\t".join(["index", *columns[1:]]), *unlabelled])
+    for name in ("dev_ids.tsv", "msr_paraphrase_train.txt", "msr_paraphrase_test.txt"):
+        (folder / name).unlink()
+
+
+def _record(origin: Origin) -> str:
+    return f"{_STATE}/{origin.name}.json"
+
+
+def _check(origin: Origin, home: Path, record: Path) -> None:
+    """That a dataset which is there is the one that was fetched."""
+    if not record.exists():
+        raise InputError(f"{home}: found a folder that was not fetched by this command, expected none; move it away")
+    known = read_json(record)
+    if content(home) != known["content"]:
+        when = known["downloads"][0]["fetched"]
+        raise InputError(f"{home}: found files that changed since they were fetched ({when}); move the folder away")
+
+
+@contextmanager
+def _alone(work: Path) -> Iterator[None]:
+    """Two commands do not write the same parts."""
+    work.mkdir(parents=True, exist_ok=True)
+    with open(work / "lock", "w", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise FetchError(f"{work}: another command is fetching this dataset") from error
+        yield
+
+
+def _fetch(origin: Origin, work: Path, earlier: dict[str, Any], mirror: str, pause: float) -> list[dict[str, Any]]:
+    """Every file of a dataset, with what is to be remembered of it."""
+    first_seen = {known["name"]: known for known in earlier.get("downloads", [])}
+    fetched = []
+    with session(pause) as connection:
+        for wanted in origin.downloads:
+            url = f"{mirror.rstrip('/')}/{wanted.name}" if mirror else wanted.url
+            digest = _one(wanted, url, work / wanted.name, first_seen, connection, pause)
+            fetched.append(
+                {
+                    "name": wanted.name,
+                    "url": url,
+                    "sha256": digest,
+                    "sha256 known before": bool(wanted.sha256),
+                    "bytes": (work / wanted.name).stat().st_size,
+                    "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
+                }
+            )
+    return fetched
+
+
+def _one(
+    wanted: Download,
+    url: str,
+    path: Path,
+    first_seen: dict[str, Any],
+    connection: requests.Session,
+    pause: float,
+) -> str:
+    if path.exists() and wanted.sha256 and sha256_file(path) == wanted.sha256:
+        return wanted.sha256  # an earlier call got so far
+    with _shown(wanted.name, wanted.size) as progress:
+        known = first_seen.get(wanted.name, {})
+        try:
+            return download(url, path, wanted.sha256 or known.get("sha256", ""), progress, connection, pause)
+        except FetchError as error:
+            since = f" (as first fetched, {known['fetched']})" if known and not wanted.sha256 else ""
+            raise FetchError(f"{error}{since}") from error
+
+
+@contextmanager
+def _shown(name: str, size: int) -> Iterator[Progress]:
+    """Progress as a bar on a terminal, as a line now and then elsewhere."""
+    if sys.stderr.isatty():
+        with tqdm(total=size or None, desc=name, unit="B", unit_scale=True) as bar:
+
+            def move(there: int, whole: int) -> None:
+                bar.total = whole or bar.total
+                bar.update(there - bar.n)
+
+            yield move
+    else:
+        yield _lines_now_and_then(name)
+
+
+def _lines_now_and_then(name: str) -> Progress:
+    said = time.monotonic()
+
+    def say(there: int, whole: int) -> None:
+        nonlocal said
+        if time.monotonic() - said >= _SECONDS or there == whole:
+            said = time.monotonic()
+            of = f" of {whole / 1e6:,.1f}" if whole else ""
+            print(f"{name}: {there / 1e6:,.1f}{of} MB", file=sys.stderr, flush=True)
+
+    return say
+
+
+def _lines(path: Path) -> list[str]:
+    return [line.strip() for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())

@@ -1,0 +1,159 @@
+"""One file over HTTP, resumed where it broke off, in the place it belongs only when it is whole and right.
+
+What has arrived lies beside it as ``NAME.part``, with the server's word on which version it is part of (``ETag``, date,
+size) as ``NAME.part.json``. A server that ignores ranges, or has another version by now, makes it start again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
+from urllib3.util import Retry
+
+from gptcore.files import fsync_folder, read_json, sha256_file, write_json_atomic
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes there, bytes in all or 0 where the server does not say)."""
+
+_CHUNK = 1 << 16  # bytes
+_TIMEOUT = (10, 60)  # seconds to connect, and without a byte
+_TRIES = 5  # in a row without a single new byte
+_PAUSE = 1.0  # seconds before the second try, doubled each time
+_BUSY = (429, 500, 502, 503, 504)
+_RANGE_NOT_SATISFIABLE = 416
+
+
+class FetchError(Exception):
+    """A file that could not be fetched; the message is one line with its address."""
+
+
+def session(pause: float = _PAUSE) -> requests.Session:
+    """A connection that asks a busy server again (``Retry-After`` obeyed) and uses the environment's proxies."""
+    # a connection that breaks is ours to take up again: from where it broke
+    retry = Retry(
+        total=_TRIES, connect=0, read=0, other=0, backoff_factor=pause, status_forcelist=_BUSY, raise_on_status=False
+    )
+    made = requests.Session()
+    for scheme in ("http://", "https://"):
+        made.mount(scheme, HTTPAdapter(max_retries=retry))
+    return made
+
+
+def download(
+    url: str,
+    path: Path,
+    sha256: str = "",
+    progress: Progress | None = None,
+    connection: requests.Session | None = None,
+    pause: float = _PAUSE,
+) -> str:
+    """Fetch ``url`` into the file ``path``, going on from what an earlier call left.
+
+    :param sha256: what the file must have; empty: any.
+    :param pause: seconds before a broken transfer is tried again, doubled with each try that brought nothing.
+    :return: the file's SHA-256.
+    :raises FetchError: an answer that is no file, a connection that stays broken (what arrived is kept for the next
+        call), or another SHA-256 than expected (nothing is kept).
+    """
+    part = path.with_name(path.name + ".part")
+    connection = connection or session(pause)
+    tries = 0
+    while True:
+        before = _size(part)
+        try:
+            _transfer(url, part, connection, progress)
+            break
+        except (requests.RequestException, HTTPError) as error:
+            tries = 1 if _size(part) > before else tries + 1
+            if tries >= _TRIES:
+                kept = f"broken off after {_size(part)} bytes; the same command goes on from there"
+                raise FetchError(f"{url}: {kept} ({_reason(error)})") from error
+            time.sleep(pause * 2 ** (tries - 1))
+    found = sha256_file(part)
+    if sha256 and found != sha256:
+        _forget(part)
+        raise FetchError(f"{url}: found SHA-256 {found}, expected {sha256}; nothing is kept")
+    os.replace(part, path)
+    _forget(part)
+    fsync_folder(path.parent)
+    return found
+
+
+def _transfer(url: str, part: Path, connection: requests.Session, progress: Progress | None) -> None:
+    """Append what is missing to ``part``; one request."""
+    known = _known(url, part)
+    start = _size(part) if known else 0
+    if start and start == known["size"]:
+        return  # all of it had arrived
+    headers = {"Accept-Encoding": "identity"}
+    if start:
+        headers |= {"Range": f"bytes={start}-"}
+        headers |= {"If-Range": known["version"]} if known["version"] else {}
+    with connection.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
+        if start and (answer.status_code == _RANGE_NOT_SATISFIABLE or _other_version(answer, start, known)):
+            _forget(part)
+            _transfer(url, part, connection, progress)
+            return
+        if answer.status_code not in (200, 206):
+            raise FetchError(f"{url}: found HTTP {answer.status_code} {answer.reason}, expected the file")
+        if answer.status_code == 200:
+            start = 0
+            length = int(answer.headers.get("Content-Length") or 0)
+            write_json_atomic(_note(part), {"url": url, "version": _version(answer), "size": length})
+        size = start + int(answer.headers.get("Content-Length") or 0)
+        with open(part, "r+b" if start else "wb") as file:
+            file.seek(start)
+            # not iter_content: of a chunk that is cut short it gives nothing, and a bad line would never get on
+            while chunk := answer.raw.read1(_CHUNK, decode_content=False):
+                file.write(chunk)
+                if progress:
+                    progress(file.tell(), size)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _known(url: str, part: Path) -> dict[str, Any]:
+    """Which version of the file ``part`` begins; empty where that is not known, or it is of another address."""
+    if not (part.exists() and _note(part).exists()):
+        return {}
+    known: dict[str, Any] = read_json(_note(part))
+    return known if known["url"] == url and (known["version"] or known["size"]) else {}
+
+
+def _other_version(answer: requests.Response, start: int, known: dict[str, Any]) -> bool:
+    """Whether a partial answer does not go on where ours ends."""
+    if answer.status_code != 206:
+        return False
+    unit_and_first, _, total = answer.headers.get("Content-Range", "").partition("/")
+    other_size = known["size"] and total.isdigit() and int(total) != known["size"]
+    return not unit_and_first.startswith(f"bytes {start}-") or bool(other_size)
+
+
+def _version(answer: requests.Response) -> str:
+    """What `If-Range` compares: a strong ETag, else the date."""
+    tag: str = answer.headers.get("ETag", "")
+    return tag if tag and not tag.startswith("W/") else str(answer.headers.get("Last-Modified", ""))
+
+
+def _note(part: Path) -> Path:
+    return part.with_name(part.name + ".json")
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
+
+
+def _forget(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _note(part).unlink(missing_ok=True)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

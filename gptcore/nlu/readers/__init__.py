@@ -1,0 +1,35 @@
+"""Readers of the twelve datasets: text files of the public distributions, or parquet files of the hub."""
+
+from __future__ import annotations
+
+from gptcore.nlu.readers.layout import has_folder, parquet_layout
+from gptcore.nlu.readers.rows import Example, Record, example_of, show
+from gptcore.nlu.readers.tasks import (
+    available,
+    has_test_rows,
+    iterate,
+    iterate_test,
+    labelled_splits,
+    load_task,
+    source_files,
+)
+from gptcore.nlu.readers.text_files import decoded_lines, parse_object, unreadable
+
+__all__ = [
+    "Example",
+    "Record",
+    "available",
+    "decoded_lines",
+    "example_of",
+    "has_folder",
+    "has_test_rows",
+    "iterate",
+    "iterate_test",
+    "labelled_splits",
+    "load_task",
+    "parquet_layout",
+    "parse_object",
+    "show",
+    "source_files",
+    "unreadable",
+]

@@ -1,0 +1,158 @@
+"""The rows of the hub's parquet files, under the registry's names, so that they are checked like any other rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import fsspec
+import numpy as np
+
+from gptcore.errors import InputError
+from gptcore.nlu.readers.hub import HubSet
+from gptcore.nlu.readers.rows import Record, show
+from gptcore.nlu.readers.text_files import unreadable
+from gptcore.nlu.registry import TaskSpec
+
+_ROWS = 1024  # rows in memory at a time, as Python objects
+
+
+def read_parquet(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
+    """The rows of one file, numbered from 1.
+
+    :param spec: says which columns are read; what else the file has is left alone.
+    :raises InputError: no parquet, a column missing or of another type, other classes than published, bytes that are
+        not UTF-8; names file, column and row.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    choices = {} if hub.options else {column: column for column in spec.choices}
+    called = {column: hub.columns.get(column, column) for column in (*spec.text_columns, *choices, spec.label)}
+    expected = dict.fromkeys(called.values(), "string") | {called[spec.label]: "number or string"}
+    if hub.options:
+        expected[hub.options] = "list of strings"
+    number = 0
+    try:
+        with fsspec.open(url, "rb") as raw:
+            file = pq.ParquetFile(raw, pre_buffer=False)
+            _check(file.schema_arrow, expected, url, called[spec.label], hub)
+            number_type = _number_type(file.schema_arrow.field(called[spec.label]).type)
+            for batch in file.iter_batches(batch_size=_ROWS, columns=list(expected)):
+                columns = {name: _as_bytes(batch.column(name)).to_pylist() for name in expected}
+                for row in range(batch.num_rows):
+                    number += 1
+                    record = Record(url, str(number), {}, unit="row", called=called)
+                    values = {name: _text(columns[name][row], record, name) for name in expected}
+                    yield _record(record, values, spec, hub, number_type)
+    except pa.ArrowException as error:
+        raise _broken(url, number, error) from error
+    except FileNotFoundError as error:
+        raise unreadable(url, error) from error
+    except OSError as error:  # Arrow's word for a page that it cannot read, too
+        raise _broken(url, number, error) from error
+
+
+def _broken(url: str, number: int, error: Exception) -> InputError:
+    reason = " ".join(str(error).split())
+    return InputError(f"{url}, after row {number}: found {type(error).__name__}: {reason}, expected a parquet file")
+
+
+def _check(schema: Any, expected: dict[str, str], url: str, label: str, hub: HubSet) -> None:
+    """The file's columns, their types and its own word on the label's classes.
+
+    :param schema: the file's Arrow schema.
+    """
+    for name, kind in expected.items():
+        if (times := schema.names.count(name)) != 1:
+            raise InputError(
+                f"{url}, column {name!r}: found {times} times among {show(schema.names)}, expected once ({hub.repo})"
+            )
+        found = schema.field(name).type
+        if not _is(found, kind):
+            raise InputError(f"{url}, column {name!r}: found type {found}, expected {kind}")
+    if hub.classes and (classes := _classes(schema, label, url)) and classes != list(hub.classes):
+        raise InputError(
+            f"{url}, column {label!r}: found the classes {show(classes)}, expected {', '.join(hub.classes)} in this "
+            f"order ({hub.repo})"
+        )
+
+
+def _is(found: Any, kind: str) -> bool:
+    import pyarrow.types as of
+
+    if of.is_dictionary(found):
+        found = found.value_type
+    if kind == "list of strings":
+        return (of.is_list(found) or of.is_large_list(found)) and _is(found.value_type, "string")
+    text = of.is_string(found) or of.is_large_string(found)
+    return text or (kind != "string" and (of.is_integer(found) or of.is_floating(found)))
+
+
+def _classes(schema: Any, label: str, url: str) -> list[str] | None:
+    """The label's ClassLabel names in the ``huggingface`` metadata that the hub's library writes; None without."""
+    written = (schema.metadata or {}).get(b"huggingface")
+    if written is None:
+        return None
+    try:
+        names = json.loads(written)["info"]["features"][label].get("names")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{url}, metadata 'huggingface': found {show(written)}, expected JSON with info.features.{label}"
+        ) from error
+    return names if names is None else [str(name) for name in names]
+
+
+def _number_type(found: Any) -> type[np.floating[Any]]:
+    """The precision that the label's numbers were written with."""
+    import pyarrow as pa
+
+    return np.float32 if pa.types.is_float32(found) else np.float64
+
+
+def _as_bytes(column: Any) -> Any:
+    """Strings as the bytes they are: whether these are UTF-8 is for us to say, with the row."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return column.cast(pa.large_string()).cast(pa.large_binary())
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return column.cast(pa.large_list(pa.large_string())).cast(pa.large_list(pa.large_binary()))
+    return column
+
+
+def _text(value: Any, record: Record, column: str) -> Any:
+    if isinstance(value, list):
+        return [_text(part, record, column) for part in value]
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise record.error(column, f"byte 0x{value[error.start]:02x}", "UTF-8 text") from error
+
+
+def _record(
+    record: Record, values: dict[str, Any], spec: TaskSpec, hub: HubSet, number_type: type[np.floating[Any]]
+) -> Record:
+    columns = {ours: values[theirs] for ours, theirs in record.called.items()}
+    columns[spec.label] = _label(columns[spec.label], hub, number_type)
+    if hub.options:
+        choices = values[hub.options]
+        if not isinstance(choices, list) or len(choices) != len(spec.choices):
+            raise record.error(hub.options, show(choices), f"a list of {len(spec.choices)} options")
+        columns |= dict(zip(spec.choices, choices, strict=True))
+    return replace(record, columns=columns)
+
+
+def _label(value: Any, hub: HubSet, number_type: type[np.floating[Any]]) -> Any:
+    """A label as the public file writes it: a score stored as float32 is 3.8 again, not 3.79999995."""
+    if value in hub.labels:
+        return hub.labels[value]
+    if isinstance(value, float):
+        return np.format_float_positional(number_type(value), trim="-")
+    return str(value) if isinstance(value, int) and not hub.labels else value

@@ -1,0 +1,101 @@
+"""One row of a dataset: before it is checked against its task, and after."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gptcore.errors import InputError
+from gptcore.nlu.registry import TaskSpec
+
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?", re.ASCII)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Example:
+    """One row of a dataset as text."""
+
+    fields: tuple[str, ...]
+    choices: tuple[str, ...]
+    label: float | None
+    """Class index, index of the right choice, or score; None where the row carries no label."""
+    subset: str
+    row: str
+    """``file:line``, relative to the folder of datasets."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row before it is checked against the task: where it stands, and its columns."""
+
+    file: str
+    """Full address, for messages."""
+    line: str
+    columns: Mapping[str, Any]
+    unit: str = "line"
+    """What ``line`` counts."""
+    called: Mapping[str, str] = field(default_factory=dict)
+    """The file's own names of columns that stand in ``columns`` under the registry's."""
+
+    def error(self, column: str, found: str, expected: str) -> InputError:
+        place = f"{self.file}, {self.unit} {self.line}, column {self.called.get(column, column)!r}"
+        return InputError(f"{place}: found {found}, expected {expected}")
+
+    def value(self, column: str) -> Any:
+        """What stands in a column that must be there."""
+        if column not in self.columns:
+            raise self.error(column, f"only the columns {', '.join(self.columns)}", "this column")
+        return self.columns[column]
+
+    def text(self, column: str) -> str:
+        """The text of a column that must hold some."""
+        value = self.value(column)
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(column, show(value), "text that is not empty")
+        if not value.isascii() and _SURROGATE.search(value):  # JSON can escape half a pair; no encoding can store it
+            raise self.error(column, show(value), "text without unpaired surrogates")
+        return value
+
+
+def example_of(
+    spec: TaskSpec, row: Record, datasets_url: str = "", label: float | None = None, subset: str = ""
+) -> Example:
+    """A row's texts in the task's input order.
+
+    :raises InputError: a column is missing, or does not hold text.
+    """
+    return Example(
+        fields=tuple(
+            row.text(field) if isinstance(field, str) else " ".join(row.text(column) for column in field)
+            for field in spec.fields
+        ),
+        choices=tuple(row.text(column) for column in spec.choices),
+        label=label,
+        subset=subset,
+        row=f"{row.file.removeprefix(datasets_url.rstrip('/') + '/')}:{row.line}",
+    )
+
+
+def label_of(spec: TaskSpec, row: Record) -> float:
+    """A row's label: class index, index of the right choice, or score.
+
+    :raises InputError: it is none of the task's.
+    """
+    found = row.value(spec.label)
+    if spec.score_range:
+        low, high = spec.score_range
+        if not (isinstance(found, str) and _NUMBER.fullmatch(found) and low <= float(found) <= high):
+            raise row.error(spec.label, show(found), f"a number from {low:g} to {high:g}")
+        return float(found)
+    if found not in spec.labels:
+        raise row.error(spec.label, show(found), f"one of {', '.join(spec.labels)}")
+    return spec.labels.index(found)
+
+
+def show(value: Any) -> str:
+    """A value on one line, shortened."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

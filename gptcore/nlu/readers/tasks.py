@@ -1,0 +1,147 @@
+"""The examples of a task's splits, from whichever files hold them: the public ones, or the hub's parquet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import fsspec
+import numpy as np
+
+from gptcore.errors import InputError
+from gptcore.nlu.readers.layout import ParquetLayout, has_folder, parquet_layout
+from gptcore.nlu.readers.parquet import read_parquet
+from gptcore.nlu.readers.rows import Example, Record, example_of, label_of, show
+from gptcore.nlu.readers.text_files import READERS, passage_names
+from gptcore.nlu.registry import REGISTRY, Source, TaskSpec, task_spec
+
+
+def load_task(name: str, datasets_url: str, split: str = "dev") -> list[Example]:
+    """Read and check one split of one task.
+
+    :param name: a name of :data:`gptcore.nlu.registry.REGISTRY`.
+    :param datasets_url: the folder that holds one sub-folder a dataset; any fsspec URL.
+    :param split: ``train``, ``dev`` or, where the public test rows carry labels, ``test``.
+    :raises InputError: unknown task or split, missing or unreadable file, broken row; names file, line and column.
+    """
+    return list(iterate(task_spec(name), datasets_url, split))
+
+
+def iterate(spec: TaskSpec, datasets_url: str, split: str, dropped: Counter[str] | None = None) -> Iterator[Example]:
+    """The examples of one split, one after the other; rows that are no examples are counted in ``dropped`` by label.
+
+    :raises InputError: as :func:`load_task`, when the broken row is reached.
+    """
+    if split not in spec.splits:
+        raise InputError(f"split: found {split!r}, expected one of {', '.join(spec.splits)} (those of {spec.name})")
+    counts = Counter[str]() if dropped is None else dropped
+    found = 0
+    layout = parquet_layout(spec.folder, datasets_url)
+    for source in spec.splits[split]:
+        examples = _examples(spec, datasets_url, source, layout, counts)
+        for example in _held_out(spec, list(examples), split) if spec.holdout else examples:
+            found += 1
+            yield example
+    if not found:
+        where = f"{datasets_url.rstrip('/')}/{spec.folder}"
+        raise InputError(f"{where}: found no example of the split {split} of {spec.name}, expected at least one")
+
+
+def available(datasets_url: str) -> list[str]:
+    """Tasks whose folder is there.
+
+    :raises InputError: if the folder of datasets itself is not.
+    """
+    there = [
+        name
+        for name, spec in REGISTRY.items()
+        if has_folder(spec.folder, datasets_url) or parquet_layout(spec.folder, datasets_url)
+    ]
+    if not there and not has_folder("", datasets_url):
+        raise InputError(f"{datasets_url}: no such folder, expected one with a sub-folder for each dataset")
+    return there
+
+
+def labelled_splits(spec: TaskSpec, datasets_url: str) -> list[str]:
+    """The splits to read: train and dev always, test where any of its files is there; what is missing is an error."""
+    if layout := parquet_layout(spec.folder, datasets_url):
+        test_is_there = any(layout.has(source.path) for source in spec.splits.get("test", ()))
+    else:
+        fs, root = fsspec.url_to_fs(datasets_url)
+        folder = f"{root.rstrip('/')}/{spec.folder}"
+        test_is_there = any(fs.exists(f"{folder}/{source.path}") for source in spec.splits.get("test", ()))
+    return [split for split in spec.splits if split != "test" or test_is_there]
+
+
+def source_files(spec: TaskSpec, datasets_url: str) -> list[str]:
+    """Addresses of every file that :func:`labelled_splits` reads, sorted, each once.
+
+    :raises InputError: if one is missing.
+    """
+    sources = {source.path for split in labelled_splits(spec, datasets_url) for source in spec.splits[split]}
+    if layout := parquet_layout(spec.folder, datasets_url):
+        return sorted(url for path in sources for url in layout.urls(path))
+    urls = [f"{datasets_url.rstrip('/')}/{spec.folder}/{path}" for path in sorted(sources)]
+    return urls if spec.format != "race" else [f"{url}/{name}" for url in urls for name in passage_names(url)]
+
+
+def _held_out(spec: TaskSpec, examples: list[Example], split: str) -> list[Example]:
+    """Train or dev share of a file that holds both, in the very rows and order of the original code.
+
+    This is what scikit-learn's ``train_test_split`` draws, without its two seconds of import.
+    """
+    if spec.holdout is None or split == "test":
+        return examples
+    n_dev = max(1, round(len(examples) * spec.holdout.dev / spec.holdout.of))
+    if n_dev >= len(examples):
+        raise InputError(
+            f"{spec.folder}: found {len(examples)} rows, expected enough for {n_dev} dev rows and a train row"
+        )
+    order = np.random.RandomState(spec.holdout.seed).permutation(len(examples))
+    return [examples[row] for row in (order[n_dev:] if split == "train" else order[:n_dev])]
+
+
+def _examples(
+    spec: TaskSpec, datasets_url: str, source: Source, layout: ParquetLayout | None, dropped: Counter[str]
+) -> Iterator[Example]:
+    for row in _rows(spec, datasets_url, source.path, layout):
+        found = row.value(spec.label)
+        if found in spec.dropped_labels:
+            dropped[f"label {found}"] += 1
+            continue
+        yield example_of(spec, row, datasets_url, label_of(spec, row), source.subset)
+
+
+def _rows(spec: TaskSpec, datasets_url: str, path: str, layout: ParquetLayout | None) -> Iterator[Record]:
+    if layout is None:
+        return READERS[spec.format](f"{datasets_url.rstrip('/')}/{spec.folder}/{path}", spec)
+    return (row for url in layout.urls(path) for row in read_parquet(url, spec, layout.hub))
+
+
+def has_test_rows(datasets_url: str, path: str) -> bool:
+    """Whether a file that :func:`iterate_test` reads is there."""
+    folder, _, file = path.rpartition("/")
+    if layout := parquet_layout(folder, datasets_url):
+        return layout.has(file)
+    fs, root = fsspec.url_to_fs(datasets_url)
+    return bool(fs.isfile(f"{root.rstrip('/')}/{path}"))
+
+
+def iterate_test(spec: TaskSpec, datasets_url: str, path: str, index: str) -> Iterator[Example]:
+    """The rows of one of GLUE's unlabelled test files, which have a header and a column that counts the rows.
+
+    :param path: the file, relative to the folder of datasets; not always in the task's own (WNLI, the diagnostic set).
+    :param index: the counting column, 0, 1, 2 ...: the server matches answers to rows by it.
+    :raises InputError: missing or unreadable file, a header without the task's text columns, broken or miscounted row.
+    """
+    folder, _, file = path.rpartition("/")
+    unlabelled = replace(spec, folder=folder, format="tsv", columns=(), label=index)
+    layout = parquet_layout(folder, datasets_url)
+    if layout:
+        columns = {**layout.hub.columns, index: "idx"}
+        layout = replace(layout, hub=replace(layout.hub, columns=columns, classes=(), labels={}))
+    for number, row in enumerate(_rows(unlabelled, datasets_url, file, layout)):
+        if row.columns[index] != str(number):
+            raise row.error(index, show(row.columns[index]), f"{number}, as rows count from 0")
+        yield example_of(spec, row, datasets_url)

@@ -1,0 +1,179 @@
+"""The public file formats of the datasets, read strictly: any broken row is an error that names its place.
+
+Three things that general-purpose readers get wrong here. Quotes in the tab-separated sets are text, not syntax. Lines
+end at LF only: U+2028, U+0085 and their like occur inside fields. And what is not UTF-8 is an error with its byte
+offset, not a replacement character. Files stream; a passage file of RACE is read whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import fsspec
+
+from gptcore.errors import InputError
+from gptcore.nlu.readers.rows import Record, show
+from gptcore.nlu.registry import Format, TaskSpec
+
+_FILES_AT_ONCE = 256  # passage files fetched together, so that a remote folder of thousands is not one trip each
+
+
+def _lines(url: str) -> Iterator[tuple[int, str]]:
+    try:
+        with fsspec.open(url, "rb") as file:
+            yield from decoded_lines(file, url)
+    except OSError as error:
+        raise unreadable(url, error) from error
+
+
+def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
+    """Line number (from 1) and text of each line, its line end included; a leading byte order mark is not text.
+
+    :param name: of the file, for messages.
+    :raises InputError: bytes that are not UTF-8; names line and byte offset.
+    """
+    offset = 0
+    for number, line in enumerate(lines, start=1):
+        text = _decode(line, name, offset, number)
+        yield number, text.removeprefix("\ufeff") if number == 1 else text
+        offset += len(line)
+
+
+def _decode(data: bytes, url: str, offset: int, line: int) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{url}, line {line}, byte offset {offset + error.start}: "
+            f"found byte 0x{data[error.start]:02x}, expected UTF-8 text"
+        ) from error
+
+
+def _read_tsv(url: str, spec: TaskSpec) -> Iterator[Record]:
+    """Tab-separated lines without quoting."""
+    return _table(url, spec, ((n, line.removesuffix("\n").removesuffix("\r").split("\t")) for n, line in _lines(url)))
+
+
+def _read_csv(url: str, spec: TaskSpec) -> Iterator[Record]:
+    """Comma-separated rows with quotes; a quoted cell may span lines."""
+    return _table(url, spec, _csv_rows(url))
+
+
+def _csv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
+    rows = csv.reader((line for _, line in _lines(url)), strict=True)
+    while True:
+        line = rows.line_num + 1  # where the row starts, though a broken quote may run to the end of the file
+        try:
+            yield line, next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise InputError(f"{url}, line {line}: found {error}, expected comma-separated values") from error
+
+
+def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Record]:
+    """Rows of cells as records, named by the header line, or by the task where the file has none."""
+    names = list(spec.columns)
+    for line, cells in rows:
+        if not names:
+            names = cells
+            for column in sorted(spec.required_columns):
+                if names.count(column) != 1:
+                    raise InputError(
+                        f"{url}, line {line}, column {column!r}: found {names.count(column)} times in the header "
+                        f"{show(names)}, expected once"
+                    )
+        elif len(cells) != len(names):
+            raise InputError(
+                f"{url}, line {line}, number of columns: found {len(cells)}, expected {len(names)} ({', '.join(names)})"
+            )
+        else:
+            yield Record(url, str(line), dict(zip(names, cells, strict=True)))
+
+
+def _read_jsonl(url: str, spec: TaskSpec) -> Iterator[Record]:
+    """One JSON object a line."""
+    for line, text in _lines(url):
+        yield Record(url, str(line), parse_object(text, url, line))
+
+
+def _read_race(url: str, spec: TaskSpec) -> Iterator[Record]:
+    """A folder of passages, one JSON object a file, each with several questions: one row a question."""
+    for file, data in _passages(url):
+        passage = parse_object(_decode(data, file, 0, 1).removeprefix("\ufeff"), file, 1)
+        whole = Record(file, "1", passage)
+        questions, options, answers = (whole.value(column) for column in ("questions", "options", "answers"))
+        for column, value in (("questions", questions), ("options", options), ("answers", answers)):
+            if not isinstance(value, list):
+                raise whole.error(column, show(value), "a list")
+            if len(value) != len(questions):
+                raise whole.error(column, f"{len(value)} entries", f"{len(questions)}, one for each question")
+        for number, (question, choices, answer) in enumerate(zip(questions, options, answers, strict=True), start=1):
+            row = Record(file, f"1, question {number}", {**passage, "questions": question, "answers": answer})
+            if not isinstance(choices, list) or len(choices) != len(spec.choices):
+                raise row.error("options", show(choices), f"a list of {len(spec.choices)} options")
+            yield replace(row, columns={**row.columns, **dict(zip(spec.choices, choices, strict=True))})
+
+
+READERS: dict[Format, Callable[[str, TaskSpec], Iterator[Record]]] = {
+    "tsv": _read_tsv,
+    "csv": _read_csv,
+    "jsonl": _read_jsonl,
+    "race": _read_race,
+}
+"""Format -> the rows of a file (a folder of passages for RACE) at an address."""
+
+
+def passage_names(url: str) -> list[str]:
+    """Names of the passage files of a folder, sorted.
+
+    :raises InputError: no such folder, or none in it.
+    """
+    fs, root = fsspec.url_to_fs(url)
+    try:
+        names = sorted(path.rsplit("/", 1)[-1] for path in fs.ls(root, detail=False) if path.endswith(".txt"))
+    except OSError as error:
+        raise unreadable(url, error) from error
+    if not names:
+        raise InputError(f"{url}: found no .txt file, expected one for each passage")
+    return names
+
+
+def _passages(url: str) -> Iterator[tuple[str, bytes]]:
+    """Address and bytes of each passage file of a folder, sorted by name."""
+    fs, root = fsspec.url_to_fs(url)
+    names = passage_names(url)
+    for start in range(0, len(names), _FILES_AT_ONCE):
+        group = names[start : start + _FILES_AT_ONCE]
+        try:
+            contents = fs.cat([f"{root}/{name}" for name in group])  # address -> bytes
+        except OSError as error:
+            raise unreadable(url, error) from error
+        yield from ((f"{url}/{name}", contents[f"{root}/{name}"]) for name in group)
+
+
+def parse_object(text: str, url: str, line: int) -> dict[str, Any]:
+    """The JSON object that stands in a line of a file.
+
+    :raises InputError: no JSON, or no object; names line and column.
+    """
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"{url}, line {line + error.lineno - 1}, column {error.colno}"
+        raise InputError(f"{place}: found {error.msg}, expected JSON") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
+        raise InputError(f"{url}, line {line}: found {error}, expected JSON") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{url}, line {line}: found {show(value)}, expected a JSON object")
+    return value
+
+
+def unreadable(url: str, error: OSError) -> InputError:
+    """The error that names a file which is missing or cannot be read."""
+    found = "nothing there" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
+    return InputError(f"{url}: found {found}, expected the dataset's file under its public name")
