@@ -179,7 +179,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", required=True, metavar="FOLDER", help="a new folder")
 
     run = command("leaderboard", commands.leaderboard, "print the leaderboard that MLflow holds")
-    run.add_argument("--format", choices=["table", "markdown", "csv"], default="table")
+    run.add_argument(
+        "--format",
+        choices=["table", "markdown", "csv"],
+        default="table",
+        help="csv has every row and what stands behind each number (%(default)s)",
+    )
+    run.add_argument("--wide", action="store_true", help="table: a line a suite, every suite")
+    run.add_argument("--published", action="store_true", help="table, markdown: the other published methods too")
 
     run = command("encode", commands.encode, "text on standard input to ids, one JSON list a line")
     run.add_argument("--tokenizer", required=True, metavar="URL", help="folder with the vocabulary and the merges")

@@ -15,6 +15,7 @@ from gptcore.errors import InputError
 
 if TYPE_CHECKING:
     from flows.parameters import _Form
+    from tasks.report.leaderboard import Leaderboard
 
 _FINETUNE_FORM = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_rows", "layers")
 
@@ -25,7 +26,7 @@ def pipeline(options: argparse.Namespace) -> None:
     board = _run(
         pipeline, "PipelineParameters", options, overrides=_overrides(options.config), tasks=_names(options.tasks)
     )
-    print(board.render("table"))
+    _print_board(board)
 
 
 def pretrain(options: argparse.Namespace) -> None:
@@ -40,16 +41,15 @@ def finetune(options: argparse.Namespace) -> None:
     chosen = {name: getattr(options, name) for name in _FINETUNE_FORM if getattr(options, name) is not None}
     if options.no_aux_lm:
         chosen["lm_coef"] = 0.0
-    print(
-        _run(finetune, "FinetuneParameters", options, **chosen, pretrained=not options.no_pretraining).render("table")
-    )
+    board = _run(finetune, "FinetuneParameters", options, **chosen, pretrained=not options.no_pretraining)
+    _print_board(board.only([options.task]))
 
 
 def finetune_all(options: argparse.Namespace) -> None:
     from flows.finetune import finetune_all
 
     extra = {"overrides": _overrides(options.config), "tasks": _names(options.tasks)}
-    print(_run(finetune_all, "FinetuneAllParameters", options, **extra).render("table"))
+    _print_board(_run(finetune_all, "FinetuneAllParameters", options, **extra))
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -81,9 +81,15 @@ def analysis(options: argparse.Namespace) -> None:
 
 
 def leaderboard(options: argparse.Namespace) -> None:
-    from flows.leaderboard import leaderboard
+    from tasks.report.suites import read_leaderboard
 
-    print(leaderboard().render(options.format))
+    board = read_leaderboard()
+    if options.format == "csv":
+        print(board.render("csv"))
+    elif options.format == "table" and not options.wide:
+        _print_board(board, options.published)
+    else:
+        print((board if options.published else board.beside_the_paper()).render(options.format))
 
 
 def encode(options: argparse.Namespace) -> None:
@@ -166,6 +172,12 @@ def status(_: argparse.Namespace) -> None:
     from flows.stack import status
 
     status()
+
+
+def _print_board(board: Leaderboard, published: bool = False) -> None:
+    from flows.board import print_board
+
+    print_board(board, published=published)
 
 
 def _run(flow: Any, form: str, options: argparse.Namespace, **extra: Any) -> Any:

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
-
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
 from gptcore.nlu.metrics import GLUE
@@ -176,6 +174,8 @@ def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
 
 def show_leaderboard(board: Leaderboard) -> None:
     """The leaderboard on the Prefect run's Artifacts page, as a table to sort and as Markdown with its notes."""
+    from prefect.artifacts import create_markdown_artifact, create_table_artifact  # seconds, and readers need none
+
     create_table_artifact(
         table=board.records(), key="leaderboard", description="Scores x 100; the published rows are test scores."
     )
