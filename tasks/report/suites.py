@@ -158,7 +158,11 @@ def record_published(tracker: Tracker) -> None:
 
 def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
     """All suites that MLflow holds, newest first, baselines, and the published rows."""
-    tracker = tracker or Tracker()
+    return Leaderboard((*read_rows(tracker or Tracker()), *published_rows()))
+
+
+def read_rows(tracker: Tracker) -> list[Row]:
+    """The rows of the leaderboard that MLflow alone knows: ours, newest first, then the baselines."""
     kinds: tuple[Kind, ...] = ("ours", "baseline")
     rows = [
         _whole(
@@ -169,7 +173,7 @@ def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
         for kind in kinds
         for run in tracker.search(EXPERIMENT, {"kind": kind})
     ]
-    return Leaderboard((*(row for row in rows if row.percent), *published_rows()))
+    return [row for row in rows if row.percent]
 
 
 def show_leaderboard(board: Leaderboard) -> None:
