@@ -21,10 +21,10 @@ from flows.fanout import Arm, score_tasks
 from flows.finetune import pretrained_arm, scratch_arm, seeds_of, settings_of
 from flows.parameters import AnalysisParameters
 from gptcore.errors import InputError
-from gptcore.evaluation.zero_shot import available_zero_shot
 from gptcore.nlu.published import ABLATIONS, OURS, PUBLISHED
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
+from gptcore.nlu.zero_shot import available_zero_shot
 from tasks.report.card import synthetic_note
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flows.finetune import chosen_tasks
+from flows.inputs import chosen_tasks
 from flows.parameters import PipelineParameters
 from gptcore.config import Preset, preset_named
 from gptcore.text.corpus import find_sources

@@ -41,7 +41,7 @@ from tasks.stages.baseline import VERSION as BASELINE_VERSION
 from tasks.stages.finetune import finetune_model
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
-from tasks.tracking.logs import logger
+from tasks.tracking.logs import Underway, duration, progress
 from tasks.tracking.tracker import Run, Tracker
 
 Settings = Mapping[str, FinetuneConfig]
@@ -166,11 +166,12 @@ def _show_progress(futures: list[PrefectFuture[Any]]) -> None:
     """One progress artifact for all fine-tunes, until the last has ended, however it ended."""
     start = time.monotonic()
     artifact = cast(UUID, create_progress_artifact(0.0, key="fine-tunes-progress", description="starting"))
+    progress(Underway("fine-tunes", 0.0, f"0 of {len(futures)}"))
     for done, _ in enumerate(as_completed(futures), start=1):
-        minutes, seconds = divmod(int((time.monotonic() - start) / done * (len(futures) - done)), 60)
-        text = f"{done} of {len(futures)} fine-tunes, ETA {minutes}:{seconds:02d}"
-        update_progress_artifact(artifact, 100.0 * done / len(futures), description=text)
-        logger().info(text)
+        eta = duration((time.monotonic() - start) / done * (len(futures) - done))
+        words = f"{done} of {len(futures)}, ETA {eta}"
+        update_progress_artifact(artifact, 100.0 * done / len(futures), description=words)
+        progress(Underway("fine-tunes", done / len(futures), words), line=True)
 
 
 def _results(futures: list[PrefectFuture[Any]]) -> list[Any]:

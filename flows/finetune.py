@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from prefect import flow
 
 from flows.fanout import Arm, Settings, score_tasks
+from flows.inputs import chosen_tasks, datasets_folder
 from flows.parameters import FinetuneAllParameters, FinetuneParameters
 from gptcore.config import FinetuneConfig, Preset, preset_named
-from gptcore.errors import InputError
-from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.dataset import encode_dataset
@@ -81,29 +78,3 @@ def arms_of(preset: Preset, checkpoint: Artifact) -> list[Arm]:
 def seeds_of(preset: Preset, wanted: int) -> int:
     """Runs of each task: as many as were asked for, else the preset's; 0: each task's own number."""
     return wanted or preset.seeds or 0
-
-
-def datasets_folder(store: Store, datasets: str) -> str:
-    """The datasets asked for, else the generated world that the store holds.
-
-    :raises InputError: neither is there.
-    """
-    if datasets:
-        return datasets
-    worlds = store.list("storyworld")
-    if not worlds:
-        raise InputError(f"--datasets: none given, and {store.url} holds no generated world; give the datasets' folder")
-    return str(store.local(worlds[0]) / "datasets")
-
-
-def chosen_tasks(wanted: Sequence[str], datasets_url: str) -> list[str]:
-    """The tasks to run: those asked for, else every one whose folder is there.
-
-    :raises InputError: none is there, or one that was asked for is not.
-    """
-    there = available(datasets_url)
-    if missing := [name for name in wanted if name not in there]:
-        raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there) or 'no dataset'}")
-    if not there:
-        raise InputError(f"{datasets_url}: no dataset found; expected sub-folders such as MNLI, SST-2, RACE")
-    return list(wanted) or there

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
-
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
 from gptcore.nlu.metrics import GLUE
@@ -160,7 +158,11 @@ def record_published(tracker: Tracker) -> None:
 
 def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
     """All suites that MLflow holds, newest first, baselines, and the published rows."""
-    tracker = tracker or Tracker()
+    return Leaderboard((*read_rows(tracker or Tracker()), *published_rows()))
+
+
+def read_rows(tracker: Tracker) -> list[Row]:
+    """The rows of the leaderboard that MLflow alone knows: ours, newest first, then the baselines."""
     kinds: tuple[Kind, ...] = ("ours", "baseline")
     rows = [
         _whole(
@@ -171,11 +173,13 @@ def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
         for kind in kinds
         for run in tracker.search(EXPERIMENT, {"kind": kind})
     ]
-    return Leaderboard((*(row for row in rows if row.percent), *published_rows()))
+    return [row for row in rows if row.percent]
 
 
 def show_leaderboard(board: Leaderboard) -> None:
     """The leaderboard on the Prefect run's Artifacts page, as a table to sort and as Markdown with its notes."""
+    from prefect.artifacts import create_markdown_artifact, create_table_artifact  # seconds, and readers need none
+
     create_table_artifact(
         table=board.records(), key="leaderboard", description="Scores x 100; the published rows are test scores."
     )

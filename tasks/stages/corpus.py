@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from gptcore.config import CorpusConfig, recorded
 from gptcore.files import sha256_json
 from gptcore.text.corpus import build_corpus, find_sources, fingerprint
 from tasks.jobs.parallel import partition_map
-from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.stages.stage import STAGE_OPTIONS, amount, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
+from tasks.tracking.logs import Meter
 
 VERSION = 1
 
@@ -33,15 +35,21 @@ def clean_corpus(store_url: str, corpus_url: str, config: CorpusConfig, dask_add
 
     def produce(out: Path) -> dict[str, Any]:
         with partition_map(dask_address) as parallel:
-            return build_corpus(corpus_url, out, config, map=parallel)
+            return build_corpus(corpus_url, out, config, map=parallel, progress=Meter("corpus", "MB", 1_000_000))
 
-    built = build(Store(store_url), recipe, produce, "corpus")
+    built = build(Store(store_url), recipe, produce, "corpus", _made)
     create_table_artifact(
         table=[{"what": name, "count": count} for name, count in _flat(built.manifest["counts"])],
         key="corpus-report",
         description=f"Corpus {built.artifact.digest[:12]} from {corpus_url}",
     )
     return built.artifact
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    documents = counts["documents"]
+    kept = f"{documents['train']:,} train + {documents['validation']:,} held out"
+    return f"{documents['read']:,} documents -> {kept}, {amount(counts['words'])} words"
 
 
 def _flat(report: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

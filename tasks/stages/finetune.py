@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ def finetune_model(
     # The same fine-tune can be a cell of two suites (other tasks' settings differ): a run for each.
     key = f"{recipe.digest}/{suite_run}"
     run_name = f"{name} seed {config.seed}"
+    item = f"{run_name}, {arm}"
     with Tracker().open(EXPERIMENT, run_name, key, {"kind": "finetune", **tags}, settings, parent=suite_run) as run:
 
         def produce(workspace: Path) -> dict[str, Any]:
@@ -71,13 +73,13 @@ def finetune_model(
                 "workspace": str(workspace),
                 "threads": threads,
             }
-            observer = JobObserver(f"finetune {name}", run, None, lambda: store.sync_partial(recipe, workspace))
+            observer = JobObserver("fine-tunes", run, None, lambda: store.sync_partial(recipe, workspace), item)
             result = run_job("gptcore.training.finetune", job, workspace, on_metrics=observer)
             result = {**result, "threads": threads}
             write_finetuned_card(workspace / "model", name, store.manifest(dataset)["counts"], settings, result)
             return result
 
-        built = build(store, recipe, produce, f"finetune {name} seed {config.seed} ({arm})")
+        built = build(store, recipe, produce, "fine-tunes", _made, item, "run")
         if not run.finished:
             _report(store, built, run, dataset)
     result, encoded = built.manifest["counts"], store.manifest(dataset)
@@ -85,6 +87,10 @@ def finetune_model(
     origin = finetune_origin(built.manifest, encoded)
     synthetic = encoded["counts"].get("synthetic", False)
     return score_of(name, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return f"dev {100 * counts['dev/score']:.1f}"
 
 
 def finetune_recipe(store: Store, name: str, dataset: Artifact, checkpoint: Artifact, config: FinetuneConfig) -> Recipe:

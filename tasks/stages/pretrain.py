@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tasks.jobs.launch import run_job
 from tasks.report.card import Card, cost, synthetic_note
 from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_pretrained_card
-from tasks.stages.stage import JOB_OPTIONS, build, publish_card, scratch_folder
+from tasks.stages.stage import JOB_OPTIONS, amount, build, publish_card, scratch_folder
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor
 from tasks.store.store import Built, Store
@@ -69,10 +70,14 @@ def pretrain_model(
             write_pretrained_card(workspace / "model", store, shards, settings, result)
             return {**result, "tokenizer_digest": encoded["tokenizer_digest"]}
 
-        built = build(store, recipe, produce, "pretrain")
+        built = build(store, recipe, produce, "pretrain", _made)
         if not run.finished:
             _report(store, built, run, ngrams)
     return built.artifact
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return f"held-out perplexity {counts['validation/perplexity']:.2f} after {amount(counts['tokens_seen'])} tokens"
 
 
 def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,4 +28,8 @@ def generate_world(store_url: str, seed: int) -> Artifact:
             shutil.rmtree(leftover)
         return generate(out, seed)
 
-    return build(Store(store_url), recipe, produce, "synthetic world").artifact
+    return build(Store(store_url), recipe, produce, "storyworld", _made).artifact
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return f"synthetic: {counts['books']} books, {counts['dataset_files']} files of datasets"
