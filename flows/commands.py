@@ -57,7 +57,7 @@ def evaluate(options: argparse.Namespace) -> None:
     from flows.scoring import evaluate
 
     quiet_input_errors()
-    for split, scores in evaluate(options.store, options.task, options.model, options.datasets).items():
+    for split, scores in _call(evaluate, options.store, options.task, options.model, options.datasets).items():
         print(f"{options.task} {split}: " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
 
 
@@ -67,7 +67,7 @@ def zero_shot(options: argparse.Namespace) -> None:
 
     quiet_input_errors()
     tasks = [name.strip() for name in options.tasks.split(",") if name.strip()]
-    results = zero_shot(options.store, options.checkpoint, options.datasets, tasks, options.max_rows)
+    results = _call(zero_shot, options.store, options.checkpoint, options.datasets, tasks, options.max_rows)
     for task, scores in results.items():
         print(f"{task:<6} " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
 
@@ -83,7 +83,7 @@ def analysis(options: argparse.Namespace) -> None:
 def leaderboard(options: argparse.Namespace) -> None:
     from flows.leaderboard import leaderboard
 
-    print(leaderboard().render(options.format))
+    print(_call(leaderboard).render(options.format))
 
 
 def encode(options: argparse.Namespace) -> None:
@@ -140,7 +140,7 @@ def submission(options: argparse.Namespace) -> None:
 
     quiet_input_errors()
     tasks = _names(options.tasks)
-    report = submission(options.store, options.checkpoint, options.out, options.datasets, tasks)
+    report = _call(submission, options.store, options.checkpoint, options.out, options.datasets, tasks)
     for name, counts in report["files"].items():
         print(f"{name:<12} {counts['rows']:>7} rows")
     for task, url in report["models"].items():
@@ -184,7 +184,15 @@ def _run(flow: Any, form: str, options: argparse.Namespace, **extra: Any) -> Any
         name = "-".join(str(part) for part in first["loc"][:1]).replace("_", "-")
         raise InputError(f"--{name}: found {first['input']!r}; {first['msg']}") from None
     quiet_input_errors()
-    return flow(filled)
+    return _call(flow, filled)
+
+
+def _call(flow: Any, *arguments: Any) -> Any:
+    """Run a flow: on the Prefect server that is set, else on one of this process' own."""
+    from flows.temporary_server import ensure_server
+
+    ensure_server()
+    return flow(*arguments)
 
 
 def _overrides(config: str | None) -> dict[str, Any]:
