@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from flows import signals
 from flows.inputs import chosen_tasks
 from flows.parameters import PipelineParameters
 from gptcore.config import Preset, preset_named
@@ -56,6 +57,7 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = ()) -> Chai
     :param tasks: only these; empty: the form's, or every one whose data is there.
     :raises InputError: missing or broken input, before anything is computed from it.
     """
+    signals.keep()
     preset = preset_named(parameters.preset, parameters.overrides)
     store = Store(parameters.store)
     corpus_url, datasets_url = parameters.corpus, parameters.datasets

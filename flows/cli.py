@@ -1,4 +1,4 @@
-"""The command line: `gptmill COMMAND`. Exit codes: 0 done, 1 failed, 2 bad usage or input, 130 interrupted."""
+"""The command line: `gptmill COMMAND`. Exit codes: 0 done, 1 failed, 2 bad usage or input, 130 Ctrl-C, 143 SIGTERM."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from flows import commands, environment
+from flows import commands, environment, signals
 from gptcore.errors import InputError
 
 _ROWS = """\
@@ -36,21 +36,25 @@ every other command reads. Licences are shown first: they are the authors', and 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run, and turn what happened into an exit code."""
-    environment.prepare()
-    options = _parser().parse_args(arguments)
+    debug = False
     try:
-        options.run(options)
+        with signals.polite_end(program=arguments is None):
+            environment.prepare()
+            options = _parser().parse_args(arguments)
+            debug = options.debug
+            options.run(options)
+            sys.stdout.flush()
     except InputError as error:
         print(f"gptmill: error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `gptmill ... | head`: the reader has enough
-    except KeyboardInterrupt:
-        print("gptmill: interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
+    except signals.Ended as ended:
+        print(ended.farewell, file=sys.stderr)
+        return ended.exit_code
     except Exception as error:
         print(f"gptmill: failed: {type(error).__name__}: {error}", file=sys.stderr)
-        if options.debug:
+        if debug:
             raise
         return 1
     return 0

@@ -231,10 +231,12 @@ def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
 
 
 def _run(flow: Any, filled: BaseModel, options: argparse.Namespace) -> Any:
-    """Run a flow with its filled form, show what it does, and give back its result."""
+    """Run a flow with its filled form on the Prefect server that is set, else on one of this process' own."""
     from flows.display import shown
+    from flows.temporary_server import ensure_server
 
     with shown(options.command, options.verbose):
+        ensure_server()
         return flow(filled)
 
 

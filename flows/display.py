@@ -282,6 +282,6 @@ def _log_file(command: str) -> Path:
     """A new file for this run; the oldest beyond some number go."""
     folder = state_folder() / "logs"
     folder.mkdir(parents=True, exist_ok=True)
-    for old in sorted(folder.glob("*.log"), key=lambda path: path.stat().st_mtime)[: -_LOGS_KEPT + 1]:
+    for old in sorted(folder.glob("*-????????-??????.log"), key=lambda path: path.stat().st_mtime)[: -_LOGS_KEPT + 1]:
         old.unlink(missing_ok=True)
     return folder / f"{command}-{datetime.now():%Y%m%d-%H%M%S}.log"

@@ -17,6 +17,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.futures import PrefectFuture, as_completed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
+from flows import signals
 from gptcore.config import FinetuneConfig, recorded
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
@@ -112,6 +113,7 @@ def fine_tunes(
     threads: int,
 ) -> Leaderboard:
     """See :func:`score_tasks`, which chooses this flow's number of workers."""
+    signals.keep()
     store, tracker = Store(store_url), Tracker()
     record_published(tracker)
     data = {name: dataset_fingerprint(name, datasets_url) for name in available(datasets_url)}

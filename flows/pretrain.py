@@ -6,6 +6,7 @@ import dataclasses
 
 from prefect import flow
 
+from flows import signals
 from flows.parameters import PretrainParameters
 from gptcore.config import preset_named
 from tasks.stages.pretrain import pretrain_model
@@ -16,6 +17,7 @@ from tasks.store.store import Store
 @flow(name="pretrain", persist_result=False)
 def pretrain(parameters: PretrainParameters) -> Artifact:
     """Pre-train on encoded shards; a run that was stopped goes on from its newest checkpoint."""
+    signals.keep()
     preset = preset_named(parameters.preset, parameters.overrides)
     config = dataclasses.replace(preset.pretrain, steps=parameters.steps) if parameters.steps else preset.pretrain
     store = Store(parameters.store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from prefect.runtime import flow_run
+from prefect.settings import get_current_settings
 
 from tasks.store.artifact import Artifact
 from tasks.store.manifest import code_version
@@ -24,10 +25,10 @@ def run_tags(**digests: str) -> dict[str, str]:
 
 
 def prefect_page() -> str | None:
-    """The flow run's page in the Prefect UI; None on the ephemeral server, which has no pages."""
-    if not os.environ.get("PREFECT_API_URL") or not flow_run.id:
+    """The flow run's page in the Prefect UI; None on a temporary server, which has no pages."""
+    if not os.environ.get("PREFECT_API_URL") or not get_current_settings().ui_url or not flow_run.id:
         return None
-    return str(flow_run.ui_url) if flow_run.ui_url else None
+    return str(flow_run.ui_url)
 
 
 def cross_links(run: Run, artifact: Artifact) -> dict[str, str]:
