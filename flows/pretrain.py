@@ -6,6 +6,7 @@ import dataclasses
 
 from prefect import flow
 
+from flows.names import from_form
 from flows.parameters import PretrainParameters
 from gptcore.config import preset_named
 from tasks.stages.pretrain import pretrain_model
@@ -13,7 +14,7 @@ from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 
 
-@flow(name="pretrain", persist_result=False)
+@flow(name="pretrain", flow_run_name=from_form, persist_result=False)
 def pretrain(parameters: PretrainParameters) -> Artifact:
     """Pre-train on encoded shards; a run that was stopped goes on from its newest checkpoint."""
     preset = preset_named(parameters.preset, parameters.overrides)

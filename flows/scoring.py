@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from prefect import flow
-from prefect.artifacts import create_table_artifact
 
 from flows.finetune import chosen_tasks, datasets_folder
 from gptcore.evaluation.zero_shot import available_zero_shot
 from gptcore.nlu.encoded import encoded_splits
+from tasks.report.tables import publish_table
 from tasks.stages.dataset import encode_dataset
 from tasks.stages.evaluation import score_model
 from tasks.stages.zero_shot import score_zero_shot
@@ -19,7 +19,7 @@ from tasks.store.references import fine_tuned_model, pretrained_model
 from tasks.store.store import Store
 
 
-@flow(name="evaluate", persist_result=False)
+@flow(name="evaluate", flow_run_name="evaluate {task} {model}", persist_result=False)
 def evaluate(store_url: str, task: str, model: str, datasets: str = "") -> dict[str, dict[str, Any]]:
     """Score a fine-tuned model on every labelled split but train.
 
@@ -36,7 +36,7 @@ def evaluate(store_url: str, task: str, model: str, datasets: str = "") -> dict[
     return {split: score_model(store.url, artifact, dataset, split) for split in splits}
 
 
-@flow(name="zero-shot", persist_result=False)
+@flow(name="zero-shot", flow_run_name="zero-shot {checkpoint}", persist_result=False)
 def zero_shot(
     store_url: str, checkpoint: str, datasets: str = "", tasks: Sequence[str] = (), max_rows: int | None = None
 ) -> dict[str, dict[str, Any]]:
@@ -51,5 +51,5 @@ def zero_shot(
     chosen = list(tasks) or available_zero_shot(datasets_url)
     results = score_zero_shot(store.url, artifact, datasets_url, chosen, max_rows)
     table = [{"task": task, **{name: str(value) for name, value in scores.items()}} for task, scores in results.items()]
-    create_table_artifact(table=table, key="zero-shot", description=f"Zero-shot scores of {artifact.short}")
+    publish_table(table, "zero-shot", f"Zero-shot scores of {artifact.short}")
     return results

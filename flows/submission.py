@@ -19,7 +19,7 @@ from tasks.store.references import best_models, pretrained_model
 from tasks.store.store import Store
 
 
-@flow(name="submission", persist_result=False)
+@flow(name="submission", flow_run_name="submission {checkpoint}", persist_result=False)
 def submission(
     store_url: str, checkpoint: str, out: str, datasets: str = "", tasks: Sequence[str] = ()
 ) -> dict[str, Any]:

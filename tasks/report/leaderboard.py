@@ -133,6 +133,11 @@ class Leaderboard:
         """Ours, then the baselines, then the published rows."""
         return sorted(self.rows, key=lambda row: _ORDER[row.kind])
 
+    def only(self, tasks: Sequence[str]) -> Leaderboard:
+        """The same table with the columns of these tasks alone; a row with none of them is left out."""
+        rows = tuple(cut for row in self.rows if (cut := row.only(tasks)).percent)
+        return Leaderboard(rows, self.notes)
+
     def records(self) -> list[dict[str, str]]:
         """Column -> text, one record a row: ``62.4±1.9*`` is the median over seeds, its standard error, a collapse."""
         return [dict(zip(_HEADER, self._texts(row), strict=True)) for row in self.ordered]

@@ -10,9 +10,7 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from typing import TYPE_CHECKING, Any
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
@@ -23,6 +21,9 @@ from tasks.report.score import Score
 from tasks.store.artifact import canonical
 from tasks.store.manifest import code_version
 from tasks.tracking.tracker import Run, Tracker
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run as MlflowRun
 
 EXPERIMENT = "gptmill/leaderboard"
 PARTS = ("checkpoint", "tokenizer", "data", "code")
@@ -158,28 +159,19 @@ def record_published(tracker: Tracker) -> None:
             record_row(run, row)
 
 
+def kept_row(run: MlflowRun, kind: Kind) -> Row:
+    """The row that a suite's MLflow run holds."""
+    tags = run.data.tags
+    row = Row(run.info.run_name, kind, tags.get("split", "dev"), {}, suite=tags["suite"])
+    return _whole(row, run.data.metrics, tags)
+
+
 def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
     """All suites that MLflow holds, newest first, baselines, and the published rows."""
     tracker = tracker or Tracker()
     kinds: tuple[Kind, ...] = ("ours", "baseline")
-    rows = [
-        _whole(
-            Row(run.info.run_name, kind, run.data.tags.get("split", "dev"), {}, suite=run.data.tags["suite"]),
-            run.data.metrics,
-            run.data.tags,
-        )
-        for kind in kinds
-        for run in tracker.search(EXPERIMENT, {"kind": kind})
-    ]
+    rows = [kept_row(run, kind) for kind in kinds for run in tracker.search(EXPERIMENT, {"kind": kind})]
     return Leaderboard((*(row for row in rows if row.percent), *published_rows()))
-
-
-def show_leaderboard(board: Leaderboard) -> None:
-    """The leaderboard on the Prefect run's Artifacts page, as a table to sort and as Markdown with its notes."""
-    create_table_artifact(
-        table=board.records(), key="leaderboard", description="Scores x 100; the published rows are test scores."
-    )
-    create_markdown_artifact(board.render("markdown"), key="leaderboard-notes", description="The same with its notes")
 
 
 def notes_on(scores: Sequence[Score]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ def finetune_model(
     notes = _notes(name, encoded["counts"], result, config.seed, arm)
     origin = finetune_origin(built.manifest, encoded)
     synthetic = encoded["counts"].get("synthetic", False)
-    return score_of(name, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
+    score = score_of(name, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
+    return dataclasses.replace(score, model=built.artifact.url, page=run.url)
 
 
 def finetune_recipe(store: Store, name: str, dataset: Artifact, checkpoint: Artifact, config: FinetuneConfig) -> Recipe:
