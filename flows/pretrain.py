@@ -6,6 +6,7 @@ import dataclasses
 
 from prefect import flow
 
+from flows.forms import list_checkpoints
 from flows.names import from_form
 from flows.parameters import PretrainParameters
 from gptcore.config import preset_named
@@ -21,4 +22,6 @@ def pretrain(parameters: PretrainParameters) -> Artifact:
     config = dataclasses.replace(preset.pretrain, steps=parameters.steps) if parameters.steps else preset.pretrain
     store = Store(parameters.store)
     shards = store.resolve(parameters.shards, "shards")
-    return pretrain_model(store.url, shards, preset.model, config, nproc=parameters.nproc)
+    checkpoint = pretrain_model(store.url, shards, preset.model, config, nproc=parameters.nproc)
+    list_checkpoints(store.url)
+    return checkpoint

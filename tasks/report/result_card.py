@@ -17,7 +17,7 @@ from tasks.report.leaderboard import Leaderboard, Row
 from tasks.report.score import Score
 
 _SHOWN = 10  # contenders; the others are a link away
-_PAPER = "paper (test)"
+_PAPER = "paper"
 
 
 @dataclass(frozen=True)
@@ -43,29 +43,27 @@ class ResultCard:
 
     @property
     def headline(self) -> str:
-        """The result in one line: "rte 87.0±1.9, bag of words 49.7, paper (test) 56.0"."""
-        rows = [(label, row) for label, row in self._rows() if label != "majority class"]
+        """The result in one line: "87.0±1.9 (bag of words 49.7, paper 56.0)"; "72.7 on average of 12 tasks (...)"."""
+        rows = self._rows()
+        said = [(label, self._in_short(row)) for label, row in rows[1:] if label != "majority class"]
+        beside = ", ".join(f"{label} {text}" for label, text in said if text)
+        first = rows[0][1]
         if len(self.tasks) == 1:
-            parts = [f"{label} {'/'.join(texts)}" for label, row in rows if (texts := self._texts(row))]
-            name = f"{self.tasks[0]} "
+            mine = " / ".join(self._texts(first)).replace("\\*", "*")
         else:
-            averages = ((label, row.average(self.tasks)) for label, row in rows)
-            parts = [f"{label} {average:.1f}" for label, average in averages if average is not None]
-            name = f"average of {len(self.tasks)} tasks: "
-        return name + (", ".join(parts).removeprefix(f"{rows[0][0]} ").replace("\\*", "*") or "no score")
+            mine = f"{text} on average of {len(self.tasks)} tasks" if (text := self._in_short(first)) else ""
+        return (mine or "no score") + (f" ({beside})" if beside else "")
 
     def summary(self) -> str:
-        """What fits the tile of a run's page: the headline number and what it stands beside, nothing else."""
-        title, rows = f"**{self.title}**", self._rows()
-        if len(self.tasks) == 1:
-            return f"{title}\n\n{self._one_task()}"
-        averages = ((label, row.average(self.tasks)) for label, row in rows)
-        body = [(label, f"{average:.1f}") for label, average in averages if average is not None]
-        return f"{title}\n\n{table(('', 'average'), body)}" if body else title
+        """What fits the tile of a run's page: the number and what it stands beside, nothing else."""
+        rows = [(label, self._in_short(row)) for label, row in self._rows()]
+        what = self.tasks[0] if len(self.tasks) == 1 else f"{len(self.tasks)} tasks"
+        body = [(f"{label}&emsp;", text) for label, text in rows[1:] if text]  # the tile sets columns without a gap
+        return table((f"{what}&emsp;", rows[0][1] or "no score"), body)
 
     def markdown(self) -> str:
         """The whole card."""
-        parts = [f"# {self.title}", *(f"> {note}" for note in self.notes)]
+        parts = [*self._title(), *(f"*{note}*" for note in self.notes)]
         if len(self.tasks) == 1:
             parts += [self._one_task(), *self._seeds(), *self._ranked()]
         else:
@@ -79,16 +77,23 @@ class ResultCard:
         parts += ["## How to read it", "\n".join(f"- {note}" for note in self._explained())]
         return "\n\n".join(parts) + "\n"
 
-    @property
-    def title(self) -> str:
-        """The number first: "rte: 87.0±1.9 (accuracy, dev, median of 5 seeds)"."""
+    def _title(self) -> Iterator[str]:
+        """The number first, then what kind of number it is."""
         first = self._rows()[0][1]
         if len(self.tasks) > 1:
             average = first.average(self.tasks)
-            return f"{len(self.tasks)} tasks" + (f": {average:.1f} on average" if average is not None else "")
+            yield f"# {len(self.tasks)} tasks" + (f": {average:.1f} on average" if average is not None else "")
+            return
+        yield f"# {self.tasks[0]}: {' / '.join(self._texts(first)) or 'no score'}"
         seeds = "1 seed" if first.seeds == "1" else f"median of {first.seeds} seeds"
-        how = f"{task_spec(self.tasks[0]).headline} x 100, {first.split}, {seeds}"
-        return f"{self.tasks[0]}: {' / '.join(self._texts(first)) or 'no score'} ({how})"
+        yield f"{task_spec(self.tasks[0]).headline} x 100, {first.split} rows, {seeds}"
+
+    def _in_short(self, row: Row) -> str:
+        """A row in one number or a few: the task's columns, or the average over several tasks."""
+        if len(self.tasks) == 1:
+            return " / ".join(f"{row.percent[column]:.1f}" for column in self._columns if column in row.percent)
+        average = row.average(self.tasks)
+        return "" if average is None else f"{average:.1f}"
 
     def _rows(self) -> list[tuple[str, Row]]:
         """Who stands in the card, cut to its tasks: ours, the baselines, the paper's own row."""
@@ -116,12 +121,14 @@ class ResultCard:
             if place == 0:
                 texts = tuple(f"**{text}**" for text in texts)
                 label = f"**{label}**" if several else f"**this run** ({label})"
+            elif label == _PAPER:
+                label = "the paper (test rows)"
             body.append((label, *texts))
         return table(("", *self._columns), body)
 
     def _tasks_as_rows(self) -> str:
         rows = self._rows()
-        header = ("", *(label for label, _ in rows))
+        header = ("", *(f"{label} (test)" if label == _PAPER else label for label, _ in rows))
         averages = [row.average(self.tasks) for _, row in rows]
         body = [("**average**", *("" if value is None else f"**{value:.1f}**" for value in averages))]
         body += [(column, *(score_text(row, column) for _, row in rows)) for column in self._columns]

@@ -31,7 +31,7 @@ def publish_result(card: ResultCard) -> None:
     ]
     publish_table(records, "leaderboard", "The same tasks in every published row")
     created = cast(UUID, create_markdown_artifact(card.markdown(), description=card.summary()))
-    logger().info("%s", card.headline)
+    logger().info("%s: %s", ", ".join(card.tasks), card.headline)
     if page := artifact_page(created):
         logger().info("the card: %s", page)
     if flow_run.id:  # the result in its name: at the head of its page, and in every list of runs
