@@ -30,7 +30,7 @@ def stack_file() -> Path:
 
 
 def pages_of(prefect_url: str) -> str:
-    """Where a Prefect server's pages begin: its second UI, which it opens by itself; links into the first stay there."""
+    """Where a Prefect server's pages begin: its second UI, which it opens by itself; the first has another face."""
     return f"{prefect_url}/v2"
 
 

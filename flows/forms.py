@@ -14,6 +14,7 @@ from httpx import HTTPError
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.sorting import DeploymentSort
 from prefect.exceptions import PrefectException
 
 from tasks.store.references import checkpoint_label
@@ -21,6 +22,7 @@ from tasks.store.store import Store
 from tasks.tracking.logs import logger
 
 _LISTED = 50  # checkpoints: the newest
+_READ = 200  # deployments: the most that Prefect gives at once
 
 
 def checkpoints_of(store: Store) -> list[str]:
@@ -47,7 +49,7 @@ def list_checkpoints(store_url: str) -> None:
     store = Store(store_url)
     try:
         with get_client(sync_client=True) as client:
-            for deployment in client.read_deployments():
+            for deployment in client.read_deployments(limit=_READ, sort=DeploymentSort.NAME_ASC):
                 form = deployment.parameters.get("parameters")
                 if isinstance(form, dict) and form.get("store") == store.url:
                     _update(client, deployment, checkpoints_of(store))
