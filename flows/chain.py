@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flows import signals
+from flows.forms import list_checkpoints
 from flows.inputs import chosen_tasks
 from flows.parameters import PipelineParameters
 from gptcore.config import Preset, preset_named
@@ -46,7 +47,10 @@ class Chain:
 
     def pretrain_lstm(self, nproc: int) -> Artifact:
         """The LSTM of Table 5 on the same windows with the same settings."""
-        return pretrain_model(self.store.url, self.shards, self.preset.lstm, self.preset.pretrain, self.ngrams, nproc)
+        preset, store = self.preset, self.store
+        checkpoint = pretrain_model(store.url, self.shards, preset.lstm, preset.pretrain, self.ngrams, nproc)
+        list_checkpoints(store.url)
+        return checkpoint
 
 
 def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = ()) -> Chain:
@@ -76,4 +80,5 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = ()) -> Chai
     shards = encode_shards(store.url, corpus, tokenizer, preset.shards)
     ngrams = measure_ngrams(store.url, shards)
     checkpoint = pretrain_model(store.url, shards, preset.model, preset.pretrain, ngrams, parameters.nproc)
+    list_checkpoints(store.url)
     return Chain(store, preset, datasets_url, corpus, tokenizer, datasets, shards, ngrams, checkpoint)

@@ -18,12 +18,14 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows import signals
+from flows.results import FineTuned, result_card
 from gptcore.config import FinetuneConfig, recorded
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from tasks.jobs.launch import stop_jobs
 from tasks.report.leaderboard import Leaderboard, Row, published_rows
+from tasks.report.result_page import publish_result
 from tasks.report.score import Score, dataset_origin
 from tasks.report.suites import (
     Suite,
@@ -33,7 +35,6 @@ from tasks.report.suites import (
     record_published,
     record_row,
     row_of,
-    show_leaderboard,
 )
 from tasks.stages import dataset as dataset_stage
 from tasks.stages import finetune as finetune_stage
@@ -88,18 +89,27 @@ def score_tasks(
     settings: Settings,
     seeds: int,
     jobs: int,
+    sections: Mapping[str, str] | None = None,
 ) -> Leaderboard:
-    """Fine-tune every task in every arm, score the baselines, and put all in one table.
+    """Fine-tune every task in every arm, score the baselines, put all in one table, and show it on the caller's page.
 
     :param seeds: runs of each task, with seeds 0 .. seeds - 1; 0: as many as its registry entry says.
+    :param sections: heading -> Markdown that the result's card shows, too.
     :raises InputError: before anything is trained, if a dataset is not what an arm's row is of.
     """
     slots, threads = machine_slots(jobs)
+    rows = _counted([arm.label for arm in arms], "row")
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=slots)
-    run = fine_tunes.with_options(task_runner=cast(TaskRunner[Any], runner))  # Prefect types it by its future
-    board: Leaderboard = run(store_url, datasets_url, datasets, arms, settings, seeds, threads)
-    show_leaderboard(board)  # on the calling flow's page, where its starter looks
-    return board
+    run = fine_tunes.with_options(
+        task_runner=cast(TaskRunner[Any], runner),  # Prefect types it by its future
+        flow_run_name=f"fine-tunes: {_counted(list(datasets), 'task')} x {rows}",
+    )
+    found: FineTuned = run(store_url, datasets_url, datasets, arms, settings, seeds, threads)
+    first = {name: arms[0].settings(settings[name]) for name in datasets}
+    checkpoint = arms[0].checkpoint
+    card = result_card(Store(store_url), datasets_url, datasets, checkpoint, first, found, sections or {})
+    publish_result(card)  # on the calling flow's page, where its starter looks
+    return found.board
 
 
 @flow(name="fine-tunes", persist_result=False, validate_parameters=False)
@@ -111,7 +121,7 @@ def fine_tunes(
     settings: Settings,
     seeds: int,
     threads: int,
-) -> Leaderboard:
+) -> FineTuned:
     """See :func:`score_tasks`, which chooses this flow's number of workers."""
     signals.keep()
     store, tracker = Store(store_url), Tracker()
@@ -131,7 +141,9 @@ def fine_tunes(
             raise
     measured = [score_baselines.submit(store_url, datasets_url, name) for name in datasets]
     rows += _baseline_rows(tracker, data, _results(measured))
-    return Leaderboard((*rows, *published_rows()), notes_on(scores))
+    every = [score for reached in scores for score in reached]
+    board = Leaderboard((*rows, *published_rows()), notes_on(every))
+    return FineTuned(board, scores[0], data, runs[0].url)
 
 
 def _fine_tuned(
@@ -143,7 +155,7 @@ def _fine_tuned(
     runs: list[Run],
     seeds: int,
     threads: int,
-) -> tuple[list[Row], list[Score]]:
+) -> tuple[list[Row], list[list[Score]]]:
     """Submit everything, longest first; then a row for each arm, written to its suite's run."""
     waiting: list[list[PrefectFuture[Score]]] = [[] for _ in arms]
     for name in _longest_first(store, datasets):
@@ -160,7 +172,7 @@ def _fine_tuned(
     for suite, run, futures in zip(suites, runs, waiting, strict=True):
         reached: list[Score] = _results(futures)
         rows.append(record_row(run, row_of(suite, reached)))
-        scores += reached
+        scores.append(reached)
     return rows, scores
 
 
@@ -207,6 +219,11 @@ def suite_of(store: Store, arm: Arm, data: Mapping[str, str], settings: Settings
     identity = {**origin, "tokenizer": tokenizer, "data": data, "code": code, "settings": chosen}
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
     return Suite(arm.label, "ours", identity, tags)
+
+
+def _counted(names: list[str], what: str) -> str:
+    """One by its name, several by their number."""
+    return names[0] if len(names) == 1 else f"{len(names)} {what}s"
 
 
 def _longest_first(store: Store, datasets: dict[str, Artifact]) -> list[str]:

@@ -6,6 +6,7 @@ from prefect import flow
 
 from flows.fanout import Arm, Settings, score_tasks
 from flows.inputs import chosen_tasks, datasets_folder
+from flows.names import from_form
 from flows.parameters import FinetuneAllParameters, FinetuneParameters
 from gptcore.config import FinetuneConfig, Preset, preset_named
 from gptcore.nlu.registry import REGISTRY
@@ -17,7 +18,7 @@ from tasks.store.references import pretrained_model
 from tasks.store.store import Store
 
 
-@flow(name="finetune", flow_run_name="finetune {parameters.task}", persist_result=False)
+@flow(name="finetune", flow_run_name=from_form, persist_result=False)
 def finetune(parameters: FinetuneParameters) -> Leaderboard:
     """Fine-tune one task from one checkpoint; the result stands beside the baselines and the published rows."""
     store = Store(parameters.store)
@@ -40,7 +41,7 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
     return score_tasks(store.url, datasets_url, datasets, [arm], settings, parameters.seeds, jobs=0)
 
 
-@flow(name="finetune-all", persist_result=False)
+@flow(name="finetune-all", flow_run_name=from_form, persist_result=False)
 def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     """Fine-tune every task whose data is there from one checkpoint, with a preset's settings."""
     store = Store(parameters.store)

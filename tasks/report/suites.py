@@ -10,7 +10,7 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
@@ -21,6 +21,9 @@ from tasks.report.score import Score
 from tasks.store.artifact import canonical
 from tasks.store.manifest import code_version
 from tasks.tracking.tracker import Run, Tracker
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run as MlflowRun
 
 EXPERIMENT = "gptmill/leaderboard"
 PARTS = ("checkpoint", "tokenizer", "data", "code")
@@ -156,6 +159,13 @@ def record_published(tracker: Tracker) -> None:
             record_row(run, row)
 
 
+def kept_row(run: MlflowRun, kind: Kind) -> Row:
+    """The row that a suite's MLflow run holds."""
+    tags = run.data.tags
+    row = Row(run.info.run_name, kind, tags.get("split", "dev"), {}, suite=tags["suite"])
+    return _whole(row, run.data.metrics, tags)
+
+
 def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
     """All suites that MLflow holds, newest first, baselines, and the published rows."""
     return Leaderboard((*read_rows(tracker or Tracker()), *published_rows()))
@@ -164,26 +174,8 @@ def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
 def read_rows(tracker: Tracker) -> list[Row]:
     """The rows of the leaderboard that MLflow alone knows: ours, newest first, then the baselines."""
     kinds: tuple[Kind, ...] = ("ours", "baseline")
-    rows = [
-        _whole(
-            Row(run.info.run_name, kind, run.data.tags.get("split", "dev"), {}, suite=run.data.tags["suite"]),
-            run.data.metrics,
-            run.data.tags,
-        )
-        for kind in kinds
-        for run in tracker.search(EXPERIMENT, {"kind": kind})
-    ]
+    rows = [kept_row(run, kind) for kind in kinds for run in tracker.search(EXPERIMENT, {"kind": kind})]
     return [row for row in rows if row.percent]
-
-
-def show_leaderboard(board: Leaderboard) -> None:
-    """The leaderboard on the Prefect run's Artifacts page, as a table to sort and as Markdown with its notes."""
-    from prefect.artifacts import create_markdown_artifact, create_table_artifact  # seconds, and readers need none
-
-    create_table_artifact(
-        table=board.records(), key="leaderboard", description="Scores x 100; the published rows are test scores."
-    )
-    create_markdown_artifact(board.render("markdown"), key="leaderboard-notes", description="The same with its notes")
 
 
 def notes_on(scores: Sequence[Score]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,8 @@ def finetune_model(
     notes = _notes(name, encoded["counts"], result, config.seed, arm)
     origin = finetune_origin(built.manifest, encoded)
     synthetic = encoded["counts"].get("synthetic", False)
-    return score_of(name, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
+    score = score_of(name, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
+    return dataclasses.replace(score, model=built.artifact.url, page=run.url)
 
 
 def _made(counts: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ VERSION = 1
 _ORDERS = {"bigram": 2, "trigram": 3}
 
 
-@task(name="ngrams", **STAGE_OPTIONS)
+@task(name="ngrams", task_run_name="n-grams of shards {shards.short}", **STAGE_OPTIONS)
 def measure_ngrams(store_url: str, shards: Artifact) -> Artifact:
     """Interpolated Kneser-Ney bigram and trigram, counted on the training documents, scored on the held-out ones.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.config import NetworkConfig, PretrainConfig, recorded
+from gptcore.config import LSTMConfig, NetworkConfig, PretrainConfig, recorded
 from tasks.jobs.launch import run_job
 from tasks.report.card import Card, cost, synthetic_note
 from tasks.report.figures import loss_curve
@@ -27,7 +27,13 @@ VERSION = 1
 EXPERIMENT = "gptmill/pretrain"
 
 
-@task(name="pretrain", **JOB_OPTIONS)
+def _run_name(parameters: dict[str, Any]) -> str:
+    model, config = parameters["model"], parameters["config"]
+    length = f"{config.steps:,} updates" if config.steps else f"{config.epochs:g} epochs"
+    return f"pretrain {'LSTM' if isinstance(model, LSTMConfig) else 'Transformer'}, {length}"
+
+
+@task(name="pretrain", task_run_name=_run_name, **JOB_OPTIONS)  # type: ignore[arg-type]  # a function does fit
 def pretrain_model(
     store_url: str,
     shards: Artifact,

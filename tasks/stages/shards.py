@@ -21,7 +21,7 @@ from tasks.tracking.logs import Meter
 VERSION = 1
 
 
-@task(name="shards", **STAGE_OPTIONS)
+@task(name="shards", task_run_name="shards of corpus {corpus.short}", **STAGE_OPTIONS)
 def encode_shards(store_url: str, corpus: Artifact, tokenizer: Artifact, config: ShardConfig) -> Artifact:
     """Encode both splits of the corpus; the folder carries the tokenizer's digest.
 

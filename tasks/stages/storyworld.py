@@ -16,7 +16,7 @@ from tasks.store.store import Store
 VERSION = 3
 
 
-@task(name="storyworld", **STAGE_OPTIONS)
+@task(name="storyworld", task_run_name="storyworld seed {seed}", **STAGE_OPTIONS)
 def generate_world(store_url: str, seed: int) -> Artifact:
     """Generate the world of ``seed``: `books/*.txt` and `datasets/<Folder>/...` in the public file formats."""
     from gptcore.storyworld.write import generate

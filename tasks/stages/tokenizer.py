@@ -18,7 +18,7 @@ from tasks.store.store import Store
 VERSION = 1
 
 
-@task(name="tokenizer", **STAGE_OPTIONS)
+@task(name="tokenizer", task_run_name="tokenizer {config.n_merges} merges", **STAGE_OPTIONS)
 def train_tokenizer(store_url: str, corpus: Artifact, config: TokenizerConfig) -> Artifact:
     """Learn ``config.n_merges`` merges (paper: 40,000) from the training documents only."""
     store = Store(store_url)

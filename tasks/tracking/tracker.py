@@ -55,7 +55,7 @@ class Run:
     @property
     def url(self) -> str:
         """Its page in the MLflow UI."""
-        return f"{self._tracker.ui}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
+        return self._tracker.page(self.experiment_id, self.run_id)
 
     def log_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Log records ``{"step": int, "time": unix seconds, "metrics": {name: value}}`` in few calls.
@@ -159,6 +159,10 @@ class Tracker:
                 self._client.search_experiments(max_results=1)
         return self._client
 
+    def page(self, experiment_id: str, run_id: str) -> str:
+        """A run's page in the MLflow UI."""
+        return f"{self.ui}/#/experiments/{experiment_id}/runs/{run_id}"
+
     def experiment(self, name: str) -> str:
         """The id of the experiment ``name``, which is created on first use."""
         found = self.client.get_experiment_by_name(name)
@@ -217,12 +221,19 @@ class Tracker:
                     killed += 1
         return killed
 
-    def search(self, experiment: str, tags: Mapping[str, str]) -> list[MlflowRun]:
-        """Runs of an experiment that carry all of ``tags``, newest first; none where there is no such experiment."""
+    def search(
+        self, experiment: str, tags: Mapping[str, str], params: Mapping[str, str] | None = None
+    ) -> list[MlflowRun]:
+        """Runs of an experiment that carry all of ``tags``, newest first; none where there is no such experiment.
+
+        :param params: flat settings (:func:`flatten`) that they have, too.
+        """
         found = self.client.get_experiment_by_name(experiment)
         if found is None:
             return []
-        where = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+        wanted = [f"tags.`{key}` = '{value}'" for key, value in tags.items()]
+        wanted += [f"params.`{key}` = '{value}'" for key, value in (params or {}).items()]
+        where = " and ".join(wanted)
         runs: list[MlflowRun] = []
         token = None
         while True:
