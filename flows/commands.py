@@ -82,8 +82,12 @@ def analysis(options: argparse.Namespace) -> None:
 
 def leaderboard(options: argparse.Namespace) -> None:
     from flows.leaderboard import leaderboard
+    from tasks.tracking.tracker import Tracker
+    from tasks.tracking.views import leaderboard_line
 
-    print(leaderboard().render(options.format))
+    print(
+        leaderboard().render(options.format) + (f"\n{leaderboard_line(Tracker())}" if options.format == "table" else "")
+    )
 
 
 def encode(options: argparse.Namespace) -> None:
