@@ -26,7 +26,7 @@ def pipeline(options: argparse.Namespace) -> None:
     filled = _filled("PipelineParameters", options, overrides=_overrides(options.config), tasks=_names(options.tasks))
     from flows.pipeline import pipeline
 
-    _print_board(_run_board(pipeline, filled, options))
+    _print_board(*_run_board(pipeline, filled, options))
 
 
 def pretrain(options: argparse.Namespace) -> None:
@@ -46,7 +46,8 @@ def finetune(options: argparse.Namespace) -> None:
     filled = _filled("FinetuneParameters", options, **chosen, pretrained=not options.no_pretraining)
     from flows.finetune import finetune
 
-    _print_board(_run_board(finetune, filled, options).only([options.task]))
+    board, page = _run_board(finetune, filled, options)
+    _print_board(board.only([options.task]), page)
 
 
 def finetune_all(options: argparse.Namespace) -> None:
@@ -54,7 +55,7 @@ def finetune_all(options: argparse.Namespace) -> None:
     filled = _filled("FinetuneAllParameters", options, **extra)
     from flows.finetune import finetune_all
 
-    _print_board(_run_board(finetune_all, filled, options))
+    _print_board(*_run_board(finetune_all, filled, options))
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -89,13 +90,14 @@ def analysis(options: argparse.Namespace) -> None:
 def leaderboard(options: argparse.Namespace) -> None:
     from tasks.report.kept import kept_leaderboard
 
-    board = kept_leaderboard()
+    board, page = kept_leaderboard()
     if options.format == "csv":
         print(board.render("csv"))
     elif options.format == "table" and not options.wide:
-        _print_board(board, options.published)
+        _print_board(board, page, options.published)
     else:
         print((board if options.published else board.beside_the_paper()).render(options.format))
+        print(f"\n{page}")
 
 
 def encode(options: argparse.Namespace) -> None:
@@ -202,10 +204,11 @@ def status(_: argparse.Namespace) -> None:
     status()
 
 
-def _print_board(board: Leaderboard, published: bool = False) -> None:
+def _print_board(board: Leaderboard, page: str, published: bool = False) -> None:
     from flows.board import print_board
 
     print_board(board, published=published)
+    print(f"\n{page}")
 
 
 def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
@@ -240,13 +243,15 @@ def _run(flow: Any, filled: BaseModel, options: argparse.Namespace) -> Any:
         return flow(filled)
 
 
-def _run_board(flow: Any, filled: BaseModel, options: argparse.Namespace) -> Leaderboard:
-    """The same for a flow that fills the leaderboard; keeps it for the next who asks, as MLflow is at hand here."""
+def _run_board(flow: Any, filled: BaseModel, options: argparse.Namespace) -> tuple[Leaderboard, str]:
+    """The same for a flow that fills the leaderboard: its board, and the words that lead to the page of all of it.
+
+    Keeps that one for the next who asks, as MLflow is at hand here.
+    """
     from tasks.report.kept import kept_leaderboard
 
     board: Leaderboard = _run(flow, filled, options)
-    kept_leaderboard()
-    return board
+    return board, kept_leaderboard()[1]
 
 
 def _look_up_model(options: argparse.Namespace, task: str = "") -> None:

@@ -24,6 +24,7 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from tasks.jobs.launch import stop_jobs
+from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import Leaderboard, Row, published_rows
 from tasks.report.result_page import publish_result
 from tasks.report.score import Score, dataset_origin
@@ -32,7 +33,6 @@ from tasks.report.suites import (
     check_origin,
     notes_on,
     open_suite,
-    record_published,
     record_row,
     row_of,
 )
@@ -125,7 +125,6 @@ def fine_tunes(
     """See :func:`score_tasks`, which chooses this flow's number of workers."""
     signals.keep()
     store, tracker = Store(store_url), Tracker()
-    record_published(tracker)
     data = {name: dataset_fingerprint(name, datasets_url) for name in available(datasets_url)}
     suites = [suite_of(store, arm, data, settings) for arm in arms]
     for name, dataset in datasets.items():
@@ -141,6 +140,7 @@ def fine_tunes(
             raise
     measured = [score_baselines.submit(store_url, datasets_url, name) for name in datasets]
     rows += _baseline_rows(tracker, data, _results(measured))
+    show_experiments(tracker)
     every = [score for reached in scores for score in reached]
     board = Leaderboard((*rows, *published_rows()), notes_on(every))
     return FineTuned(board, scores[0], data, runs[0].url)

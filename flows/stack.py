@@ -74,6 +74,7 @@ def up(store: str, datasets: str, prefect_port: int, mlflow_port: int) -> None:
         for service in services:
             _wait(service, record["processes"][service.name], home)
         register_deployments(store, datasets)
+        _show_leaderboard(mlflow_url)
         worker = _worker()
         record["processes"][worker.name] = _start(worker, home)
         write_json_atomic(stack_file(), record)
@@ -114,6 +115,19 @@ def status() -> None:
     for name, process in record["processes"].items():
         print(f"{name:<8} {'running' if _alive(process) else 'NOT running'} (pid {process['pid']})")
     print(f"\nPrefect  {record['prefect_url']}\nMLflow   {record['mlflow_url']}\nLogs     {state_folder() / 'logs'}")
+    if _alive(record["processes"]["mlflow"]):
+        from tasks.tracking.tracker import Tracker
+        from tasks.tracking.views import leaderboard_link
+
+        print(f"Scores   {leaderboard_link(Tracker(record['mlflow_url']))}")
+
+
+def _show_leaderboard(mlflow_url: str) -> None:
+    """Bring the pages of a database that an older version filled up to date; a fresh one gets the published rows."""
+    from tasks.report.experiments import show_experiments
+    from tasks.tracking.tracker import Tracker
+
+    show_experiments(Tracker(mlflow_url))
 
 
 def register_deployments(store: str, datasets: str) -> None:

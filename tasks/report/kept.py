@@ -16,22 +16,27 @@ from tasks.report.leaderboard import Cell, Leaderboard, Row, published_rows
 from tasks.report.suites import read_rows
 from tasks.store.state import state_folder
 from tasks.tracking.tracker import Tracker
+from tasks.tracking.views import leaderboard_line
 
-_VERSION = 1  # of the file
+_VERSION = 2  # of the file
 _SQLITE = "sqlite:///"
 
 
-def kept_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
-    """As :func:`tasks.report.suites.read_leaderboard`, without MLflow where its SQLite file is as it was."""
+def kept_leaderboard(tracker: Tracker | None = None) -> tuple[Leaderboard, str]:
+    """The board of :func:`tasks.report.suites.read_leaderboard` and the words that lead to its page.
+
+    MLflow is not asked where its SQLite file is as it was.
+    """
     tracker = tracker or Tracker()
     path, before = state_folder() / "leaderboard.json", _state(tracker.uri)
-    rows = _kept(path, before)
-    if rows is None:
-        rows = read_rows(tracker)
+    kept = _kept(path, before)
+    if kept is None:
+        kept = read_rows(tracker), leaderboard_line(tracker)
         after = _state(tracker.uri)
         if after is not None and (before == after or before is None):  # nobody wrote meanwhile
-            write_json_atomic(path, {"of": after, "rows": [dataclasses.asdict(row) for row in rows]})
-    return Leaderboard((*rows, *published_rows()))
+            rows = [dataclasses.asdict(row) for row in kept[0]]
+            write_json_atomic(path, {"of": after, "rows": rows, "page": kept[1]})
+    return Leaderboard((*kept[0], *published_rows())), kept[1]
 
 
 def _state(uri: str) -> Any | None:
@@ -44,13 +49,13 @@ def _state(uri: str) -> Any | None:
     return [_VERSION, uri, [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]]
 
 
-def _kept(path: Path, state: Any | None) -> list[Row] | None:
-    """The rows in the file; None where it is of another state, or none of ours."""
+def _kept(path: Path, state: Any | None) -> tuple[list[Row], str] | None:
+    """The rows and the words in the file; None where it is of another state, or none of ours."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if state is None or kept["of"] != state:
             return None
-        return [_row(row) for row in kept["rows"]]
+        return [_row(row) for row in kept["rows"]], str(kept["page"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 

@@ -11,6 +11,7 @@ from prefect.settings import PREFECT_UI_URL
 from tasks.store.artifact import Artifact
 from tasks.store.manifest import code_version
 from tasks.tracking.tracker import Run
+from tasks.tracking.views import leaderboard_link
 
 
 def run_tags(**digests: str) -> dict[str, str]:
@@ -45,7 +46,9 @@ def _has_pages() -> bool:
 
 
 def cross_links(run: Run, artifact: Artifact) -> dict[str, str]:
-    """Words -> address: the MLflow run, the Prefect run, the artifact's folder."""
+    """Words -> address: the MLflow run's curves, the leaderboard, the Prefect run, the artifact's folder."""
     page = prefect_page()
-    links = {"MLflow run": run.url, "artifact": artifact.url}
+    later = "" if run.tracker.served else " (after `gptmill up`)"
+    board = leaderboard_link(run.tracker)
+    links = {f"MLflow run{later}": run.charts, f"leaderboard{later}": board, "artifact": artifact.url}
     return {**links, "Prefect run": page} if page else links
