@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STORE ?= runs/demo
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint format coverage up down status bench clean
+.PHONY: help demo test lint format coverage wheel-demo up down status bench clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -38,6 +38,9 @@ lint: $(VENV)/.dev ## ruff, mypy, the import contract
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+wheel-demo: ## a wheel built here, installed into an empty environment elsewhere, runs a short demo there
+	@PYTHON=$(PYTHON) bash infra/wheel-demo.sh
 
 format: $(VENV)/.dev ## rewrite the sources in the house style
 	@$(BIN)/ruff format .

@@ -19,12 +19,13 @@ from prefect import flow
 from flows.chain import Chain, run_chain
 from flows.fanout import Arm, score_tasks
 from flows.finetune import pretrained_arm, scratch_arm, seeds_of, settings_of
+from flows.names import from_form
 from flows.parameters import AnalysisParameters
 from gptcore.errors import InputError
-from gptcore.evaluation.zero_shot import available_zero_shot
 from gptcore.nlu.published import ABLATIONS, OURS, PUBLISHED
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
+from gptcore.nlu.zero_shot import available_zero_shot
 from tasks.report.card import synthetic_note
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
@@ -38,7 +39,7 @@ _TRAIN_ROWS = 1000
 """Rows of the training split that Figure 2's dashed lines are scored on."""
 
 
-@flow(name="analysis-tables", persist_result=False)
+@flow(name="analysis-tables", flow_run_name=from_form, persist_result=False)
 def tables(parameters: AnalysisParameters) -> list[Analysis]:
     """Table 1: rows read beside rows published. Tables 2, 3 and 4: our row under the published ones."""
     chain = run_chain(parameters)
@@ -47,7 +48,7 @@ def tables(parameters: AnalysisParameters) -> list[Analysis]:
     return _published(found, parameters)
 
 
-@flow(name="analysis-table5", persist_result=False)
+@flow(name="analysis-table5", flow_run_name=from_form, persist_result=False)
 def table5(parameters: AnalysisParameters) -> list[Analysis]:
     """Table 5: what pre-training, the auxiliary objective and the Transformer each contribute."""
     wanted = _wanted(parameters, list(ABLATIONS[0].percent))
@@ -84,7 +85,7 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
     return _published([found], parameters)
 
 
-@flow(name="analysis-layers", persist_result=False)
+@flow(name="analysis-layers", flow_run_name=from_form, persist_result=False)
 def layers(parameters: AnalysisParameters) -> list[Analysis]:
     """Figure 2, left: the more layers are transferred, the better."""
     wanted = _wanted(parameters, ["mnli", "race"])
@@ -113,7 +114,7 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
     return _published([Analysis("layers", title, header, body, identity, metrics, notes, figure)], parameters)
 
 
-@flow(name="analysis-zero-shot", persist_result=False)
+@flow(name="analysis-zero-shot", flow_run_name=from_form, persist_result=False)
 def zero_shot_curves(parameters: AnalysisParameters) -> list[Analysis]:
     """Figure 2, right: zero-shot scores through pre-training; 0 is a random guess, 1 the state of the art."""
     chain = run_chain(parameters)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flows.finetune import chosen_tasks
+from flows import signals
+from flows.forms import list_checkpoints
+from flows.inputs import chosen_tasks
 from flows.parameters import PipelineParameters
 from gptcore.config import Preset, preset_named
 from gptcore.text.corpus import find_sources
@@ -45,7 +47,10 @@ class Chain:
 
     def pretrain_lstm(self, nproc: int) -> Artifact:
         """The LSTM of Table 5 on the same windows with the same settings."""
-        return pretrain_model(self.store.url, self.shards, self.preset.lstm, self.preset.pretrain, self.ngrams, nproc)
+        preset, store = self.preset, self.store
+        checkpoint = pretrain_model(store.url, self.shards, preset.lstm, preset.pretrain, self.ngrams, nproc)
+        list_checkpoints(store.url)
+        return checkpoint
 
 
 def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = ()) -> Chain:
@@ -56,6 +61,7 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = ()) -> Chai
     :param tasks: only these; empty: the form's, or every one whose data is there.
     :raises InputError: missing or broken input, before anything is computed from it.
     """
+    signals.keep()
     preset = preset_named(parameters.preset, parameters.overrides)
     store = Store(parameters.store)
     corpus_url, datasets_url = parameters.corpus, parameters.datasets
@@ -74,4 +80,5 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = ()) -> Chai
     shards = encode_shards(store.url, corpus, tokenizer, preset.shards)
     ngrams = measure_ngrams(store.url, shards)
     checkpoint = pretrain_model(store.url, shards, preset.model, preset.pretrain, ngrams, parameters.nproc)
+    list_checkpoints(store.url)
     return Chain(store, preset, datasets_url, corpus, tokenizer, datasets, shards, ngrams, checkpoint)

@@ -1,4 +1,4 @@
-"""The command line: `gptmill COMMAND`. Exit codes: 0 done, 1 failed, 2 bad usage or input, 130 interrupted."""
+"""The command line: `gptmill COMMAND`. Exit codes: 0 done, 1 failed, 2 bad usage or input, 130 Ctrl-C, 143 SIGTERM."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from flows import commands, environment
+from flows import commands, environment, signals
 from gptcore.errors import InputError
 
 _ROWS = """\
@@ -36,21 +36,25 @@ every other command reads. Licences are shown first: they are the authors', and 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run, and turn what happened into an exit code."""
-    environment.prepare()
-    options = _parser().parse_args(arguments)
+    debug = False
     try:
-        options.run(options)
+        with signals.polite_end(program=arguments is None):
+            environment.prepare()
+            options = _parser().parse_args(arguments)
+            debug = options.debug
+            options.run(options)
+            sys.stdout.flush()
     except InputError as error:
         print(f"gptmill: error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `gptmill ... | head`: the reader has enough
-    except KeyboardInterrupt:
-        print("gptmill: interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
+    except signals.Ended as ended:
+        print(ended.farewell, file=sys.stderr)
+        return ended.exit_code
     except Exception as error:
         print(f"gptmill: failed: {type(error).__name__}: {error}", file=sys.stderr)
-        if options.debug:
+        if debug:
             raise
         return 1
     return 0
@@ -65,8 +69,11 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
         added = subparsers.add_parser(name, help=text, description=text)
-        added.set_defaults(run=run)
+        added.set_defaults(run=run, command=name)
         return added
+
+    def verbose(to: argparse.ArgumentParser) -> None:
+        to.add_argument("--verbose", action="store_true", help="Prefect's own lines in place of a line a stage")
 
     def store(to: argparse.ArgumentParser) -> None:
         to.add_argument(
@@ -92,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--nproc", type=int, help="processes (GPUs) for pre-training (1)")
         to.add_argument("--jobs", type=int, help="fine-tunes at the same time (one a core, or one a GPU)")
         to.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for cleaning (this machine's cores)")
+        verbose(to)
 
     run = command("pipeline", commands.pipeline, "the whole chain, books to leaderboard")
     chain(run)
@@ -108,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     store(run)
     run.add_argument("--steps", type=int, help="updates (as the preset says)")
     run.add_argument("--nproc", type=int, help="processes, GPUs (1)")
+    verbose(run)
 
     run = command("finetune", commands.finetune, "fine-tune one task; defaults are the paper's")
     run.add_argument("task", metavar="TASK", help="snli mnli qnli rte scitail race storycloze mrpc qqp stsb sst2 cola")
@@ -124,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--no-aux-lm", action="store_true", help="the same as --lm-coef 0")
     run.add_argument("--no-pretraining", action="store_true", help="random weights instead of the checkpoint's")
     run.add_argument("--layers", type=int, help="blocks transferred; 0: embeddings only (all)")
+    verbose(run)
 
     run = command("finetune-all", commands.finetune_all, "fine-tune every task whose data is there")
     preset(run, "demo")
@@ -133,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--tasks", default="", metavar="A,B", help="only these tasks (all whose data is there)")
     run.add_argument("--seeds", type=int, help="runs with seeds 0, 1, ... (as preset and task say)")
     run.add_argument("--jobs", type=int, help="fine-tunes at the same time (one a core, or one a GPU)")
+    verbose(run)
 
     run = command("evaluate", commands.evaluate, "score a fine-tuned model on its task's dev (and test) rows")
     run.add_argument("task", metavar="TASK")
@@ -192,7 +203,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", required=True, metavar="FOLDER", help="a new folder")
 
     run = command("leaderboard", commands.leaderboard, "print the leaderboard that MLflow holds")
-    run.add_argument("--format", choices=["table", "markdown", "csv"], default="table")
+    run.add_argument(
+        "--format",
+        choices=["table", "markdown", "csv"],
+        default="table",
+        help="csv has every row and what stands behind each number (%(default)s)",
+    )
+    run.add_argument("--wide", action="store_true", help="table: a line a suite, every suite")
+    run.add_argument("--published", action="store_true", help="table, markdown: the other published methods too")
 
     run = command("datasets", commands.datasets, "what a folder holds of each dataset, beside what is published")
     run.formatter_class = argparse.RawDescriptionHelpFormatter

@@ -1,6 +1,7 @@
 """What each command does with its options: fill a form, run a flow, print the result.
 
-Everything heavy is imported where it is used, so that `gptmill --help` takes no second.
+Everything heavy is imported where it is used, and after what can be checked without it, so that neither `gptmill
+--help` nor a typing error takes a second.
 """
 
 from __future__ import annotations
@@ -14,58 +15,63 @@ from typing import TYPE_CHECKING, Any
 from gptcore.errors import InputError
 
 if TYPE_CHECKING:
-    from flows.parameters import _Form
+    from pydantic import BaseModel
+
+    from tasks.report.leaderboard import Leaderboard
 
 _FINETUNE_FORM = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_rows", "layers")
 
 
 def pipeline(options: argparse.Namespace) -> None:
+    filled = _filled("PipelineParameters", options, overrides=_overrides(options.config), tasks=_names(options.tasks))
     from flows.pipeline import pipeline
 
-    board = _run(
-        pipeline, "PipelineParameters", options, overrides=_overrides(options.config), tasks=_names(options.tasks)
-    )
-    print(board.render("table"))
+    _print_board(*_run_board(pipeline, filled, options))
 
 
 def pretrain(options: argparse.Namespace) -> None:
+    filled = _filled("PretrainParameters", options, overrides=_overrides(options.config))
     from flows.pretrain import pretrain
 
-    print(_run(pretrain, "PretrainParameters", options, overrides=_overrides(options.config)).url)
+    print(_run(pretrain, filled, options).url)
 
 
 def finetune(options: argparse.Namespace) -> None:
-    from flows.finetune import finetune
+    from gptcore.nlu.registry import task_spec
 
     chosen = {name: getattr(options, name) for name in _FINETUNE_FORM if getattr(options, name) is not None}
     if options.no_aux_lm:
         chosen["lm_coef"] = 0.0
-    print(
-        _run(finetune, "FinetuneParameters", options, **chosen, pretrained=not options.no_pretraining).render("table")
-    )
+    task_spec(options.task)
+    filled = _filled("FinetuneParameters", options, **chosen, pretrained=not options.no_pretraining)
+    from flows.finetune import finetune
+
+    board, page = _run_board(finetune, filled, options)
+    _print_board(board.only([options.task]), page)
 
 
 def finetune_all(options: argparse.Namespace) -> None:
+    extra = {"overrides": _overrides(options.config), "tasks": _names(options.tasks)}
+    filled = _filled("FinetuneAllParameters", options, **extra)
     from flows.finetune import finetune_all
 
-    extra = {"overrides": _overrides(options.config), "tasks": _names(options.tasks)}
-    print(_run(finetune_all, "FinetuneAllParameters", options, **extra).render("table"))
+    _print_board(*_run_board(finetune_all, filled, options))
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    from flows.logs import quiet_input_errors
     from flows.scoring import evaluate
+    from gptcore.nlu.registry import task_spec
 
-    quiet_input_errors()
-    for split, scores in evaluate(options.store, options.task, options.model, options.datasets).items():
-        print(f"{options.task} {split}: " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
+    task = task_spec(options.task).name
+    for split, scores in evaluate(options.store, task, options.model, options.datasets).items():
+        print(f"{task} {split}: " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
 
 
 def zero_shot(options: argparse.Namespace) -> None:
-    from flows.logs import quiet_input_errors
     from flows.scoring import zero_shot
 
-    quiet_input_errors()
+    if options.max_rows is not None and options.max_rows < 1:
+        raise InputError(f"--max-rows: found {options.max_rows}, expected 1 or more")
     tasks = [name.strip() for name in options.tasks.split(",") if name.strip()]
     results = zero_shot(options.store, options.checkpoint, options.datasets, tasks, options.max_rows)
     for task, scores in results.items():
@@ -73,17 +79,25 @@ def zero_shot(options: argparse.Namespace) -> None:
 
 
 def analysis(options: argparse.Namespace) -> None:
+    extra = {"overrides": _overrides(options.config), "tasks": _names(options.tasks)}
+    filled = _filled("AnalysisParameters", options, **extra)
     from flows.analysis import ANALYSES
 
-    extra = {"overrides": _overrides(options.config), "tasks": _names(options.tasks)}
-    for found in _run(ANALYSES[options.name], "AnalysisParameters", options, **extra):
+    for found in _run(ANALYSES[options.name], filled, options):
         print(found.markdown())
 
 
 def leaderboard(options: argparse.Namespace) -> None:
-    from flows.leaderboard import leaderboard
+    from tasks.report.kept import kept_leaderboard
 
-    print(leaderboard().render(options.format))
+    board, page = kept_leaderboard()
+    if options.format == "csv":
+        print(board.render("csv"))
+    elif options.format == "table" and not options.wide:
+        _print_board(board, page, options.published)
+    else:
+        print((board if options.published else board.beside_the_paper()).render(options.format))
+        print(f"\n{page}")
 
 
 def encode(options: argparse.Namespace) -> None:
@@ -113,6 +127,9 @@ def get_datasets(options: argparse.Namespace) -> None:
 
 
 def export(options: argparse.Namespace) -> None:
+    if Path(options.out).exists():
+        raise InputError(f"--out {options.out}: is there already; expected a new folder")
+    _look_up_model(options)
     from flows.serving import export
 
     for path in export(options.store, options.model, options.format, options.out, options.tokenizer):
@@ -122,6 +139,10 @@ def export(options: argparse.Namespace) -> None:
 def predict(options: argparse.Namespace) -> None:
     import json
 
+    from gptcore.nlu.registry import task_spec
+
+    task_spec(options.task)
+    _look_up_model(options, options.task)
     from flows.serving import predict
 
     for answer in predict(options.store, options.task, options.model, sys.stdin.buffer, options.tokenizer):
@@ -129,6 +150,7 @@ def predict(options: argparse.Namespace) -> None:
 
 
 def perplexity(options: argparse.Namespace) -> None:
+    _look_up_model(options)
     from flows.serving import perplexity
 
     found = perplexity(options.store, options.model, sys.stdin.buffer, options.tokenizer)
@@ -136,6 +158,10 @@ def perplexity(options: argparse.Namespace) -> None:
 
 
 def generate(options: argparse.Namespace) -> None:
+    from gptcore.evaluation.sampling import check_sampling
+
+    check_sampling(options.max_tokens, options.temperature, options.top_k, options.top_p)
+    _look_up_model(options)
     from flows.serving import generate
 
     settings = {name: getattr(options, name) for name in ("max_tokens", "temperature", "top_k", "top_p", "seed")}
@@ -147,10 +173,8 @@ def generate(options: argparse.Namespace) -> None:
 
 
 def submission(options: argparse.Namespace) -> None:
-    from flows.logs import quiet_input_errors
     from flows.submission import submission
 
-    quiet_input_errors()
     tasks = _names(options.tasks)
     report = submission(options.store, options.checkpoint, options.out, options.datasets, tasks)
     for name, counts in report["files"].items():
@@ -180,14 +204,24 @@ def status(_: argparse.Namespace) -> None:
     status()
 
 
-def _run(flow: Any, form: str, options: argparse.Namespace, **extra: Any) -> Any:
-    """Fill the flow's form from the options of the same names, run the flow, give back its result."""
+def _print_board(board: Leaderboard, page: str, published: bool = False) -> None:
+    from flows.board import print_board
+
+    print_board(board, published=published)
+    print(f"\n{page}")
+
+
+def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
+    """The flow's form, filled from the options of the same names; what it names is looked up.
+
+    :raises InputError: a value out of range, or something that is not there.
+    """
     from pydantic import ValidationError
 
     from flows import parameters
-    from flows.logs import quiet_input_errors
+    from flows.inputs import check_form
 
-    model: type[_Form] = getattr(parameters, form)
+    model: type[BaseModel] = getattr(parameters, form)
     given = {n: getattr(options, n) for n in model.model_fields if getattr(options, n, None) is not None}
     try:
         filled = model.model_validate({**given, **extra})
@@ -195,8 +229,47 @@ def _run(flow: Any, form: str, options: argparse.Namespace, **extra: Any) -> Any
         first = error.errors()[0]
         name = "-".join(str(part) for part in first["loc"][:1]).replace("_", "-")
         raise InputError(f"--{name}: found {first['input']!r}; {first['msg']}") from None
-    quiet_input_errors()
-    return flow(filled)
+    check_form(filled)
+    return filled
+
+
+def _run(flow: Any, filled: BaseModel, options: argparse.Namespace) -> Any:
+    """Run a flow with its filled form on the Prefect server that is set, else on one of this process' own."""
+    from flows.display import shown
+    from flows.temporary_server import ensure_server
+
+    with shown(options.command, options.verbose):
+        ensure_server()
+        return flow(filled)
+
+
+def _run_board(flow: Any, filled: BaseModel, options: argparse.Namespace) -> tuple[Leaderboard, str]:
+    """The same for a flow that fills the leaderboard: its board, and the words that lead to the page of all of it.
+
+    Keeps that one for the next who asks, as MLflow is at hand here.
+    """
+    from tasks.report.kept import kept_leaderboard
+
+    board: Leaderboard = _run(flow, filled, options)
+    return board, kept_leaderboard()[1]
+
+
+def _look_up_model(options: argparse.Namespace, task: str = "") -> None:
+    """See that ``--model`` is there, before torch is imported.
+
+    :raises InputError: it is not.
+    """
+    from flows.inputs import any_model, check_address
+    from tasks.store.references import fine_tuned_model
+    from tasks.store.store import Store
+
+    if options.tokenizer:
+        return  # a folder: whoever loads it says what is wrong with it
+    if task:
+        check_address(options.model, ("finetune",))
+        fine_tuned_model(Store(options.store), options.model, task)
+    else:
+        any_model(Store(options.store), options.model)
 
 
 def _overrides(config: str | None) -> dict[str, Any]:

@@ -29,6 +29,11 @@ def stack_file() -> Path:
     return state_folder() / "stack.json"
 
 
+def pages_of(prefect_url: str) -> str:
+    """Where a Prefect server's pages begin: its second UI, which it opens by itself; the first has another face."""
+    return f"{prefect_url}/v2"
+
+
 def prepare() -> None:
     """Set the defaults that are not set; call before the first import of prefect."""
     for name, value in _QUIET.items():
@@ -38,6 +43,7 @@ def prepare() -> None:
         stack = read_json(stack_file())
         if answers(stack["prefect_url"] + "/api/health"):
             os.environ.setdefault("PREFECT_API_URL", stack["prefect_url"] + "/api")
+            os.environ.setdefault("PREFECT_UI_URL", pages_of(stack["prefect_url"]))
         if answers(stack["mlflow_url"] + "/health"):
             os.environ.setdefault("MLFLOW_TRACKING_URI", stack["mlflow_url"])
     if "PREFECT_API_URL" not in os.environ:

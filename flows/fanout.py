@@ -17,22 +17,24 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.futures import PrefectFuture, as_completed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
+from flows import signals
+from flows.results import FineTuned, result_card
 from gptcore.config import FinetuneConfig, recorded
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from tasks.jobs.launch import stop_jobs
+from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import Leaderboard, Row, published_rows
+from tasks.report.result_page import publish_result
 from tasks.report.score import Score, dataset_origin
 from tasks.report.suites import (
     Suite,
     check_origin,
     notes_on,
     open_suite,
-    record_published,
     record_row,
     row_of,
-    show_leaderboard,
 )
 from tasks.stages import dataset as dataset_stage
 from tasks.stages import finetune as finetune_stage
@@ -41,7 +43,7 @@ from tasks.stages.baseline import VERSION as BASELINE_VERSION
 from tasks.stages.finetune import finetune_model
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
-from tasks.tracking.logs import logger
+from tasks.tracking.logs import Underway, duration, progress
 from tasks.tracking.tracker import Run, Tracker
 
 Settings = Mapping[str, FinetuneConfig]
@@ -87,18 +89,27 @@ def score_tasks(
     settings: Settings,
     seeds: int,
     jobs: int,
+    sections: Mapping[str, str] | None = None,
 ) -> Leaderboard:
-    """Fine-tune every task in every arm, score the baselines, and put all in one table.
+    """Fine-tune every task in every arm, score the baselines, put all in one table, and show it on the caller's page.
 
     :param seeds: runs of each task, with seeds 0 .. seeds - 1; 0: as many as its registry entry says.
+    :param sections: heading -> Markdown that the result's card shows, too.
     :raises InputError: before anything is trained, if a dataset is not what an arm's row is of.
     """
     slots, threads = machine_slots(jobs)
+    rows = _counted([arm.label for arm in arms], "row")
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=slots)
-    run = fine_tunes.with_options(task_runner=cast(TaskRunner[Any], runner))  # Prefect types it by its future
-    board: Leaderboard = run(store_url, datasets_url, datasets, arms, settings, seeds, threads)
-    show_leaderboard(board)  # on the calling flow's page, where its starter looks
-    return board
+    run = fine_tunes.with_options(
+        task_runner=cast(TaskRunner[Any], runner),  # Prefect types it by its future
+        flow_run_name=f"fine-tunes: {_counted(list(datasets), 'task')} x {rows}",
+    )
+    found: FineTuned = run(store_url, datasets_url, datasets, arms, settings, seeds, threads)
+    first = {name: arms[0].settings(settings[name]) for name in datasets}
+    checkpoint = arms[0].checkpoint
+    card = result_card(Store(store_url), datasets_url, datasets, checkpoint, first, found, sections or {})
+    publish_result(card)  # on the calling flow's page, where its starter looks
+    return found.board
 
 
 @flow(name="fine-tunes", persist_result=False, validate_parameters=False)
@@ -110,10 +121,10 @@ def fine_tunes(
     settings: Settings,
     seeds: int,
     threads: int,
-) -> Leaderboard:
+) -> FineTuned:
     """See :func:`score_tasks`, which chooses this flow's number of workers."""
+    signals.keep()
     store, tracker = Store(store_url), Tracker()
-    record_published(tracker)
     data = {name: dataset_fingerprint(name, datasets_url) for name in available(datasets_url)}
     suites = [suite_of(store, arm, data, settings) for arm in arms]
     for name, dataset in datasets.items():
@@ -129,7 +140,10 @@ def fine_tunes(
             raise
     measured = [score_baselines.submit(store_url, datasets_url, name) for name in datasets]
     rows += _baseline_rows(tracker, data, _results(measured))
-    return Leaderboard((*rows, *published_rows()), notes_on(scores))
+    show_experiments(tracker)
+    every = [score for reached in scores for score in reached]
+    board = Leaderboard((*rows, *published_rows()), notes_on(every))
+    return FineTuned(board, scores[0], data, runs[0].url)
 
 
 def _fine_tuned(
@@ -141,7 +155,7 @@ def _fine_tuned(
     runs: list[Run],
     seeds: int,
     threads: int,
-) -> tuple[list[Row], list[Score]]:
+) -> tuple[list[Row], list[list[Score]]]:
     """Submit everything, longest first; then a row for each arm, written to its suite's run."""
     waiting: list[list[PrefectFuture[Score]]] = [[] for _ in arms]
     for name in _longest_first(store, datasets):
@@ -158,7 +172,7 @@ def _fine_tuned(
     for suite, run, futures in zip(suites, runs, waiting, strict=True):
         reached: list[Score] = _results(futures)
         rows.append(record_row(run, row_of(suite, reached)))
-        scores += reached
+        scores.append(reached)
     return rows, scores
 
 
@@ -166,11 +180,12 @@ def _show_progress(futures: list[PrefectFuture[Any]]) -> None:
     """One progress artifact for all fine-tunes, until the last has ended, however it ended."""
     start = time.monotonic()
     artifact = cast(UUID, create_progress_artifact(0.0, key="fine-tunes-progress", description="starting"))
+    progress(Underway("fine-tunes", 0.0, f"0 of {len(futures)}"))
     for done, _ in enumerate(as_completed(futures), start=1):
-        minutes, seconds = divmod(int((time.monotonic() - start) / done * (len(futures) - done)), 60)
-        text = f"{done} of {len(futures)} fine-tunes, ETA {minutes}:{seconds:02d}"
-        update_progress_artifact(artifact, 100.0 * done / len(futures), description=text)
-        logger().info(text)
+        eta = duration((time.monotonic() - start) / done * (len(futures) - done))
+        words = f"{done} of {len(futures)}, ETA {eta}"
+        update_progress_artifact(artifact, 100.0 * done / len(futures), description=words)
+        progress(Underway("fine-tunes", done / len(futures), words), line=True)
 
 
 def _results(futures: list[PrefectFuture[Any]]) -> list[Any]:
@@ -204,6 +219,11 @@ def suite_of(store: Store, arm: Arm, data: Mapping[str, str], settings: Settings
     identity = {**origin, "tokenizer": tokenizer, "data": data, "code": code, "settings": chosen}
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
     return Suite(arm.label, "ours", identity, tags)
+
+
+def _counted(names: list[str], what: str) -> str:
+    """One by its name, several by their number."""
+    return names[0] if len(names) == 1 else f"{len(names)} {what}s"
 
 
 def _longest_first(store: Store, datasets: dict[str, Artifact]) -> list[str]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from prefect import flow
 
 from flows.fanout import Arm, Settings, score_tasks
+from flows.inputs import chosen_tasks, datasets_folder
+from flows.names import from_form
 from flows.parameters import FinetuneAllParameters, FinetuneParameters
 from gptcore.config import FinetuneConfig, Preset, preset_named
-from gptcore.errors import InputError
-from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.dataset import encode_dataset
@@ -20,7 +18,7 @@ from tasks.store.references import pretrained_model
 from tasks.store.store import Store
 
 
-@flow(name="finetune", flow_run_name="finetune {parameters.task}", persist_result=False)
+@flow(name="finetune", flow_run_name=from_form, persist_result=False)
 def finetune(parameters: FinetuneParameters) -> Leaderboard:
     """Fine-tune one task from one checkpoint; the result stands beside the baselines and the published rows."""
     store = Store(parameters.store)
@@ -43,7 +41,7 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
     return score_tasks(store.url, datasets_url, datasets, [arm], settings, parameters.seeds, jobs=0)
 
 
-@flow(name="finetune-all", persist_result=False)
+@flow(name="finetune-all", flow_run_name=from_form, persist_result=False)
 def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     """Fine-tune every task whose data is there from one checkpoint, with a preset's settings."""
     store = Store(parameters.store)
@@ -81,29 +79,3 @@ def arms_of(preset: Preset, checkpoint: Artifact) -> list[Arm]:
 def seeds_of(preset: Preset, wanted: int) -> int:
     """Runs of each task: as many as were asked for, else the preset's; 0: each task's own number."""
     return wanted or preset.seeds or 0
-
-
-def datasets_folder(store: Store, datasets: str) -> str:
-    """The datasets asked for, else the generated world that the store holds.
-
-    :raises InputError: neither is there.
-    """
-    if datasets:
-        return datasets
-    worlds = store.list("storyworld")
-    if not worlds:
-        raise InputError(f"--datasets: none given, and {store.url} holds no generated world; give the datasets' folder")
-    return str(store.local(worlds[0]) / "datasets")
-
-
-def chosen_tasks(wanted: Sequence[str], datasets_url: str) -> list[str]:
-    """The tasks to run: those asked for, else every one whose folder is there.
-
-    :raises InputError: none is there, or one that was asked for is not.
-    """
-    there = available(datasets_url)
-    if missing := [name for name in wanted if name not in there]:
-        raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there) or 'no dataset'}")
-    if not there:
-        raise InputError(f"{datasets_url}: no dataset found; expected sub-folders such as MNLI, SST-2, RACE")
-    return list(wanted) or there

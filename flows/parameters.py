@@ -24,6 +24,9 @@ def _field(position: int, default: Any = ..., *, description: str, **limits: Any
     return Field(default, description=description, json_schema_extra={"position": position}, **limits)
 
 
+_CHECKPOINT = "Pre-trained model: one of the store's, or type a digest (or its beginning), a URL, or latest."
+
+
 class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", use_enum_values=True)
 
@@ -31,7 +34,7 @@ class _Form(BaseModel):
 class PipelineParameters(_Form):
     """The whole chain: books to leaderboard."""
 
-    preset: PresetName = _field(0, "demo", description="Sizes and schedules: demo, small or paper.")
+    preset: PresetName = _field(0, "demo", title="Preset", description="Sizes and schedules: demo, small or paper.")
     store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
     corpus: str = _field(2, "", description="Books: folder, glob or URL. Empty: the generated, synthetic world.")
     datasets: str = _field(3, "", description="Folder of the twelve datasets. Empty: the generated, synthetic world.")
@@ -59,7 +62,7 @@ class AnalysisParameters(PipelineParameters):
 class PretrainParameters(_Form):
     """Pre-training alone, on shards that are there."""
 
-    preset: PresetName = _field(0, "paper", description="Sizes and schedules: demo, small or paper.")
+    preset: PresetName = _field(0, "paper", title="Preset", description="Sizes and schedules: demo, small or paper.")
     store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
     shards: str = _field(2, "latest", description="Shards: digest (or its beginning), URL, or latest.")
     steps: int = _field(3, 0, ge=0, description="Updates. 0: as the preset says.")
@@ -70,8 +73,8 @@ class PretrainParameters(_Form):
 class FinetuneParameters(_Form):
     """One task, from one checkpoint. The defaults are the paper's (section 4.1)."""
 
-    task: TaskName = _field(0, description="Which of the twelve datasets.")
-    checkpoint: str = _field(1, "latest", description="Pre-trained model: digest (or its beginning), URL, or latest.")
+    task: TaskName = _field(0, title="Task", description="Which of the twelve datasets.")
+    checkpoint: str = _field(1, "latest", description=_CHECKPOINT)
     seeds: int = _field(
         2, 0, ge=0, le=100, description="Runs with seeds 0, 1, ...; the median counts. 0: 5 for small sets, else 1."
     )
@@ -90,8 +93,8 @@ class FinetuneParameters(_Form):
 class FinetuneAllParameters(_Form):
     """Every task whose data is there, from one checkpoint."""
 
-    preset: PresetName = _field(0, "demo", description="Fine-tuning settings: demo, small or paper.")
-    checkpoint: str = _field(1, "latest", description="Pre-trained model: digest (or its beginning), URL, or latest.")
+    preset: PresetName = _field(0, "demo", title="Preset", description="Fine-tuning settings: demo, small or paper.")
+    checkpoint: str = _field(1, "latest", description=_CHECKPOINT)
     store: str = _field(2, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
     datasets: str = _field(3, "", description="Folder of the datasets. Empty: the generated, synthetic world.")
     tasks: list[TaskName] = _field(4, [], description="Only these tasks. Empty: every task whose data is there.")

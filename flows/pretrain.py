@@ -6,6 +6,9 @@ import dataclasses
 
 from prefect import flow
 
+from flows import signals
+from flows.forms import list_checkpoints
+from flows.names import from_form
 from flows.parameters import PretrainParameters
 from gptcore.config import preset_named
 from tasks.stages.pretrain import pretrain_model
@@ -13,11 +16,14 @@ from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 
 
-@flow(name="pretrain", persist_result=False)
+@flow(name="pretrain", flow_run_name=from_form, persist_result=False)
 def pretrain(parameters: PretrainParameters) -> Artifact:
     """Pre-train on encoded shards; a run that was stopped goes on from its newest checkpoint."""
+    signals.keep()
     preset = preset_named(parameters.preset, parameters.overrides)
     config = dataclasses.replace(preset.pretrain, steps=parameters.steps) if parameters.steps else preset.pretrain
     store = Store(parameters.store)
     shards = store.resolve(parameters.shards, "shards")
-    return pretrain_model(store.url, shards, preset.model, config, nproc=parameters.nproc)
+    checkpoint = pretrain_model(store.url, shards, preset.model, config, nproc=parameters.nproc)
+    list_checkpoints(store.url)
+    return checkpoint

@@ -1,25 +1,23 @@
-"""Looking at models that are there: scores of a fine-tuned one, zero-shot scores of a pre-trained one."""
+"""Looking at models that are there: scores of a fine-tuned one, zero-shot scores of a pre-trained one.
+
+Plain functions: the stages' work without a Prefect run, whose server takes longer to start than most answers. The
+scores are artifacts of the store all the same, found there the next time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from prefect import flow
-from prefect.artifacts import create_table_artifact
-
-from flows.finetune import chosen_tasks, datasets_folder
-from gptcore.evaluation.zero_shot import available_zero_shot
+from flows.display import shown
+from flows.inputs import chosen_tasks, datasets_folder
 from gptcore.nlu.encoded import encoded_splits
-from tasks.stages.dataset import encode_dataset
-from tasks.stages.evaluation import score_model
-from tasks.stages.zero_shot import score_zero_shot
+from gptcore.nlu.zero_shot import available_zero_shot, check_zero_shot
 from tasks.store.lineage import tokenizer_of
 from tasks.store.references import fine_tuned_model, pretrained_model
 from tasks.store.store import Store
 
 
-@flow(name="evaluate", persist_result=False)
 def evaluate(store_url: str, task: str, model: str, datasets: str = "") -> dict[str, dict[str, Any]]:
     """Score a fine-tuned model on every labelled split but train.
 
@@ -31,12 +29,15 @@ def evaluate(store_url: str, task: str, model: str, datasets: str = "") -> dict[
     artifact = fine_tuned_model(store, model, task)
     datasets_url = datasets_folder(store, datasets)
     chosen_tasks([task], datasets_url)
-    dataset = encode_dataset(store.url, datasets_url, task, tokenizer_of(store, artifact))
-    splits = [split for split in encoded_splits(store.local(dataset)) if split != "train"]
-    return {split: score_model(store.url, artifact, dataset, split) for split in splits}
+    with shown("evaluate"):
+        from tasks.stages.dataset import encode_dataset  # these bring torch along: not before the input is good
+        from tasks.stages.evaluation import score_model
+
+        dataset = encode_dataset.fn(store.url, datasets_url, task, tokenizer_of(store, artifact))
+        splits = [split for split in encoded_splits(store.local(dataset)) if split != "train"]
+        return {split: score_model.fn(store.url, artifact, dataset, split) for split in splits}
 
 
-@flow(name="zero-shot", persist_result=False)
 def zero_shot(
     store_url: str, checkpoint: str, datasets: str = "", tasks: Sequence[str] = (), max_rows: int | None = None
 ) -> dict[str, dict[str, Any]]:
@@ -44,12 +45,14 @@ def zero_shot(
 
     :param tasks: of cola, sst2, race, dprd; empty: those whose data is there.
     :param max_rows: at most so many rows a task.
+    :raises InputError: an unknown task, or no such model or data.
     """
+    check_zero_shot(tasks)
     store = Store(store_url)
     artifact = pretrained_model(store, checkpoint)
     datasets_url = datasets_folder(store, datasets)
-    chosen = list(tasks) or available_zero_shot(datasets_url)
-    results = score_zero_shot(store.url, artifact, datasets_url, chosen, max_rows)
-    table = [{"task": task, **{name: str(value) for name, value in scores.items()}} for task, scores in results.items()]
-    create_table_artifact(table=table, key="zero-shot", description=f"Zero-shot scores of {artifact.short}")
-    return results
+    there = available_zero_shot(datasets_url)
+    with shown("zero-shot"):
+        from tasks.stages.zero_shot import score_zero_shot  # brings torch along
+
+        return score_zero_shot.fn(store.url, artifact, datasets_url, list(tasks) or there, max_rows)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from flows.inputs import any_model, check_address
 from gptcore.errors import InputError
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import own_rows
@@ -26,7 +27,7 @@ from gptcore.text.bpe import Tokenizer
 from gptcore.training.device import pick_device
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import tokenizer_of
-from tasks.store.references import fine_tuned_model, pretrained_model
+from tasks.store.references import fine_tuned_model
 from tasks.store.store import Store
 
 
@@ -42,7 +43,7 @@ def predict(
     if tokenizer:
         found = TaskModel(Path(model), Tokenizer.load(tokenizer))
     else:
-        _check_address(model, ("finetune",))
+        check_address(model, ("finetune",))
         found = TaskModel(*_files(fine_tuned_model(Store(store_url), model, task)))
     if found.spec.name != task:
         raise InputError(f"--model {model}: a model for {found.spec.name}, expected one for {task}")
@@ -74,32 +75,12 @@ def _language_model(store_url: str, model: str, tokenizer: str) -> tuple[Languag
     if tokenizer:
         folder, words = Path(model), Tokenizer.load(tokenizer)
     else:
-        folder, words = _files(_artifact(Store(store_url), model))
+        folder, words = _files(any_model(Store(store_url), model))
     config = folder / "config.json"
     config = Path(folder, "config.json")
     fine_tuned = config.is_file() and "head" in read_json(config)
     network = ClassificationModel.load(Path(folder))[0].gpt if fine_tuned else load_model(str(folder))
     return network.to(pick_device(0)).eval(), words
-
-
-def _artifact(store: Store, ref: str) -> Artifact:
-    """A pre-trained or fine-tuned model of the store, or of another one whose address ``ref`` is."""
-    stage = _check_address(ref, ("pretrain", "finetune"))
-    if stage is None and ref != "latest" and any(a.digest.startswith(ref.lower()) for a in store.list("finetune")):
-        stage = "finetune"
-    return store.resolve(ref, stage) if stage == "finetune" else pretrained_model(store, ref)
-
-
-def _check_address(ref: str, stages: tuple[str, ...]) -> str | None:
-    """The stage that an address names; None where ``ref`` is no address."""
-    if "/" not in ref:
-        return None
-    for stage in stages:
-        if f"/{stage}/" in ref:
-            return stage
-    raise InputError(
-        f"--model {ref}: expected an address with /{stages[0]}/<digest>, or a model's folder and --tokenizer"
-    )
 
 
 def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:

@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 
 import psutil
 
-from flows.environment import answers, stack_file
+from flows.environment import answers, pages_of, stack_file
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
 from tasks.store.state import state_folder
@@ -61,7 +61,7 @@ def up(store: str, datasets: str, prefect_port: int, mlflow_port: int) -> None:
         _require_free(port)
     os.environ.update(
         PREFECT_API_URL=f"{prefect_url}/api",
-        PREFECT_UI_URL=prefect_url,
+        PREFECT_UI_URL=pages_of(prefect_url),
         PREFECT_HOME=str(home / "prefect"),
         MLFLOW_TRACKING_URI=mlflow_url,
     )
@@ -74,6 +74,7 @@ def up(store: str, datasets: str, prefect_port: int, mlflow_port: int) -> None:
         for service in services:
             _wait(service, record["processes"][service.name], home)
         register_deployments(store, datasets)
+        _show_leaderboard(mlflow_url)
         worker = _worker()
         record["processes"][worker.name] = _start(worker, home)
         write_json_atomic(stack_file(), record)
@@ -114,6 +115,19 @@ def status() -> None:
     for name, process in record["processes"].items():
         print(f"{name:<8} {'running' if _alive(process) else 'NOT running'} (pid {process['pid']})")
     print(f"\nPrefect  {record['prefect_url']}\nMLflow   {record['mlflow_url']}\nLogs     {state_folder() / 'logs'}")
+    if _alive(record["processes"]["mlflow"]):
+        from tasks.tracking.tracker import Tracker
+        from tasks.tracking.views import leaderboard_link
+
+        print(f"Scores   {leaderboard_link(Tracker(record['mlflow_url']))}")
+
+
+def _show_leaderboard(mlflow_url: str) -> None:
+    """Bring the pages of a database that an older version filled up to date; a fresh one gets the published rows."""
+    from tasks.report.experiments import show_experiments
+    from tasks.tracking.tracker import Tracker
+
+    show_experiments(Tracker(mlflow_url))
 
 
 def register_deployments(store: str, datasets: str) -> None:
@@ -123,6 +137,7 @@ def register_deployments(store: str, datasets: str) -> None:
     from prefect.types.entrypoint import EntrypointType
 
     from flows.deployments import FLOWS
+    from flows.forms import list_checkpoints
 
     with get_client(sync_client=True) as client:
         client.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"), overwrite=True)
@@ -138,6 +153,8 @@ def register_deployments(store: str, datasets: str) -> None:
             entrypoint_type=EntrypointType.MODULE_PATH,
             job_variables={"working_dir": str(Path.cwd())},  # so that relative paths in a form mean what they say
         ).apply()
+    if Path(store).exists() or "://" in store:
+        list_checkpoints(defaults["store"])
 
 
 def _absolute(location: str) -> str:

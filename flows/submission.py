@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
-from prefect.artifacts import create_table_artifact
-from tqdm import tqdm
-
-from flows.finetune import datasets_folder
+from flows.display import shown
+from flows.inputs import datasets_folder
 from gptcore.errors import InputError
 from gptcore.nlu.submission import files_of, glue_submission
 from gptcore.text.bpe import Tokenizer
 from tasks.store.lineage import tokenizer_of
 from tasks.store.references import best_models, pretrained_model
 from tasks.store.store import Store
+from tasks.tracking.logs import Meter
 
 
-@flow(name="submission", persist_result=False)
 def submission(
     store_url: str, checkpoint: str, out: str, datasets: str = "", tasks: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -42,18 +39,7 @@ def submission(
         )
     tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
     folders = {task: store.local(models[task]) / "model" for task in wanted}
-    with tqdm(unit="row", disable=None) as bar:
-
-        def progress(name: str, done: int, total: int) -> None:
-            if done == 1:
-                bar.reset(total)
-                bar.set_description(name)
-            bar.update()
-
-        report = glue_submission(folders, tokenizer, datasets_folder(store, datasets), Path(out), tasks, progress)
-    create_table_artifact(
-        table=[{"file": name, **counts} for name, counts in report["files"].items()],
-        key="glue-submission",
-        description="\n".join([f"GLUE submission {out}, from the checkpoint {artifact.short}", *report["notes"]]),
-    )
+    datasets_url = datasets_folder(store, datasets)
+    with shown("submission"):
+        report = glue_submission(folders, tokenizer, datasets_url, Path(out), tasks, Meter("submission", "rows"))
     return {**report, "models": {task: models[task].url for task in wanted}}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from gptcore.errors import InputError
+from gptcore.evaluation.sampling import check_sampling
 from gptcore.models.incremental import open_reader
 from gptcore.models.language_model import LanguageModel
 from gptcore.text.bpe import Tokenizer
@@ -39,15 +39,7 @@ def generate(
     :raises InputError: before the first piece: a setting out of range, a prompt without words, a tokenizer with
         another vocabulary than the model's.
     """
-    checks = (
-        ("max_tokens", max_tokens, max_tokens >= 1, "1 or more"),
-        ("temperature", temperature, 0 <= temperature < math.inf, "0 or more"),
-        ("top_k", top_k, top_k >= 0, "0 or more"),
-        ("top_p", top_p, 0 < top_p <= 1, "more than 0, at most 1"),
-    )
-    for name, value, fits, expected in checks:
-        if not fits:
-            raise InputError(f"{name}: found {value}, expected {expected}")
+    check_sampling(max_tokens, temperature, top_k, top_p)
     if model.config.n_vocab != tokenizer.n_vocab:
         raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
     ids = tokenizer.encode(prompt)

@@ -29,11 +29,11 @@ from gptcore.models.language_model import LanguageModel
 from gptcore.nlu import load_task
 from gptcore.nlu.dprd import read_dprd
 from gptcore.nlu.encoded import dataset_fingerprint
-from gptcore.nlu.readers import Example, available, has_folder
+from gptcore.nlu.readers import Example
+from gptcore.nlu.zero_shot import ZERO_SHOT_TASKS, check_zero_shot
 from gptcore.text.bpe import Tokenizer
 from gptcore.training.batches import by_length, choose_rows
 
-ZERO_SHOT_TASKS = ("cola", "sst2", "race", "dprd")
 Progress = Callable[[str, int, int], None]
 """Called with (task, sequences scored, sequences in all)."""
 
@@ -107,8 +107,7 @@ def zero_shot(
     :returns: task -> {"score", "metric", "chance" (score of a random guess), "rows", and "threshold" for cola}.
     :raises InputError: for an unknown task, a missing or broken file, or a tokenizer with another vocabulary.
     """
-    if unknown := [task for task in tasks if task not in ZERO_SHOT_TASKS]:
-        raise InputError(f"zero-shot task {unknown[0]!r} is unknown, expected one of {', '.join(ZERO_SHOT_TASKS)}")
+    check_zero_shot(tasks)
     model = load_model(str(model_folder))
     if model.config.n_vocab != tokenizer.n_vocab:
         raise InputError(
@@ -117,17 +116,6 @@ def zero_shot(
     run = {"cola": _cola, "sst2": _sst2, "race": _race, "dprd": _dprd}
     scorer = _Scorer(model, progress)
     return {task: run[task](scorer, tokenizer, datasets_url, max_rows) for task in tasks}
-
-
-def available_zero_shot(datasets_url: str) -> list[str]:
-    """Those of section 5's tasks whose data is there.
-
-    :raises InputError: there is none.
-    """
-    there = [*available(datasets_url), *(["dprd"] if has_folder("DPRD", datasets_url) else [])]
-    if not (found := [task for task in ZERO_SHOT_TASKS if task in there]):
-        raise InputError(f"{datasets_url}: no data for any of {', '.join(ZERO_SHOT_TASKS)}")
-    return found
 
 
 def sources_fingerprint(datasets_url: str, tasks: Sequence[str]) -> str:

@@ -72,17 +72,20 @@ class StopRequest:
             signal.signal(signal.SIGTERM, before)
 
 
-def die_with_parent() -> None:
-    """Ask Linux to send this process SIGTERM when its parent dies; elsewhere nothing.
+def die_with_parent(number: signal.Signals = signal.SIGTERM, parent: int | None = None) -> None:
+    """Ask Linux to send this process a signal when its parent dies; elsewhere nothing.
 
-    If the parent named itself in :data:`PARENT_VARIABLE` and is gone already, SIGTERM is raised at once.
+    The kernel takes the end of the thread that started this process for the parent's death.
+
+    :param parent: the parent's process id; None: what it put into :data:`PARENT_VARIABLE`, if anything. If it is known
+        and gone already, the signal is raised at once.
     """
     if not sys.platform.startswith("linux"):
         return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    expected = os.environ.get(PARENT_VARIABLE)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    expected = os.environ.get(PARENT_VARIABLE) if parent is None else parent
     if expected is not None and int(expected) != os.getppid():
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(number)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tasks.report.leaderboard import Leaderboard
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import flatten
@@ -38,7 +37,7 @@ class Card:
             image = base64.b64encode(self.figure.read_bytes()).decode("ascii")
             parts.append(f"![loss curve](data:image/png;base64,{image})")
         if self.links:
-            parts.append(" · ".join(f"[{words}]({address})" for words, address in self.links.items()))
+            parts.append(linked(self.links))
         parts += ["## Lineage", self._lineage()]
         parts += ["## Settings", table(("setting", "value"), [(k, shown(v)) for k, v in flatten(self.config)])]
         return "\n\n".join(parts) + "\n"
@@ -55,16 +54,15 @@ class Card:
         return table(("what", "stage", "digest"), rows)
 
 
-def chain_card(store: Store, stages: Sequence[Artifact], board: Leaderboard) -> str:
-    """The card of a whole pipeline: every stage with what it was made from and how long that took, and the result."""
+def stages_table(store: Store, stages: Sequence[Artifact]) -> str:
+    """Every stage of a pipeline: what it was made from, and how long that took."""
     rows = []
     for artifact in stages:
         manifest = store.manifest(artifact)
         inputs = ", ".join(f"{role} {item['digest'][:12]}" for role, item in manifest["inputs"].items())
         seconds = f"{manifest['duration_seconds']:,.1f} s"
         rows.append((artifact.stage, artifact.short, inputs, seconds, manifest["created"][:19]))
-    stages_table = table(("stage", "digest", "made from", "took", "made (UTC)"), rows)
-    return f"# Pipeline\n\n{board.render('markdown')}\n\n## Stages\n\n{stages_table}\n"
+    return table(("stage", "digest", "made from", "took", "made (UTC)"), rows)
 
 
 def synthetic_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
@@ -93,6 +91,14 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
     return str(value)
+
+
+def linked(links: Mapping[str, str]) -> str:
+    """Words -> address as one line; what a browser cannot open (a folder, ``s3://``) stands there to be copied."""
+    return " · ".join(
+        f"[{words}]({address})" if address.startswith("http") else f"{words}: `{address}`"
+        for words, address in links.items()
+    )
 
 
 def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

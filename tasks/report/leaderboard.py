@@ -133,9 +133,22 @@ class Leaderboard:
         """Ours, then the baselines, then the published rows."""
         return sorted(self.rows, key=lambda row: _ORDER[row.kind])
 
+    def only(self, tasks: Sequence[str]) -> Leaderboard:
+        """The same board with the columns of these tasks alone, without the rows that have none of them."""
+        rows = (row.only(tasks) for row in self.rows)
+        return Leaderboard(tuple(row for row in rows if row.percent), self.notes)
+
+    def beside_the_paper(self) -> Leaderboard:
+        """The same board with the paper's own row as the only published one."""
+        return Leaderboard(tuple(row for row in self.rows if row.kind != "published" or is_paper(row)), self.notes)
+
     def records(self) -> list[dict[str, str]]:
-        """Column -> text, one record a row: ``62.4±1.9*`` is the median over seeds, its standard error, a collapse."""
-        return [dict(zip(_HEADER, self._texts(row), strict=True)) for row in self.ordered]
+        """What :meth:`record` says of each row."""
+        return [self.record(row) for row in self.ordered]
+
+    def record(self, row: Row) -> dict[str, str]:
+        """Column -> text of one row: ``62.4±1.9*`` is the median over seeds, its standard error, a collapse."""
+        return dict(zip(_HEADER, self._texts(row), strict=True))
 
     def render(self, format: Format = "table") -> str:
         """The table as aligned text or Markdown, with its notes, or as CSV; scores in per cent.
@@ -246,6 +259,11 @@ def _aligned(header: list[str], body: list[list[str]], kinds: list[str]) -> str:
             lines.append(rule)
         lines.append(line(cells))
     return "\n".join(lines)
+
+
+def is_paper(row: Row) -> bool:
+    """Whether a row is the paper's own."""
+    return row.kind == "published" and row.name == f"{OURS} [published]"
 
 
 def published_rows() -> list[Row]:

@@ -35,6 +35,10 @@ class Score:
     """Digests of what the number was made from, by their names in a suite's identity (`PARTS` of report/suites.py)."""
     commit: str = ""
     """The git commit that made it, `+` behind it where that had local changes."""
+    model: str = ""
+    """Address of the fine-tuned model in its store; baselines have none."""
+    page: str = ""
+    """Its MLflow run's page."""
 
 
 def score_of(

@@ -10,9 +10,7 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from typing import TYPE_CHECKING, Any
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
@@ -23,8 +21,13 @@ from tasks.report.score import Score
 from tasks.store.artifact import canonical
 from tasks.store.manifest import code_version
 from tasks.tracking.tracker import Run, Tracker
+from tasks.tracking.views import LEADERBOARD
 
-EXPERIMENT = "gptmill/leaderboard"
+if TYPE_CHECKING:
+    from mlflow.entities import Run as MlflowRun
+
+EXPERIMENT = LEADERBOARD
+PUBLISHED_EXPERIMENT = "gptmill/published"
 PARTS = ("checkpoint", "tokenizer", "data", "code")
 """The parts of a suite's identity that every number of its row must share. Code: the versions of the stages, raised by
 hand when their output changes. Not the git commit, or every change of a comment would start a new row; each cell keeps
@@ -114,33 +117,40 @@ def _cell(column: str, runs: Sequence[Score]) -> Cell:
 def record_row(run: Run, row: Row) -> Row:
     """Put a row's cells on the suite's run, beside those that earlier runs of the same suite left there.
 
-    One metric a column, and one tag a column for what stands behind it, so that two flows that fill one row at the
-    same time take nothing from each other.
+    One metric a column, as the table prints it, and one tag a column for the exact score and what stands behind it, so
+    that two flows that fill one row at the same time take nothing from each other.
 
     :return: the whole row. Its average over the twelve tasks is logged once it has them all.
     :raises InputError: the run belongs to another suite.
     """
     if (there := run.tags().get("suite", "")) != row.suite:
         raise InputError(f"leaderboard row {row.name}: its suite is {row.suite}, the run's is {there}")
-    run.log_results({**row.percent, **{f"{_GLUE}{task}": value for task, value in row.glue_parts.items()}})
+    run.log_results({**_printed(row.percent), **{f"{_GLUE}{task}": value for task, value in row.glue_parts.items()}})
     run.log_results({f"{column}/stderr": cell.stderr for column, cell in row.cells.items()})
-    run.set_tags({f"{_CELL}{column}": json.dumps(dataclasses.asdict(cell)) for column, cell in row.cells.items()})
+    exact = {column: {**dataclasses.asdict(cell), "percent": row.percent[column]} for column, cell in row.cells.items()}
+    run.set_tags({f"{_CELL}{column}": json.dumps(cell) for column, cell in exact.items()})
     whole = _whole(row, run.metrics(), run.tags())
     totals = {"average": whole.average(list(REGISTRY)), "glue": whole.glue}
-    run.log_results({name: value for name, value in totals.items() if value is not None})
+    run.log_results(_printed({name: value for name, value in totals.items() if value is not None}))
     collapsed = [f"{column} {cell.collapsed} of {cell.seeds}" for column, cell in whole.cells.items() if cell.collapsed]
     run.set_tags({"split": whole.split, "seeds": whole.seeds})
     run.set_tags({"git_commits": " ".join(whole.commits), "collapsed": ", ".join(collapsed)})
     return whole
 
 
+def _printed(percent: Mapping[str, float]) -> dict[str, float]:
+    """Scores to one decimal: MLflow's table has no format of its own, and its columns are narrow."""
+    return {name: round(value, 1) for name, value in percent.items()}
+
+
 def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> Row:
     """``row`` with all the cells that MLflow holds of it."""
     found = {column: json.loads(tags[_CELL + column]) for column in COLUMNS if _CELL + column in tags}
+    exact = {column: cell.pop("percent", metrics.get(column)) for column, cell in found.items()}
     cells = {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in found.items()}
     return dataclasses.replace(
         row,
-        percent={column: metrics[column] for column in COLUMNS if column in metrics},
+        percent={c: v for c in COLUMNS if (v := exact.get(c, metrics.get(c))) is not None},
         cells=cells,
         glue_parts={task: metrics[_GLUE + task] for task in GLUE if _GLUE + task in metrics},
         split=split_of(cells) or row.split,
@@ -148,38 +158,35 @@ def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> R
 
 
 def record_published(tracker: Tracker) -> None:
-    """Put the paper's rows beside ours; those that are there already stay as they are."""
-    there = {run.info.run_name for run in tracker.search(EXPERIMENT, {"kind": "published"})}
+    """Put the paper's rows into an experiment of their own; those that are there already stay as they are."""
+    for old in tracker.search(EXPERIMENT, {"kind": "published"}):  # an older version kept them among ours
+        tracker.client.delete_run(old.info.run_id)
+    there = {run.info.run_name for run in tracker.search(PUBLISHED_EXPERIMENT, {"kind": "published"})}
     for row in published_rows():
         if row.name in there:
             continue
         key = sha256_json({"published": row.name, "percent": row.percent})
-        with tracker.open(EXPERIMENT, row.name, key, {"kind": "published", "table": row.source}, {}) as run:
+        with tracker.open(PUBLISHED_EXPERIMENT, row.name, key, {"kind": "published", "table": row.source}, {}) as run:
             record_row(run, row)
+
+
+def kept_row(run: MlflowRun, kind: Kind) -> Row:
+    """The row that a suite's MLflow run holds."""
+    tags = run.data.tags
+    row = Row(run.info.run_name, kind, tags.get("split", "dev"), {}, suite=tags["suite"])
+    return _whole(row, run.data.metrics, tags)
 
 
 def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
     """All suites that MLflow holds, newest first, baselines, and the published rows."""
-    tracker = tracker or Tracker()
+    return Leaderboard((*read_rows(tracker or Tracker()), *published_rows()))
+
+
+def read_rows(tracker: Tracker) -> list[Row]:
+    """The rows of the leaderboard that MLflow alone knows: ours, newest first, then the baselines."""
     kinds: tuple[Kind, ...] = ("ours", "baseline")
-    rows = [
-        _whole(
-            Row(run.info.run_name, kind, run.data.tags.get("split", "dev"), {}, suite=run.data.tags["suite"]),
-            run.data.metrics,
-            run.data.tags,
-        )
-        for kind in kinds
-        for run in tracker.search(EXPERIMENT, {"kind": kind})
-    ]
-    return Leaderboard((*(row for row in rows if row.percent), *published_rows()))
-
-
-def show_leaderboard(board: Leaderboard) -> None:
-    """The leaderboard on the Prefect run's Artifacts page, as a table to sort and as Markdown with its notes."""
-    create_table_artifact(
-        table=board.records(), key="leaderboard", description="Scores x 100; the published rows are test scores."
-    )
-    create_markdown_artifact(board.render("markdown"), key="leaderboard-notes", description="The same with its notes")
+    rows = [kept_row(run, kind) for kind in kinds for run in tracker.search(EXPERIMENT, {"kind": kind})]
+    return [row for row in rows if row.percent]
 
 
 def notes_on(scores: Sequence[Score]) -> tuple[str, ...]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_markdown_artifact
 
 from gptcore.files import sha256_json
 from tasks.report.card import table
 from tasks.report.figures import Figure
+from tasks.report.tables import publish_table
 from tasks.stages.stage import scratch_folder
 from tasks.store.artifact import canonical
 from tasks.tracking.provenance import run_tags
@@ -67,7 +68,7 @@ def publish(analysis: Analysis, out: str = "") -> None:
             f"{page}\n[MLflow run]({run.url})\n", key=f"analysis-{analysis.name}", description=analysis.title
         )
         records = [dict(zip(analysis.header, row, strict=True)) for row in analysis.rows]
-        create_table_artifact(records, key=f"analysis-{analysis.name}-table", description=analysis.title)
+        publish_table(records, f"analysis-{analysis.name}-table", analysis.title)
 
 
 def _write(analysis: Analysis, folder: Path) -> list[Path]:

@@ -40,7 +40,7 @@ def score_baselines(store_url: str, datasets_url: str, name: str) -> dict[str, S
             for baseline, fit_and_score in BASELINES.items()
         }
 
-    built = build(Store(store_url), recipe, produce, f"baselines {name}")
+    built = build(Store(store_url), recipe, produce, "baselines", lambda _: ", ".join(BASELINES), name)
     manifest, commit = built.manifest, commit_of(built.manifest)
     origin = {"data": manifest["inputs"]["files"]["digest"], "code": manifest["version"]}
     synthetic = is_synthetic(datasets_url)

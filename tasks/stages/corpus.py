@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from prefect import task
-from prefect.artifacts import create_table_artifact
 
 from gptcore.config import CorpusConfig, recorded
 from gptcore.files import sha256_json
 from gptcore.text.corpus import build_corpus, find_sources, fingerprint
 from tasks.jobs.parallel import partition_map
-from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.report.card import shown
+from tasks.report.tables import publish_table
+from tasks.stages.stage import STAGE_OPTIONS, amount, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
+from tasks.tracking.logs import Meter
 
 VERSION = 1
 
 
-@task(name="corpus", **STAGE_OPTIONS)
+@task(name="corpus", task_run_name="corpus", **STAGE_OPTIONS)
 def clean_corpus(store_url: str, corpus_url: str, config: CorpusConfig, dask_address: str = "") -> Artifact:
     """Clean every document of ``corpus_url`` (section 4.1: ftfy, standardised punctuation, spaCy tokenizer).
 
@@ -33,15 +36,18 @@ def clean_corpus(store_url: str, corpus_url: str, config: CorpusConfig, dask_add
 
     def produce(out: Path) -> dict[str, Any]:
         with partition_map(dask_address) as parallel:
-            return build_corpus(corpus_url, out, config, map=parallel)
+            return build_corpus(corpus_url, out, config, map=parallel, progress=Meter("corpus", "MB", 1_000_000))
 
-    built = build(Store(store_url), recipe, produce, "corpus")
-    create_table_artifact(
-        table=[{"what": name, "count": count} for name, count in _flat(built.manifest["counts"])],
-        key="corpus-report",
-        description=f"Corpus {built.artifact.digest[:12]} from {corpus_url}",
-    )
+    built = build(Store(store_url), recipe, produce, "corpus", _made)
+    table = [{"what": name, "count": shown(count)} for name, count in _flat(built.manifest["counts"])]
+    publish_table(table, "corpus-report", f"Corpus {built.artifact.short} from {corpus_url}")
     return built.artifact
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    documents = counts["documents"]
+    kept = f"{documents['train']:,} train + {documents['validation']:,} held out"
+    return f"{documents['read']:,} documents -> {kept}, {amount(counts['words'])} words"
 
 
 def _flat(report: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

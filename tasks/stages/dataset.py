@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,4 +30,8 @@ def encode_dataset(store_url: str, datasets_url: str, name: str, tokenizer: Arti
     def produce(out: Path) -> dict[str, Any]:
         return encode_task(name, datasets_url, Tokenizer.load(str(store.local(tokenizer))), out)
 
-    return build(store, recipe, produce, f"dataset {name}").artifact
+    return build(store, recipe, produce, "datasets", _made, name).artifact
+
+
+def _made(counts: Mapping[str, Any]) -> dict[str, int]:
+    return {"rows": sum(split["rows"] for split in counts["splits"].values())}

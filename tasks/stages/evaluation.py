@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from gptcore.evaluation.predict import evaluate
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
+from tasks.tracking.logs import Meter
 
 VERSION = 1
 
@@ -31,7 +33,14 @@ def score_model(
     def produce(out: Path) -> dict[str, Any]:
         folder = store.local(model) / "model"
         path = out / "predictions.jsonl"
-        return evaluate(folder, store.local(dataset), split, max_rows=max_rows, predictions=path)
+        rows = store.manifest(dataset)["counts"]["splits"][split]["rows"]
+        told = Meter("evaluation", "rows").counting(split, min(rows, max_rows or rows))
+        return evaluate(folder, store.local(dataset), split, max_rows=max_rows, predictions=path, progress=told)
 
-    counts: dict[str, Any] = build(store, recipe, produce, f"evaluation on {split}").manifest["counts"]
+    item = f"{model.short} on {split}"
+    counts: dict[str, Any] = build(store, recipe, produce, "evaluation", _made, item, "score").manifest["counts"]
     return counts
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return f"{100 * counts['score']:.1f}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,7 @@ def finetune_model(
     # The same fine-tune can be a cell of two suites (other tasks' settings differ): a run for each.
     key = f"{recipe.digest}/{suite_run}"
     run_name = f"{name} seed {config.seed}"
+    item = f"{run_name}, {arm}"
     with Tracker().open(EXPERIMENT, run_name, key, {"kind": "finetune", **tags}, settings, parent=suite_run) as run:
 
         def produce(workspace: Path) -> dict[str, Any]:
@@ -71,20 +74,25 @@ def finetune_model(
                 "workspace": str(workspace),
                 "threads": threads,
             }
-            observer = JobObserver(f"finetune {name}", run, None, lambda: store.sync_partial(recipe, workspace))
+            observer = JobObserver("fine-tunes", run, None, lambda: store.sync_partial(recipe, workspace), item)
             result = run_job("gptcore.training.finetune", job, workspace, on_metrics=observer)
             result = {**result, "threads": threads}
             write_finetuned_card(workspace / "model", name, store.manifest(dataset)["counts"], settings, result)
             return result
 
-        built = build(store, recipe, produce, f"finetune {name} seed {config.seed} ({arm})")
+        built = build(store, recipe, produce, "fine-tunes", _made, item, "run")
         if not run.finished:
             _report(store, built, run, dataset)
     result, encoded = built.manifest["counts"], store.manifest(dataset)
     notes = _notes(name, encoded["counts"], result, config.seed, arm)
     origin = finetune_origin(built.manifest, encoded)
     synthetic = encoded["counts"].get("synthetic", False)
-    return score_of(name, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
+    score = score_of(name, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
+    return dataclasses.replace(score, model=built.artifact.url, page=run.url)
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return f"dev {100 * counts['dev/score']:.1f}"
 
 
 def finetune_recipe(store: Store, name: str, dataset: Artifact, checkpoint: Artifact, config: FinetuneConfig) -> Recipe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from gptcore.evaluation.ngram import ngram_perplexity
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
+from tasks.tracking.logs import Meter
 
 VERSION = 1
 _ORDERS = {"bigram": 2, "trigram": 3}
 
 
-@task(name="ngrams", **STAGE_OPTIONS)
+@task(name="ngrams", task_run_name="n-grams of shards {shards.short}", **STAGE_OPTIONS)
 def measure_ngrams(store_url: str, shards: Artifact) -> Artifact:
     """Interpolated Kneser-Ney bigram and trigram, counted on the training documents, scored on the held-out ones.
 
@@ -29,6 +31,14 @@ def measure_ngrams(store_url: str, shards: Artifact) -> Artifact:
     def produce(out: Path) -> dict[str, Any]:
         folder = store.local(shards)
         train, validation = Shards(folder / "train"), Shards(folder / "validation")
-        return {name: ngram_perplexity(train, validation, order) for name, order in _ORDERS.items()}
+        meter = Meter("n-grams", "M tokens", 1_000_000)
+        return {
+            name: ngram_perplexity(train, validation, order, meter.counting(name, train.n_tokens))
+            for name, order in _ORDERS.items()
+        }
 
-    return build(store, recipe, produce, "n-gram baselines").artifact
+    return build(store, recipe, produce, "n-grams", _made).artifact
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return "held-out perplexity: " + ", ".join(f"{name} {counts[name]['perplexity']:.1f}" for name in _ORDERS)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from prefect import task
 
-from gptcore.config import NetworkConfig, PretrainConfig, recorded
+from gptcore.config import LSTMConfig, NetworkConfig, PretrainConfig, recorded
 from tasks.jobs.launch import run_job
 from tasks.report.card import Card, cost, synthetic_note
 from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_pretrained_card
-from tasks.stages.stage import JOB_OPTIONS, build, publish_card, scratch_folder
+from tasks.stages.stage import JOB_OPTIONS, amount, build, publish_card, scratch_folder
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor
 from tasks.store.store import Built, Store
@@ -26,7 +27,13 @@ VERSION = 1
 EXPERIMENT = "gptmill/pretrain"
 
 
-@task(name="pretrain", **JOB_OPTIONS)
+def _run_name(parameters: dict[str, Any]) -> str:
+    model, config = parameters["model"], parameters["config"]
+    length = f"{config.steps:,} updates" if config.steps else f"{config.epochs:g} epochs"
+    return f"pretrain {'LSTM' if isinstance(model, LSTMConfig) else 'Transformer'}, {length}"
+
+
+@task(name="pretrain", task_run_name=_run_name, **JOB_OPTIONS)  # type: ignore[arg-type]  # a function does fit
 def pretrain_model(
     store_url: str,
     shards: Artifact,
@@ -69,10 +76,14 @@ def pretrain_model(
             write_pretrained_card(workspace / "model", store, shards, settings, result)
             return {**result, "tokenizer_digest": encoded["tokenizer_digest"]}
 
-        built = build(store, recipe, produce, "pretrain")
+        built = build(store, recipe, produce, "pretrain", _made)
         if not run.finished:
             _report(store, built, run, ngrams)
     return built.artifact
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return f"held-out perplexity {counts['validation/perplexity']:.2f} after {amount(counts['tokens_seen'])} tokens"
 
 
 def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> None:

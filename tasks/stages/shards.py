@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ from gptcore.data.encode import encode_corpus
 from gptcore.errors import InputError
 from gptcore.text.bpe import Tokenizer
 from tasks.jobs.parallel import partition_map
-from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.stages.stage import STAGE_OPTIONS, amount, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
+from tasks.tracking.logs import Meter
 
 VERSION = 1
 
 
-@task(name="shards", **STAGE_OPTIONS)
+@task(name="shards", task_run_name="shards of corpus {corpus.short}", **STAGE_OPTIONS)
 def encode_shards(store_url: str, corpus: Artifact, tokenizer: Artifact, config: ShardConfig) -> Artifact:
     """Encode both splits of the corpus; the folder carries the tokenizer's digest.
 
@@ -30,8 +32,10 @@ def encode_shards(store_url: str, corpus: Artifact, tokenizer: Artifact, config:
 
     def produce(out: Path) -> dict[str, Any]:
         loaded = Tokenizer.load(str(store.local(tokenizer)))
+        folder = store.local(corpus)
+        told = Meter("shards", "files").counting("encode", sum(1 for _ in folder.glob("*/part-*.arrow")))
         with partition_map() as parallel:
-            report = encode_corpus(store.local(corpus), loaded, out, config, map=parallel)
+            report = encode_corpus(folder, loaded, out, config, map=parallel, progress=told)
         if not report["splits"]["validation"]["n_documents"]:
             read = report["splits"]["train"]["n_documents"]
             raise InputError(
@@ -40,4 +44,9 @@ def encode_shards(store_url: str, corpus: Artifact, tokenizer: Artifact, config:
             )
         return report
 
-    return build(store, recipe, produce, "shards").artifact
+    return build(store, recipe, produce, "shards", _made).artifact
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    train, validation = (counts["splits"][name]["n_tokens"] for name in ("train", "validation"))
+    return f"{amount(train)} tokens to train on, {amount(validation)} held out"

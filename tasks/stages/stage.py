@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ from tasks.jobs.launch import JobDiverged
 from tasks.report.card import Card
 from tasks.store.artifact import Recipe
 from tasks.store.store import Built, Store
-from tasks.tracking.logs import logger
+from tasks.tracking.logs import Made, logger
 
 STAGE_OPTIONS: dict[str, Any] = {
     # The store is the cache: Prefect's own would have to agree with it.
@@ -31,7 +31,9 @@ def retry_unless_input_error(task: Any, run: Any, state: Any) -> bool:
         state.result()
     except (InputError, JobDiverged):
         return False
-    except Exception:  # whatever else it was: a retry goes on from the last checkpoint
+    except Exception as error:  # whatever else it was: a retry goes on from the last checkpoint
+        reason = str(error).partition("\n")[0]
+        logger().warning("%s failed and is tried again: %s: %s", run.name, type(error).__name__, reason)
         return True
     return False
 
@@ -44,15 +46,37 @@ JOB_OPTIONS: dict[str, Any] = {
 }
 
 
-def build(store: Store, recipe: Recipe, produce: Callable[[Path], dict[str, Any]], what: str) -> Built:
-    """Find the artifact of ``recipe`` or make it with ``produce``, and log which of the two it was.
+def build(
+    store: Store,
+    recipe: Recipe,
+    produce: Callable[[Path], dict[str, Any]],
+    stage: str,
+    made: Callable[[Mapping[str, Any]], str | Mapping[str, int]],
+    item: str = "",
+    unit: str = "task",
+) -> Built:
+    """Find the artifact of ``recipe`` or make it with ``produce``, and log what it is and which of the two it was.
 
-    :param what: the words for the log line, e.g. ``"tokenizer"``.
+    :param stage: what people call it: ``"corpus"``, ``"datasets"``.
+    :param made: the manifest's counts in few words, or as amounts that add up over the items.
+    :param item: which one of several: ``"mnli"``.
+    :param unit: what an item is.
     """
     built = store.build(recipe, produce)
-    how = "already in the store" if built.cached else f"built in {built.manifest['duration_seconds']:.1f} s"
-    logger().info("%s %s: %s", what, built.artifact.digest[:12], how)
+    seconds, digest = built.manifest["duration_seconds"], built.artifact.short
+    news = Made(stage, made(built.manifest["counts"]), seconds, built.cached, digest, item, unit)
+    what = news.made if isinstance(news.made, str) else ", ".join(f"{n:,} {name}" for name, n in news.made.items())
+    how = "already in the store" if built.cached else f"built in {seconds:.1f} s"
+    logger().info("%s", f"{stage} {item}".strip() + f" {digest}: {what}; {how}", extra={"news": news})
     return built
+
+
+def amount(count: float) -> str:
+    """A number to read: 36, 757,529 as 0.76 M, 3,225,600 as 3.2 M."""
+    for size, letter in ((1e9, "G"), (1e6, "M")):
+        if count >= size / 10:
+            return f"{count / size:.2g} {letter}" if count < 100 * size else f"{count / size:,.0f} {letter}"
+    return f"{count:,.0f}"
 
 
 def publish_card(card: Card, key: str) -> None:

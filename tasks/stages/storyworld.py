@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tasks.store.store import Store
 VERSION = 3
 
 
-@task(name="storyworld", **STAGE_OPTIONS)
+@task(name="storyworld", task_run_name="storyworld seed {seed}", **STAGE_OPTIONS)
 def generate_world(store_url: str, seed: int) -> Artifact:
     """Generate the world of ``seed``: `books/*.txt` and `datasets/<Folder>/...` in the public file formats."""
     from gptcore.storyworld.write import generate
@@ -27,4 +28,8 @@ def generate_world(store_url: str, seed: int) -> Artifact:
             shutil.rmtree(leftover)
         return generate(out, seed)
 
-    return build(Store(store_url), recipe, produce, "synthetic world").artifact
+    return build(Store(store_url), recipe, produce, "storyworld", _made).artifact
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return f"synthetic: {counts['books']} books, {counts['dataset_files']} files of datasets"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tasks.store.store import Store
 VERSION = 1
 
 
-@task(name="tokenizer", **STAGE_OPTIONS)
+@task(name="tokenizer", task_run_name="tokenizer {config.n_merges} merges", **STAGE_OPTIONS)
 def train_tokenizer(store_url: str, corpus: Artifact, config: TokenizerConfig) -> Artifact:
     """Learn ``config.n_merges`` merges (paper: 40,000) from the training documents only."""
     store = Store(store_url)
@@ -29,7 +29,11 @@ def train_tokenizer(store_url: str, corpus: Artifact, config: TokenizerConfig) -
         tokenizer.save(out)
         return {"n_vocab": tokenizer.n_vocab, "tokenizer_digest": tokenizer.digest}
 
-    return build(store, recipe, produce, "tokenizer").artifact
+    return build(store, recipe, produce, "tokenizer", _made).artifact
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return f"{counts['n_vocab']:,} pieces"
 
 
 def _rows(corpus: Path) -> Iterator[str]:

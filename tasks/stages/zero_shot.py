@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from prefect import task
-from tqdm import tqdm
 
 from gptcore.evaluation.zero_shot import sources_fingerprint, zero_shot
 from gptcore.text.bpe import Tokenizer
@@ -15,6 +14,7 @@ from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import tokenizer_of
 from tasks.store.store import Store
+from tasks.tracking.logs import Meter
 
 VERSION = 1
 Scores = dict[str, dict[str, Any]]
@@ -45,19 +45,16 @@ def score_zero_shot(
     def produce(out: Path) -> dict[str, Any]:
         tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, checkpoint))))
         model = "model" if step is None else f"snapshots/step-{step:07d}"
-        with tqdm(unit="sequence", desc="zero-shot", disable=None) as bar:
+        folder, meter = store.local(checkpoint) / model, Meter("zero-shot", "sequences")
+        return {"tasks": zero_shot(folder, tokenizer, datasets_url, tasks, max_rows, meter)}
 
-            def progress(name: str, done: int, total: int) -> None:
-                bar.set_postfix_str(name, refresh=False)
-                bar.total, bar.n = total, done
-                bar.refresh()
-
-            folder = store.local(checkpoint) / model
-            return {"tasks": zero_shot(folder, tokenizer, datasets_url, tasks, max_rows, progress)}
-
-    what = f"zero-shot, {'final model' if step is None else f'update {step}'}"
-    scores: Scores = build(store, recipe, produce, what).manifest["counts"]["tasks"]
+    item = f"{checkpoint.short}, {'final' if step is None else f'update {step}'}"
+    scores: Scores = build(store, recipe, produce, "zero-shot", _made, item, "model").manifest["counts"]["tasks"]
     return scores
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {100 * scores['score']:.1f}" for name, scores in counts["tasks"].items())
 
 
 def snapshots(store: Store, checkpoint: Artifact) -> list[int]:

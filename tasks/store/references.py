@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from gptcore.errors import InputError
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
+
+_LABEL = re.compile(r"^([0-9a-f]{12}) .*$")
+"""What :func:`checkpoint_label` writes; no address and no digest has a blank there."""
 
 
 def pretrained_model(store: Store, ref: str) -> Artifact:
@@ -12,13 +17,25 @@ def pretrained_model(store: Store, ref: str) -> Artifact:
 
     The LSTM of Table 5 lies beside it and is newer after that analysis; it is asked for by its digest.
 
+    :param ref: a digest or its beginning, an address, latest, or a :func:`checkpoint_label`.
     :raises InputError: where none fits, or several do.
     """
+    ref = _LABEL.sub(r"\1", ref)
     if ref == "latest":
         for artifact in store.list("pretrain"):  # newest first
             if "n_units" not in store.manifest(artifact)["config"]["model"]:
                 return artifact
     return store.resolve(ref, "pretrain")
+
+
+def checkpoint_label(store: Store, artifact: Artifact) -> str:
+    """A pre-trained model in one line for people, its digest first: "8f3a12cd4e56 4 layers x 128, perplexity 2.6"..."""
+    manifest = store.manifest(artifact)
+    model, result = manifest["config"]["model"], manifest["counts"]
+    shape = f"LSTM of {model['n_units']}" if "n_units" in model else f"{model['n_layer']} layers x {model['n_embd']}"
+    perplexity = f"perplexity {result['validation/perplexity']:.3g}"
+    seen = f"{result['tokens_seen'] / 1e6:.3g} M tokens"
+    return f"{artifact.short} {shape}, {perplexity}, {seen}, {manifest['created'][:10]}"
 
 
 def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:

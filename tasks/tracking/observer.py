@@ -9,7 +9,7 @@ from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
-from tasks.tracking.logs import logger
+from tasks.tracking.logs import Underway, duration, progress
 from tasks.tracking.tracker import Run
 
 _MIRROR_EVERY = 300.0  # seconds: what a lost host may cost
@@ -19,14 +19,15 @@ _SHOW_EVERY = 10.0  # seconds: a person watches this, and the API is not a metri
 class JobObserver:
     """Receives a job's metric records in batches and passes them on.
 
-    :param what: the words for log and page, e.g. ``"pretrain"``.
+    :param stage: what people call it: ``"pretrain"``.
     :param run: the MLflow run that owns the curves.
     :param key: key of the progress artifact (letters, digits, dashes); None: log lines only, for one of many jobs.
     :param mirror: sends the workspace to a remote store, so that another host can go on from its checkpoints.
+    :param item: which one of several jobs of the stage.
     """
 
-    def __init__(self, what: str, run: Run, key: str | None, mirror: Callable[[], None]) -> None:
-        self._what, self._run, self._key, self._mirror = what, run, key, mirror
+    def __init__(self, stage: str, run: Run, key: str | None, mirror: Callable[[], None], item: str = "") -> None:
+        self._stage, self._run, self._key, self._mirror, self._item = stage, run, key, mirror, item
         self._mirrored = time.monotonic()
         self._artifact: UUID | None = None
         self._shown = time.monotonic()
@@ -37,7 +38,11 @@ class JobObserver:
         self._run.log_metrics(records)
         for record in records:
             self._latest.update(record["metrics"], step=record["step"])
-        if time.monotonic() - self._shown >= _SHOW_EVERY:
+        due = time.monotonic() - self._shown >= _SHOW_EVERY
+        if "step" in self._latest:
+            share, words = self._latest.get("progress", 0.0), self._words()
+            progress(Underway(self._stage, share, words, self._item), line=due)
+        if due:
             self._shown = time.monotonic()
             self._show()
         if time.monotonic() - self._mirrored >= _MIRROR_EVERY:
@@ -46,7 +51,6 @@ class JobObserver:
 
     def _show(self) -> None:
         text = self._words()
-        logger().info("%s %s", self._what, text)
         if self._key is None or "progress" not in self._latest:
             return
         percent = 100.0 * self._latest["progress"]
@@ -66,6 +70,5 @@ class JobObserver:
         if "tokens_per_second" in latest:
             parts.append(f"{latest['tokens_per_second']:,.0f} tokens/s")
         if "eta_seconds" in latest:
-            minutes, seconds = divmod(int(latest["eta_seconds"]), 60)
-            parts.append(f"ETA {minutes}:{seconds:02d}")
+            parts.append(f"ETA {duration(latest['eta_seconds'])}")
         return ", ".join(parts)

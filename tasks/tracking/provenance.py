@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from uuid import UUID
 
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_UI_URL
 
 from tasks.store.artifact import Artifact
 from tasks.store.manifest import code_version
 from tasks.tracking.tracker import Run
+from tasks.tracking.views import leaderboard_link
 
 
 def run_tags(**digests: str) -> dict[str, str]:
@@ -24,14 +27,28 @@ def run_tags(**digests: str) -> dict[str, str]:
 
 
 def prefect_page() -> str | None:
-    """The flow run's page in the Prefect UI; None on the ephemeral server, which has no pages."""
-    if not os.environ.get("PREFECT_API_URL") or not flow_run.id:
+    """The page of the run that a person started, opened where its card is; None on the ephemeral server (no pages).
+
+    Not of the flow run at hand, which may be a part of that one.
+    """
+    if not _has_pages():
         return None
-    return str(flow_run.ui_url) if flow_run.ui_url else None
+    return f"{PREFECT_UI_URL.value()}/runs/flow-run/{flow_run.root_flow_run_id}?tab=Artifacts"
+
+
+def artifact_page(artifact: UUID) -> str | None:
+    """The page of a Prefect artifact; None on the ephemeral server."""
+    return f"{PREFECT_UI_URL.value()}/artifacts/artifact/{artifact}" if _has_pages() else None
+
+
+def _has_pages() -> bool:
+    return bool(os.environ.get("PREFECT_API_URL") and PREFECT_UI_URL.value() and flow_run.id)
 
 
 def cross_links(run: Run, artifact: Artifact) -> dict[str, str]:
-    """Words -> address: the MLflow run, the Prefect run, the artifact's folder."""
+    """Words -> address: the MLflow run's curves, the leaderboard, the Prefect run, the artifact's folder."""
     page = prefect_page()
-    links = {"MLflow run": run.url, "artifact": artifact.url}
+    later = "" if run.tracker.served else " (after `gptmill up`)"
+    board = leaderboard_link(run.tracker)
+    links = {f"MLflow run{later}": run.charts, f"leaderboard{later}": board, "artifact": artifact.url}
     return {**links, "Prefect run": page} if page else links

@@ -36,6 +36,7 @@ _PARAMS_A_CALL = 100
 _TAGS_A_CALL = 100
 _PARAM_LENGTH = 6000
 _TAG_LENGTH = 8000
+_KIND = {"mlflow.experimentKind": "custom_model_development"}  # else MLflow's UI opens it on its pages for LLM traces
 _UI = "http://127.0.0.1:5000"  # where `gptmill up` serves the same SQLite file
 
 
@@ -43,7 +44,7 @@ class Run:
     """One MLflow run that this process owns; as a context manager it ends FINISHED, FAILED or KILLED."""
 
     def __init__(self, tracker: Tracker, run_id: str, experiment_id: str, finished: bool, fresh: bool) -> None:
-        self._tracker = tracker
+        self.tracker = tracker
         self.run_id = run_id
         self.experiment_id = experiment_id
         self.finished = finished
@@ -55,7 +56,12 @@ class Run:
     @property
     def url(self) -> str:
         """Its page in the MLflow UI."""
-        return f"{self._tracker.ui}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
+        return self.tracker.page(self.experiment_id, self.run_id)
+
+    @property
+    def charts(self) -> str:
+        """The page of its curves."""
+        return f"{self.url}/model-metrics"
 
     def log_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Log records ``{"step": int, "time": unix seconds, "metrics": {name: value}}`` in few calls.
@@ -74,7 +80,7 @@ class Run:
         try:
             self._send()
         except MlflowException as error:
-            log.warning("%d metrics wait for MLflow at %s: %s", len(self._waiting), self._tracker.uri, error)
+            log.warning("%d metrics wait for MLflow at %s: %s", len(self._waiting), self.tracker.uri, error)
 
     def log_results(self, results: Mapping[str, Any]) -> None:
         """Log the finite numbers of a result as each metric's newest value, without bending its curve."""
@@ -87,15 +93,15 @@ class Run:
 
     def metrics(self) -> dict[str, float]:
         """The last value of each metric that the run has."""
-        return dict(self._tracker.client.get_run(self.run_id).data.metrics)
+        return dict(self.tracker.client.get_run(self.run_id).data.metrics)
 
     def tags(self) -> dict[str, str]:
         """The run's tags."""
-        return dict(self._tracker.client.get_run(self.run_id).data.tags)
+        return dict(self.tracker.client.get_run(self.run_id).data.tags)
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
         """Copy a small file (card, figure) to the run. Checkpoints stay in the store; runs carry their address."""
-        self._tracker.client.log_artifact(self.run_id, str(path), folder)
+        self.tracker.client.log_artifact(self.run_id, str(path), folder)
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Add or replace tags."""
@@ -103,14 +109,14 @@ class Run:
 
         whole = [RunTag(key, value[:_TAG_LENGTH]) for key, value in tags.items()]
         for part in _parts(whole, _TAGS_A_CALL):
-            self._tracker.client.log_batch(self.run_id, tags=part)
+            self.tracker.client.log_batch(self.run_id, tags=part)
 
     def finish(self, status: str = "FINISHED") -> None:
         """End the run: FINISHED, FAILED or KILLED."""
         try:
             self._send()
         finally:
-            self._tracker.client.set_terminated(self.run_id, status)
+            self.tracker.client.set_terminated(self.run_id, status)
 
     def __enter__(self) -> Run:
         return self
@@ -127,13 +133,13 @@ class Run:
     def _newest(self, name: str) -> int:
         """The step of a curve's newest point, -1 where it has none; asks MLflow once, for a run that was reopened."""
         if name not in self._last:
-            history = [] if self._fresh else self._tracker.client.get_metric_history(self.run_id, name)
+            history = [] if self._fresh else self.tracker.client.get_metric_history(self.run_id, name)
             self._last[name] = max((point.step for point in history), default=-1)
         return self._last[name]
 
     def _send(self) -> None:
         while self._waiting:
-            self._tracker.client.log_batch(self.run_id, metrics=self._waiting[:_METRICS_A_CALL])
+            self.tracker.client.log_batch(self.run_id, metrics=self._waiting[:_METRICS_A_CALL])
             del self._waiting[:_METRICS_A_CALL]
 
 
@@ -143,6 +149,8 @@ class Tracker:
     def __init__(self, uri: str | None = None) -> None:
         self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{state_folder() / 'mlflow.db'}"
         self.ui = self.uri.rstrip("/") if self.uri.startswith("http") else _UI
+        self.served = self.uri.startswith("http")
+        """Whether a server answers at `ui` by now; else it would after `gptmill up`."""
         self._client: MlflowClient | None = None
 
     @property
@@ -159,15 +167,22 @@ class Tracker:
                 self._client.search_experiments(max_results=1)
         return self._client
 
+    def page(self, experiment_id: str, run_id: str) -> str:
+        """A run's page in the MLflow UI."""
+        return f"{self.ui}/#/experiments/{experiment_id}/runs/{run_id}"
+
     def experiment(self, name: str) -> str:
-        """The id of the experiment ``name``, which is created on first use."""
+        """The id of the experiment ``name``, which is created on first use; the UI opens it as model training."""
         found = self.client.get_experiment_by_name(name)
         if found is None:
             with self._creating():
                 found = self.client.get_experiment_by_name(name)
                 if found is None:
                     place = None if self.uri.startswith("http") else (state_folder() / "mlflow-artifacts").as_uri()
-                    return str(self.client.create_experiment(name, artifact_location=place))
+                    return str(self.client.create_experiment(name, artifact_location=place, tags=_KIND))
+        for key, value in _KIND.items():
+            if key not in found.tags:  # made by an older version
+                self.client.set_experiment_tag(found.experiment_id, key, value)
         return str(found.experiment_id)
 
     def open(
@@ -217,12 +232,19 @@ class Tracker:
                     killed += 1
         return killed
 
-    def search(self, experiment: str, tags: Mapping[str, str]) -> list[MlflowRun]:
-        """Runs of an experiment that carry all of ``tags``, newest first; none where there is no such experiment."""
+    def search(
+        self, experiment: str, tags: Mapping[str, str], params: Mapping[str, str] | None = None
+    ) -> list[MlflowRun]:
+        """Runs of an experiment that carry all of ``tags``, newest first; none where there is no such experiment.
+
+        :param params: flat settings (:func:`flatten`) that they have, too.
+        """
         found = self.client.get_experiment_by_name(experiment)
         if found is None:
             return []
-        where = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+        wanted = [f"tags.`{key}` = '{value}'" for key, value in tags.items()]
+        wanted += [f"params.`{key}` = '{value}'" for key, value in (params or {}).items()]
+        where = " and ".join(wanted)
         runs: list[MlflowRun] = []
         token = None
         while True:

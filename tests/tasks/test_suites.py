@@ -15,6 +15,7 @@ from tasks.report.leaderboard import Row
 from tasks.report.score import Score, commit_of, finetune_origin
 from tasks.report.suites import (
     EXPERIMENT,
+    PUBLISHED_EXPERIMENT,
     Suite,
     check_origin,
     open_suite,
@@ -163,9 +164,10 @@ def test_a_row_of_another_suite_is_refused(tracker: Tracker) -> None:
 
 def test_published_rows_stand_once(tracker: Tracker) -> None:
     record_published(tracker)
-    before = tracker.search(EXPERIMENT, {"kind": "published"})
+    before = tracker.search(PUBLISHED_EXPERIMENT, {"kind": "published"})
     record_published(tracker)
-    assert len(tracker.search(EXPERIMENT, {"kind": "published"})) == len(before) > 20
+    assert len(tracker.search(PUBLISHED_EXPERIMENT, {})) == len(before) > 20
+    assert tracker.search(EXPERIMENT, {"kind": "published"}) == []
     assert all(run.data.tags["split"] == "test" and run.data.tags["table"] for run in before)
 
 

@@ -1,0 +1,177 @@
+"""The leaderboard on a terminal: a task a line, a suite a column, the paper beside them, within 100 columns.
+
+Colour and rules are for terminals; a pipe gets plain text. `tasks/report/leaderboard.py` keeps the value and its other
+forms: a line a suite, Markdown, CSV.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gptcore.nlu.registry import COLUMNS, task_spec
+from tasks.report.leaderboard import Leaderboard, Row, is_paper
+
+WIDTH = 100
+_HEADING = 12  # a suite's name is wrapped, and its longer words are cut, to this many characters
+_GAP = 2
+_METRICS = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "matthews": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+}
+
+
+def print_board(board: Leaderboard, console: Console | None = None, published: bool = False) -> None:
+    """Print the table and how to read it.
+
+    :param console: where to; None: standard output, at most 100 columns of it.
+    :param published: also each of the other published methods, a line each.
+    """
+    console = console or Console(highlight=False)
+    width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    suites, left = _chosen(board, width)
+    with console.capture() as captured:
+        console.width = width
+        console.print(_table(board, suites, console.is_terminal))
+        if published:
+            console.print("", _others(board, width), sep="\n")
+        for line in _remarks(board, suites, left):
+            console.print(
+                textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False), style="dim", markup=False
+            )
+    text = "\n".join(line.rstrip() for line in captured.get().splitlines())
+    console.file.write(f"{text}\n")  # as it is: captured text has its colours already
+    console.file.flush()
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One row of the board stood upright."""
+
+    row: Row
+    texts: dict[str, str]
+    """Line of the table (a leaderboard column, average, glue, seeds) -> what stands there."""
+
+    @property
+    def heading(self) -> list[str]:
+        """The name in lines of the column's width, a suite's digest on a line of its own."""
+        if self.row.kind == "published":
+            return ["the paper", "(test)"]
+        label, _, digest = self.row.name.rpartition(" ")
+        return [*textwrap.wrap(label, self.width), *textwrap.wrap(digest, self.width)]
+
+    @property
+    def width(self) -> int:
+        """Characters: of the longest cell or line of the heading."""
+        longest = max(map(len, self.row.name.split())) if self.row.kind != "published" else len("the paper")
+        return max(min(longest, _HEADING), *map(len, self.texts.values()))
+
+
+def _column(board: Leaderboard, row: Row) -> _Column:
+    lines = (*COLUMNS, "average", "glue", "seeds")
+    record = board.record(row)
+    return _Column(row, {line: record[line] for line in lines})
+
+
+def _chosen(board: Leaderboard, width: int) -> tuple[list[_Column], list[Row]]:
+    """The suites that fit, best average first, and those of ours that do not: the newest stay, and the best."""
+    ours = [row for row in board.ordered if row.kind == "ours"]
+    newest = {row.name.rpartition(" ")[0]: row for row in reversed(board.ordered) if row.kind == "baseline"}
+    beside = [*reversed(newest.values()), *(row for row in board.rows if is_paper(row))]
+    best = max(ours, key=lambda row: (row.average(board.tasks) or 0.0, len(row.percent)), default=None)
+    kept = list(ours)
+    while len(kept) > 1 and _wide(board, [*kept, *beside]) > width:
+        kept.remove(next(row for row in reversed(kept) if row is not best))
+    while len(beside) > 1 and _wide(board, [*kept, *beside]) > width:
+        beside.pop(0)
+    kept.sort(key=lambda row: -(row.average(board.tasks) or 0.0))
+    return [_column(board, row) for row in [*kept, *beside]], [row for row in ours if row not in kept]
+
+
+def _wide(board: Leaderboard, rows: Sequence[Row]) -> int:
+    """Columns of a terminal that these rows need."""
+    names = max(map(len, (*COLUMNS, "average"))) + _GAP + len("dev/test")
+    return names + sum(_GAP + _column(board, row).width for row in rows) + _GAP
+
+
+def _table(board: Leaderboard, suites: Sequence[_Column], terminal: bool) -> Table:
+    ruled = box.SIMPLE_HEAD if terminal else None  # it has a blank of its own between two columns
+    table = Table(box=ruled, padding=(0, _GAP - (1 if terminal else 0), 0, 0), pad_edge=False, show_edge=False)
+    table.add_column("task", no_wrap=True, vertical="bottom")
+    table.add_column("rows", no_wrap=True, vertical="bottom")
+    for suite in suites:
+        style = {"ours": "", "baseline": "dim", "published": "cyan"}[suite.row.kind]
+        table.add_column("\n".join(suite.heading), justify="right", no_wrap=True, style=style, vertical="bottom")
+    ours = [suite for suite in suites if suite.row.kind != "published"] or list(suites)
+    columns = [column for column in COLUMNS if any(column in suite.row.percent for suite in ours)]
+    for column in columns:
+        cells = [suite.row.cells[column] for suite in suites if column in suite.row.cells]
+        splits = "/".join(sorted({split for cell in cells for split in cell.split.split("/")}))
+        table.add_row(column, Text(splits, "dim"), *_numbers(suites, column))
+    totals = [
+        name for name in ("average", "glue") if len(board.tasks) > 1 and any(suite.texts[name] != "-" for suite in ours)
+    ]
+    if totals or len(columns) > 1:
+        table.add_section()
+        if not terminal:
+            table.add_row()
+    for name in totals:
+        table.add_row(name, "", *_numbers(suites, name))
+    table.add_row("seeds", "", *(Text(suite.texts["seeds"], "dim") for suite in suites))
+    return table
+
+
+def _numbers(suites: Sequence[_Column], line: str) -> list[Text]:
+    """One line's cells; the best of ours in bold."""
+
+    def number(suite: _Column) -> float:
+        return float(suite.texts[line].partition("±")[0].rstrip("*")) if suite.texts[line] != "-" else float("-inf")
+
+    ours = [suite for suite in suites if suite.row.kind == "ours"]
+    best = max(map(number, ours), default=float("inf"))
+    return [
+        Text(suite.texts[line], "bold" if suite in ours and len(ours) > 1 and number(suite) == best else "")
+        for suite in suites
+    ]
+
+
+def _others(board: Leaderboard, width: int) -> Table:
+    """The other published methods, each with its numbers behind it."""
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, width=width)
+    table.add_column("published (test)", overflow="fold", max_width=34)
+    table.add_column("")
+    for row in board.ordered:
+        if row.kind == "published" and not is_paper(row):
+            numbers = ",  ".join(f"{name} {row.percent[name]:.1f}" for name in COLUMNS if name in row.percent)
+            table.add_row(row.name.removesuffix(" [published]"), numbers)
+    return table
+
+
+def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row]) -> list[str]:
+    """Which suites had no room, what the numbers are, then the board's own notes on the rows that are shown."""
+    names = [suite.row.name for suite in suites]
+    shown = Leaderboard(tuple(row for row in board.rows if row.name in names), board.notes)
+    remarks = [""]
+    if left:
+        remarks.append(f"{len(left)} more: {', '.join(row.name for row in left)} (gptmill leaderboard --wide)")
+    by_metric: dict[str, list[str]] = {}
+    for name in shown.tasks:
+        by_metric.setdefault(_METRICS[task_spec(name).headline], []).append(name)
+    accuracy = ["accuracy"] if by_metric.pop("accuracy", None) else []
+    metrics = [*accuracy, *(f"{metric} for {', '.join(tasks)}" for metric, tasks in by_metric.items())]
+    remarks.append(f"scores x 100: {'; '.join(metrics)}")
+    if generated := [suite.row.name for suite in suites if "synthetic" in suite.row.split]:
+        every = len(generated) == sum(suite.row.kind != "published" for suite in suites)
+        remarks.append(
+            "synthetic rows (generated, not the public ones)" + ("" if every else f": {', '.join(generated)}")
+        )
+    return [*remarks, *shown.explained()]

@@ -1,0 +1,64 @@
+"""The forms on a Prefect server, kept current: the pre-trained models that a store holds, as a drop-down.
+
+A field with a list and free text is a union, which the browser draws as two tabs. The order and what each half says of
+its type are Prefect's own rules: the list without a type, after the text, opens first where the value is in the list,
+and neither of Prefect's two UIs takes the text away from somebody who types.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from httpx import HTTPError
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import DeploymentUpdate
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.sorting import DeploymentSort
+from prefect.exceptions import PrefectException
+
+from tasks.store.references import checkpoint_label
+from tasks.store.store import Store
+from tasks.tracking.logs import logger
+
+_LISTED = 50  # checkpoints: the newest
+_READ = 200  # deployments: the most that Prefect gives at once
+
+
+def checkpoints_of(store: Store) -> list[str]:
+    """What the drop-down offers: latest, then every pre-trained model, newest first."""
+    return ["latest", *(checkpoint_label(store, artifact) for artifact in store.list("pretrain")[:_LISTED])]
+
+
+def with_choices(schema: dict[str, Any], choices: list[str]) -> dict[str, Any]:
+    """A deployment's parameter schema whose fields `checkpoint` list ``choices`` and still take any text."""
+    changed = deepcopy(schema)
+    for definition in changed.get("definitions", {}).values():
+        field = definition.get("properties", {}).get("checkpoint")
+        if field is not None:
+            field.pop("type", None)
+            field["anyOf"] = [{"title": "type one", "type": "string"}, {"title": "choose", "enum": choices}]
+    return changed
+
+
+def list_checkpoints(store_url: str) -> None:
+    """Bring the drop-downs of the deployments whose default store is ``store_url`` up to date, where there are any.
+
+    A server that does not answer is a warning: what was just trained is worth more than a form.
+    """
+    store = Store(store_url)
+    try:
+        with get_client(sync_client=True) as client:
+            for deployment in client.read_deployments(limit=_READ, sort=DeploymentSort.NAME_ASC):
+                form = deployment.parameters.get("parameters")
+                if isinstance(form, dict) and form.get("store") == store.url:
+                    _update(client, deployment, checkpoints_of(store))
+    except (HTTPError, PrefectException):
+        logger().warning("the forms do not list the checkpoints of %s yet", store.url, exc_info=True)
+
+
+def _update(client: SyncPrefectClient, deployment: DeploymentResponse, choices: list[str]) -> None:
+    there = deployment.parameter_openapi_schema or {}
+    schema = with_choices(there, choices)
+    if schema != there:
+        client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))

@@ -1,0 +1,90 @@
+"""What a command is given, checked before Prefect, torch or MLflow are imported: a typing error costs no second.
+
+The flows use the same functions: a run that the Prefect UI starts has passed no command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gptcore.config import preset_named
+from gptcore.errors import InputError
+from gptcore.nlu.readers import available
+from tasks.store.artifact import Artifact
+from tasks.store.references import pretrained_model
+from tasks.store.store import Store
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+def check_form(form: BaseModel) -> None:
+    """Look up what a filled form names: settings, sources, artifacts, datasets.
+
+    :raises InputError: for the first that is not there.
+    """
+    given = dict(form)
+    store = Store(given["store"])
+    if "preset" in given:
+        preset_named(given["preset"], given["overrides"])
+    if given.get("corpus"):
+        from gptcore.text.corpus import find_sources
+
+        find_sources(given["corpus"])
+    if "shards" in given:
+        store.resolve(given["shards"], "shards")
+    if "checkpoint" in given:
+        pretrained_model(store, given["checkpoint"])
+    tasks = [given["task"]] if "task" in given else given.get("tasks", ())
+    if "checkpoint" in given or given.get("datasets"):
+        chosen_tasks(tasks, datasets_folder(store, given["datasets"]))
+
+
+def datasets_folder(store: Store, datasets: str) -> str:
+    """The datasets asked for, else the generated world that the store holds.
+
+    :raises InputError: neither is there.
+    """
+    if datasets:
+        return datasets
+    worlds = store.list("storyworld")
+    if not worlds:
+        raise InputError(f"--datasets: none given, and {store.url} holds no generated world; give the datasets' folder")
+    return str(store.local(worlds[0]) / "datasets")
+
+
+def chosen_tasks(wanted: Sequence[str], datasets_url: str) -> list[str]:
+    """The tasks to run: those asked for, else every one whose folder is there.
+
+    :raises InputError: none is there, or one that was asked for is not.
+    """
+    there = available(datasets_url)
+    if missing := [name for name in wanted if name not in there]:
+        raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there) or 'no dataset'}")
+    if not there:
+        raise InputError(f"{datasets_url}: no dataset found; expected sub-folders such as MNLI, SST-2, RACE")
+    return list(wanted) or there
+
+
+def any_model(store: Store, ref: str) -> Artifact:
+    """A pre-trained or fine-tuned model of the store, or of another one whose address ``ref`` is.
+
+    :raises InputError: where none fits, or several do.
+    """
+    stage = check_address(ref, ("pretrain", "finetune"))
+    if stage is None and ref != "latest" and any(a.digest.startswith(ref.lower()) for a in store.list("finetune")):
+        stage = "finetune"
+    return store.resolve(ref, stage) if stage == "finetune" else pretrained_model(store, ref)
+
+
+def check_address(ref: str, stages: tuple[str, ...]) -> str | None:
+    """The stage that an address names; None where ``ref`` is no address."""
+    if "/" not in ref:
+        return None
+    for stage in stages:
+        if f"/{stage}/" in ref:
+            return stage
+    raise InputError(
+        f"--model {ref}: expected an address with /{stages[0]}/<digest>, or a model's folder and --tokenizer"
+    )

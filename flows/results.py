@@ -1,0 +1,80 @@
+"""From what fine-tunes reached to the card on the page of the flow run that was started for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gptcore.config import FinetuneConfig, recorded
+from tasks.report.card import shown, synthetic_note
+from tasks.report.earlier import contenders
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.result_card import ResultCard
+from tasks.report.score import Score
+from tasks.report.suites import EXPERIMENT
+from tasks.store.artifact import Artifact
+from tasks.store.references import checkpoint_label
+from tasks.store.store import Store
+from tasks.tracking.tracker import Tracker
+
+_PAPER = recorded(FinetuneConfig())
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """What the fine-tunes of a flow reached; of their first row also each seed, its data, and where it is kept."""
+
+    board: Leaderboard
+    scores: list[Score]
+    data: Mapping[str, str]
+    """Task -> fingerprint of its files."""
+    page: str
+    """MLflow's page of the row."""
+
+
+def result_card(
+    store: Store,
+    datasets_url: str,
+    datasets: Mapping[str, Artifact],
+    checkpoint: Artifact,
+    settings: Mapping[str, FinetuneConfig],
+    found: FineTuned,
+    sections: Mapping[str, str],
+) -> ResultCard:
+    """The card of a flow's fine-tunes.
+
+    :param datasets: task -> its encoded rows: the tasks that were run.
+    :param checkpoint: where the first row starts from.
+    :param settings: task -> the first row's settings.
+    :param sections: heading -> Markdown of what else the card shows.
+    """
+    names, tracker = list(datasets), Tracker()
+    chosen = {"checkpoint": checkpoint_label(store, checkpoint), "store": store.url, "datasets": datasets_url}
+    others = []
+    if len(names) == 1:
+        name = names[0]
+        chosen |= _against_the_paper(settings[name])
+        others = contenders(tracker, name, found.data[name], found.board.rows[0].suite)
+    notes = [note for dataset in datasets.values() for note in synthetic_note(store.manifest(dataset))]
+    return ResultCard(
+        found.board,
+        names,
+        found.scores,
+        others,
+        settings=chosen,
+        links={
+            "MLflow: this row": found.page,
+            "MLflow: all rows": f"{tracker.ui}/#/experiments/{tracker.experiment(EXPERIMENT)}",
+        },
+        notes=list(dict.fromkeys(notes)),
+        sections=sections,
+    )
+
+
+def _against_the_paper(config: FinetuneConfig) -> dict[str, str]:
+    """Every setting of a fine-tune; where it is not the paper's, the paper's beside it."""
+    found = {name: value for name, value in recorded(config).items() if name != "seed"}
+    return {
+        name: str(shown(value)) + ("" if value == _PAPER.get(name) else f" (paper: {shown(_PAPER.get(name))})")
+        for name, value in found.items()
+    }

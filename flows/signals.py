@@ -1,0 +1,99 @@
+"""SIGTERM with the manners of Ctrl-C: jobs write their checkpoints, the last reports go out, one line says so.
+
+Both become an exception in the main thread, a kind of KeyboardInterrupt, so that whatever cleans up after one cleans up
+after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+_SAME_REQUEST_SECONDS = 2.0
+
+
+class Ended(KeyboardInterrupt):
+    """Somebody wants this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell reports a death by this signal: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 128 + self.number
+
+    @property
+    def farewell(self) -> str:
+        """The one line that is left on the terminal."""
+        how = "interrupted" if self.number == signal.SIGINT else f"ended by {self}"
+        return f"gptmill: {how}; the same command goes on from here"
+
+
+class _Handler:
+    """Raises :class:`Ended`, once for signals that belong together."""
+
+    def __init__(self) -> None:
+        self.first: Ended | None = None
+        self._at = 0.0
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.first is None:
+            self.first, self._at = Ended(number), now
+            raise self.first
+        # `timeout` and job schedulers signal the process, then its group: a clean-up is not to be cut short by that.
+        if now - self._at > _SAME_REQUEST_SECONDS:
+            raise Ended(number)
+
+
+_handler: _Handler | None = None
+
+
+@contextmanager
+def polite_end(program: bool) -> Iterator[None]:
+    """Inside the ``with`` block SIGTERM and Ctrl-C raise :class:`Ended`. Main thread only.
+
+    What fails because of them is no failure of its own: it comes out as :class:`Ended`, too.
+
+    :param program: whether the process ends after the block. On its way out a signal ends it on the spot: nothing is
+        left to be saved, and an exception would be printed with its traceback by whichever library is just closing.
+    """
+    global _handler  # noqa: PLW0603  # as are the signals of a process
+    _handler = handler = _Handler()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for number, what in before.items():
+            if what is not signal.SIG_IGN:  # nohup, or a shell's background: not meant for us
+                signal.signal(number, handler)
+        yield
+    except Exception as error:
+        if handler.first is None:
+            raise
+        raise handler.first from error
+    finally:
+        _handler = None
+        for number, what in before.items():
+            signal.signal(number, _end_at_once if program and what is not signal.SIG_IGN else what)
+
+
+def keep() -> None:
+    """Take SIGTERM back from Prefect, whose handler of a running flow raises at each of two signals sent as one.
+
+    A flow calls this first. Does nothing outside :func:`polite_end`, thus under a worker, which cancels by SIGTERM.
+    """
+    if _handler is not None and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, _handler)
+
+
+def _end_at_once(number: int, _frame: FrameType | None) -> NoReturn:
+    ended = Ended(number)
+    print(ended.farewell, file=sys.stderr, flush=True)
+    os._exit(ended.exit_code)

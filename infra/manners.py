@@ -1,0 +1,174 @@
+"""How a pipeline ends when it is told to: what is printed, what is left, and whether the same command goes on.
+
+    python -m infra.manners [--ways group-TERM,KILL] [--stages pre-training]
+
+Each trial starts `gptmill pipeline` on a small generated world with a fresh store, waits for a stage, sends a signal
+and looks: seconds until the exit, exit code, lines after the signal, processes left ten seconds later (every process that
+inherited the trial's mark in its environment), and the exit code of the same command afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gptcore.storyworld.write import generate
+
+MARK = "GPTMILL_MANNERS"
+_LEFT_SECONDS = 10.0
+_OVERRIDES: dict[str, dict[str, object]] = {
+    "corpus": {"validation_fraction": 0.1, "min_characters": 10},
+    "tokenizer": {"n_merges": 150},
+    "model": {"n_ctx": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 32},
+    "pretrain": {"steps": 1500, "batch_size": 4, "warmup_steps": 2, "eval_every": 500, "eval_tokens": 256},
+    "finetune": {"epochs": 60, "max_train_rows": 64, "max_eval_rows": 32},
+}
+WAYS: dict[str, tuple[signal.Signals, bool]] = {
+    "TERM": (signal.SIGTERM, False),
+    "group-TERM": (signal.SIGTERM, True),
+    "twice-TERM": (signal.SIGTERM, True),  # as coreutils' timeout: the process, then its group
+    "group-INT": (signal.SIGINT, True),
+    "KILL": (signal.SIGKILL, False),
+}
+"""Name -> the signal, and whether the whole process group gets it."""
+
+
+@dataclass
+class Trial:
+    """One run of the command in a folder of its own."""
+
+    folder: Path
+    world: Path
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """The command, as a terminal's foreground job would run: its own group, SIGINT not ignored."""
+        command = [sys.executable, "-m", "flows.cli", "pipeline", "--preset", "demo", "--tasks", "rte,cola"]
+        command += ["--corpus", str(self.world / "books"), "--datasets", str(self.world / "datasets")]
+        command += [
+            "--seeds",
+            "1",
+            "--config",
+            str(self.world / "settings.toml"),
+            "--store",
+            str(self.folder / "store"),
+        ]
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))
+        }
+        environment |= {"GPTMILL_HOME": str(self.folder / "home"), MARK: self.mark}
+        with open(self.folder / "out.txt", "ab") as out, open(self.folder / "err.txt", "ab") as err:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, process_group=0
+            )
+
+    def processes(self) -> dict[int, str]:
+        """pid -> command line of what belongs to this trial and runs."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                if f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes():
+                    words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                    if words:  # none: it has ended and waits to be collected
+                        found[int(entry.name)] = words
+            except OSError:
+                continue  # gone meanwhile, or somebody else's
+        return found
+
+    def has(self, part: str) -> bool:
+        """Whether a process with ``part`` in its command line runs."""
+        return any(part in words for words in self.processes().values())
+
+    def stored(self, pattern: str) -> int:
+        """Files in the store that match."""
+        return len(list((self.folder / "store").glob(pattern)))
+
+
+STAGES: dict[str, Callable[[Trial], bool]] = {
+    "import": lambda trial: bool(trial.processes()),
+    "start-up": lambda trial: trial.has("temporary_server"),
+    "corpus": lambda trial: trial.has("multiprocessing.spawn") and not trial.stored("corpus/*"),
+    "pre-training": lambda trial: bool(trial.stored(".work/pretrain/*/metrics.jsonl")),
+    "fine-tuning": lambda trial: bool(trial.stored(".work/finetune/*/metrics.jsonl")),
+    "report": lambda trial: trial.stored("finetune/*/manifest.json") == 4,
+    "exit": lambda trial: b"pre-trained" in (trial.folder / "out.txt").read_bytes(),
+}
+"""Name -> how to see that the command has come to that stage."""
+_LATER = {"import": 0.3, "start-up": 1.0, "corpus": 0.3, "pre-training": 0.5, "fine-tuning": 1.0}  # seconds
+
+
+def run(trial: Trial, stage: str, way: str) -> list[str]:
+    """The trial's row of the table."""
+    number, group = WAYS[way]
+    process = trial.start()
+    while not STAGES[stage](trial):
+        if process.poll() is not None:
+            return [stage, way, "-", str(process.returncode), "ended before the stage came", "", ""]
+        time.sleep(0.01)
+    time.sleep(_LATER.get(stage, 0.0))
+    before = (trial.folder / "err.txt").stat().st_size
+    started = time.monotonic()
+    if way == "twice-TERM":
+        os.kill(process.pid, number)
+    (os.killpg if group else os.kill)(process.pid, number)
+    code = process.wait(300)
+    seconds = time.monotonic() - started
+    time.sleep(max(0.0, _LEFT_SECONDS - seconds if way == "KILL" else _LEFT_SECONDS))
+    left = [" ".join(words.split()[:4])[-60:] for words in trial.processes().values()]
+    said = (trial.folder / "err.txt").read_bytes()[before:].decode(errors="replace").splitlines()
+    (trial.folder / f"said-{stage}-{way}.txt").write_text("\n".join(said))
+    lines = [line for line in said if line.startswith("gptmill:")]
+    bad = [line for line in said if "Traceback" in line or "Error" in line]
+    saved = trial.stored(".work/*/*/checkpoints/step-*/manifest.json")
+    again = trial.start().wait(600)
+    words = f"{len(said)} lines, {len(bad)} of errors; {'; '.join(lines)}"
+    return [stage, way, f"{seconds:.1f}", str(code), words, str(saved), ", ".join(left) or "nothing", str(again)]
+
+
+def main() -> None:
+    """All trials, one after the other; a row is printed as it is known."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--stages", default=",".join(STAGES))
+    parser.add_argument("--folder", help="keep the trials' output there")
+    options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background, and so by children
+    root = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-manners-"))
+    world = root / "world"
+    if not world.exists():
+        generate(world, seed=7, books=40, characters=40_000)
+        settings = "".join(
+            f"[{section}]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+            for section, values in _OVERRIDES.items()
+        )
+        (world / "settings.toml").write_text(settings, encoding="utf-8")
+    columns = ["stage", "signal", "seconds", "exit code", "said after it", "checkpoints", "left after 10 s", "again"]
+    print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
+    for stage in options.stages.split(","):
+        for way in options.ways.split(","):
+            folder = root / f"{stage}-{way}"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            if (root / "home").exists() and stage != "start-up":  # migrated databases: most of a first start
+                shutil.copytree(root / "home", folder / "home")
+            print("| " + " | ".join(run(Trial(folder, world), stage, way)) + " |", flush=True)
+            if not (root / "home").exists():
+                shutil.copytree(folder / "home", root / "home")
+            shutil.rmtree(folder / "store", ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What the leaderboard's experiments in MLflow look like to somebody who opens them: views of scores, a description."""
+
+from __future__ import annotations
+
+from gptcore.nlu.published import OURS
+from gptcore.nlu.registry import REGISTRY
+from tasks.report.card import table
+from tasks.report.leaderboard import Leaderboard, Row
+from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, read_leaderboard, record_published
+from tasks.tracking.tracker import Tracker
+from tasks.tracking.views import LEADERBOARD_VIEW, View, metric, save_views, tag, view_path
+
+SCORES = tuple(c for name, spec in REGISTRY.items() for c in ([name] if name in spec.paper else spec.paper))
+"""The thirteen columns of a task each, MNLI's two; RACE's parts are left to the full table."""
+_ROWS = 25  # of the description's table: MLflow takes 20,000 characters
+_LETTER, _MARGINS, _ARROW = 7, 24, 18  # pixels of a column's header
+_BY_AVERAGE = metric("average")
+_NUMBERS = {metric(name): max(_LETTER * len(name) + _MARGINS, 54) for name in ("average", *SCORES)}
+_NUMBERS[_BY_AVERAGE] += _ARROW
+LEADERBOARD_PAGE = View(
+    LEADERBOARD_VIEW,
+    "Leaderboard",
+    "tags.kind != 'finetune'",
+    _BY_AVERAGE,
+    {**_NUMBERS, tag("split"): 130, tag("seeds"): 60},
+)
+PUBLISHED_PAGE = View("published", "Published scores", "", _BY_AVERAGE, {**_NUMBERS, tag("table"): 110})
+
+
+def show_experiments(tracker: Tracker) -> None:
+    """Bring views and descriptions up to date with the rows that MLflow holds.
+
+    Cheap where nothing changed: it reads the rows and the experiments' tags, and writes what differs.
+    """
+    record_published(tracker)
+    board = read_leaderboard(tracker)
+    ours, theirs = tracker.experiment(EXPERIMENT), tracker.experiment(PUBLISHED_EXPERIMENT)
+    here, there = view_path(ours, LEADERBOARD_PAGE.key), view_path(theirs, PUBLISHED_PAGE.key)
+    save_views(tracker, EXPERIMENT, [LEADERBOARD_PAGE], _description(board, here, there))
+    words = f"Published test scores, x 100. [Open them as a table]({there}), or [ours]({here}).\n"
+    save_views(tracker, PUBLISHED_EXPERIMENT, [PUBLISHED_PAGE], words)
+
+
+def _description(board: Leaderboard, here: str, there: str) -> str:
+    """The table of the best rows in Markdown, under links to the views."""
+    ours = [row for row in board.ordered if row.kind != "published"]
+    ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
+    paper = [row for row in board.rows if row.kind == "published" and row.name.startswith(OURS)]
+    header = ("suite", "split", "average", *SCORES)
+    rows = [(row.name, row.split, *_texts(row, board.tasks)) for row in [*ours[:_ROWS], *paper]]
+    more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
+    links = f"[**Open the leaderboard**]({here}) - [published scores]({there}) - {_best(board, ours, paper)}"
+    return f"{links}\n\n{table(header, rows)}{more}\n"
+
+
+def _best(board: Leaderboard, ours: list[Row], paper: list[Row]) -> str:
+    """The first line's numbers: the UI folds the rest away."""
+    found = [(row.average(board.tasks), row) for row in (*ours[:1], *paper)]
+    averages = [f"{row.name} {average:.1f} ({row.split})" for average, row in found if average is not None]
+    return f"average x 100: {', '.join(averages) or 'no row has every task yet'}"
+
+
+def _texts(row: Row, tasks: list[str]) -> list[str]:
+    numbers = [row.average(tasks), *(row.percent.get(column) for column in SCORES)]
+    return ["-" if number is None else f"{number:.1f}" for number in numbers]

@@ -1,0 +1,219 @@
+"""The card that answers a started run: its score beside baselines, paper and earlier runs, then where to go on.
+
+One task: a row a contender, a row a seed. Several: the tasks are the rows, for a page is taller than it is wide.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gptcore.nlu.published import OURS
+from gptcore.nlu.registry import REGISTRY, task_spec
+from tasks.report.card import linked, table
+from tasks.report.earlier import Contender
+from tasks.report.leaderboard import Leaderboard, Row
+from tasks.report.score import Score
+
+_SHOWN = 10  # contenders; the others are a link away
+_PAPER = "paper"
+
+
+@dataclass(frozen=True)
+class ResultCard:
+    """What a run of fine-tunes found."""
+
+    board: Leaderboard
+    """Our rows (the first is what the run is about), the baselines, the published rows."""
+    tasks: Sequence[str]
+    """What was run."""
+    scores: Sequence[Score] = ()
+    """Each seed's, of the first row."""
+    contenders: Sequence[Contender] = ()
+    """Of one task: every suite with a number on the same rows, this run's among them."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What was chosen, as a person reads it."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Words -> address: up (leaderboard, suite) and down (model, data)."""
+    notes: Sequence[str] = ()
+    """Shown under the title."""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    """Heading -> Markdown: what else this page shows (a pipeline's stages)."""
+
+    @property
+    def headline(self) -> str:
+        """The result in one line: "87.0±1.9 (bag of words 49.7, paper 56.0)"; "72.7 on average of 12 tasks (...)"."""
+        rows = self._rows()
+        said = [(label, self._in_short(row)) for label, row in rows[1:] if label != "majority class"]
+        beside = ", ".join(f"{label} {text}" for label, text in said if text)
+        first = rows[0][1]
+        if len(self.tasks) == 1:
+            mine = " / ".join(self._texts(first)).replace("\\*", "*")
+        else:
+            mine = f"{text} on average of {len(self.tasks)} tasks" if (text := self._in_short(first)) else ""
+        return (mine or "no score") + (f" ({beside})" if beside else "")
+
+    def summary(self) -> str:
+        """What fits the tile of a run's page: the number and what it stands beside, nothing else."""
+        rows = [(label, self._in_short(row)) for label, row in self._rows()]
+        what = self.tasks[0] if len(self.tasks) == 1 else f"{len(self.tasks)} tasks"
+        body = [(f"{label}&emsp;", text) for label, text in rows[1:] if text]  # the tile sets columns without a gap
+        return table((f"{what}&emsp;", rows[0][1] or "no score"), body)
+
+    def markdown(self) -> str:
+        """The whole card."""
+        parts = [*self._title(), *(f"*{note}*" for note in self.notes)]
+        if len(self.tasks) == 1:
+            parts += [self._one_task(), *self._seeds(), *self._ranked()]
+        else:
+            parts.append(self._tasks_as_rows())
+        if self.links:
+            parts.append(linked(self.links))
+        parts += self._use()
+        parts += [f"## {heading}\n\n{text}" for heading, text in self.sections.items()]
+        if self.settings:
+            parts += ["## Settings", table(("setting", "value"), list(self.settings.items()))]
+        parts += ["## How to read it", "\n".join(f"- {note}" for note in self._explained())]
+        return "\n\n".join(parts) + "\n"
+
+    def _title(self) -> Iterator[str]:
+        """The number first, then what kind of number it is."""
+        first = self._rows()[0][1]
+        if len(self.tasks) > 1:
+            average = first.average(self.tasks)
+            yield f"# {len(self.tasks)} tasks" + (f": {average:.1f} on average" if average is not None else "")
+            return
+        yield f"# {self.tasks[0]}: {' / '.join(self._texts(first)) or 'no score'}"
+        seeds = "1 seed" if first.seeds == "1" else f"median of {first.seeds} seeds"
+        yield f"{task_spec(self.tasks[0]).headline} x 100, {first.split} rows, {seeds}"
+
+    def _in_short(self, row: Row) -> str:
+        """A row in one number or a few: the task's columns, or the average over several tasks."""
+        if len(self.tasks) == 1:
+            return " / ".join(f"{row.percent[column]:.1f}" for column in self._columns if column in row.percent)
+        average = row.average(self.tasks)
+        return "" if average is None else f"{average:.1f}"
+
+    def _rows(self) -> list[tuple[str, Row]]:
+        """Who stands in the card, cut to its tasks: ours, the baselines, the paper's own row."""
+        cut = self.board.only(self.tasks)
+        ours = [row for row in cut.rows if row.kind == "ours"]
+        rows = [(_label(row), row) for row in ours]
+        rows += [(_label(row), row) for row in reversed(cut.rows) if row.kind == "baseline"]  # bag of words first
+        return rows + [(_PAPER, row) for row in cut.rows if row.name.startswith(OURS)]
+
+    @property
+    def _columns(self) -> list[str]:
+        """Leaderboard columns of these tasks that any row of ours fills."""
+        mine = {column for row in self.board.rows if row.kind == "ours" for column in row.percent}
+        return [column for task in self.tasks for column in REGISTRY[task].paper if column in mine]
+
+    def _texts(self, row: Row) -> list[str]:
+        return [score_text(row, column) for column in self._columns if column in row.percent]
+
+    def _one_task(self) -> str:
+        rows = self._rows()
+        several = sum(row.kind == "ours" for _, row in rows) > 1
+        body = []
+        for place, (label, row) in enumerate(rows):
+            texts = tuple(score_text(row, column) for column in self._columns)
+            if place == 0:
+                texts = tuple(f"**{text}**" for text in texts)
+                label = f"**{label}**" if several else f"**this run** ({label})"
+            elif label == _PAPER:
+                label = "the paper (test rows)"
+            body.append((label, *texts))
+        return table(("", *self._columns), body)
+
+    def _tasks_as_rows(self) -> str:
+        rows = self._rows()
+        header = ("", *(f"{label} (test)" if label == _PAPER else label for label, _ in rows))
+        averages = [row.average(self.tasks) for _, row in rows]
+        body = [("**average**", *("" if value is None else f"**{value:.1f}**" for value in averages))]
+        body += [(column, *(score_text(row, column) for _, row in rows)) for column in self._columns]
+        return table(header, body)
+
+    def _seeds(self) -> Iterator[str]:
+        """A row a seed: its score, whether it collapsed, its model and its MLflow run."""
+        columns = self._columns
+        body = []
+        for score in self.scores:
+            cells = (
+                f"{score.percent[column]:.1f}" + (f"±{score.stderr[column]:.1f}" if column in score.stderr else "")
+                for column in columns
+            )
+            flag = "collapsed: one answer for every dev row" if score.collapsed else ""
+            model = f"`{_short(score.model)}`" if score.model else ""
+            body.append((str(score.seed), *cells, flag, model, f"[run]({score.page})" if score.page else ""))
+        if body:
+            flags = any(score.collapsed for score in self.scores)
+            rows = [("seed", *columns, "", "model", "MLflow"), *body]
+            if not flags:
+                rows = [row[:-3] + row[-2:] for row in rows]
+            yield from ("## Each seed", table(rows[0], rows[1:]))
+
+    def _ranked(self) -> Iterator[str]:
+        """Every suite on the same rows, best first, and what each does differently; this run is always among them."""
+        mine = next((item for item in self.contenders if item.row.suite == self._suite), None)
+        if mine is None:
+            return
+        shown = [item for place, item in enumerate(self.contenders) if place < _SHOWN or item is mine]
+        body = []
+        for item in shown:
+            scores = [score_text(item.row, column) for column in self._columns]
+            if item is mine:
+                cells = (f"**{item.rank}**", *(f"**{text}**" for text in scores), item.row.seeds, "**this run**")
+                body.append((*cells, item.when, ""))
+                continue
+            what = ", ".join(item.differences) or "same settings; another task's differ"
+            body.append((str(item.rank), *scores, item.row.seeds, f"[{item.row.name}]({item.page})", item.when, what))
+        yield f"## Rank {mine.rank} of {len(self.contenders)} on these rows"
+        header = ("rank", *self._columns, "seeds", "row", "last run (UTC)", "differs from this run in")
+        yield table(header, body)
+        if left := len(self.contenders) - len(shown):
+            yield f"and {left} more in the leaderboard"
+
+    @property
+    def _suite(self) -> str:
+        return self.board.rows[0].suite
+
+    def _use(self) -> Iterator[str]:
+        """How to go on with the model: of one task that of the median seed."""
+        with_model = [score for score in self.scores if score.model]
+        if len(self.tasks) != 1 or not with_model:
+            return
+        ordered = sorted(with_model, key=lambda score: statistics.fmean(score.percent.values()))
+        chosen = ordered[(len(ordered) - 1) // 2]
+        store = chosen.model.rpartition("/finetune/")[0]
+        which = "the median seed" if len(ordered) > 1 else "this seed"
+        command = f"gptmill predict {chosen.task} --model {_short(chosen.model)} --store {store} < rows.jsonl"
+        yield from ("## Use the model", f"Of {which}, at `{chosen.model}`:", f"```\n{command}\n```")
+
+    def _explained(self) -> Iterator[str]:
+        cut = self.board.only(self.tasks)
+        cells = [cell for row in cut.rows if row.kind == "ours" for cell in row.cells.values()]
+        yield "scores x 100; the paper's are on test rows, ours on " + "/".join(sorted({c.split for c in cells}))
+        if any(cell.stderr is not None for cell in cells):
+            yield "±: bootstrap standard error over the scored rows; another seed is another matter"
+        if any(cell.collapsed for cell in cells):
+            yield "\\*: a run behind the number gave every dev row the same answer; it counts in the median"
+        yield from self.board.notes
+
+
+def score_text(row: Row, column: str) -> str:
+    """A cell: ``62.4±1.9*``, median, standard error, and a star where a run collapsed; empty where there is none."""
+    if column not in row.percent:
+        return ""
+    cell = row.cells.get(column)
+    error = f"±{cell.stderr:.1f}" if cell and cell.stderr is not None else ""
+    return f"{row.percent[column]:.1f}{error}" + ("\\*" if cell and cell.collapsed else "")
+
+
+def _label(row: Row) -> str:
+    """A row's name without its digest."""
+    return row.name.rpartition(" ")[0]
+
+
+def _short(model: str) -> str:
+    return model.rpartition("/")[2][:12]

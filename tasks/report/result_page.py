@@ -1,0 +1,52 @@
+"""A result on the page of the flow run that was started for it: the card, its table, a line in the log, its name."""
+
+from __future__ import annotations
+
+from typing import cast
+from uuid import UUID
+
+from prefect.artifacts import create_markdown_artifact
+from prefect.client.orchestration import get_client
+from prefect.runtime import flow_run
+
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.result_card import ResultCard
+from tasks.report.tables import publish_table
+from tasks.tracking.logs import logger
+from tasks.tracking.provenance import artifact_page
+
+_NEWEST = 4  # of our rows: as many columns as a page is wide
+
+
+def publish_result(card: ResultCard) -> None:
+    """Show a result on the calling flow run's page.
+
+    The card comes last, for the page shows the newest first. It has no key: a tile with a key leads to the history of
+    that key, one without to the card.
+    """
+    board = card.board.only(card.tasks)
+    records = [
+        {name: text for name, text in record.items() if name != "average" or len(card.tasks) > 1}
+        for record in board.records()
+    ]
+    publish_table(records, "leaderboard", "The same tasks in every published row")
+    created = cast(UUID, create_markdown_artifact(card.markdown(), description=card.summary()))
+    logger().info("%s: %s", ", ".join(card.tasks), card.headline)
+    if page := artifact_page(created):
+        logger().info("the card: %s", page)
+    if flow_run.id:  # the result in its name: at the head of its page, and in every list of runs
+        with get_client(sync_client=True) as client:
+            client.set_flow_run_name(UUID(str(flow_run.id)), f"{flow_run.name} → {card.headline}")
+
+
+def show_leaderboard(board: Leaderboard) -> None:
+    """The leaderboard on the Prefect run's Artifacts page: as a table to sort, and the best of each task as a card."""
+    publish_table(board.records(), "leaderboard", "Scores x 100; the published rows are test scores")
+    ours = [row for row in board.rows if row.kind == "ours"]
+    if ours:
+        others = {row.name.rpartition(" ")[0]: row for row in reversed(board.rows) if row.kind == "baseline"}
+        published = [row for row in board.rows if row.kind == "published"]
+        newest = Leaderboard((*ours[:_NEWEST], *others.values(), *published))
+        notes = [f"The newest {len(ours[:_NEWEST])} of {len(ours)} rows; all of them are in the table and in MLflow."]
+        card = ResultCard(newest, newest.tasks, notes=notes)
+        create_markdown_artifact(card.markdown(), description=card.summary())
