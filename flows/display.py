@@ -99,7 +99,7 @@ class Display(logging.Handler):
     def begin(self) -> None:
         """Say that something happens where nobody says how far it is: servers, for one, take their time to start."""
         if self._console.is_terminal:
-            self._bar(("", ""), "", None, "")
+            self._bar(("", ""), f"{'':<11}", None, "")
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a record; called with the handler's lock held, so from one thread at a time."""
@@ -187,7 +187,7 @@ class Display(logging.Handler):
         """A plain line, where enough has happened since the last one."""
         key, now = (news.stage, news.item), time.monotonic()
         share, at = self._lines.setdefault(key, (0.0, now))
-        enough = news.share - share >= _LINE_SHARE or now - at >= _LINE_LATEST
+        enough = round(news.share - share, 6) >= _LINE_SHARE or now - at >= _LINE_LATEST
         if enough and now - self._last_line >= _LINE_EVERY:
             self._lines[key] = (news.share, now)
             item = f"{news.item}: " if news.item else ""
