@@ -204,6 +204,14 @@ def test_a_run_of_prefect_is_silent_but_for_its_stages(
         broken()
 
     screen = Screen()
+    with shown("pipeline", console=screen.console):
+        logging.getLogger("prefect._internal.concurrency").error("Service failed to process %s", "x" * 1000)
+    (line,) = screen.lines
+    assert line.startswith("error: Service failed")
+    assert len(line) < 320
+    assert "x" * 1000 in screen.log
+
+    screen = Screen()
     with shown("pipeline", console=screen.console), pytest.raises(OSError, match="disk on fire"):
         failing()
     warning, error = screen.lines
