@@ -174,4 +174,4 @@ def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row])
         remarks.append(
             "synthetic rows (generated, not the public ones)" + ("" if every else f": {', '.join(generated)}")
         )
-    return [*remarks, *shown.explained()]
+    return [*remarks, *shown.explained()[0 if len(shown.tasks) > 1 else 1 :]]  # the first is about the average

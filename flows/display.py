@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from textwrap import shorten
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
@@ -30,6 +31,7 @@ _DETAILS = ("gptmill", "gptcore", "tasks", "flows")  # loggers whose INFO lines 
 _LINE_EVERY = 30.0  # seconds, the least between two lines of progress where there is no terminal ...
 _LINE_SHARE = 0.1  # ... and what must have been done meanwhile,
 _LINE_LATEST = 600.0  # or so many seconds passed
+_WARNING = 300  # characters of a warning that the terminal gets; the file has it whole
 
 
 @contextmanager
@@ -45,6 +47,7 @@ def shown(command: str, verbose: bool = False, console: Console | None = None) -
     file = logging.FileHandler(path, encoding="utf-8")
     file.setFormatter(_Lines("%(asctime)s %(levelname)-7s %(run)s - %(message)s"))
     root, details = logging.getLogger(), [logging.getLogger(name) for name in _DETAILS]
+    services = logging.getLogger("prefect._internal")  # has a handler of its own, for standard error
     prefects = [handler for handler in root.handlers if _is_prefects(handler)]
     display = None if verbose else Display(console)
     if display:
@@ -55,6 +58,8 @@ def shown(command: str, verbose: bool = False, console: Console | None = None) -
             handler.addFilter(_without_input_errors)
         else:
             root.removeHandler(handler)
+    was = services.handlers
+    services.handlers = list(was) if verbose else list(added)
     for handler in added:
         root.addHandler(handler)
     levels = [logger.level for logger in details]
@@ -73,6 +78,7 @@ def shown(command: str, verbose: bool = False, console: Console | None = None) -
         for handler in added:
             root.removeHandler(handler)
             handler.close()
+        services.handlers = was
         for handler in prefects:
             handler.removeFilter(_without_input_errors)
             if not verbose:
@@ -99,7 +105,7 @@ class Display(logging.Handler):
     def begin(self) -> None:
         """Say that something happens where nobody says how far it is: servers, for one, take their time to start."""
         if self._console.is_terminal:
-            self._bar(("", ""), "", None, "")
+            self._bar(("", ""), f"{'':<11}", None, "")
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a record; called with the handler's lock held, so from one thread at a time."""
@@ -187,7 +193,7 @@ class Display(logging.Handler):
         """A plain line, where enough has happened since the last one."""
         key, now = (news.stage, news.item), time.monotonic()
         share, at = self._lines.setdefault(key, (0.0, now))
-        enough = news.share - share >= _LINE_SHARE or now - at >= _LINE_LATEST
+        enough = round(news.share - share, 6) >= _LINE_SHARE or now - at >= _LINE_LATEST
         if enough and now - self._last_line >= _LINE_EVERY:
             self._lines[key] = (news.share, now)
             item = f"{news.item}: " if news.item else ""
@@ -204,9 +210,9 @@ class Display(logging.Handler):
         if error is not None:
             self._failed.append(error)
             words = f"{_run_of(record)}: {type(error).__name__}: {error}"
-        elif words.startswith("Finished in state") or "InputError(" in words:
+        elif words.startswith(("Finished in state", "Crash detected!")) or "InputError(" in words:
             return  # Prefect's second word on the same failure
-        words = words.partition("\n")[0]
+        words = shorten(words.partition("\n")[0], _WARNING)
         self._print(f"{record.levelname.lower()}: {words}", "red" if record.levelno >= logging.ERROR else "yellow")
 
     def _print(self, text: str, style: str = "") -> None:

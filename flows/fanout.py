@@ -46,6 +46,7 @@ from tasks.store.store import Store
 from tasks.tracking.logs import Underway, duration, progress
 from tasks.tracking.tracker import Run, Tracker
 
+_TRAINED = 2.0  # seconds: runs that take less on average were found in the store, and tell nothing of the others
 Settings = Mapping[str, FinetuneConfig]
 """Task -> its fine-tuning settings; the seed and the arm's changes are filled in for each run."""
 
@@ -182,8 +183,9 @@ def _show_progress(futures: list[PrefectFuture[Any]]) -> None:
     artifact = cast(UUID, create_progress_artifact(0.0, key="fine-tunes-progress", description="starting"))
     progress(Underway("fine-tunes", 0.0, f"0 of {len(futures)}"))
     for done, _ in enumerate(as_completed(futures), start=1):
-        eta = duration((time.monotonic() - start) / done * (len(futures) - done))
-        words = f"{done} of {len(futures)}, ETA {eta}"
+        each = (time.monotonic() - start) / done
+        eta = f", ETA {duration(each * (len(futures) - done))}" if each >= _TRAINED else ""
+        words = f"{done} of {len(futures)}{eta}"
         update_progress_artifact(artifact, 100.0 * done / len(futures), description=words)
         progress(Underway("fine-tunes", done / len(futures), words), line=True)
 

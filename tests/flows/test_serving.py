@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from flows import serving
+from flows import scoring, serving
 from gptcore.config import LSTMConfig, ModelConfig, recorded
 from gptcore.errors import InputError
 from gptcore.models.transformer import GPT
@@ -120,3 +120,24 @@ def test_the_latest_pretrained_model_is_a_transformer(tmp_path):
     lstm = shelf._put("pretrain", config, {"tokenizer": shelf.tokenizer}, lambda out: None)
     assert pretrained_model(shelf.store, "latest") == shelf.checkpoint
     assert pretrained_model(shelf.store, lstm.short) == lstm
+
+
+def test_scores_need_no_server_and_are_found_in_the_store_again(shelf, world, tmp_path, monkeypatch, capsys):
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("a Prefect server was started")
+
+    monkeypatch.setattr("prefect.server.api.server.SubprocessASGIServer.start", never)
+    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
+    model = shelf.finetune("rte", shelf.checkpoint)
+    found = [scoring.evaluate(shelf.store.url, "rte", model.short, world[1]) for _ in range(2)]
+    assert found[0] == found[1]
+    assert 0 <= found[0]["dev"]["score"] <= 1
+    assert len(shelf.store.list("evaluation")) == 1
+    told = [line.split()[0] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["log", "datasets", "evaluation"] * 2
+    zero = [scoring.zero_shot(shelf.store.url, shelf.checkpoint.short, world[1], ["sst2"], 20) for _ in range(2)]
+    assert zero[0] == zero[1]
+    assert zero[0]["sst2"]["rows"] == 20
+    assert len(shelf.store.list("zero-shot")) == 1
+    with pytest.raises(InputError, match="zero-shot task 'rte' is unknown"):
+        scoring.zero_shot(shelf.store.url, "latest", world[1], ["rte"])

@@ -11,6 +11,7 @@ import pytest
 
 from gptcore.errors import InputError
 from gptcore.nlu.metrics import GLUE
+from tasks.report.kept import kept_leaderboard
 from tasks.report.leaderboard import Row
 from tasks.report.score import Score, commit_of, finetune_origin
 from tasks.report.suites import (
@@ -176,3 +177,21 @@ def test_the_same_score_again_changes_nothing(tracker: Tracker) -> None:
     assert record(tracker, of, made("rte", 50.0)) == record(tracker, of, made("rte", 50.0))
     better = dataclasses.replace(made("rte", 50.0), percent={"rte": 70.0})
     assert record(tracker, of, better).percent == {"rte": 70.0}
+
+
+def test_kept_rows_are_those_of_mlflow_until_it_changes(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tracker, suite("kept"), made("rte", 61.5))
+    assert kept_leaderboard(tracker) == read_leaderboard(tracker)
+    with monkeypatch.context() as patch:
+        patch.setattr("tasks.report.kept.read_rows", lambda _: pytest.fail("MLflow was asked"))
+        kept = kept_leaderboard(Tracker())
+    assert kept == read_leaderboard(tracker)
+    record(tracker, suite("kept"), made("rte", 70.5))
+    (row,) = [row for row in kept_leaderboard(tracker).rows if row.name == suite("kept").name]
+    assert row.percent == {"rte": 70.5}
+
+
+def test_a_broken_file_of_kept_rows_is_written_anew(tracker: Tracker, home: Path) -> None:
+    kept_leaderboard(tracker)
+    (home / "leaderboard.json").write_text("{", encoding="utf-8")
+    assert kept_leaderboard(tracker) == read_leaderboard(tracker)

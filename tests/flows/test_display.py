@@ -1,0 +1,227 @@
+"""What a person sees of a run: a line a stage, progress, every warning once; and what only the file has."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from flows import display
+from flows.display import shown
+from gptcore.errors import InputError
+from tasks.tracking.logs import Made, Meter, Underway, logger, progress
+
+TALK = logging.getLogger("gptmill")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
+    return tmp_path
+
+
+class Screen:
+    """A console that remembers, 100 columns wide."""
+
+    def __init__(self, terminal: bool = False) -> None:
+        self.file = io.StringIO()
+        self.console = Console(file=self.file, width=100, height=30, force_terminal=terminal, color_system=None)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.file.getvalue().splitlines()[1:]  # the first names the log file
+
+    @property
+    def log(self) -> str:
+        return Path(self.file.getvalue().splitlines()[0].split(maxsplit=1)[1]).read_text(encoding="utf-8")
+
+
+def tell(
+    stage: str,
+    made: str | Mapping[str, int],
+    item: str = "",
+    digest: str = "3f2a91c04b7d",
+    cached: bool = False,
+    unit: str = "task",
+) -> None:
+    TALK.info("%s %s", stage, digest, extra={"news": Made(stage, made, 4.2, cached, digest, item, unit)})
+
+
+def test_a_stage_is_a_line_with_what_it_made_and_what_that_took() -> None:
+    screen = Screen()
+    with shown("pipeline", console=screen.console):
+        tell("corpus", "36 documents -> 33 train + 3 held out, 2.1 M words")
+        tell("tokenizer", "2,086 pieces", digest="bb833983e1a7", cached=True)
+        assert [line.split("  ")[0] for line in screen.lines] == ["corpus", "tokenizer"]  # at once
+    corpus, tokenizer = screen.lines
+    assert corpus.split("   ")[0] == "corpus"
+    assert "33 train + 3 held out, 2.1 M words" in corpus
+    assert corpus.endswith("4.2 s   3f2a91c04b7d")
+    assert tokenizer.endswith("in the store   bb833983e1a7")
+    assert max(map(len, screen.lines)) <= 100
+
+
+def test_a_stage_of_many_items_is_one_line_too() -> None:
+    screen = Screen()
+    with shown("pipeline", console=screen.console):
+        for number, task in enumerate(("rte", "sst2", "cola")):
+            tell("baselines", "majority class, bag of words", task, f"b{number}")
+        for number, task in enumerate(("rte", "sst2", "cola")):
+            tell("datasets", {"rows": 1000}, task, f"d{number}", cached=number < 2)
+        tell("shards", "0.7 M tokens", digest="5")
+        for number, task in enumerate(("rte", "sst2", "cola")):
+            tell("baselines", "majority class, bag of words", task, f"b{number}", cached=True)  # told of already
+        tell("fine-tunes", "dev 61.0", "rte seed 0, pre-trained", "f", unit="run")
+    names = [line.split()[0] for line in screen.lines]
+    assert names == ["baselines", "datasets", "shards", "fine-tunes"]
+    assert "3 tasks: majority class, bag of words" in screen.lines[0]
+    assert "3 tasks: 3,000 rows" in screen.lines[1]
+    assert screen.lines[1].endswith(", 2 found")
+    assert "rte seed 0, pre-trained: dev 61.0" in screen.lines[3]
+
+
+def test_warnings_show_and_the_rest_is_in_the_file(home: Path) -> None:
+    screen = Screen()
+    with shown("finetune", console=screen.console):
+        TALK.info("a detail")
+        logging.getLogger("tasks.store").warning("it is %s\nand goes on", "odd")
+        error = InputError("row 3")
+        TALK.error("a task failed", exc_info=error)  # the command line prints this one itself
+        broken = OSError("disk on fire")
+        for run in ("the task", "its flow"):  # Prefect tells of one failure at each level that it passes
+            logging.getLogger("prefect.task_runs").error("bad", exc_info=broken, extra={"task_run_name": run})
+            logging.getLogger("prefect.task_runs").error("Finished in state Failed('disk on fire')")
+    assert screen.lines == ["warning: it is odd", "error: the task: OSError: disk on fire"]
+    assert all(words in screen.log for words in ("a detail", "it is odd", "disk on fire", "the task"))
+    (file,) = (home / "logs").iterdir()
+    assert file.name.startswith("finetune-")
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(display.time, "monotonic", lambda: now)
+    screen = Screen()
+    with shown("pretrain", console=screen.console):
+        for step in range(101):
+            progress(Underway("pretrain", step / 100, f"step {step}"))
+            now += 12.0  # 20 minutes in all
+    told = [int(line.split()[-1]) for line in screen.lines]
+    assert told == list(range(10, 101, 10))
+    assert screen.lines[0].split() == ["pretrain", "10%", "step", "10"]
+    assert "step" not in screen.log
+
+    screen = Screen()
+    with shown("pretrain", console=screen.console):
+        for step in range(101):
+            progress(Underway("pretrain", step / 10_000, f"step {step}"))
+            now += 60.0  # a hundredth of a long run: a line every ten minutes all the same
+    assert [int(line.split()[-1]) for line in screen.lines] == list(range(10, 101, 10))
+
+
+def test_a_terminal_gets_bars_that_leave_nothing_behind() -> None:
+    screen = Screen(terminal=True)
+    with shown("pipeline", console=screen.console):
+        progress(Underway("fine-tunes", 0.5, "1 of 2, ETA 0:10"))
+        progress(Underway("fine-tunes", 0.25, "loss 0.5", "rte seed 0"))
+        bars = shown_bars()
+        assert any("fine-tunes" in bar and "50%" in bar and "1 of 2, ETA 0:10" in bar for bar in bars)
+        assert any("rte seed 0" in bar and "25%" in bar for bar in bars)
+        tell("fine-tunes", "dev 61.0", "rte seed 0", unit="run")
+        assert not any("rte seed 0" in bar for bar in shown_bars())
+    assert sum("rte seed 0: dev 61.0" in line for line in screen.file.getvalue().splitlines()) == 1
+
+
+def shown_bars() -> list[str]:
+    """What the bars look like now."""
+    (drawing,) = [
+        handler for handler in logging.getLogger("gptmill.progress").handlers if isinstance(handler, display.Display)
+    ]
+    assert drawing._bars is not None
+    paper = Console(file=io.StringIO(), width=100)
+    with paper.capture() as captured:
+        paper.print(drawing._bars.get_renderable())
+    return captured.get().splitlines()
+
+
+def test_a_meter_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Underway] = []
+    monkeypatch.setattr("tasks.tracking.logs.progress", lambda news, line: seen.append(news))
+    now = 0.0
+    monkeypatch.setattr("tasks.tracking.logs.time.monotonic", lambda: now)
+    meter = Meter("zero-shot", "sequences")
+    told = meter.counting("cola", 400)
+    told(0)
+    now = 10.0
+    told(100)
+    assert [(news.share, news.words) for news in seen] == [
+        (0.0, "cola 0 of 400 sequences"),
+        (0.25, "cola 100 of 400 sequences, ETA 0:30"),
+    ]
+
+
+def test_old_logs_go(home: Path) -> None:
+    (home / "logs").mkdir()
+    for number in range(30):
+        path = home / "logs" / f"pipeline-{number:02}.log"
+        path.touch()
+        os.utime(path, (number, number))
+    with shown("pipeline", console=Screen().console):
+        TALK.info("x")
+    left = sorted(path.name for path in (home / "logs").iterdir())
+    assert len(left) == 20
+    assert left[0] == "pipeline-11.log"
+
+
+def test_a_run_of_prefect_is_silent_but_for_its_stages(
+    prefect_server: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from prefect import flow, task
+
+    from tasks.stages.stage import JOB_OPTIONS
+
+    @flow(name="told", persist_result=False)
+    def told() -> None:
+        logger().info("corpus abc", extra={"news": Made("corpus", "36 books", 1.0, False, "abc")})
+
+    screen = Screen()
+    with shown("pipeline", console=screen.console):
+        told()
+    assert [line.split()[0] for line in screen.lines] == ["corpus"]
+    assert "Beginning flow run" in screen.log
+    assert "Beginning flow run" not in capsys.readouterr().err
+
+    @task(**{**JOB_OPTIONS, "retries": 1, "retry_delay_seconds": 0})
+    def broken() -> None:
+        raise OSError("disk on fire")
+
+    @flow(name="failing", persist_result=False)
+    def failing() -> None:
+        broken()
+
+    screen = Screen()
+    with shown("pipeline", console=screen.console):
+        logging.getLogger("prefect._internal.concurrency").error("Service failed to process %s", "x" * 1000)
+    (line,) = screen.lines
+    assert line.startswith("error: Service failed")
+    assert len(line) < 320
+    assert "x" * 1000 in screen.log
+
+    screen = Screen()
+    with shown("pipeline", console=screen.console), pytest.raises(OSError, match="disk on fire"):
+        failing()
+    warning, error = screen.lines
+    assert warning.startswith("warning: broken")
+    assert warning.endswith("failed and is tried again: OSError: disk on fire")
+    assert error.startswith("error: broken")
+    assert error.endswith(": OSError: disk on fire")
+
+    screen = Screen()
+    with shown("pipeline", verbose=True, console=screen.console):
+        told()
+    assert screen.lines == []
+    assert "Beginning flow run" in screen.log
