@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 
+from flows import signals
 from gptcore.errors import InputError
 
 
 class _WithoutInputErrors(logging.Filter):
-    """Drops Prefect's traceback of an InputError: the command line prints its one line itself."""
+    """Drops Prefect's words on an InputError and on a signal: the command line prints its one line itself."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if signals.asked_to_end():
+            return False
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, InputError) and "InputError(" not in record.getMessage()
 

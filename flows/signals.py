@@ -84,6 +84,11 @@ def polite_end(program: bool) -> Iterator[None]:
             signal.signal(number, _end_at_once if program and what is not signal.SIG_IGN else what)
 
 
+def asked_to_end() -> bool:
+    """Whether a signal has come: what is said of failures from now on is not worth saying."""
+    return _handler is not None and _handler.first is not None
+
+
 def keep() -> None:
     """Take SIGTERM back from Prefect, whose handler of a running flow raises at each of two signals sent as one.
 

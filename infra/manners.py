@@ -3,8 +3,8 @@
     python -m infra.manners [--ways group-TERM,KILL] [--stages pre-training]
 
 Each trial starts `gptmill pipeline` on a small generated world with a fresh store, waits for a stage, sends a signal
-and looks: seconds until the exit, exit code, lines after the signal, processes left ten seconds later (every process that
-inherited the trial's mark in its environment), and the exit code of the same command afterwards.
+and looks: seconds until the exit, exit code, lines after the signal, processes left ten seconds later (every process
+that inherited the trial's mark in its environment), and the exit code of the same command afterwards.
 """
 
 from __future__ import annotations
@@ -56,14 +56,8 @@ class Trial:
         """The command, as a terminal's foreground job would run: its own group, SIGINT not ignored."""
         command = [sys.executable, "-m", "flows.cli", "pipeline", "--preset", "demo", "--tasks", "rte,cola"]
         command += ["--corpus", str(self.world / "books"), "--datasets", str(self.world / "datasets")]
-        command += [
-            "--seeds",
-            "1",
-            "--config",
-            str(self.world / "settings.toml"),
-            "--store",
-            str(self.folder / "store"),
-        ]
+        command += ["--config", str(self.world / "settings.toml"), "--seeds", "1"]
+        command += ["--store", str(self.folder / "store")]
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))
         }
@@ -103,7 +97,7 @@ STAGES: dict[str, Callable[[Trial], bool]] = {
     "corpus": lambda trial: trial.has("multiprocessing.spawn") and not trial.stored("corpus/*"),
     "pre-training": lambda trial: bool(trial.stored(".work/pretrain/*/metrics.jsonl")),
     "fine-tuning": lambda trial: bool(trial.stored(".work/finetune/*/metrics.jsonl")),
-    "report": lambda trial: trial.stored("finetune/*/manifest.json") == 4,
+    "report": lambda trial: trial.stored("finetune/*/manifest.json") == 2,
     "exit": lambda trial: b"pre-trained" in (trial.folder / "out.txt").read_bytes(),
 }
 """Name -> how to see that the command has come to that stage."""
@@ -149,8 +143,8 @@ def main() -> None:
     root = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-manners-"))
     world = root / "world"
     if not world.exists():
-        generate(world, seed=7, books=40, characters=40_000)
-        settings = "".join(
+        generate(world, seed=7, books=16, characters=20_000)
+        settings = "scratch = false\n" + "".join(
             f"[{section}]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
             for section, values in _OVERRIDES.items()
         )

@@ -191,6 +191,20 @@ def test_sigterm_anywhere_then_resume_is_exact(
     assert_same_run(tmp_path, straight)
 
 
+def test_a_line_of_the_log_that_spans_a_stop_is_the_same(tmp_path: Path, job_for: Callable[..., Job]) -> None:
+    """Only runs of 200 updates and more log several updates in one line; what no line has told yet must be kept."""
+    changes = {"steps": 200, "batch_size": 2, "eval_every": 150, "checkpoint_every": 40}
+    pretrain.run(job_for(tmp_path / "straight", **changes), process.StopRequest())
+    job = job_for(tmp_path / "stopped", **changes)
+    with pytest.raises(process.Interrupted):
+        pretrain.run(job, StopAfter(50))
+    stopped = checkpoint.newest_valid(tmp_path / "stopped" / "checkpoints")
+    assert stopped is not None
+    assert stopped.step % 2 == 1
+    pretrain.run(job, process.StopRequest())
+    assert_same_run(tmp_path / "stopped", tmp_path / "straight")
+
+
 def test_sigterm_during_an_evaluation_repeats_it(tmp_path: Path, straight: Path, job_for: Callable[..., Job]) -> None:
     # asked before the first update; the second question comes from inside the evaluation after it
     with pytest.raises(process.Interrupted, match="evaluation"):
