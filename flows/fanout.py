@@ -113,7 +113,7 @@ def fine_tunes(
     threads: int,
 ) -> Leaderboard:
     """See :func:`score_tasks`, which chooses this flow's number of workers."""
-    signals.keep()
+    signals.listen()
     store, tracker = Store(store_url), Tracker()
     record_published(tracker)
     data = {name: dataset_fingerprint(name, datasets_url) for name in available(datasets_url)}

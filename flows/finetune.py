@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from prefect import flow
 
+from flows import signals
 from flows.fanout import Arm, Settings, score_tasks
 from flows.parameters import FinetuneAllParameters, FinetuneParameters
 from gptcore.config import FinetuneConfig, Preset, preset_named
@@ -23,6 +24,7 @@ from tasks.store.store import Store
 @flow(name="finetune", flow_run_name="finetune {parameters.task}", persist_result=False)
 def finetune(parameters: FinetuneParameters) -> Leaderboard:
     """Fine-tune one task from one checkpoint; the result stands beside the baselines and the published rows."""
+    signals.listen()
     store = Store(parameters.store)
     config = FinetuneConfig(
         lr=parameters.lr,
@@ -46,6 +48,7 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
 @flow(name="finetune-all", persist_result=False)
 def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     """Fine-tune every task whose data is there from one checkpoint, with a preset's settings."""
+    signals.listen()
     store = Store(parameters.store)
     preset = preset_named(parameters.preset, parameters.overrides)
     checkpoint = pretrained_model(store, parameters.checkpoint)
