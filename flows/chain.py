@@ -61,7 +61,7 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = ()) -> Chai
     :param tasks: only these; empty: the form's, or every one whose data is there.
     :raises InputError: missing or broken input, before anything is computed from it.
     """
-    signals.keep()
+    signals.listen()
     preset = preset_named(parameters.preset, parameters.overrides)
     store = Store(parameters.store)
     corpus_url, datasets_url = parameters.corpus, parameters.datasets

@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Column
 from rich.text import Text
 
+from flows import signals
 from gptcore.errors import InputError
 from tasks.store.state import state_folder
 from tasks.tracking.logs import PROGRESS, Made, Underway
@@ -55,7 +56,7 @@ def shown(command: str, verbose: bool = False, console: Console | None = None) -
     added = [file] if display is None else [file, display]
     for handler in prefects:
         if verbose:
-            handler.addFilter(_without_input_errors)
+            handler.addFilter(_worth_saying)
         else:
             root.removeHandler(handler)
     was = services.handlers
@@ -80,7 +81,7 @@ def shown(command: str, verbose: bool = False, console: Console | None = None) -
             handler.close()
         services.handlers = was
         for handler in prefects:
-            handler.removeFilter(_without_input_errors)
+            handler.removeFilter(_worth_saying)
             if not verbose:
                 handler.setLevel(logging.WARNING)  # what it still has to say, of servers that stop, is no result
                 root.addHandler(handler)
@@ -203,6 +204,8 @@ class Display(logging.Handler):
 
     def _warning(self, record: logging.LogRecord) -> None:
         """One line; the file has the traceback. A failure that passes through task and flows is told once."""
+        if signals.asked_to_end():
+            return  # nothing that fails from now on is news; the file has it
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, InputError) or any(error is told for told in self._failed):
             return  # the command line prints an InputError itself
@@ -270,8 +273,10 @@ def _run_of(record: logging.LogRecord) -> str:
     return str(getattr(record, "task_run_name", None) or getattr(record, "flow_run_name", None) or record.name)
 
 
-def _without_input_errors(record: logging.LogRecord) -> bool:
-    """Drops Prefect's traceback of an InputError: the command line prints its one line itself."""
+def _worth_saying(record: logging.LogRecord) -> bool:
+    """Drops Prefect's words on an InputError and on a signal: the command line prints its one line itself."""
+    if signals.asked_to_end():
+        return False
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, InputError) and "InputError(" not in record.getMessage()
 

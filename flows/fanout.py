@@ -124,7 +124,7 @@ def fine_tunes(
     threads: int,
 ) -> FineTuned:
     """See :func:`score_tasks`, which chooses this flow's number of workers."""
-    signals.keep()
+    signals.listen()
     store, tracker = Store(store_url), Tracker()
     data = {name: dataset_fingerprint(name, datasets_url) for name in available(datasets_url)}
     suites = [suite_of(store, arm, data, settings) for arm in arms]

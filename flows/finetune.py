@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prefect import flow
 
+from flows import signals
 from flows.fanout import Arm, Settings, score_tasks
 from flows.inputs import chosen_tasks, datasets_folder
 from flows.names import from_form
@@ -21,6 +22,7 @@ from tasks.store.store import Store
 @flow(name="finetune", flow_run_name=from_form, persist_result=False)
 def finetune(parameters: FinetuneParameters) -> Leaderboard:
     """Fine-tune one task from one checkpoint; the result stands beside the baselines and the published rows."""
+    signals.listen()
     store = Store(parameters.store)
     config = FinetuneConfig(
         lr=parameters.lr,
@@ -44,6 +46,7 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
 @flow(name="finetune-all", flow_run_name=from_form, persist_result=False)
 def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     """Fine-tune every task whose data is there from one checkpoint, with a preset's settings."""
+    signals.listen()
     store = Store(parameters.store)
     preset = preset_named(parameters.preset, parameters.overrides)
     checkpoint = pretrained_model(store, parameters.checkpoint)

@@ -19,7 +19,7 @@ from tasks.store.store import Store
 @flow(name="pretrain", flow_run_name=from_form, persist_result=False)
 def pretrain(parameters: PretrainParameters) -> Artifact:
     """Pre-train on encoded shards; a run that was stopped goes on from its newest checkpoint."""
-    signals.keep()
+    signals.listen()
     preset = preset_named(parameters.preset, parameters.overrides)
     config = dataclasses.replace(preset.pretrain, steps=parameters.steps) if parameters.steps else preset.pretrain
     store = Store(parameters.store)

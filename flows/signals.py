@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 _SAME_REQUEST_SECONDS = 2.0
+_PARENT_SECONDS = 1.0
 
 
 class Ended(KeyboardInterrupt):
@@ -84,13 +86,33 @@ def polite_end(program: bool) -> Iterator[None]:
             signal.signal(number, _end_at_once if program and what is not signal.SIG_IGN else what)
 
 
-def keep() -> None:
-    """Take SIGTERM back from Prefect, whose handler of a running flow raises at each of two signals sent as one.
+def asked_to_end() -> bool:
+    """Whether a signal has come: what is said of failures from now on is not worth saying."""
+    return _handler is not None and _handler.first is not None
 
-    A flow calls this first. Does nothing outside :func:`polite_end`, thus under a worker, which cancels by SIGTERM.
+
+def listen() -> None:
+    """What a flow does first. Main thread only.
+
+    Under :func:`polite_end` it takes SIGTERM back from Prefect, whose own handler of a running flow raises at each of
+    two signals that were sent as one. Under a worker, which cancels by SIGTERM, Prefect's handler stays, and the run
+    ends when the worker does: one that is killed leaves its runs behind.
     """
-    if _handler is not None and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, _handler)
+    if _handler is not None:
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, _handler)
+        return
+    from prefect.runtime import deployment
+
+    if deployment.id:
+        threading.Thread(target=_follow_parent, args=(os.getppid(),), name="parent", daemon=True).start()
+
+
+def _follow_parent(parent: int) -> None:
+    # Not the kernel's signal of a parent's death: which of the worker's threads starts a run is not ours to say.
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> NoReturn:

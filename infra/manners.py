@@ -2,9 +2,10 @@
 
     python -m infra.manners [--ways group-TERM,KILL] [--stages pre-training]
 
-Each trial starts `gptmill pipeline` on a small generated world with a fresh store, waits for a stage, sends a signal
-and looks: seconds until the exit, exit code, lines after the signal, processes left ten seconds later (every process that
-inherited the trial's mark in its environment), and the exit code of the same command afterwards.
+Each trial starts `gptmill pipeline` on a small generated world, with a store that holds what comes before a stage,
+waits for the stage, sends a signal and looks: seconds until the exit, exit code, lines after the signal, processes left
+ten seconds later (every process that inherited the trial's state folder), and the exit code of the same command
+afterwards.
 """
 
 from __future__ import annotations
@@ -18,14 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from gptcore.storyworld.write import generate
 
-MARK = "GPTMILL_MANNERS"
 _LEFT_SECONDS = 10.0
 _OVERRIDES: dict[str, dict[str, object]] = {
     "corpus": {"validation_fraction": 0.1, "min_characters": 10},
@@ -37,7 +36,7 @@ _OVERRIDES: dict[str, dict[str, object]] = {
 WAYS: dict[str, tuple[signal.Signals, bool]] = {
     "TERM": (signal.SIGTERM, False),
     "group-TERM": (signal.SIGTERM, True),
-    "twice-TERM": (signal.SIGTERM, True),  # as coreutils' timeout: the process, then its group
+    "timeout-TERM": (signal.SIGTERM, True),  # as coreutils' timeout: the process, then its group
     "group-INT": (signal.SIGINT, True),
     "KILL": (signal.SIGKILL, False),
 }
@@ -50,24 +49,17 @@ class Trial:
 
     folder: Path
     world: Path
-    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def start(self) -> subprocess.Popen[bytes]:
         """The command, as a terminal's foreground job would run: its own group, SIGINT not ignored."""
         command = [sys.executable, "-m", "flows.cli", "pipeline", "--preset", "demo", "--tasks", "rte,cola"]
         command += ["--corpus", str(self.world / "books"), "--datasets", str(self.world / "datasets")]
-        command += [
-            "--seeds",
-            "1",
-            "--config",
-            str(self.world / "settings.toml"),
-            "--store",
-            str(self.folder / "store"),
-        ]
+        command += ["--config", str(self.world / "settings.toml"), "--seeds", "1"]
+        command += ["--store", str(self.folder / "store")]
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))
         }
-        environment |= {"GPTMILL_HOME": str(self.folder / "home"), MARK: self.mark}
+        environment["GPTMILL_HOME"] = str(self.folder / "home")  # by which everything it starts is known
         with open(self.folder / "out.txt", "ab") as out, open(self.folder / "err.txt", "ab") as err:
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, process_group=0
@@ -75,12 +67,12 @@ class Trial:
 
     def processes(self) -> dict[int, str]:
         """pid -> command line of what belongs to this trial and runs."""
-        found = {}
+        found, home = {}, f"GPTMILL_HOME={self.folder / 'home'}".encode()
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
             try:
-                if f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes():
+                if home in (entry / "environ").read_bytes().split(b"\0"):
                     words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
                     if words:  # none: it has ended and waits to be collected
                         found[int(entry.name)] = words
@@ -97,13 +89,23 @@ class Trial:
         return len(list((self.folder / "store").glob(pattern)))
 
 
+_NOT_YET = {
+    "import": (),
+    "start-up": (),
+    "corpus": ("corpus", "shards", "tokenizer", "dataset", "ngrams", "pretrain", "finetune"),
+    "pre-training": ("pretrain", "finetune"),
+    "fine-tuning": ("finetune",),
+    "report": ("finetune",),
+    "exit": ("finetune",),
+}
+"""Stage -> the parts of a finished store that a trial of it begins without."""
 STAGES: dict[str, Callable[[Trial], bool]] = {
     "import": lambda trial: bool(trial.processes()),
     "start-up": lambda trial: trial.has("temporary_server"),
     "corpus": lambda trial: trial.has("multiprocessing.spawn") and not trial.stored("corpus/*"),
     "pre-training": lambda trial: bool(trial.stored(".work/pretrain/*/metrics.jsonl")),
     "fine-tuning": lambda trial: bool(trial.stored(".work/finetune/*/metrics.jsonl")),
-    "report": lambda trial: trial.stored("finetune/*/manifest.json") == 4,
+    "report": lambda trial: trial.stored("finetune/*/manifest.json") == 2 and not trial.has("gptcore.training"),
     "exit": lambda trial: b"pre-trained" in (trial.folder / "out.txt").read_bytes(),
 }
 """Name -> how to see that the command has come to that stage."""
@@ -121,7 +123,7 @@ def run(trial: Trial, stage: str, way: str) -> list[str]:
     time.sleep(_LATER.get(stage, 0.0))
     before = (trial.folder / "err.txt").stat().st_size
     started = time.monotonic()
-    if way == "twice-TERM":
+    if way == "timeout-TERM":
         os.kill(process.pid, number)
     (os.killpg if group else os.kill)(process.pid, number)
     code = process.wait(300)
@@ -149,12 +151,17 @@ def main() -> None:
     root = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-manners-"))
     world = root / "world"
     if not world.exists():
-        generate(world, seed=7, books=40, characters=40_000)
-        settings = "".join(
+        generate(world, seed=7, books=16, characters=20_000)
+        settings = "scratch = false\n" + "".join(
             f"[{section}]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
             for section, values in _OVERRIDES.items()
         )
         (world / "settings.toml").write_text(settings, encoding="utf-8")
+    finished = Trial(root / "finished", world)
+    if not finished.folder.exists():
+        finished.folder.mkdir()
+        if code := finished.start().wait():
+            sys.exit(f"the undisturbed run ended with exit code {code}; see {finished.folder / 'err.txt'}")
     columns = ["stage", "signal", "seconds", "exit code", "said after it", "checkpoints", "left after 10 s", "again"]
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
     for stage in options.stages.split(","):
@@ -162,12 +169,13 @@ def main() -> None:
             folder = root / f"{stage}-{way}"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            if (root / "home").exists() and stage != "start-up":  # migrated databases: most of a first start
-                shutil.copytree(root / "home", folder / "home")
+            shutil.copytree(finished.folder / "store", folder / "store")
+            for part in _NOT_YET[stage]:
+                shutil.rmtree(folder / "store" / part)
+            if stage != "start-up":  # there the first start of all, which takes longest
+                shutil.copytree(finished.folder / "home", folder / "home")
             print("| " + " | ".join(run(Trial(folder, world), stage, way)) + " |", flush=True)
-            if not (root / "home").exists():
-                shutil.copytree(folder / "home", root / "home")
-            shutil.rmtree(folder / "store", ignore_errors=True)
+            shutil.rmtree(folder / "store")
 
 
 if __name__ == "__main__":

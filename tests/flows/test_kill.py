@@ -1,4 +1,4 @@
-"""`kill -9` of the whole process group in the middle, the same command again: the same leaderboard."""
+"""`kill -9` or SIGTERM in the middle: nothing stays behind, and the same command again gives the same leaderboard."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.flows.world import OVERRIDES, small_world
+
+CHECKPOINTS = "*/checkpoints/step-*/manifest.json"
 
 
 def toml(overrides: dict[str, dict[str, object]]) -> str:
@@ -20,6 +24,23 @@ def toml(overrides: dict[str, dict[str, object]]) -> str:
         f"[{section}]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
         for section, values in overrides.items()
     )
+
+
+def processes_of(home: Path) -> list[list[str]]:
+    """Command lines of what inherited this state folder and still runs: job, pool workers, Prefect server, all."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get("GPTMILL_HOME") == str(home):
+                found.append(process.cmdline())
+    return found
+
+
+def assert_nothing_left(home: Path, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while left := processes_of(home):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
 
 
 @pytest.mark.timeout(600)
@@ -50,15 +71,32 @@ def test_a_killed_pipeline_goes_on_to_the_same_leaderboard(tmp_path: Path) -> No
         assert process.returncode == 0, (tmp_path / f"{name}.log").read_text(encoding="utf-8")[-2000:]
         return output
 
-    victim = start("killed")
-    deadline = time.monotonic() + 240
+    home = tmp_path / "killed" / "home"
     work = tmp_path / "killed" / "store" / ".work" / "pretrain"
-    while not list(work.glob("*/checkpoints/step-*/manifest.json")):
-        assert victim.poll() is None, (tmp_path / "killed.log").read_text(encoding="utf-8")[-2000:]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(victim.pid, signal.SIGKILL)
+
+    def start_and_wait(checkpoint: int) -> subprocess.Popen[str]:
+        """The command, up to the first checkpoint of pre-training after that step."""
+        victim, deadline = start("killed"), time.monotonic() + 240
+        while not any(int(path.parent.name[5:]) > checkpoint for path in work.glob(CHECKPOINTS)):
+            assert victim.poll() is None, (tmp_path / "killed.log").read_text(encoding="utf-8")[-2000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return victim
+
+    victim = start_and_wait(0)
+    assert len(processes_of(home)) >= 3  # the command, its job, its Prefect server
+    victim.kill()
     victim.communicate()
+    assert_nothing_left(home, 10.0)
+
+    reached = max(int(path.parent.name[5:]) for path in work.glob(CHECKPOINTS))
+    victim = start_and_wait(reached)
+    os.killpg(victim.pid, signal.SIGTERM)
+    victim.communicate(timeout=60)
+    assert victim.returncode == 143
+    assert_nothing_left(home, 1.0)
+    [said] = [line for line in (tmp_path / "killed.log").read_text(encoding="utf-8").splitlines() if "gptmill:" in line]
+    assert "ended by SIGTERM" in said
     assert not (tmp_path / "killed" / "store" / "pretrain").exists()
 
     after = finish("killed")

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from gptcore.data.shards import Shards, write_shards
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.files import read_json
 from gptcore.losses import language_model_loss
-from gptcore.training import checkpoint, pretrain, process
+from gptcore.training import checkpoint, loop, pretrain, process
 from gptcore.training.distributed import World
 from gptcore.training.pretrain import PretrainData, language_model_objective
 from gptcore.training.records import MetricsLog
@@ -189,6 +190,46 @@ def test_sigterm_anywhere_then_resume_is_exact(
     torch.manual_seed(999)  # whatever the new process has drawn before
     pretrain.run(job, process.StopRequest())
     assert_same_run(tmp_path, straight)
+
+
+def test_the_log_of_a_stopped_run_is_that_of_an_undisturbed_one(
+    tmp_path: Path, job_for: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Speed and remaining time, too, on a clock that an update moves by a second.
+
+    Only runs of 200 updates and more tell several of them in one line; what no line has told yet must be kept.
+    """
+    real, seconds = pretrain.language_model_objective, 0
+
+    def ticking(model: GPT) -> Any:
+        objective = real(model)
+
+        def run(batch: Any) -> Any:
+            nonlocal seconds
+            seconds += 1
+            return objective(batch)
+
+        return run
+
+    monkeypatch.setattr(pretrain, "language_model_objective", ticking)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: float(seconds)))
+    changes = {"steps": 200, "batch_size": 2, "eval_every": 150, "checkpoint_every": 40}
+    pretrain.run(job_for(tmp_path / "straight", **changes), process.StopRequest())
+    job = job_for(tmp_path / "stopped", **changes)
+    with pytest.raises(process.Interrupted):
+        pretrain.run(job, StopAfter(50))
+    stopped = checkpoint.newest_valid(tmp_path / "stopped" / "checkpoints")
+    assert stopped is not None
+    assert stopped.step % 2 == 1
+    pretrain.run(job, process.StopRequest())
+    assert_same_run(tmp_path / "stopped", tmp_path / "straight")
+    mine, its = (
+        [json.loads(line)["metrics"] for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("stopped", "straight")
+    )
+    assert mine == its
+    results = [read_json(tmp_path / name / "result.json") for name in ("stopped", "straight")]
+    assert results[0]["tokens_per_second"] == results[1]["tokens_per_second"] == 32.0
 
 
 def test_sigterm_during_an_evaluation_repeats_it(tmp_path: Path, straight: Path, job_for: Callable[..., Job]) -> None:
