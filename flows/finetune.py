@@ -8,6 +8,7 @@ from prefect import flow
 
 from flows.fanout import Arm, Settings, score_tasks
 from flows.parameters import FinetuneAllParameters, FinetuneParameters
+from flows.references import pretrained_model
 from gptcore.config import FinetuneConfig, Preset, preset_named
 from gptcore.errors import InputError
 from gptcore.nlu.readers import available
@@ -16,7 +17,6 @@ from tasks.report.leaderboard import Leaderboard
 from tasks.stages.dataset import encode_dataset
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import tokenizer_of
-from tasks.store.references import pretrained_model
 from tasks.store.store import Store
 
 

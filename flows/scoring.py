@@ -9,13 +9,13 @@ from prefect import flow
 from prefect.artifacts import create_table_artifact
 
 from flows.finetune import chosen_tasks, datasets_folder
+from flows.references import fine_tuned_model, pretrained_model
 from gptcore.evaluation.zero_shot import available_zero_shot
 from gptcore.nlu.encoded import encoded_splits
 from tasks.stages.dataset import encode_dataset
 from tasks.stages.evaluation import score_model
 from tasks.stages.zero_shot import score_zero_shot
 from tasks.store.lineage import tokenizer_of
-from tasks.store.references import fine_tuned_model, pretrained_model
 from tasks.store.store import Store
 
 

@@ -11,11 +11,12 @@ from prefect.artifacts import create_table_artifact
 from tqdm import tqdm
 
 from flows.finetune import datasets_folder
+from flows.references import pretrained_model
 from gptcore.errors import InputError
 from gptcore.nlu.submission import files_of, glue_submission
 from gptcore.text.bpe import Tokenizer
 from tasks.store.lineage import tokenizer_of
-from tasks.store.references import best_models, pretrained_model
+from tasks.store.references import best_models
 from tasks.store.store import Store
 
 

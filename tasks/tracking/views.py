@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.tracking.tracker import Tracker
+from tasks.tracking.tracker import TRAINING, Tracker
 
 LEADERBOARD = "gptmill/leaderboard"
 LEADERBOARD_VIEW = "leaderboard"
@@ -81,8 +81,7 @@ def view_link(tracker: Tracker, experiment: str, key: str) -> str:
 
 def view_path(experiment_id: str, key: str) -> str:
     """The same without the server: a link between pages of MLflow, whatever the address it is served at."""
-    # The browser's own choice between GenAI and model training, GenAI at first, would outweigh the experiment's kind.
-    return f"#/experiments/{experiment_id}/runs?viewStateShareKey={key}&workflowType=machine_learning"
+    return f"#/experiments/{experiment_id}/runs{TRAINING}&viewStateShareKey={key}"
 
 
 def leaderboard_link(tracker: Tracker) -> str:
