@@ -18,6 +18,7 @@ TaskName = StrEnum("TaskName", {name: name for name in REGISTRY})  # type: ignor
 PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
 
 _PAPER = FinetuneConfig()
+_CHECKPOINT = "Pre-trained model: digest (or its beginning), URL, latest, or models:/NAME@ALIAS of MLflow's registry."
 
 
 def _field(position: int, default: Any = ..., *, description: str, **limits: Any) -> Any:
@@ -71,7 +72,7 @@ class FinetuneParameters(_Form):
     """One task, from one checkpoint. The defaults are the paper's (section 4.1)."""
 
     task: TaskName = _field(0, description="Which of the twelve datasets.")
-    checkpoint: str = _field(1, "latest", description="Pre-trained model: digest (or its beginning), URL, or latest.")
+    checkpoint: str = _field(1, "latest", description=_CHECKPOINT)
     seeds: int = _field(
         2, 0, ge=0, le=100, description="Runs with seeds 0, 1, ...; the median counts. 0: 5 for small sets, else 1."
     )
@@ -91,7 +92,7 @@ class FinetuneAllParameters(_Form):
     """Every task whose data is there, from one checkpoint."""
 
     preset: PresetName = _field(0, "demo", description="Fine-tuning settings: demo, small or paper.")
-    checkpoint: str = _field(1, "latest", description="Pre-trained model: digest (or its beginning), URL, or latest.")
+    checkpoint: str = _field(1, "latest", description=_CHECKPOINT)
     store: str = _field(2, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
     datasets: str = _field(3, "", description="Folder of the datasets. Empty: the generated, synthetic world.")
     tasks: list[TaskName] = _field(4, [], description="Only these tasks. Empty: every task whose data is there.")

@@ -32,6 +32,7 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
         created=manifest["created"],
         merit=-perplexity,
         yardstick=f"{tokens:.0f} held-out tokens of shards {shards.digest}",
+        result=f"held-out perplexity {perplexity:.2f}",
         leads=transformer,
         tags={
             "perplexity": f"{perplexity:.3f}",
@@ -41,8 +42,8 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
             "tokens_seen": str(counts["tokens_seen"]),
         },
         description=(
-            f"{network}, pre-trained on {counts['tokens_seen']:,} tokens of {_origin(synthetic)}; held-out perplexity "
-            f"{perplexity:.2f}.\n\n{_use(artifact, 'gptmill generate --model REF --prompt TEXT')}"
+            f"Held-out perplexity {perplexity:.2f}: {network}, pre-trained on {counts['tokens_seen']:,} tokens of "
+            f"{_origin(synthetic)}.\n\n{_use(artifact, 'gptmill generate --model REF --prompt TEXT')}"
         ),
         manifest=manifest,
     )
@@ -68,6 +69,7 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
         created=manifest["created"],
         merit=score,
         yardstick=f"{rows['dev']} dev rows{drawn} of {encoded['inputs']['files']['digest']}",
+        result=f"dev score {100 * score:.1f}",
         leads=True,
         tags={
             "dev_score": f"{100 * score:.1f}",
@@ -79,8 +81,8 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
             "suite": suite,
         },
         description=(
-            f"Fine-tuned {start} on {rows['train']:,} rows of {task} ({_origin(synthetic)}), seed {config['seed']}; "
-            f"dev score {100 * score:.1f}{tested} (x 100).\n\n"
+            f"Dev score {100 * score:.1f}{tested} (x 100): fine-tuned {start} on {rows['train']:,} rows of {task} "
+            f"({_origin(synthetic)}), seed {config['seed']}.\n\n"
             + _use(artifact, f"gptmill predict {task} --model REF < rows.jsonl")
         ),
         manifest=manifest,

@@ -24,9 +24,10 @@ from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import cross_links, run_tags
 from tasks.tracking.registry import is_registered, register
 from tasks.tracking.tracker import Run, Tracker, read_metrics
+from tasks.tracking.views import PRETRAIN
 
 VERSION = 1
-EXPERIMENT = "gptmill/pretrain"
+EXPERIMENT = PRETRAIN
 
 
 @task(name="pretrain", **JOB_OPTIONS)

@@ -46,6 +46,8 @@ class Entry:
     """Higher is better, among entries of one ``yardstick``."""
     yardstick: str
     """What the merit was measured on: rows, or tokens of held-out text."""
+    result: str
+    """The merit in words, e.g. "dev score 62.4"."""
     leads: bool
     """Whether the version may be champion and latest."""
     tags: Mapping[str, str]
@@ -115,7 +117,9 @@ def registered_artifact(tracker: Tracker, ref: str) -> Artifact:
 
 
 def _tags(entry: Entry) -> dict[str, str]:
-    return {
+    tags = {
+        "result": entry.result,
+        **entry.tags,
         "stage": entry.artifact.stage,
         "digest": entry.artifact.digest,
         "artifact": entry.artifact.url,
@@ -123,8 +127,8 @@ def _tags(entry: Entry) -> dict[str, str]:
         "merit": repr(entry.merit),
         "yardstick": entry.yardstick,
         "leads": str(entry.leads),
-        **entry.tags,
     }
+    return {key: value for key, value in tags.items() if value}  # the first ones are seen first
 
 
 def _move_aliases(tracker: Tracker, model: RegisteredModel, versions: Sequence[ModelVersion]) -> None:
@@ -137,6 +141,8 @@ def _move_aliases(tracker: Tracker, model: RegisteredModel, versions: Sequence[M
     for alias, version in ((NEWEST, newest), (CHAMPION, champion)):
         if str(model.aliases.get(alias)) != str(version.version):
             tracker.client.set_registered_model_alias(model.name, alias, str(version.version))
+            if alias == CHAMPION:  # for the list of models, which shows no version's tags
+                tracker.client.set_registered_model_tag(model.name, CHAMPION, version.tags["result"])
 
 
 def _age(version: ModelVersion) -> tuple[str, int]:
