@@ -260,16 +260,18 @@ def _look_up_model(options: argparse.Namespace, task: str = "") -> None:
     :raises InputError: it is not.
     """
     from flows.inputs import any_model, check_address
-    from tasks.store.references import fine_tuned_model
+    from flows.references import fine_tuned_model, in_store
     from tasks.store.store import Store
 
     if options.tokenizer:
         return  # a folder: whoever loads it says what is wrong with it
+    store = Store(options.store)
     if task:
-        check_address(options.model, ("finetune",))
-        fine_tuned_model(Store(options.store), options.model, task)
+        model = in_store(store, options.model, ("finetune",))
+        check_address(model, ("finetune",))
+        fine_tuned_model(store, model, task)
     else:
-        any_model(Store(options.store), options.model)
+        any_model(store, options.model)
 
 
 def _overrides(config: str | None) -> dict[str, Any]:

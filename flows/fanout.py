@@ -24,6 +24,7 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from tasks.jobs.launch import stop_jobs
+from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import Leaderboard, Row, published_rows
 from tasks.report.result_page import publish_result
@@ -43,6 +44,7 @@ from tasks.stages.baseline import VERSION as BASELINE_VERSION
 from tasks.stages.finetune import finetune_model
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
+from tasks.tracking.inputs import Data, has_inputs, log_inputs
 from tasks.tracking.logs import Underway, duration, progress
 from tasks.tracking.tracker import Run, Tracker
 
@@ -140,7 +142,8 @@ def fine_tunes(
                 stop_jobs()  # Ctrl-C and cancellation reach this thread only; the jobs belong to the runner's threads
             raise
     measured = [score_baselines.submit(store_url, datasets_url, name) for name in datasets]
-    rows += _baseline_rows(tracker, data, _results(measured))
+    inputs = [task_data(store, dataset) for dataset in datasets.values()]
+    rows += _baseline_rows(tracker, data, _results(measured), inputs)
     show_experiments(tracker)
     every = [score for reached in scores for score in reached]
     board = Leaderboard((*rows, *published_rows()), notes_on(every))
@@ -197,11 +200,15 @@ def _results(futures: list[PrefectFuture[Any]]) -> list[Any]:
     return [future.result() for future in futures]
 
 
-def _baseline_rows(tracker: Tracker, data: Mapping[str, str], scores: list[dict[str, Score]]) -> list[Row]:
+def _baseline_rows(
+    tracker: Tracker, data: Mapping[str, str], scores: list[dict[str, Score]], inputs: list[Data]
+) -> list[Row]:
     rows = []
     for label in BASELINES:
         suite = Suite(label, "baseline", {"data": data, "code": BASELINE_VERSION})
         with open_suite(tracker, suite) as run:
+            if not has_inputs(run):
+                log_inputs(run, inputs)
             rows.append(record_row(run, row_of(suite, [score[label] for score in scores])))
     return rows
 

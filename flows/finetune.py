@@ -9,13 +9,13 @@ from flows.fanout import Arm, Settings, score_tasks
 from flows.inputs import chosen_tasks, datasets_folder
 from flows.names import from_form
 from flows.parameters import FinetuneAllParameters, FinetuneParameters
+from flows.references import pretrained_model
 from gptcore.config import FinetuneConfig, Preset, preset_named
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.dataset import encode_dataset
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import tokenizer_of
-from tasks.store.references import pretrained_model
 from tasks.store.store import Store
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flows.references import in_store, pretrained_model
 from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.nlu.readers import available
 from tasks.store.artifact import Artifact
-from tasks.store.references import pretrained_model
 from tasks.store.store import Store
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def any_model(store: Store, ref: str) -> Artifact:
 
     :raises InputError: where none fits, or several do.
     """
+    ref = in_store(store, ref, ("pretrain", "finetune"))
     stage = check_address(ref, ("pretrain", "finetune"))
     if stage is None and ref != "latest" and any(a.digest.startswith(ref.lower()) for a in store.list("finetune")):
         stage = "finetune"

@@ -24,7 +24,10 @@ def _field(position: int, default: Any = ..., *, description: str, **limits: Any
     return Field(default, description=description, json_schema_extra={"position": position}, **limits)
 
 
-_CHECKPOINT = "Pre-trained model: one of the store's, or type a digest (or its beginning), a URL, or latest."
+_CHECKPOINT = (
+    "Pre-trained model: one of the store's, or type a digest (or its beginning), a URL, latest, or "
+    "models:/NAME@ALIAS of MLflow's registry."
+)
 
 
 class _Form(BaseModel):

@@ -11,10 +11,10 @@ from typing import Any
 
 from flows.display import shown
 from flows.inputs import chosen_tasks, datasets_folder
+from flows.references import fine_tuned_model, pretrained_model
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.zero_shot import available_zero_shot, check_zero_shot
 from tasks.store.lineage import tokenizer_of
-from tasks.store.references import fine_tuned_model, pretrained_model
 from tasks.store.store import Store
 
 

@@ -1,8 +1,8 @@
 """Using the models that a store holds: answers to a user's own rows, the perplexity of a text, generated text.
 
 Plain functions without Prefect: nothing here is worth a run's record, and an answer should take no server's start.
-Models come from the store by REF (a digest or its beginning, latest, best, an artifact's URL), or from a folder with a
-model, together with the folder of its tokenizer.
+Models come from the store by REF (a digest or its beginning, latest, best, an artifact's URL, models:/NAME@ALIAS), or
+from a folder with a model, together with the folder of its tokenizer.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.inputs import any_model, check_address
+from flows.references import fine_tuned_model, in_store
 from gptcore.errors import InputError
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import own_rows
@@ -27,7 +28,6 @@ from gptcore.text.bpe import Tokenizer
 from gptcore.training.device import pick_device
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import tokenizer_of
-from tasks.store.references import fine_tuned_model
 from tasks.store.store import Store
 
 
@@ -43,8 +43,10 @@ def predict(
     if tokenizer:
         found = TaskModel(Path(model), Tokenizer.load(tokenizer))
     else:
+        store = Store(store_url)
+        model = in_store(store, model, ("finetune",))
         check_address(model, ("finetune",))
-        found = TaskModel(*_files(fine_tuned_model(Store(store_url), model, task)))
+        found = TaskModel(*_files(fine_tuned_model(store, model, task)))
     if found.spec.name != task:
         raise InputError(f"--model {model}: a model for {found.spec.name}, expected one for {task}")
     return own_rows.predict_jsonl(found, lines)

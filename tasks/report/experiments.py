@@ -8,7 +8,7 @@ from tasks.report.card import table
 from tasks.report.leaderboard import Leaderboard, Row
 from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, read_leaderboard, record_published
 from tasks.tracking.tracker import Tracker
-from tasks.tracking.views import LEADERBOARD_VIEW, View, metric, save_views, tag, view_path
+from tasks.tracking.views import LEADERBOARD_VIEW, PRETRAIN, View, metric, save_views, tag, view_path
 
 SCORES = tuple(c for name, spec in REGISTRY.items() for c in ([name] if name in spec.paper else spec.paper))
 """The thirteen columns of a task each, MNLI's two; RACE's parts are left to the full table."""
@@ -25,6 +25,22 @@ LEADERBOARD_PAGE = View(
     {**_NUMBERS, tag("split"): 130, tag("seeds"): 60},
 )
 PUBLISHED_PAGE = View("published", "Published scores", "", _BY_AVERAGE, {**_NUMBERS, tag("table"): 110})
+_PERPLEXITY = metric("validation/perplexity")
+PRETRAIN_PAGE = View(
+    "perplexities",
+    "Held-out perplexity",
+    "",
+    _PERPLEXITY,
+    {
+        _PERPLEXITY: 170,
+        metric("validation/bigram_perplexity"): 210,
+        metric("validation/trigram_perplexity"): 210,
+        metric("train/loss"): 90,
+        metric("tokens_seen"): 110,
+        metric("tokens_per_second"): 150,
+    },
+    ascending=True,
+)
 
 
 def show_experiments(tracker: Tracker) -> None:
@@ -37,6 +53,9 @@ def show_experiments(tracker: Tracker) -> None:
     ours, theirs = tracker.experiment(EXPERIMENT), tracker.experiment(PUBLISHED_EXPERIMENT)
     here, there = view_path(ours, LEADERBOARD_PAGE.key), view_path(theirs, PUBLISHED_PAGE.key)
     save_views(tracker, EXPERIMENT, [LEADERBOARD_PAGE], _description(board, here, there))
+    models = view_path(tracker.experiment(PRETRAIN), PRETRAIN_PAGE.key)
+    curves = f"[Held-out perplexities]({models}) - [curves]({models}&compareRunsMode=CHART)\n"
+    save_views(tracker, PRETRAIN, [PRETRAIN_PAGE], curves)
     words = f"Published test scores, x 100. [Open them as a table]({there}), or [ours]({here}).\n"
     save_views(tracker, PUBLISHED_EXPERIMENT, [PUBLISHED_PAGE], words)
 
@@ -56,7 +75,8 @@ def _description(board: Leaderboard, here: str, there: str) -> str:
 def _best(board: Leaderboard, ours: list[Row], paper: list[Row]) -> str:
     """The first line's numbers: the UI folds the rest away."""
     found = [(row.average(board.tasks), row) for row in (*ours[:1], *paper)]
-    averages = [f"{row.name} {average:.1f} ({row.split})" for average, row in found if average is not None]
+    named = [("the paper" if row.kind == "published" else row.name, row.split, average) for average, row in found]
+    averages = [f"{name} {average:.1f} ({split})" for name, split, average in named if average is not None]
     return f"average x 100: {', '.join(averages) or 'no row has every task yet'}"
 
 

@@ -19,7 +19,7 @@ from gptcore.nlu.registry import COLUMNS, REGISTRY
 from tasks.report.leaderboard import Cell, Kind, Leaderboard, Row, published_rows, split_of
 from tasks.report.score import Score
 from tasks.store.artifact import canonical
-from tasks.store.manifest import code_version
+from tasks.tracking.provenance import run_tags
 from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import LEADERBOARD
 
@@ -60,8 +60,7 @@ class Suite:
 
 def open_suite(tracker: Tracker, suite: Suite) -> Run:
     """The suite's MLflow run, created or reopened."""
-    commit = str(code_version()["git"] or "")
-    tags = {"kind": suite.kind, "suite": suite.digest, "git_commit": commit, **suite.tags}
+    tags = {**run_tags(kind=suite.kind, suite=suite.digest), **suite.tags}
     return tracker.open(EXPERIMENT, suite.name, suite.digest, tags, suite.identity)
 
 

@@ -13,6 +13,7 @@ from gptcore.config import FinetuneConfig, network_config, recorded
 from gptcore.nlu.registry import task_spec
 from tasks.jobs.launch import run_job
 from tasks.report.card import Card, cost, synthetic_note
+from tasks.report.entries import finetuned_entry, task_data
 from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_finetuned_card
 from tasks.report.score import Score, commit_of, finetune_origin, score_of
@@ -20,8 +21,10 @@ from tasks.report.suites import EXPERIMENT
 from tasks.stages.stage import JOB_OPTIONS, build, publish_card, scratch_folder
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Built, Store
+from tasks.tracking.inputs import has_inputs, log_inputs
 from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import cross_links, run_tags
+from tasks.tracking.registry import is_registered, register
 from tasks.tracking.tracker import Run, Tracker, read_metrics
 
 VERSION = 1
@@ -64,6 +67,8 @@ def finetune_model(
     run_name = f"{name} seed {config.seed}"
     item = f"{run_name}, {arm}"
     with Tracker().open(EXPERIMENT, run_name, key, {"kind": "finetune", **tags}, settings, parent=suite_run) as run:
+        if not has_inputs(run):
+            log_inputs(run, [task_data(store, dataset)])
 
         def produce(workspace: Path) -> dict[str, Any]:
             job = {
@@ -83,6 +88,9 @@ def finetune_model(
         built = build(store, recipe, produce, "fine-tunes", _made, item, "run")
         if not run.finished:
             _report(store, built, run, dataset)
+        if not is_registered(run):
+            suite = run.tracker.client.get_run(suite_run).data.tags.get("suite", "")
+            register(run, finetuned_entry(store, built.artifact, dataset, suite))
     result, encoded = built.manifest["counts"], store.manifest(dataset)
     notes = _notes(name, encoded["counts"], result, config.seed, arm)
     origin = finetune_origin(built.manifest, encoded)

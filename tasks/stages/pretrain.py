@@ -13,18 +13,22 @@ from prefect import task
 from gptcore.config import LSTMConfig, NetworkConfig, PretrainConfig, recorded
 from tasks.jobs.launch import run_job
 from tasks.report.card import Card, cost, synthetic_note
+from tasks.report.entries import corpus_data, pretrained_entry
 from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_pretrained_card
 from tasks.stages.stage import JOB_OPTIONS, amount, build, publish_card, scratch_folder
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor
 from tasks.store.store import Built, Store
+from tasks.tracking.inputs import has_inputs, log_inputs
 from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import cross_links, run_tags
+from tasks.tracking.registry import is_registered, register
 from tasks.tracking.tracker import Run, Tracker, read_metrics
+from tasks.tracking.views import PRETRAIN
 
 VERSION = 1
-EXPERIMENT = "gptmill/pretrain"
+EXPERIMENT = PRETRAIN
 
 
 def _run_name(parameters: dict[str, Any]) -> str:
@@ -61,6 +65,8 @@ def pretrain_model(
     )
 
     with Tracker().open(EXPERIMENT, f"pretrain {recipe.digest[:8]}", recipe.digest, tags, settings) as run:
+        if not has_inputs(run):
+            log_inputs(run, corpus_data(store, shards))
 
         def produce(workspace: Path) -> dict[str, Any]:
             job = {
@@ -79,6 +85,8 @@ def pretrain_model(
         built = build(store, recipe, produce, "pretrain", _made)
         if not run.finished:
             _report(store, built, run, ngrams)
+        if not is_registered(run):
+            register(run, pretrained_entry(store, built.artifact, shards))
     return built.artifact
 
 
@@ -113,7 +121,9 @@ def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> No
         publish_card(card, "pretrain-card")
         (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
         run.log_metrics(records)  # also what an earlier, killed process could not deliver any more
-        run.log_results({**result, **{f"{name}/perplexity": counted[name]["perplexity"] for name in counted}})
+        run.log_results(
+            {**result, **{f"validation/{name}_perplexity": counted[name]["perplexity"] for name in counted}}
+        )
         for path in (folder / "card.md", figure):
             if path is not None:
                 run.log_artifact(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 from uuid import UUID
 
@@ -15,9 +16,12 @@ from tasks.tracking.views import leaderboard_link
 
 
 def run_tags(**digests: str) -> dict[str, str]:
-    """Tags of every MLflow run: digests, the git commit, the Prefect flow run and its page."""
+    """Tags of every MLflow run: digests, git commit, Prefect flow run and its page; and those of the UI's columns."""
     version = code_version()
-    tags = {"git_commit": str(version["git"] or ""), "gptmill": str(version["package"]), **digests}
+    commit = str(version["git"] or "")
+    tags = {"git_commit": commit, "gptmill": str(version["package"]), **digests}
+    tags |= {"mlflow.user": getpass.getuser(), "mlflow.source.type": "LOCAL", "mlflow.source.git.commit": commit}
+    tags["mlflow.source.name"] = f"gptmill {flow_run.flow_name}" if flow_run.id else "gptmill"
     if flow_run.id:
         tags["prefect_flow_run_id"] = str(flow_run.id)
     if page := prefect_page():

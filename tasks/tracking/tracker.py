@@ -37,18 +37,30 @@ _TAGS_A_CALL = 100
 _PARAM_LENGTH = 6000
 _TAG_LENGTH = 8000
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else MLflow's UI opens it on its pages for LLM traces
+TRAINING = "?workflowType=machine_learning"
+"""For addresses of the UI: the browser's own choice, GenAI at first, would outweigh an experiment's kind."""
 _UI = "http://127.0.0.1:5000"  # where `gptmill up` serves the same SQLite file
 
 
 class Run:
     """One MLflow run that this process owns; as a context manager it ends FINISHED, FAILED or KILLED."""
 
-    def __init__(self, tracker: Tracker, run_id: str, experiment_id: str, finished: bool, fresh: bool) -> None:
+    def __init__(
+        self,
+        tracker: Tracker,
+        run_id: str,
+        experiment_id: str,
+        finished: bool,
+        fresh: bool,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
         self.tracker = tracker
         self.run_id = run_id
         self.experiment_id = experiment_id
         self.finished = finished
         """Whether it had ended FINISHED before it was opened: there is nothing left to log."""
+        self.opened_tags = dict(tags or {})
+        """The tags that it had when it was opened: what earlier openings recorded, without another call."""
         self._fresh = fresh
         self._last: dict[str, int] = {}  # metric -> step of its newest point
         self._waiting: list[Metric] = []
@@ -61,7 +73,8 @@ class Run:
     @property
     def charts(self) -> str:
         """The page of its curves."""
-        return f"{self.url}/model-metrics"
+        page, query = self.url.split("?")
+        return f"{page}/model-metrics?{query}"
 
     def log_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Log records ``{"step": int, "time": unix seconds, "metrics": {name: value}}`` in few calls.
@@ -169,7 +182,7 @@ class Tracker:
 
     def page(self, experiment_id: str, run_id: str) -> str:
         """A run's page in the MLflow UI."""
-        return f"{self.ui}/#/experiments/{experiment_id}/runs/{run_id}"
+        return f"{self.ui}/#/experiments/{experiment_id}/runs/{run_id}{TRAINING}"
 
     def experiment(self, name: str) -> str:
         """The id of the experiment ``name``, which is created on first use; the UI opens it as model training."""
@@ -212,7 +225,8 @@ class Tracker:
             if stale.info.status == "RUNNING":
                 self.client.set_terminated(stale.info.run_id, "KILLED")
         there = found[0]
-        run = Run(self, there.info.run_id, experiment_id, there.info.status == "FINISHED", fresh=False)
+        finished, tags_there = there.info.status == "FINISHED", there.data.tags
+        run = Run(self, there.info.run_id, experiment_id, finished, fresh=False, tags=tags_there)
         if not run.finished:
             self.client.update_run(run.run_id, status="RUNNING")
             lacking = {key: value for key, value in flatten(params) if key not in there.data.params}

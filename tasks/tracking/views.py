@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.tracking.tracker import Tracker
+from tasks.tracking.tracker import TRAINING, Tracker
 
 LEADERBOARD = "gptmill/leaderboard"
+PRETRAIN = "gptmill/pretrain"
 LEADERBOARD_VIEW = "leaderboard"
 _TAG = "mlflow.sharedViewState."
 _NAME, _CREATED, _DURATION = "attributes.`Run Name`", "runDateAndNestInfo", "duration"  # columns that always show
@@ -31,9 +32,10 @@ class View:
     where: str
     """MLflow's filter expression; empty: every run."""
     order_by: str
-    """A column, highest first."""
+    """A column, highest first unless ``ascending``."""
     columns: Mapping[str, int]
     """Column -> its width in pixels, left to right; see :func:`metric` and :func:`tag`."""
+    ascending: bool = False
 
     @property
     def state(self) -> dict[str, Any]:
@@ -41,7 +43,7 @@ class View:
         return {
             "searchFilter": self.where,
             "orderByKey": self.order_by,
-            "orderByAsc": False,
+            "orderByAsc": self.ascending,
             "selectedColumns": list(self.columns),
             "columnOrder": [_NAME, _CREATED, *self.columns, _DURATION],
             "columnWidths": {**_FIRST_WIDTHS, **self.columns},
@@ -81,8 +83,7 @@ def view_link(tracker: Tracker, experiment: str, key: str) -> str:
 
 def view_path(experiment_id: str, key: str) -> str:
     """The same without the server: a link between pages of MLflow, whatever the address it is served at."""
-    # The browser's own choice between GenAI and model training, GenAI at first, would outweigh the experiment's kind.
-    return f"#/experiments/{experiment_id}/runs?viewStateShareKey={key}&workflowType=machine_learning"
+    return f"#/experiments/{experiment_id}/runs{TRAINING}&viewStateShareKey={key}"
 
 
 def leaderboard_link(tracker: Tracker) -> str:

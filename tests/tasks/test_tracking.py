@@ -194,9 +194,9 @@ def test_children_and_search(tracker: Tracker, experiment: str) -> None:
 
 def test_a_page_in_the_ui(home: Path) -> None:
     run = Run(Tracker(), "abc", "7", finished=False, fresh=True)
-    assert run.url == "http://127.0.0.1:5000/#/experiments/7/runs/abc"
+    assert run.url == "http://127.0.0.1:5000/#/experiments/7/runs/abc?workflowType=machine_learning"
     served = Run(Tracker("https://mlflow.example:8443/"), "abc", "7", finished=False, fresh=True)
-    assert served.url == "https://mlflow.example:8443/#/experiments/7/runs/abc"
+    assert served.url == "https://mlflow.example:8443/#/experiments/7/runs/abc?workflowType=machine_learning"
 
 
 def test_the_address_of_the_tracker(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,46 @@
+"""The model that a `--checkpoint` or a `--model` means: a REF of the store, or one of MLflow's registry.
+
+The one place where the two meet: the store knows nothing of the tracker.
+"""
+
+from __future__ import annotations
+
+from gptcore.errors import InputError
+from tasks.store import references
+from tasks.store.artifact import Artifact
+from tasks.store.store import Store
+from tasks.tracking.registry import SCHEME, registered_artifact
+from tasks.tracking.tracker import Tracker
+
+_WORDS = {"pretrain": "a pre-trained model", "finetune": "a fine-tuned model"}
+
+
+def pretrained_model(store: Store, ref: str) -> Artifact:
+    """See :func:`tasks.store.references.pretrained_model`; ``ref`` may be `models:/NAME@ALIAS` too.
+
+    :raises InputError: where none fits, or several do.
+    """
+    return references.pretrained_model(store, in_store(store, ref, ("pretrain",)))
+
+
+def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:
+    """See :func:`tasks.store.references.fine_tuned_model`; ``ref`` may be `models:/NAME@ALIAS` too.
+
+    :raises InputError: where none fits, or the one that does is of another task.
+    """
+    return references.fine_tuned_model(store, in_store(store, ref, ("finetune",)), task)
+
+
+def in_store(store: Store, ref: str, stages: tuple[str, ...]) -> str:
+    """``ref`` in the store's own words: a registered model's digest, or its address where ``store`` lacks it.
+
+    :param stages: of which the model may be: "pretrain", "finetune".
+    :raises InputError: no such registered model, or one of another stage.
+    """
+    if not ref.startswith(SCHEME):
+        return ref
+    artifact = registered_artifact(Tracker(), ref)
+    if artifact.stage not in stages:
+        expected = " or ".join(_WORDS[stage] for stage in stages)
+        raise InputError(f"{ref}: found {_WORDS.get(artifact.stage, artifact.stage)}, expected {expected}")
+    return artifact.digest if store.find(artifact.stage, artifact.digest) else artifact.url

@@ -1,0 +1,169 @@
+"""MLflow's pages: the leaderboard shows scores without a click, the registry its champions, a run its curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Locator, Page, expect
+
+from tasks.report.experiments import PUBLISHED_PAGE, SCORES
+from tasks.report.suites import PUBLISHED_EXPERIMENT, read_leaderboard
+from tasks.stages.pretrain import EXPERIMENT as PRETRAIN_EXPERIMENT
+from tasks.tracking.registry import CHAMPION, NEWEST
+from tasks.tracking.tracker import TRAINING, Tracker
+from tasks.tracking.views import leaderboard_link, metric, view_link
+
+_VIEWPORT = {"width": 1600, "height": 900}
+_PATIENCE = 60_000.0  # milliseconds: a server that has just started answers slowly
+_SETTLE = 1500.0
+_ROWS = ".ag-center-cols-container .ag-row"
+
+
+def check_mlflow(page: Page, mlflow_url: str, shots: Path) -> list[str]:
+    """Open every page of ours and assert on what it shows, in a browser that was never there before.
+
+    :param shots: a folder for the screenshots `mlflow-*.png`.
+    :return: a line for each thing found.
+    :raises AssertionError: naming what a page lacks.
+    """
+    tracker = Tracker(mlflow_url)
+    shots.mkdir(parents=True, exist_ok=True)
+    page.set_viewport_size({"width": _VIEWPORT["width"], "height": _VIEWPORT["height"]})
+    _close_assistant(page, mlflow_url)
+    return [
+        _check_leaderboard(page, tracker, shots),
+        _check_published(page, tracker, shots),
+        _check_description(page, tracker, shots),
+        *_check_registry(page, tracker, shots),
+        _check_curves(page, tracker, shots),
+    ]
+
+
+def _close_assistant(page: Page, mlflow_url: str) -> None:
+    """MLflow opens its assistant once in every fresh browser; whoever has closed it does not see it again."""
+    page.goto(mlflow_url)
+    close = page.locator("[data-component-id='mlflow.assistant.chat_panel.close']")
+    close.click(timeout=_PATIENCE)
+    expect(close).to_have_count(0)
+
+
+def _check_leaderboard(page: Page, tracker: Tracker, shots: Path) -> str:
+    """Our rows and the baselines with the average and thirteen scores, best first, no fine-tune and no click."""
+    board = read_leaderboard(tracker)
+    ours = [row for row in board.rows if row.kind != "published"]
+    page.goto(leaderboard_link(tracker))
+    _await_rows(page)
+    names = _run_names(page)
+    assert set(names) <= {row.name for row in ours}, f"leaderboard: found the runs {names}, expected only its rows"
+    for row in ours:
+        if row.name in names:
+            shown = _shown_scores(page, names.index(row.name))
+            expected = {column: f"{value:.1f}" for column, value in row.percent.items() if column in SCORES}
+            wrong = {c: (shown.get(c), v) for c, v in expected.items() if _as_number(shown.get(c)) != float(v)}
+            assert not wrong, f"leaderboard: {row.name}: shown and expected differ: {wrong}"
+    averages = [_as_number(_shown_scores(page, place)["average"]) for place in range(len(names))]
+    known = [value for value in averages if value is not None]
+    assert known, f"leaderboard: no row shows an average, only {averages}"
+    assert known == sorted(known, reverse=True), f"leaderboard: the averages {averages} are not best first"
+    _shoot(page, shots, "leaderboard")
+    return f"leaderboard: {len(names)} rows, averages {averages}, {len(SCORES)} scores in sight"
+
+
+def _check_published(page: Page, tracker: Tracker, shots: Path) -> str:
+    """The published methods in an experiment of their own."""
+    page.goto(view_link(tracker, PUBLISHED_EXPERIMENT, PUBLISHED_PAGE.key))
+    _await_rows(page)
+    names = _run_names(page)
+    assert all(name.endswith("[published]") for name in names), f"published: found {names}"
+    first = _shown_scores(page, 0)
+    assert _as_number(first["average"]) is not None, f"published: the first row shows {first}"
+    _shoot(page, shots, "published")
+    return f"published: {names[0]} first with {first['average']}"
+
+
+def _check_description(page: Page, tracker: Tracker, shots: Path) -> str:
+    """The experiment's description: a link and numbers in its first line, the table when it is unfolded."""
+    page.goto(leaderboard_link(tracker))
+    link = page.get_by_role("link", name="Open the leaderboard")
+    expect(link).to_be_visible(timeout=_PATIENCE)
+    page.locator("[data-component-id='mlflow.experiment.metadata_editor.expand_button']").click()
+    table = page.locator("table", has_text="storycloze").first
+    expect(table).to_be_visible()
+    for column in ("average", *SCORES):
+        expect(table.get_by_role("columnheader", name=column, exact=True)).to_be_visible()
+    _shoot(page, shots, "description")
+    return f"description: a table of {table.get_by_role('row').count() - 1} rows"
+
+
+def _check_registry(page: Page, tracker: Tracker, shots: Path) -> list[str]:
+    """A registered model for every task with its aliases, and one for pre-trained models."""
+    models = tracker.client.search_registered_models()
+    assert models, "registry: found no registered model"
+    bare = [model.name for model in models if not {CHAMPION, NEWEST} <= set(model.aliases)]
+    assert not bare, f"registry: {', '.join(bare)} without the aliases {CHAMPION} and {NEWEST}"
+    page.goto(f"{tracker.ui}/#/models{TRAINING}")
+    for model in models[:10]:  # the page's first ten
+        expect(page.get_by_role("link", name=model.name, exact=True).first).to_be_visible(timeout=_PATIENCE)
+    page.keyboard.press("Escape")  # MLflow's own introduction, shown once
+    _shoot(page, shots, "models")
+    name = models[0].name
+    page.goto(f"{tracker.ui}/#/models/{name}{TRAINING}")
+    expect(page.get_by_text(CHAMPION).first).to_be_visible(timeout=_PATIENCE)
+    _shoot(page, shots, "model")
+    return [f"registry: {len(models)} models, each with a {CHAMPION}", f"registry: {name} shows its {CHAMPION}"]
+
+
+def _check_curves(page: Page, tracker: Tracker, shots: Path) -> str:
+    """A pre-training run's page opens on its curves, the loss among them."""
+    runs = tracker.search(PRETRAIN_EXPERIMENT, {"kind": "pretrain"})
+    assert runs, f"{PRETRAIN_EXPERIMENT}: found no run"
+    info = runs[0].info
+    page.goto(f"{tracker.ui}/#/experiments/{info.experiment_id}/runs/{info.run_id}/model-metrics{TRAINING}")
+    lines = page.locator(".js-plotly-plot .scatterlayer path.js-line")
+    expect(lines.first).to_be_visible(timeout=_PATIENCE)
+    expect(page.get_by_text("train/loss").first).to_be_visible()
+    _shoot(page, shots, "curves")
+    return f"curves: {lines.count()} lines of {info.run_name} in sight"
+
+
+def _await_rows(page: Page) -> None:
+    expect(page.locator(_ROWS).first).to_be_visible(timeout=_PATIENCE)
+    page.wait_for_timeout(_SETTLE)
+
+
+def _run_names(page: Page) -> list[str]:
+    """The run names of the table, top to bottom."""
+    names = {}
+    for row in page.locator(".ag-pinned-left-cols-container .ag-row").all():
+        cell = row.locator("[col-id='attributes.`Run Name`'] a")
+        names[int(row.get_attribute("row-index") or 0)] = cell.inner_text().strip()
+    return [names[place] for place in sorted(names)]
+
+
+def _shown_scores(page: Page, row: int) -> dict[str, str]:
+    """Column -> text of the cells of one row that lie inside the window."""
+    shown = {}
+    for column in ("average", *SCORES):
+        cell = page.locator(f"{_ROWS}[row-index='{row}'] [col-id='{metric(column)}']")
+        assert cell.count() == 1, f"{column}: no such column on the page"
+        assert _inside(page, cell), f"{column}: right of the window's edge"
+        shown[column] = cell.inner_text().strip()
+    return shown
+
+
+def _inside(page: Page, cell: Locator) -> bool:
+    """Whether a cell is really in sight: inside the table's viewport, not cut by its right edge."""
+    box, frame = cell.bounding_box(), page.locator(".ag-center-cols-viewport").bounding_box()
+    return box is not None and frame is not None and box["x"] + 0.6 * box["width"] <= frame["x"] + frame["width"]
+
+
+def _as_number(text: str | None) -> float | None:
+    try:
+        return float(text or "")
+    except ValueError:
+        return None
+
+
+def _shoot(page: Page, shots: Path, name: str) -> None:
+    page.wait_for_timeout(_SETTLE)
+    page.screenshot(path=shots / f"mlflow-{name}.png")

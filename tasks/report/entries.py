@@ -1,0 +1,121 @@
+"""What the registry and the runs' pages say of models and data, read off manifests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor
+from tasks.store.store import Store
+from tasks.tracking.inputs import Data
+from tasks.tracking.registry import Entry
+
+PRETRAINED = "gptmill-pretrained"
+_SYNTHETIC = "-synthetic"
+
+
+def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entry:
+    """A pre-trained model; compared by perplexity on the same held-out tokens.
+
+    The LSTM of Table 5 is a version too, but never champion or latest.
+    """
+    manifest = store.manifest(artifact)
+    counts, model = manifest["counts"], manifest["config"]["model"]
+    synthetic = store.manifest(ancestor(store, shards, "corpus"))["counts"].get("synthetic", False)
+    perplexity, tokens = counts["validation/perplexity"], counts["validation/tokens"]
+    transformer = "n_units" not in model
+    network = f"Transformer, {model['n_layer']} x {model['n_embd']}" if transformer else f"LSTM, {model['n_units']}"
+    return Entry(
+        name=PRETRAINED + (_SYNTHETIC if synthetic else ""),
+        about=f"Language models pre-trained by gptmill on {_origin(synthetic)}.",
+        artifact=artifact,
+        created=manifest["created"],
+        merit=-perplexity,
+        yardstick=f"{tokens:.0f} held-out tokens of shards {shards.digest}",
+        result=f"held-out perplexity {perplexity:.2f}",
+        leads=transformer,
+        tags={
+            "perplexity": f"{perplexity:.3f}",
+            "network": network,
+            "data_digest": shards.digest,
+            "tokenizer_digest": counts["tokenizer_digest"],
+            "tokens_seen": str(counts["tokens_seen"]),
+        },
+        description=(
+            f"Held-out perplexity {perplexity:.2f}: {network}, pre-trained on {counts['tokens_seen']:,} tokens of "
+            f"{_origin(synthetic)}.\n\n{_use(artifact, 'gptmill generate --model REF --prompt TEXT')}"
+        ),
+        manifest=manifest,
+    )
+
+
+def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: str) -> Entry:
+    """A model for a task; compared by its score on the same dev rows.
+
+    :param suite: digest of the leaderboard's row that it is a cell of.
+    """
+    manifest, encoded = store.manifest(artifact), store.manifest(dataset)
+    counts, config = manifest["counts"], manifest["config"]["finetune"]
+    task, synthetic = manifest["config"]["task"], encoded["counts"].get("synthetic", False)
+    score, rows = counts["dev/score"], counts["rows"]
+    checkpoint = manifest["inputs"].get("checkpoint", {}).get("digest", "")
+    start = f"from the pre-trained {checkpoint[:12]}" if checkpoint else "from random weights"
+    drawn = f", drawn by seed {config['seed']}" if config.get("max_eval_rows") else ""
+    tested = f", test score {100 * counts['test/score']:.1f}" if "test/score" in counts else ""
+    return Entry(
+        name=f"gptmill-{task}" + (_SYNTHETIC if synthetic else ""),
+        about=f"Models for {task}, fine-tuned by gptmill on {_origin(synthetic)}.",
+        artifact=artifact,
+        created=manifest["created"],
+        merit=score,
+        yardstick=f"{rows['dev']} dev rows{drawn} of {encoded['inputs']['files']['digest']}",
+        result=f"dev score {100 * score:.1f}",
+        leads=True,
+        tags={
+            "dev_score": f"{100 * score:.1f}",
+            "task": task,
+            "seed": str(config["seed"]),
+            "checkpoint_digest": checkpoint,
+            "data_digest": dataset.digest,
+            "tokenizer_digest": encoded["counts"]["tokenizer_digest"],
+            "suite": suite,
+        },
+        description=(
+            f"Dev score {100 * score:.1f}{tested} (x 100): fine-tuned {start} on {rows['train']:,} rows of {task} "
+            f"({_origin(synthetic)}), seed {config['seed']}.\n\n"
+            + _use(artifact, f"gptmill predict {task} --model REF < rows.jsonl")
+        ),
+        manifest=manifest,
+    )
+
+
+def task_data(store: Store, dataset: Artifact) -> Data:
+    """A task's rows as an input of a run, under the digest of the published files they were read from."""
+    manifest = store.manifest(dataset)
+    counts = manifest["counts"]
+    rows = {split: found["rows"] for split, found in counts["splits"].items()}
+    return Data(_marked(counts["task"], counts), manifest["inputs"]["files"]["digest"], dataset.url, rows)
+
+
+def corpus_data(store: Store, shards: Artifact) -> list[Data]:
+    """The books and their token shards as inputs of a pre-training run."""
+    corpus = ancestor(store, shards, "corpus")
+    read, encoded = store.manifest(corpus)["counts"], store.manifest(shards)["counts"]
+    documents = {split: read["documents"][split] for split in ("train", "validation")}
+    tokens = {f"{split} tokens": found["n_tokens"] for split, found in encoded["splits"].items()}
+    return [
+        Data(_marked("books", read), corpus.digest, corpus.url, documents, {"words": read["words"]}),
+        Data(_marked("shards", read), shards.digest, shards.url, documents, tokens),
+    ]
+
+
+def _marked(name: str, counts: dict[str, Any]) -> str:
+    return f"{name} (synthetic)" if counts.get("synthetic", False) else name
+
+
+def _origin(synthetic: bool) -> str:
+    return "synthetic data (no real text)" if synthetic else "real text"
+
+
+def _use(artifact: Artifact, command: str) -> str:
+    return f"    {command.replace('REF', artifact.short)}\n\nWeights, README and manifest: `{artifact.url}`"

@@ -1,0 +1,165 @@
+"""MLflow's model registry: every finished model is a version there, and `models:/NAME@ALIAS` finds it in a store.
+
+The weights stay in the store; a version carries their address and digest, and beside its run lies the manifest. Its
+source is `runs:/<run>/model`, the form that a server accepts from a client whose store it cannot see (a local path is
+refused there).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gptcore.errors import InputError
+from tasks.store.artifact import Artifact
+from tasks.store.locks import exclusive
+from tasks.store.state import state_folder
+from tasks.tracking.tracker import Run, Tracker
+
+if TYPE_CHECKING:
+    from mlflow.entities.model_registry import ModelVersion, RegisteredModel
+
+SCHEME = "models:/"
+CHAMPION = "champion"
+LATEST = "latest"
+NEWEST = "newest"
+"""What the alias of the latest version is called in MLflow, which keeps the word "latest" for itself."""
+_VERSION_TAG = "model_version"  # of a run: the version that it made
+_REFERENCE = re.compile(r"models:/(?P<name>[\w.-]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+|latest))")
+_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A finished model, as the registry shows it."""
+
+    name: str
+    """Of the registered model: one a task, one for the pre-trained, each apart for generated data."""
+    about: str
+    """What all versions of the name have in common."""
+    artifact: Artifact
+    created: str
+    """ISO 8601."""
+    merit: float
+    """Higher is better, among entries of one ``yardstick``."""
+    yardstick: str
+    """What the merit was measured on: rows, or tokens of held-out text."""
+    result: str
+    """The merit in words, e.g. "dev score 62.4"."""
+    leads: bool
+    """Whether the version may be champion and latest."""
+    tags: Mapping[str, str]
+    description: str
+    manifest: Mapping[str, Any]
+
+
+def is_registered(run: Run) -> bool:
+    """Whether the run's model has its version; costs nothing, as the run says so itself."""
+    return _VERSION_TAG in run.opened_tags
+
+
+def register(run: Run, entry: Entry) -> None:
+    """Make the model of a run a version, once for each artifact, and move the aliases.
+
+    `newest` is the version whose artifact was made last. `champion` is the best of those measured on the same yardstick
+    as that newest one: a score on other rows, or a perplexity of other tokens, compares with nothing, so new data
+    starts a new reign. Of equals the newer one leads.
+    """
+    tracker = run.tracker
+    with exclusive(state_folder() / ".mlflow-registry.lock", "registration of a model"):
+        model = _model(tracker, entry.name)
+        if model is None:
+            model = tracker.client.create_registered_model(entry.name, description=entry.about)
+        versions = _versions(tracker, entry.name)
+        there = [version for version in versions if version.tags.get("digest") == entry.artifact.digest]
+        if not there:
+            tracker.client.log_dict(run.run_id, dict(entry.manifest), "model/manifest.json")
+            made = tracker.client.create_model_version(
+                entry.name, f"runs:/{run.run_id}/model", run.run_id, _tags(entry), description=entry.description
+            )
+            there = [made]
+            versions.append(made)
+        _move_aliases(tracker, model, versions)
+    run.set_tags({_VERSION_TAG: f"{entry.name}/{there[0].version}"})
+
+
+def registered_artifact(tracker: Tracker, ref: str) -> Artifact:
+    """The artifact behind `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `models:/NAME/latest`.
+
+    :raises InputError: no such model, alias or version; the line names those that are there.
+    """
+    parts = _REFERENCE.fullmatch(ref)
+    if parts is None:
+        raise InputError(f"{ref}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
+    name = parts["name"]
+    model = _model(tracker, name)
+    if model is None:
+        names = ", ".join(sorted(found.name for found in tracker.client.search_registered_models())) or "none at all"
+        raise InputError(f"{ref}: found no registered model {name!r} at {tracker.uri}, which has {names}")
+    versions = _versions(tracker, name)
+    aliases: dict[str, str] = {alias: str(number) for alias, number in model.aliases.items()}
+    number = parts["version"] if parts["alias"] is None else parts["alias"]
+    if number == LATEST:
+        number = aliases.get(NEWEST, "")
+    elif parts["alias"] is not None:
+        number = aliases.get(parts["alias"], "")
+    found = [version for version in versions if str(version.version) == number]
+    if not found:
+        words = ", ".join([*sorted(aliases), LATEST]) if aliases else "no alias"
+        numbers = ", ".join(sorted((str(version.version) for version in versions), key=int)) or "none"
+        raise InputError(f"{ref}: found no such version; {name} has the aliases {words}, the versions {numbers}")
+    tags = found[0].tags
+    if missing := [key for key in ("stage", "digest", "artifact") if key not in tags]:
+        raise InputError(f"{ref}: found a version without the tag {missing[0]!r}, expected one that gptmill registered")
+    return Artifact(tags["stage"], tags["digest"], tags["artifact"])
+
+
+def _tags(entry: Entry) -> dict[str, str]:
+    tags = {
+        "result": entry.result,
+        **entry.tags,
+        "stage": entry.artifact.stage,
+        "digest": entry.artifact.digest,
+        "artifact": entry.artifact.url,
+        "created": entry.created,
+        "merit": repr(entry.merit),
+        "yardstick": entry.yardstick,
+        "leads": str(entry.leads),
+    }
+    return {key: value for key, value in tags.items() if value}  # the first ones are seen first
+
+
+def _move_aliases(tracker: Tracker, model: RegisteredModel, versions: Sequence[ModelVersion]) -> None:
+    ranked = [version for version in versions if version.tags.get("leads") == "True"]
+    if not ranked:
+        return
+    newest = max(ranked, key=_age)
+    peers = [version for version in ranked if version.tags["yardstick"] == newest.tags["yardstick"]]
+    champion = max(peers, key=lambda version: (float(version.tags["merit"]), *_age(version)))
+    for alias, version in ((NEWEST, newest), (CHAMPION, champion)):
+        if str(model.aliases.get(alias)) != str(version.version):
+            tracker.client.set_registered_model_alias(model.name, alias, str(version.version))
+            if alias == CHAMPION:  # for the list of models, which shows no version's tags
+                tracker.client.set_registered_model_tag(model.name, CHAMPION, version.tags["result"])
+
+
+def _age(version: ModelVersion) -> tuple[str, int]:
+    return version.tags["created"], int(version.version)
+
+
+def _model(tracker: Tracker, name: str) -> RegisteredModel | None:
+    found = tracker.client.search_registered_models(f"name = '{name}'")
+    return found[0] if found else None
+
+
+def _versions(tracker: Tracker, name: str) -> list[ModelVersion]:
+    versions: list[ModelVersion] = []
+    token = None
+    while True:
+        page = tracker.client.search_model_versions(f"name = '{name}'", max_results=_PAGE, page_token=token)
+        versions += page
+        token = page.token
+        if not token:
+            return versions

@@ -1,0 +1,128 @@
+"""What somebody sees who opens our experiments in MLflow: scores, not names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gptcore.nlu.registry import COLUMNS, REGISTRY
+from tasks.report.experiments import LEADERBOARD_PAGE, SCORES, show_experiments
+from tasks.report.score import Score
+from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, Suite, open_suite, record_row, row_of
+from tasks.tracking.inputs import Data, has_inputs, log_inputs
+from tasks.tracking.tracker import Tracker
+from tasks.tracking.views import leaderboard_line, leaderboard_link
+
+KIND, TRAINING_KIND = "mlflow.experimentKind", "custom_model_development"
+
+
+def tags_of(tracker: Tracker, experiment: str) -> dict[str, str]:
+    return dict(tracker.client.get_experiment(tracker.experiment(experiment)).tags)
+
+
+def record(tracker: Tracker, label: str, percent: dict[str, float]) -> str:
+    """A row of a baseline, and the id of its run."""
+    of = Suite(label, "baseline", {"data": {}})
+    scores = [
+        Score(task, 0, "dev", {c: percent[c] for c in spec.paper})
+        for task, spec in REGISTRY.items()
+        if set(spec.paper) <= set(percent)
+    ]
+    with open_suite(tracker, of) as run:
+        record_row(run, row_of(of, [score for score in scores if score.percent]))
+        return run.run_id
+
+
+@pytest.fixture
+def writes(shared_tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every experiment tag that is written."""
+    written: list[Any] = []
+    keep = shared_tracker.client.set_experiment_tag
+    monkeypatch.setattr(shared_tracker.client, "set_experiment_tag", lambda *a: (written.append(a), keep(*a)))
+    return written
+
+
+def test_an_experiment_of_any_age_opens_as_model_training(shared_tracker: Tracker) -> None:
+    assert tags_of(shared_tracker, "made now")[KIND] == TRAINING_KIND
+    old = shared_tracker.client.create_experiment("made by an older version")
+    assert shared_tracker.experiment("made by an older version") == old
+    assert tags_of(shared_tracker, "made by an older version")[KIND] == TRAINING_KIND
+
+
+def test_a_saved_view_shows_the_average_and_thirteen_scores_best_first(
+    shared_tracker: Tracker, writes: list[Any]
+) -> None:
+    assert len(SCORES) == 13
+    show_experiments(shared_tracker)
+    kept = json.loads(tags_of(shared_tracker, EXPERIMENT)[f"mlflow.sharedViewState.{LEADERBOARD_PAGE.key}"])
+    assert set(kept) == {"name", "createdAt", "updatedAt", "state"}  # as the UI of 3.17 writes it
+    state = json.loads(kept["state"])
+    assert state["selectedColumns"][:14] == [f"metrics.`{name}`" for name in ("average", *SCORES)]
+    assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`average`", False)
+    assert state["searchFilter"] == "tags.kind != 'finetune'"
+    writes.clear()
+    show_experiments(shared_tracker)
+    assert writes == []
+
+
+def test_published_rows_of_an_older_version_leave_our_experiment(shared_tracker: Tracker) -> None:
+    with shared_tracker.open(EXPERIMENT, "BERT base [published]", "k", {"kind": "published"}, {}) as old:
+        pass
+    show_experiments(shared_tracker)
+    assert shared_tracker.search(EXPERIMENT, {"kind": "published"}) == []
+    assert shared_tracker.client.get_run(old.run_id).info.lifecycle_stage == "deleted"  # the soft way: it can come back
+    names = [run.info.run_name for run in shared_tracker.search(PUBLISHED_EXPERIMENT, {})]
+    assert names.count("BERT base [published]") == 1
+
+
+def test_the_average_follows_the_columns_and_metrics_read_as_the_table_prints_them(shared_tracker: Tracker) -> None:
+    exact = 200 / 3
+    run_id = record(shared_tracker, "growing", {c: exact for c in COLUMNS if c != "qqp"})
+    metrics = shared_tracker.client.get_run(run_id).data.metrics
+    assert metrics["rte"] == 66.7
+    assert "average" not in metrics  # over eleven tasks it would compare with no other row's
+    for qqp in (exact, 0.0):
+        record(shared_tracker, "growing", {"qqp": qqp})
+        average = shared_tracker.client.get_run(run_id).data.metrics["average"]
+        assert average == round((11 * exact + qqp) / 12, 1)
+
+
+def test_the_description_holds_the_table_and_a_link_to_the_view(shared_tracker: Tracker) -> None:
+    record(shared_tracker, "described", dict.fromkeys(COLUMNS, 99.0))
+    show_experiments(shared_tracker)
+    note = tags_of(shared_tracker, EXPERIMENT)["mlflow.note.content"]
+    first, _, header, _, best, *_ = note.splitlines()
+    assert "described" in first
+    assert "99.0" in first
+    assert "the paper 76.7 (test)" in first
+    path = leaderboard_link(shared_tracker).removeprefix(f"{shared_tracker.ui}/")
+    assert f"]({path})" in first
+    assert [cell.strip() for cell in header.strip("|").split("|")][3:] == list(SCORES)
+    assert best.count("99.0") == 14
+
+
+def test_a_link_without_a_server_says_what_it_takes(shared_tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = leaderboard_line(shared_tracker)
+    assert "http://127.0.0.1:5000/#/experiments/" in line
+    assert "viewStateShareKey=leaderboard" in line
+    assert line.endswith("(after `gptmill up`)")
+    served = Tracker("http://127.0.0.1:7777")
+    monkeypatch.setattr(served, "experiment", lambda _: "3")
+    assert leaderboard_line(served).startswith("MLflow: http://127.0.0.1:7777/#/experiments/3/runs?")
+    assert not leaderboard_line(served).endswith("(after `gptmill up`)")
+
+
+def test_data_is_an_input_of_its_run(shared_tracker: Tracker) -> None:
+    digest = "0123456789abcdef" * 4
+    with shared_tracker.open("inputs", "a run", "key", {}, {}) as run:
+        assert not has_inputs(run)
+        log_inputs(run, [Data("rte", digest, "s3://b/dataset/1", {"train": 600, "dev": 300})])
+    assert has_inputs(shared_tracker.open("inputs", "a run", "key", {}, {}))
+    (found,) = shared_tracker.client.get_run(run.run_id).inputs.dataset_inputs
+    data = found.dataset
+    assert (data.name, data.source_type) == ("rte", "s3")
+    assert digest.startswith(data.digest)
+    assert json.loads(data.source) == {"uri": "s3://b/dataset/1", "sha256": digest}
+    assert json.loads(data.profile) == {"num_rows": 900, "train": 600, "dev": 300}
