@@ -18,6 +18,9 @@ from gptcore.fetch.download import FetchError
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError, FileExistsError)
 
 
+_NOTICES = ("readme", "license", "licence")
+
+
 class _Member(NamedTuple):
     name: str
     is_link: bool
@@ -33,11 +36,13 @@ def is_archive(name: str) -> bool:
 def unpack(archive: Path, pattern: str, out: Path) -> int:
     """Unpack the files whose names match into the new folder ``out``, without the first part of their names.
 
+    What the authors say of the data, and on what terms (``README``, ``LICENSE``), comes along.
+
     :param pattern: as many parts as the names have, each with wildcards: ``RACE/*/*/*.txt``.
-    :return: the number of files.
+    :return: the number of files that match.
     :raises FetchError: no archive, no such file in it, or any name in it that leads out of it, or a link.
     """
-    parts, count = len(PurePosixPath(pattern).parts), 0
+    parts, count = PurePosixPath(pattern).parts, 0
     try:
         for member in _members(archive):
             name = PurePosixPath(member.name)
@@ -45,8 +50,9 @@ def unpack(archive: Path, pattern: str, out: Path) -> int:
                 raise FetchError(f"{archive.name}: found the name {member.name!r}, expected none that leads out of it")
             if member.is_link:
                 raise FetchError(f"{archive.name}: found the link {member.name!r}, expected files and folders only")
-            wanted = len(name.parts) == parts and name.match(pattern) and not name.name.startswith(".")
-            if member.open is None or not wanted:
+            wanted = len(name.parts) == len(parts) and name.match(pattern) and not name.name.startswith(".")
+            notice = name.parts[:-1] == parts[:1] and name.name.lower().startswith(_NOTICES)
+            if member.open is None or not (wanted or notice):
                 continue
             target = out.joinpath(*name.parts[1:])
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +60,7 @@ def unpack(archive: Path, pattern: str, out: Path) -> int:
             assert source is not None, "a file has content"
             with source, open(target, "xb") as file:
                 shutil.copyfileobj(source, file)
-            count += 1
+            count += wanted
     except _BROKEN as error:
         raise FetchError(f"{archive.name}: found {type(error).__name__}: {error}, expected a whole archive") from error
     if not count:

@@ -98,7 +98,7 @@ ORIGINS: dict[str, Origin] = {
         Origin(
             "scitail",
             "SciTail",
-            "see the page",
+            "none stated on the page (libraries that list it: Apache 2.0)",
             "https://allenai.org/data/scitail",
             (
                 Download(
@@ -218,7 +218,7 @@ ORIGINS: dict[str, Origin] = {
         Origin(
             "stsb",
             "STS-B",
-            "CC BY-SA 4.0",
+            "by source; see the LICENSE.txt that comes with it",
             "http://ixa2.si.ehu.eus/stswiki/index.php/STSbenchmark",
             (
                 Download(
