@@ -1,4 +1,4 @@
-"""Whether something is at an address, where fsspec's file systems do not agree on what to say when it cannot be.
+"""Addresses: the file system behind one, and whether something is there, where fsspec's do not agree on how to say no.
 
 ``hf://`` raises for what is above a repository (``hf://datasets``), though repositories below it can be read.
 """
@@ -7,7 +7,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import fsspec
+
+from gptcore.errors import InputError
+
 _NO_SUCH_PLACE = (ValueError, NotImplementedError)
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """The file system of any fsspec URL, and the path on it.
+
+    :raises InputError: a kind of address that nobody knows, or whose package is not installed.
+    """
+    try:
+        fs, path = fsspec.url_to_fs(url)
+    except ImportError as error:
+        raise InputError(f"{url}: needs a package that is not installed ({error})") from None
+    except ValueError as error:
+        raise InputError(
+            f"{url}: {error}; expected a folder, or an address that fsspec knows (s3://..., hf://...)"
+        ) from None
+    return fs, str(path)
 
 
 def exists(fs: Any, path: str) -> bool:

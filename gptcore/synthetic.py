@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import fsspec
-
-from gptcore.places import exists, is_folder
+from gptcore.places import exists, file_system, is_folder
 
 MARK = "SYNTHETIC.md"
 """A file of this name lies in a folder of generated books or datasets, and goes where a copy of the folder goes."""
@@ -24,6 +22,6 @@ def is_synthetic(url: str) -> bool:
 
     :param url: any fsspec URL.
     """
-    filesystem, path = fsspec.core.url_to_fs(url)
+    filesystem, path = file_system(url)
     folder = path.rstrip("/") if is_folder(filesystem, path) else path.rpartition("/")[0]
     return exists(filesystem, f"{folder}/{MARK}")

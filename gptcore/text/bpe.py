@@ -23,6 +23,7 @@ import fsspec
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_json, write_bytes_atomic
+from gptcore.places import file_system
 from gptcore.text.clean import split_clean, words
 
 UNKNOWN = "<unk>"
@@ -84,7 +85,7 @@ class Tokenizer:
         :raises InputError: no such folder or files in it, or as :meth:`from_openai`.
         """
         folder = str(url).rstrip("/")
-        filesystem, path = fsspec.core.url_to_fs(folder)
+        filesystem, path = file_system(folder)
         for names in _KNOWN_NAMES:
             if all(filesystem.exists(f"{path}/{name}") for name in names):
                 return cls.from_openai(f"{folder}/{names[0]}", f"{folder}/{names[1]}")

@@ -22,6 +22,7 @@ import fsspec
 from gptcore.config import CorpusConfig
 from gptcore.errors import InputError
 from gptcore.files import sha256_file
+from gptcore.places import file_system
 from gptcore.text.gutenberg import strip_gutenberg
 
 BLOCK = 1 << 18  # bytes read at a time
@@ -64,7 +65,7 @@ def find_sources(url: str) -> list[Source]:
         are passed over) or a glob (whose matches must all be readable).
     :raises InputError: nothing there, a file of an unknown kind, or a folder without a single known one.
     """
-    filesystem, path = fsspec.core.url_to_fs(url)
+    filesystem, path = file_system(url)
     if filesystem.isfile(path):
         root, named = path.rpartition("/")[0], [path]
     elif filesystem.isdir(path):
@@ -92,7 +93,7 @@ def fingerprint(sources: Iterable[Source]) -> list[dict[str, Any]]:
     """
     prints: list[dict[str, Any]] = []
     for source in sources:
-        filesystem, path = fsspec.core.url_to_fs(source.url)
+        filesystem, path = file_system(source.url)
         if _local(filesystem):
             prints.append({"path": source.name, "sha256": sha256_file(path)})
         else:

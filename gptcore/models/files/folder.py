@@ -7,13 +7,13 @@ import json
 import pickle
 from typing import Any
 
-import fsspec
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as parse_safetensors
 from torch import Tensor
 
 from gptcore.errors import InputError
+from gptcore.places import file_system
 
 
 class ModelFolder:
@@ -21,7 +21,7 @@ class ModelFolder:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
-        self._fs, self._root = fsspec.core.url_to_fs(self._url)
+        self._fs, self._root = file_system(self._url)
 
     def path(self, name: str) -> str:
         return f"{self._url}/{name}"

@@ -11,12 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import fsspec
-
 from gptcore.errors import InputError
 from gptcore.nlu.readers.hub import HUB, HubSet
 from gptcore.nlu.readers.text_files import unreadable
-from gptcore.places import exists, is_folder, names_in
+from gptcore.places import exists, file_system, is_folder, names_in
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class _Folder:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
-        self._fs, root = fsspec.url_to_fs(url)
+        self._fs, root = file_system(url)
         self._root = root.rstrip("/")
         self._listed: dict[str, list[str]] = {}
 

@@ -18,6 +18,7 @@ import fsspec
 from gptcore.errors import InputError
 from gptcore.nlu.readers.rows import Record, show
 from gptcore.nlu.registry import Format, TaskSpec
+from gptcore.places import file_system
 
 _FILES_AT_ONCE = 256  # passage files fetched together, so that a remote folder of thousands is not one trip each
 
@@ -133,7 +134,7 @@ def passage_names(url: str) -> list[str]:
 
     :raises InputError: no such folder, or none in it.
     """
-    fs, root = fsspec.url_to_fs(url)
+    fs, root = file_system(url)
     try:
         names = sorted(path.rsplit("/", 1)[-1] for path in fs.ls(root, detail=False) if path.endswith(".txt"))
     except OSError as error:
@@ -145,7 +146,7 @@ def passage_names(url: str) -> list[str]:
 
 def _passages(url: str) -> Iterator[tuple[str, bytes]]:
     """Address and bytes of each passage file of a folder, sorted by name."""
-    fs, root = fsspec.url_to_fs(url)
+    fs, root = file_system(url)
     names = passage_names(url)
     for start in range(0, len(names), _FILES_AT_ONCE):
         group = names[start : start + _FILES_AT_ONCE]
