@@ -187,6 +187,9 @@ def submission(options: argparse.Namespace) -> None:
 
 
 def up(options: argparse.Namespace) -> None:
+    for name in ("prefect_port", "mlflow_port"):
+        if not 0 < (port := getattr(options, name)) < 65_536:
+            raise InputError(f"--{name.replace('_', '-')}: found {port}, expected 1 to 65535")
     from flows.stack import up
 
     up(options.store, options.datasets, options.prefect_port, options.mlflow_port)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -47,46 +47,84 @@ def shown(command: str, verbose: bool = False, console: Console | None = None) -
     console.print(f"{'log':<11} {path}", style="dim", soft_wrap=True)
     file = logging.FileHandler(path, encoding="utf-8")
     file.setFormatter(_Lines("%(asctime)s %(levelname)-7s %(run)s - %(message)s"))
-    root, details = logging.getLogger(), [logging.getLogger(name) for name in _DETAILS]
-    services = logging.getLogger("prefect._internal")  # has a handler of its own, for standard error
-    prefects = [handler for handler in root.handlers if _is_prefects(handler)]
-    display = None if verbose else Display(console)
-    if display:
-        display.begin()
-    added = [file] if display is None else [file, display]
-    for handler in prefects:
+    with closing(file):
         if verbose:
-            handler.addFilter(_worth_saying)
-        else:
-            root.removeHandler(handler)
-    was = services.handlers
-    services.handlers = list(was) if verbose else list(added)
-    for handler in added:
-        root.addHandler(handler)
+            with _listening([file]), _without_input_errors():
+                yield
+            return
+        display = Display(console)
+        with _listening([file, display], live=display), _in_place_of_prefects([file, display]), closing(display):
+            display.begin()
+            yield
+
+
+@contextmanager
+def _listening(handlers: Sequence[logging.Handler], live: logging.Handler | None = None) -> Iterator[None]:
+    """Hand every record to ``handlers``, our own details included, and progress to ``live`` alone."""
+    root, details = logging.getLogger(), [logging.getLogger(name) for name in _DETAILS]
     levels = [logger.level for logger in details]
+    progress = logging.getLogger(PROGRESS)
+    progress.propagate = False  # several records a second: for the bars, not for the file
     for logger in details:
         logger.setLevel(logging.INFO)
-    live = logging.getLogger(PROGRESS)
-    live.propagate = False  # several records a second: for the bars, not for the file
-    if display:
-        live.addHandler(display)
+    for handler in handlers:
+        root.addHandler(handler)
+    if live:
+        progress.addHandler(live)
     try:
         yield
     finally:
-        if display:
-            display.finish()
-            live.removeHandler(display)
-        for handler in added:
+        if live:
+            progress.removeHandler(live)
+        for handler in handlers:
             root.removeHandler(handler)
-            handler.close()
-        services.handlers = was
-        for handler in prefects:
-            handler.removeFilter(_worth_saying)
-            if not verbose:
-                handler.setLevel(logging.WARNING)  # what it still has to say, of servers that stop, is no result
-                root.addHandler(handler)
         for logger, level in zip(details, levels, strict=True):
             logger.setLevel(level)
+
+
+@contextmanager
+def _in_place_of_prefects(handlers: Sequence[logging.Handler]) -> Iterator[None]:
+    """Take Prefect's console handler off, and the one that its services have for themselves."""
+    root, services = logging.getLogger(), logging.getLogger("prefect._internal")
+    console, own = _prefects_console(), services.handlers
+    for handler in console:
+        root.removeHandler(handler)
+    services.handlers = list(handlers)
+    try:
+        yield
+    finally:
+        services.handlers = own
+        for handler in console:
+            handler.setLevel(logging.WARNING)  # what it still has to say, of servers that stop, is no result
+            handler.addFilter(lambda _: not signals.asked_to_end())
+            root.addHandler(handler)
+
+
+@contextmanager
+def _without_input_errors() -> Iterator[None]:
+    """Drop Prefect's words on an InputError and on a signal: the command line prints its one line itself."""
+
+    def other(record: logging.LogRecord) -> bool:
+        if signals.asked_to_end():
+            return False
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, InputError) and "InputError(" not in record.getMessage()
+
+    for handler in _prefects_console():
+        handler.addFilter(other)
+    try:
+        yield
+    finally:
+        for handler in _prefects_console():
+            handler.removeFilter(other)
+
+
+def _prefects_console() -> list[logging.Handler]:
+    if "prefect" not in sys.modules:
+        return []
+    from prefect.logging.handlers import PrefectConsoleHandler
+
+    return [handler for handler in logging.getLogger().handlers if isinstance(handler, PrefectConsoleHandler)]
 
 
 class Display(logging.Handler):
@@ -122,7 +160,7 @@ class Display(logging.Handler):
         except Exception:  # logging's own rule: a broken handler ends no work
             self.handleError(record)
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Print what was still being gathered, and free the terminal."""
         self.acquire()
         try:
@@ -132,6 +170,7 @@ class Display(logging.Handler):
                 self._bars = None
         finally:
             self.release()
+        super().close()
 
     # --- stages
 
@@ -183,6 +222,7 @@ class Display(logging.Handler):
                 TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
                 console=self._console,
                 transient=True,
+                refresh_per_second=2,  # the cores are for the training
                 expand=True,
             )
             self._bars.start()
@@ -271,22 +311,6 @@ class _Lines(logging.Formatter):
 def _run_of(record: logging.LogRecord) -> str:
     """The Prefect run that says it, else the logger."""
     return str(getattr(record, "task_run_name", None) or getattr(record, "flow_run_name", None) or record.name)
-
-
-def _worth_saying(record: logging.LogRecord) -> bool:
-    """Drops Prefect's words on an InputError and on a signal: the command line prints its one line itself."""
-    if signals.asked_to_end():
-        return False
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, InputError) and "InputError(" not in record.getMessage()
-
-
-def _is_prefects(handler: logging.Handler) -> bool:
-    if "prefect" not in sys.modules:
-        return False
-    from prefect.logging.handlers import PrefectConsoleHandler
-
-    return isinstance(handler, PrefectConsoleHandler)
 
 
 def _log_file(command: str) -> Path:

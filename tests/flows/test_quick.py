@@ -75,6 +75,7 @@ def test_bad_usage_of_any_command_is_said_at_once(tmp_path: Path) -> None:
         "submission without a checkpoint": ["submission", "--store", nowhere, "--out", f"{nowhere}.zip"],
         "export to what is there": ["export", "--model", "latest", "--out", str(tmp_path / "empty")],
         "unknown format": ["leaderboard", "--format", "yaml"],
+        "no port": ["up", "--prefect-port", "-1"],
         "no tokenizer": ["encode", "--tokenizer", nowhere],
     }
     for case, (code, said, heavy) in zip(cases, answers(list(cases.values()), tmp_path), strict=True):
