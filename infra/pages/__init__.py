@@ -1,0 +1,1 @@
+"""The two web pages as a person uses them, in a real browser."""
