@@ -24,7 +24,7 @@ from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from tasks.jobs.launch import stop_jobs
 from tasks.report.leaderboard import Leaderboard, Row, published_rows
-from tasks.report.result_page import publish_result
+from tasks.report.result_page import publish_result, publish_table_of
 from tasks.report.score import Score, dataset_origin
 from tasks.report.suites import (
     Suite,
@@ -43,6 +43,7 @@ from tasks.stages.finetune import finetune_model
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
+from tasks.tracking.provenance import artifact_page
 from tasks.tracking.tracker import Run, Tracker
 
 Settings = Mapping[str, FinetuneConfig]
@@ -141,7 +142,8 @@ def fine_tunes(
     rows += _baseline_rows(tracker, data, _results(measured))
     every = [score for reached in scores for score in reached]
     board = Leaderboard((*rows, *published_rows()), notes_on(every))
-    return FineTuned(board, scores[0], data, runs[0].url)
+    table = artifact_page(publish_table_of(board, list(datasets)))
+    return FineTuned(board, scores[0], data, runs[0].url, table)
 
 
 def _fine_tuned(

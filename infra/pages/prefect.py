@@ -48,7 +48,7 @@ def check_prefect(
     _shot(page, shots, "form")
     before = _newest(prefect_url, deployments["finetune"])
     page.get_by_role("button", name="Submit").click()
-
+    page.wait_for_url(lambda address: not address.endswith("/run"), timeout=30_000)
     run = _ended(prefect_url, deployments["finetune"], before)
     assert run["state_type"] == "COMPLETED", f"the run ended as {run['state_name']}"
     chosen = run["parameters"]["parameters"]
@@ -60,14 +60,22 @@ def check_prefect(
     expect(page.get_by_text(run["name"]).first).to_be_visible()
     _shot(page, shots, "run")
     page.get_by_role("tab", name="Artifacts").click()
-    tile = page.get_by_test_id("flow-run-artifacts-grid").locator("a").first
+    tile = page.get_by_test_id("flow-run-artifacts-grid").locator("a").filter(has_text="bag of words")
     number = score.partition("±")[0].strip("*")
     for words in (number, "bag of words", "majority class", "paper", f"{paper:.1f}"):
         expect(tile).to_contain_text(words)
     _shot(page, shots, "tile")
     tile.click()
     card = page.get_by_test_id("markdown-display")
-    for words in (score, "bag of words", "the paper (test rows)", f"{paper:.1f}", "Each seed", "Rank ", "gptmill predict"):
+    for words in (
+        score,
+        "bag of words",
+        "the paper (test rows)",
+        f"{paper:.1f}",
+        "Each seed",
+        "Rank ",
+        "gptmill predict",
+    ):
         expect(card).to_contain_text(words)
     _shot(page, shots, "card")
     return run

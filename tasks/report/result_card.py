@@ -65,7 +65,7 @@ class ResultCard:
         """The whole card."""
         parts = [*self._title(), *(f"*{note}*" for note in self.notes)]
         if len(self.tasks) == 1:
-            parts += [self._one_task(), *self._seeds(), *self._ranked()]
+            parts += [self._one_task(), *self._seeds(), *self._ranked(), *self._published()]
         else:
             parts.append(self._tasks_as_rows())
         if self.links:
@@ -173,6 +173,14 @@ class ResultCard:
         yield table(header, body)
         if left := len(self.contenders) - len(shown):
             yield f"and {left} more in the leaderboard"
+
+    def _published(self) -> Iterator[str]:
+        """What others reached on the task, by its first column."""
+        rows = [row for row in self.board.only(self.tasks).rows if row.kind == "published"]
+        rows.sort(key=lambda row: -max(row.percent.values()))
+        if rows:
+            body = [(_label(row), *(score_text(row, column) for column in self._columns), row.source) for row in rows]
+            yield from ("## Published, test rows", table(("method", *self._columns, "where"), body))
 
     @property
     def _suite(self) -> str:
