@@ -39,7 +39,13 @@ def publish_result(card: ResultCard) -> None:
         logger().info("the card: %s", page)
     if flow_run.id:  # the result in its name: at the head of its page, and in every list of runs
         with get_client(sync_client=True) as client:
-            client.set_flow_run_name(UUID(str(flow_run.id)), f"{flow_run.name} → {card.headline}")
+            client.set_flow_run_name(UUID(str(flow_run.id)), with_result(str(flow_run.name), card.headline))
+
+
+def with_result(name: str, headline: str) -> str:
+    """A run's name with its result behind what was run, before the settings: a page cuts a name at its end."""
+    what, _, settings = name.partition(", ")
+    return f"{what} → {headline}" + (f"; {settings}" if settings else "")
 
 
 def show_leaderboard(board: Leaderboard) -> None:
