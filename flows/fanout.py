@@ -27,7 +27,7 @@ from tasks.jobs.launch import stop_jobs
 from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import Leaderboard, Row, published_rows
-from tasks.report.result_page import publish_result
+from tasks.report.result_page import publish_result, publish_table_of
 from tasks.report.score import Score, dataset_origin
 from tasks.report.suites import (
     Suite,
@@ -46,6 +46,7 @@ from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.inputs import Data, has_inputs, log_inputs
 from tasks.tracking.logs import Underway, duration, progress
+from tasks.tracking.provenance import artifact_page
 from tasks.tracking.tracker import Run, Tracker
 
 _TRAINED = 2.0  # seconds: runs that take less on average were found in the store, and tell nothing of the others
@@ -147,7 +148,8 @@ def fine_tunes(
     show_experiments(tracker)
     every = [score for reached in scores for score in reached]
     board = Leaderboard((*rows, *published_rows()), notes_on(every))
-    return FineTuned(board, scores[0], data, runs[0].url)
+    table = artifact_page(publish_table_of(board, list(datasets)))
+    return FineTuned(board, scores[0], data, runs[0].url, table)
 
 
 def _fine_tuned(

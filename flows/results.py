@@ -30,6 +30,8 @@ class FineTuned:
     """Task -> fingerprint of its files."""
     page: str
     """MLflow's page of the row."""
+    table: str | None
+    """Prefect's page of the same tasks in every published row; None on the ephemeral server, which has no pages."""
 
 
 def result_card(
@@ -55,6 +57,12 @@ def result_card(
         name = names[0]
         chosen |= _against_the_paper(settings[name])
         others = contenders(tracker, name, found.data[name], found.board.rows[0].suite)
+    links = {
+        "MLflow: this row": found.page,
+        "MLflow: all rows": f"{tracker.ui}/#/experiments/{tracker.experiment(EXPERIMENT)}",
+    }
+    if found.table:
+        links["every published row"] = found.table
     notes = [note for dataset in datasets.values() for note in synthetic_note(store.manifest(dataset))]
     return ResultCard(
         found.board,
@@ -62,10 +70,7 @@ def result_card(
         found.scores,
         others,
         settings=chosen,
-        links={
-            "MLflow: this row": found.page,
-            "MLflow: all rows": f"{tracker.ui}/#/experiments/{tracker.experiment(EXPERIMENT)}",
-        },
+        links=links,
         notes=list(dict.fromkeys(notes)),
         sections=sections,
     )

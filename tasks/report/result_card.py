@@ -65,7 +65,7 @@ class ResultCard:
         """The whole card."""
         parts = [*self._title(), *(f"*{note}*" for note in self.notes)]
         if len(self.tasks) == 1:
-            parts += [self._one_task(), *self._seeds(), *self._ranked()]
+            parts += [self._one_task(), *self._seeds(), *self._ranked(), *self._published()]
         else:
             parts.append(self._tasks_as_rows())
         if self.links:
@@ -131,7 +131,10 @@ class ResultCard:
         header = ("", *(f"{label} (test)" if label == _PAPER else label for label, _ in rows))
         averages = [row.average(self.tasks) for _, row in rows]
         body = [("**average**", *("" if value is None else f"**{value:.1f}**" for value in averages))]
-        body += [(column, *(score_text(row, column) for _, row in rows)) for column in self._columns]
+        cells = rows[0][1].cells
+        for column in self._columns:
+            on = " (test)" if column in cells and cells[column].split == "test" else ""
+            body.append((f"{column}{on}", *(score_text(row, column) for _, row in rows)))
         return table(header, body)
 
     def _seeds(self) -> Iterator[str]:
@@ -174,6 +177,14 @@ class ResultCard:
         if left := len(self.contenders) - len(shown):
             yield f"and {left} more in the leaderboard"
 
+    def _published(self) -> Iterator[str]:
+        """What others reached on the task, by its first column."""
+        rows = [row for row in self.board.only(self.tasks).rows if row.kind == "published"]
+        rows.sort(key=lambda row: -max(row.percent.values()))
+        if rows:
+            body = [(_label(row), *(score_text(row, column) for column in self._columns), row.source) for row in rows]
+            yield from ("## Published, test rows", table(("method", *self._columns, "where"), body))
+
     @property
     def _suite(self) -> str:
         return self.board.rows[0].suite
@@ -193,7 +204,9 @@ class ResultCard:
     def _explained(self) -> Iterator[str]:
         cut = self.board.only(self.tasks)
         cells = [cell for row in cut.rows if row.kind == "ours" for cell in row.cells.values()]
-        yield "scores x 100; the paper's are on test rows, ours on " + "/".join(sorted({c.split for c in cells}))
+        splits = {cell.split for cell in cells}
+        ours = "dev rows, but where a row says test" if len(splits) > 1 else f"{''.join(splits)} rows"
+        yield f"scores x 100; the paper's are on test rows, ours on {ours}"
         if any(cell.stderr is not None for cell in cells):
             yield "±: bootstrap standard error over the scored rows; another seed is another matter"
         if any(cell.collapsed for cell in cells):

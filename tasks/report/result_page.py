@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 from uuid import UUID
 
@@ -18,30 +19,38 @@ from tasks.tracking.provenance import artifact_page
 _NEWEST = 4  # of our rows: as many columns as a page is wide
 
 
-def publish_result(card: ResultCard) -> None:
-    """Show a result on the calling flow run's page.
-
-    The card comes last, for the page shows the newest first. It has no key: a tile with a key leads to the history of
-    that key, one without to the card.
-    """
-    board = card.board.only(card.tasks)
+def publish_table_of(board: Leaderboard, tasks: Sequence[str]) -> UUID:
+    """The leaderboard's columns of these tasks as a table to sort, on the Prefect run's page; its id there."""
     records = [
-        {name: text for name, text in record.items() if name != "average" or len(card.tasks) > 1}
-        for record in board.records()
+        {name: text for name, text in record.items() if name != "average" or len(tasks) > 1}
+        for record in board.only(tasks).records()
     ]
-    publish_table(records, "leaderboard", "The same tasks in every published row")
+    return publish_table(records, "leaderboard", "Scores x 100; the published rows are test scores")
+
+
+def publish_result(card: ResultCard) -> None:
+    """Show a result on the calling flow run's page, where nothing else should be, as Prefect sorts by random ids.
+
+    It has no key: a tile with a key leads to the history of that key, one without to the card.
+    """
     created = cast(UUID, create_markdown_artifact(card.markdown(), description=card.summary()))
     logger().info("%s: %s", ", ".join(card.tasks), card.headline)
     if page := artifact_page(created):
         logger().info("the card: %s", page)
     if flow_run.id:  # the result in its name: at the head of its page, and in every list of runs
         with get_client(sync_client=True) as client:
-            client.set_flow_run_name(UUID(str(flow_run.id)), f"{flow_run.name} → {card.headline}")
+            client.set_flow_run_name(UUID(str(flow_run.id)), with_result(str(flow_run.name), card.headline))
+
+
+def with_result(name: str, headline: str) -> str:
+    """A run's name with its result behind what was run, before the settings: a page cuts a name at its end."""
+    what, _, settings = name.partition(", ")
+    return f"{what} → {headline}" + (f"; {settings}" if settings else "")
 
 
 def show_leaderboard(board: Leaderboard) -> None:
     """The leaderboard on the Prefect run's Artifacts page: as a table to sort, and the best of each task as a card."""
-    publish_table(board.records(), "leaderboard", "Scores x 100; the published rows are test scores")
+    publish_table_of(board, board.tasks)
     ours = [row for row in board.rows if row.kind == "ours"]
     if ours:
         others = {row.name.rpartition(" ")[0]: row for row in reversed(board.rows) if row.kind == "baseline"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
+from uuid import UUID
 
 from prefect.artifacts import create_table_artifact
 
@@ -20,6 +22,6 @@ def filled(records: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     return [{name: "" if record[name] in _NOTHING else record[name] for name in columns} for record in records]
 
 
-def publish_table(records: Sequence[Mapping[str, str]], key: str, description: str) -> None:
-    """Show a table on the Prefect run's Artifacts page. ``key``: letters, digits and dashes."""
-    create_table_artifact(table=filled(records), key=key, description=description)
+def publish_table(records: Sequence[Mapping[str, str]], key: str, description: str) -> UUID:
+    """Show a table on the Prefect run's Artifacts page; its id there. ``key``: letters, digits and dashes."""
+    return cast(UUID, create_table_artifact(table=filled(records), key=key, description=description))

@@ -13,7 +13,7 @@ from prefect.cache_policies import NO_CACHE
 
 from gptcore.errors import InputError
 from tasks.jobs.launch import JobDiverged
-from tasks.report.card import Card
+from tasks.report.card import Card, shown
 from tasks.store.artifact import Recipe
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Made, logger
@@ -81,7 +81,8 @@ def amount(count: float) -> str:
 
 def publish_card(card: Card, key: str) -> None:
     """Show a card on the Prefect run's Artifacts page. ``key``: letters, digits and dashes."""
-    create_markdown_artifact(markdown=card.markdown(), key=key, description=card.title)
+    number = next((f": {name} {shown(value)}" for name, value in card.results.items()), "")
+    create_markdown_artifact(markdown=card.markdown(), key=key, description=f"{card.title}{number}")
 
 
 @contextmanager

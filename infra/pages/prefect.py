@@ -1,0 +1,124 @@
+"""Prefect's pages: fill the fine-tuning form, start the run, read its result on the page of that run."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+_RUN_SECONDS = 600.0
+_ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+
+
+def call(url: str, body: dict[str, Any] | None = None) -> Any:
+    """GET, or POST with a JSON body, and parse the JSON answer."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310  # our own servers
+    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310  # as above
+        return json.load(response)
+
+
+def check_prefect(
+    page: Page, prefect_url: str, shots: Path, task: str = "rte", paper: float = 56.0, **settings: Any
+) -> dict[str, Any]:
+    """Start a fine-tune from its form and find score, baselines and the paper's number on the page of that very run.
+
+    :param prefect_url: the server's address, ``http://127.0.0.1:4200``.
+    :param shots: a folder for screenshots.
+    :param paper: the paper's number for the task, in per cent.
+    :param settings: the form's numbers by the start of their labels: ``Lr=0.0005, Seeds=1, Epochs=1``.
+    :return: the flow run, as Prefect's API describes it.
+    :raises AssertionError: something is not there.
+    """
+    deployments = {item["name"]: item["id"] for item in call(f"{prefect_url}/api/deployments/filter", {})}
+    page.goto(f"{prefect_url}/v2/deployments/deployment/{deployments['finetune']}/run")
+    _choose(page, "Task", task)
+    checkpoint = _field(page, "Checkpoint")
+    expect(checkpoint.get_by_role("tab", name="choose")).to_have_attribute("data-state", "active")
+    offered = _offered(page, checkpoint)
+    assert offered[0] == "latest", f"the form offers {offered}, expected latest first"
+    assert len(offered) > 1, f"the form offers {offered}, expected the store's checkpoints"
+    page.get_by_role("option", name=offered[1]).click()
+    for label, value in settings.items():
+        _field(page, label).get_by_role("spinbutton").fill(str(value))
+    _shot(page, shots, "form")
+    before = _newest(prefect_url, deployments["finetune"])
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url(lambda address: not address.endswith("/run"), timeout=30_000)
+    run = _ended(prefect_url, deployments["finetune"], before)
+    assert run["state_type"] == "COMPLETED", f"the run ended as {run['state_name']}"
+    chosen = run["parameters"]["parameters"]
+    assert chosen["checkpoint"] == offered[1], f"the run got the checkpoint {chosen['checkpoint']}"
+
+    page.goto(f"{prefect_url}/v2/runs/flow-run/{run['id']}")  # as a list of runs leads there: no tab is chosen
+    score = run["name"].partition(" → ")[2].partition(" ")[0]
+    assert score[:1].isdigit() or score.startswith("-"), f"the run is called {run['name']!r}, expected its score there"
+    expect(page.get_by_text(run["name"]).first).to_be_visible()
+    _shot(page, shots, "run")
+    page.get_by_role("tab", name="Artifacts").click()
+    tile = page.get_by_test_id("flow-run-artifacts-grid").locator("a").filter(has_text="bag of words")
+    number = score.partition("±")[0].strip("*")
+    for words in (number, "bag of words", "majority class", "paper", f"{paper:.1f}"):
+        expect(tile).to_contain_text(words)
+    _shot(page, shots, "tile")
+    tile.click()
+    card = page.get_by_test_id("markdown-display")
+    for words in (
+        score,
+        "bag of words",
+        "the paper (test rows)",
+        f"{paper:.1f}",
+        "Each seed",
+        "Rank ",
+        "gptmill predict",
+    ):
+        expect(card).to_contain_text(words)
+    _shot(page, shots, "card")
+    return run
+
+
+def _field(page: Page, label: str) -> Locator:
+    """A field of the form with its label, description and controls."""
+    named = page.get_by_text(label, exact=True).or_(page.get_by_text(f"{label} (Optional)", exact=True)).first
+    named.wait_for()
+    return named.locator("xpath=ancestor::div[contains(@class, 'group')][1]")
+
+
+def _offered(page: Page, field: Locator) -> list[str]:
+    """What a drop-down offers; it stays open."""
+    field.locator("fieldset button[aria-haspopup=listbox]").click()
+    options = page.get_by_role("option")
+    options.first.wait_for()
+    return options.all_inner_texts()
+
+
+def _choose(page: Page, label: str, value: str) -> None:
+    _offered(page, _field(page, label))
+    page.get_by_role("option", name=value, exact=True).click()
+
+
+def _ended(prefect_url: str, deployment: str, before: dict[str, Any]) -> dict[str, Any]:
+    """The run of a deployment that came after ``before``, once it has ended."""
+    deadline = time.monotonic() + _RUN_SECONDS
+    while time.monotonic() < deadline:
+        run = _newest(prefect_url, deployment)
+        if run and run["id"] != before.get("id") and run["state_type"] in _ENDED:
+            return run
+        time.sleep(2)
+    raise TimeoutError(f"no new run of the deployment ended within {_RUN_SECONDS:.0f} s")
+
+
+def _newest(prefect_url: str, deployment: str) -> dict[str, Any]:
+    """The newest run of a deployment; empty where there is none."""
+    query = {"sort": "EXPECTED_START_TIME_DESC", "deployments": {"id": {"any_": [deployment]}}, "limit": 1}
+    runs: list[dict[str, Any]] = call(f"{prefect_url}/api/flow_runs/filter", query)
+    return runs[0] if runs else {}
+
+
+def _shot(page: Page, shots: Path, name: str) -> None:
+    page.wait_for_timeout(3000)  # the pages draw after they load
+    page.screenshot(path=shots / f"prefect-{name}.png")
