@@ -1,0 +1,59 @@
+"""What a person sees on both sites, asserted in a headless Chromium: a form, its run's result, the leaderboard.
+
+    make demo && make up
+    python -m infra.pages --shots shots
+
+Starts a fine-tune from Prefect's form, reads score, baselines and the paper's number on the page of that run, then opens
+MLflow's pages. Leaves screenshots to look at. Exit code 1 where something is missing. Needs Chromium (Debian: `apt-get
+install chromium`) and `pip install gptmill[dev]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from flows.environment import stack_file
+from gptcore.errors import InputError
+from gptcore.files import read_json
+from gptcore.nlu.registry import task_spec
+from infra.pages.mlflow import check_mlflow
+from infra.pages.prefect import check_prefect
+
+_CHROMIUM = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+
+
+def main() -> int:
+    """Run every check; 0 if all hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", default="rte", help="the task to fine-tune (%(default)s)")
+    parser.add_argument("--lr", type=float, default=5e-4, help="its learning rate (%(default)s)")
+    parser.add_argument("--shots", type=Path, default=Path("shots"), help="folder for the screenshots (%(default)s)")
+    options = parser.parse_args()
+    options.shots.mkdir(parents=True, exist_ok=True)
+    if not stack_file().exists():
+        raise InputError(f"{stack_file()}: not there; start both sites first: gptmill up")
+    stack = read_json(stack_file())
+    paper = next(score for score in task_spec(options.task).paper.values() if score is not None)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_CHROMIUM)
+        page = browser.new_page(viewport={"width": 1100, "height": 900})
+        settings = {"Lr": options.lr, "Seeds": 2, "Epochs": 1}
+        run = check_prefect(page, stack["prefect_url"], options.shots, options.task, paper, **settings)
+        print(f"Prefect: {run['name']}")
+        for line in check_mlflow(page, stack["mlflow_url"], options.shots):
+            print(f"MLflow: {line}")
+        browser.close()
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except InputError as error:
+        print(f"infra.pages: error: {error}", file=sys.stderr)
+        sys.exit(2)
