@@ -28,13 +28,7 @@ def checkpoint(world: tuple[str, str], store: str, prefect_server: None) -> str:
     from flows.pipeline import pipeline
 
     books, datasets = world
-    form = {
-        "corpus": books,
-        "datasets": datasets,
-        "store": store,
-        "overrides": {**OVERRIDES, "scratch": False},
-        "jobs": 2,
-    }
+    form = {"corpus": books, "datasets": datasets, "store": store, "overrides": OVERRIDES, "jobs": 2}
     pipeline(PipelineParameters(preset="demo", tasks=TASKS[:2], **form))
     found = Store(store)
     return checkpoint_label(found, found.list("pretrain")[0])
@@ -74,9 +68,10 @@ def test_a_fine_tunes_page_holds_its_result_alone(checkpoint: str, world: tuple[
     assert name.endswith(f"; checkpoint {checkpoint[:12]}, 2 seeds, epochs 1, max train rows 32")
     (card,) = artifacts
     assert card["key"] is None
-    for words in ("median of 2 seeds", "±", "bag of words", "majority class", "| 56.0", "Rank ", " of 2 on these rows"):
+    for words in ("median of 2 seeds", "±", "bag of words", "majority class", "| 56.0", "Rank ", " of 3 on these rows"):
         assert words in card["data"]
     assert "epochs 3" not in card["data"]  # the pipeline's runs had one epoch too
+    assert "random weights" in card["data"]
     assert card["data"].count("[run](http") == 2
     assert "bag of words" in card["description"]
 
