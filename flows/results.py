@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from gptcore.config import FinetuneConfig, recorded
 from tasks.report.card import shown, synthetic_note
 from tasks.report.earlier import contenders
+from tasks.report.entries import task_model
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.result_card import ResultCard
 from tasks.report.score import Score
-from tasks.report.suites import EXPERIMENT
 from tasks.store.artifact import Artifact
 from tasks.store.references import checkpoint_label
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
+from tasks.tracking.views import leaderboard_link
 
 _PAPER = recorded(FinetuneConfig())
 
@@ -57,10 +58,10 @@ def result_card(
         name = names[0]
         chosen |= _against_the_paper(settings[name])
         others = contenders(tracker, name, found.data[name], found.board.rows[0].suite)
-    links = {
-        "MLflow: this row": found.page,
-        "MLflow: all rows": f"{tracker.ui}/#/experiments/{tracker.experiment(EXPERIMENT)}",
-    }
+    links = {"MLflow: this row": found.page, "MLflow: the leaderboard": leaderboard_link(tracker)}
+    for name, dataset in datasets.items() if len(names) == 1 else ():
+        model = task_model(name, store.manifest(dataset)["counts"].get("synthetic", False))
+        links[f"models:/{model}"] = f"{tracker.ui}/#/models/{model}"
     if found.table:
         links["every published row"] = found.table
     notes = [note for dataset in datasets.values() for note in synthetic_note(store.manifest(dataset))]

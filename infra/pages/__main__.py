@@ -3,8 +3,8 @@
     make demo && make up
     python -m infra.pages --shots shots
 
-Starts a fine-tune from Prefect's form, reads score, baselines and the paper's number on the page of that run, then opens
-MLflow's pages. Leaves screenshots to look at. Exit code 1 where something is missing. Needs Chromium (Debian: `apt-get
+Starts a fine-tune from Prefect's form, reads score, baselines and the paper's number on the page of that run, then
+opens MLflow's pages. Leaves screenshots to look at. Exit code 1 where something is missing. Needs Chromium (Debian: `apt-get
 install chromium`) and `pip install gptmill[dev]`.
 """
 

@@ -49,6 +49,11 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
     )
 
 
+def task_model(task: str, synthetic: bool) -> str:
+    """What the registry calls a task's models; those of generated data have a name of their own."""
+    return f"gptmill-{task}" + (_SYNTHETIC if synthetic else "")
+
+
 def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: str) -> Entry:
     """A model for a task; compared by its score on the same dev rows.
 
@@ -63,7 +68,7 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
     drawn = f", drawn by seed {config['seed']}" if config.get("max_eval_rows") else ""
     tested = f", test score {100 * counts['test/score']:.1f}" if "test/score" in counts else ""
     return Entry(
-        name=f"gptmill-{task}" + (_SYNTHETIC if synthetic else ""),
+        name=task_model(task, synthetic),
         about=f"Models for {task}, fine-tuned by gptmill on {_origin(synthetic)}.",
         artifact=artifact,
         created=manifest["created"],
