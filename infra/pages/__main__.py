@@ -4,8 +4,8 @@
     python -m infra.pages --shots shots
 
 Starts a fine-tune from Prefect's form, reads score, baselines and the paper's number on the page of that run, then
-opens MLflow's pages. Leaves screenshots to look at. Exit code 1 where something is missing. Needs Chromium (Debian: `apt-get
-install chromium`) and `pip install gptmill[dev]`.
+opens MLflow's pages. Leaves screenshots to look at. Exit code 1 where something is missing. Needs Chromium (Debian:
+`apt-get install chromium`) and `pip install gptmill[dev]`.
 """
 
 from __future__ import annotations
