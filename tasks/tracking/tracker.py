@@ -172,7 +172,9 @@ class Tracker:
         if self._client is None:
             with exclusive(state_folder() / ".mlflow-open.lock", "creation of the tracking database"):
                 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-                os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # cards and tables have the links
+                os.environ.setdefault(
+                    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"
+                )  # cards and tables have the links
                 from mlflow import MlflowClient
 
                 for name in ("mlflow", "alembic"):  # after the import, which sets their levels
