@@ -120,7 +120,9 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("finetune", commands.finetune, "fine-tune one task; defaults are the paper's")
     run.add_argument("task", metavar="TASK", help="snli mnli qnli rte scitail race storycloze mrpc qqp stsb sst2 cola")
-    run.add_argument("--checkpoint", default="latest", metavar="REF", help="digest, URL or latest (%(default)s)")
+    run.add_argument(
+        "--checkpoint", default="latest", metavar="REF", help="digest, URL, latest or models:/... (%(default)s)"
+    )
     datasets(run)
     store(run)
     run.add_argument("--seeds", type=int, help="runs with seeds 0, 1, ... (5 for small sets, else 1)")
@@ -137,7 +139,9 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("finetune-all", commands.finetune_all, "fine-tune every task whose data is there")
     preset(run, "demo")
-    run.add_argument("--checkpoint", default="latest", metavar="REF", help="digest, URL or latest (%(default)s)")
+    run.add_argument(
+        "--checkpoint", default="latest", metavar="REF", help="digest, URL, latest or models:/... (%(default)s)"
+    )
     datasets(run)
     store(run)
     run.add_argument("--tasks", default="", metavar="A,B", help="only these tasks (all whose data is there)")
@@ -147,12 +151,14 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("evaluate", commands.evaluate, "score a fine-tuned model on its task's dev (and test) rows")
     run.add_argument("task", metavar="TASK")
-    run.add_argument("--model", required=True, metavar="REF", help="fine-tuned model: digest, URL, latest or best")
+    run.add_argument("--model", required=True, metavar="REF", help="fine-tuned: digest, URL, latest, best, models:/...")
     datasets(run)
     store(run)
 
     run = command("zero-shot", commands.zero_shot, "the paper's heuristics without fine-tuning (section 5)")
-    run.add_argument("--checkpoint", default="latest", metavar="REF", help="digest, URL or latest (%(default)s)")
+    run.add_argument(
+        "--checkpoint", default="latest", metavar="REF", help="digest, URL, latest or models:/... (%(default)s)"
+    )
     datasets(run)
     store(run)
     run.add_argument("--tasks", default="", metavar="A,B", help="of cola, sst2, race, dprd (those whose data is there)")
@@ -160,7 +166,10 @@ def _parser() -> argparse.ArgumentParser:
 
     def model(to: argparse.ArgumentParser, kinds: str, names: str) -> None:
         to.add_argument(
-            "--model", required=True, metavar="REF", help=f"{kinds}: digest, URL, {names}; or a folder (--tokenizer)"
+            "--model",
+            required=True,
+            metavar="REF",
+            help=f"{kinds}: digest, URL, {names}, models:/...; or a folder (--tokenizer)",
         )
         to.add_argument("--tokenizer", default="", metavar="URL", help="of a --model that is a folder: the tokenizer's")
         store(to)
@@ -186,7 +195,9 @@ def _parser() -> argparse.ArgumentParser:
     run = command(
         "submission", commands.submission, "the zip that GLUE's test server scores, from one checkpoint's fine-tunes"
     )
-    run.add_argument("--checkpoint", default="latest", metavar="REF", help="digest, URL or latest (%(default)s)")
+    run.add_argument(
+        "--checkpoint", default="latest", metavar="REF", help="digest, URL, latest or models:/... (%(default)s)"
+    )
     datasets(run)
     store(run)
     run.add_argument("--out", required=True, metavar="FILE.zip", help="the zip to write")

@@ -115,7 +115,7 @@ def status() -> None:
     for name, process in record["processes"].items():
         print(f"{name:<8} {'running' if _alive(process) else 'NOT running'} (pid {process['pid']})")
     print(f"\nPrefect  {record['prefect_url']}\nMLflow   {record['mlflow_url']}\nLogs     {state_folder() / 'logs'}")
-    if _alive(record["processes"]["mlflow"]):
+    if answers(f"{record['mlflow_url']}/health"):
         from tasks.tracking.tracker import Tracker
         from tasks.tracking.views import leaderboard_link
 
