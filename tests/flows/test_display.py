@@ -167,14 +167,14 @@ def test_a_meter_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_old_logs_go(home: Path) -> None:
     (home / "logs").mkdir()
     for number in range(30):
-        path = home / "logs" / f"pipeline-{number:02}.log"
+        path = home / "logs" / f"pipeline-20260101-0000{number:02}.log"
         path.touch()
         os.utime(path, (number, number))
     with shown("pipeline", console=Screen().console):
         TALK.info("x")
     left = sorted(path.name for path in (home / "logs").iterdir())
     assert len(left) == 20
-    assert left[0] == "pipeline-11.log"
+    assert left[0] == "pipeline-20260101-000011.log"
 
 
 def test_a_run_of_prefect_is_silent_but_for_its_stages(

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from flows.parameters import PipelineParameters
+from flows.parameters import FinetuneParameters, PipelineParameters
 from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.files import read_json
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import EXPERIMENT, read_leaderboard
+from tasks.store.references import checkpoint_label, pretrained_model
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.flows.world import OVERRIDES, TASKS
@@ -44,12 +45,95 @@ def board(world: tuple[str, str], store: str, prefect_server: None) -> Leaderboa
     return run(world, store)
 
 
+@pytest.fixture(scope="module")
+def checkpoint(board: Leaderboard, store: str) -> str:
+    """The label of the pipeline's checkpoint."""
+    found = Store(store)
+    return checkpoint_label(found, found.list("pretrain")[0])
+
+
+def newest(flow: str) -> tuple[str, list[dict[str, Any]]]:
+    """Name and artifacts (Markdown and tables) of the newest run of a flow."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowFilter
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    with get_client(sync_client=True) as client:
+        where = FlowFilter.model_validate({"name": {"any_": [flow]}})
+        run = client.read_flow_runs(flow_filter=where, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=1)[0]
+        body = {"artifacts": {"flow_run_id": {"any_": [str(run.id)]}}}
+        artifacts = client.request("POST", "/artifacts/filter", json=body).json()
+    return run.name, [found for found in artifacts if found["type"] in ("markdown", "table")]
+
+
 def test_a_first_run_fills_every_row(board: Leaderboard, store: str) -> None:
     ours = {row.name.rpartition(" ")[0]: row for row in board.rows if row.kind != "published"}
     assert set(ours) == {"pre-trained", "from scratch", "majority class", "bag of words"}
     assert all(set(row.per_task) == set(TASKS) for row in ours.values())
     assert len(made(store)["finetune"]) == 2 * len(TASKS)
     assert any("published" in row.name and row.split == "test" for row in board.rows)
+
+
+def test_a_pipelines_page_has_the_average_then_the_stages(checkpoint: str) -> None:
+    name, artifacts = newest("pipeline")
+    assert name.startswith("pipeline demo → ")
+    assert "bag of words" in name
+    (card,) = (found for found in artifacts if found["key"] is None)
+    assert card["data"].startswith("# 3 tasks: ")
+    assert card["data"].index("| rte") < card["data"].index("## Stages") < card["data"].index("tokenizer ")
+    assert "| -" not in card["data"].replace("| ---", "")
+
+
+def test_a_fine_tunes_page_holds_its_result_alone(checkpoint: str, world: tuple[str, str], store: str) -> None:
+    from flows.finetune import finetune
+
+    chosen = {"store": store, "datasets": world[1], "epochs": 1, "max_train_rows": 32, "seeds": 2}
+    finetune(FinetuneParameters(task="rte", checkpoint=checkpoint, **chosen))
+    name, artifacts = newest("finetune")
+    assert name.startswith("finetune rte → ")
+    assert name.endswith(f"; checkpoint {checkpoint[:12]}, 2 seeds, epochs 1, max train rows 32")
+    (card,) = artifacts
+    assert card["key"] is None
+    for words in ("median of 2 seeds", "±", "bag of words", "majority class", "| 56.0", "Rank ", " of 3 on these rows"):
+        assert words in card["data"]
+    assert "epochs 3" not in card["data"]  # the pipeline's runs had one epoch too
+    assert "random weights" in card["data"]
+    assert card["data"].count("[run](http") == 2
+    assert "bag of words" in card["description"]
+
+    name, artifacts = newest("fine-tunes")
+    assert name == "fine-tunes: rte x pre-trained"
+    (table,) = (found for found in artifacts if found["type"] == "table")
+    assert "rte" in table["data"]
+    assert "cola" not in table["data"]
+    assert '"-"' not in table["data"]
+
+
+def test_forms_list_the_stores_checkpoints_and_take_any_text(checkpoint: str, store: str, tmp_path: Path) -> None:
+    from prefect.client.orchestration import get_client
+
+    from flows.finetune import finetune
+    from flows.forms import list_checkpoints
+
+    finetune.to_deployment(name="finetune", parameters={"parameters": {"store": store}}).apply()
+    list_checkpoints(str(tmp_path))  # another store's business
+    with get_client(sync_client=True) as client:
+        before = client.read_deployment_by_name("finetune/finetune").parameter_openapi_schema
+        list_checkpoints(store)
+        schema = client.read_deployment_by_name("finetune/finetune").parameter_openapi_schema
+    assert before
+    assert "anyOf" not in before["definitions"]["FinetuneParameters"]["properties"]["checkpoint"]
+    assert schema
+    typed, listed = schema["definitions"]["FinetuneParameters"]["properties"]["checkpoint"]["anyOf"]
+    assert typed["type"] == "string"
+    assert listed["enum"] == ["latest", checkpoint]
+    assert "type" not in listed
+
+
+def test_a_label_means_its_digest(checkpoint: str, store: str) -> None:
+    found = Store(store)
+    assert pretrained_model(found, checkpoint) == found.list("pretrain")[0] == pretrained_model(found, "latest")
+    assert "1 layers x 16, perplexity" in checkpoint
 
 
 def test_a_second_run_makes_nothing_and_says_the_same(board: Leaderboard, world: tuple[str, str], store: str) -> None:

@@ -97,7 +97,9 @@ def test_a_leaderboard_that_was_read_before_needs_no_mlflow(tmp_path: Path, monk
     (tmp_path / "mlflow.db").write_bytes(b"the database as it was")
     row = Row("mine 123456", "ours", "dev", {"rte": 61.25}, {"rte": Cell("dev", 1, 61.25, 61.25, 2.0)}, suite="1")
     monkeypatch.setattr("tasks.report.kept.read_rows", lambda _: [row])
+    monkeypatch.setattr("tasks.report.kept.leaderboard_line", lambda _: "MLflow: its page")
     kept_leaderboard(Tracker())
     ((code, said, heavy),) = answers([["leaderboard"]], tmp_path)
     assert (code, heavy) == (0, [])
     assert "61.2±2.0" in said
+    assert "MLflow: its page" in said

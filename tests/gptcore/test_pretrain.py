@@ -230,6 +230,7 @@ def test_the_log_of_a_stopped_run_is_that_of_an_undisturbed_one(
     assert mine == its
     results = [read_json(tmp_path / name / "result.json") for name in ("stopped", "straight")]
     assert results[0]["tokens_per_second"] == results[1]["tokens_per_second"] == 32.0
+    assert results[0]["wall_seconds"] == results[1]["wall_seconds"] == 200.0
 
 
 def test_sigterm_during_an_evaluation_repeats_it(tmp_path: Path, straight: Path, job_for: Callable[..., Job]) -> None:
