@@ -19,7 +19,6 @@ from gptcore.nlu.registry import COLUMNS, REGISTRY
 from tasks.report.leaderboard import Cell, Kind, Leaderboard, Row, published_rows, split_of
 from tasks.report.score import Score
 from tasks.store.artifact import canonical
-from tasks.tracking.provenance import run_tags
 from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import LEADERBOARD
 
@@ -60,6 +59,8 @@ class Suite:
 
 def open_suite(tracker: Tracker, suite: Suite) -> Run:
     """The suite's MLflow run, created or reopened."""
+    from tasks.tracking.provenance import run_tags  # brings Prefect along: seconds, and who reads rows needs none
+
     tags = {**run_tags(kind=suite.kind, suite=suite.digest), **suite.tags}
     return tracker.open(EXPERIMENT, suite.name, suite.digest, tags, suite.identity)
 

@@ -20,7 +20,7 @@ def run_tags(**digests: str) -> dict[str, str]:
     version = code_version()
     commit = str(version["git"] or "")
     tags = {"git_commit": commit, "gptmill": str(version["package"]), **digests}
-    tags |= {"mlflow.user": getpass.getuser(), "mlflow.source.type": "LOCAL", "mlflow.source.git.commit": commit}
+    tags |= {"mlflow.user": _user(), "mlflow.source.type": "LOCAL", "mlflow.source.git.commit": commit}
     tags["mlflow.source.name"] = f"gptmill {flow_run.flow_name}" if flow_run.id else "gptmill"
     if flow_run.id:
         tags["prefect_flow_run_id"] = str(flow_run.id)
@@ -28,6 +28,14 @@ def run_tags(**digests: str) -> dict[str, str]:
         tags["prefect_url"] = page
         tags["mlflow.note.content"] = f"Prefect run: [{flow_run.name}]({page})"
     return tags
+
+
+def _user() -> str:
+    """Who runs this; its number where it has no name, as in many a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def prefect_page() -> str | None:
