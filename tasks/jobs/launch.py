@@ -69,6 +69,11 @@ def stop_jobs() -> None:
     _stopping.set()
 
 
+def jobs_are_stopped() -> bool:
+    """Whether :func:`stop_jobs` was called: trying a job again would only be refused."""
+    return _stopping.is_set()
+
+
 def run_job(
     module: str,
     job: Mapping[str, Any],
@@ -93,6 +98,8 @@ def run_job(
     :raises JobFailed: any other exit code.
     :raises TimeoutError: after ``timeout`` seconds.
     """
+    if jobs_are_stopped():
+        raise JobInterrupted(f"{module} was not started, as this process ends; the same call starts it")
     workspace.mkdir(parents=True, exist_ok=True)
     write_json_atomic(workspace / "JOB.json", job)
     launcher = [] if nproc == 1 else ["gptcore.training.distributed", "--nproc", str(nproc)]
@@ -191,7 +198,7 @@ def _follow(
         now = time.monotonic()
         if timeout is not None and now - start > timeout:
             raise TimeoutError(f"{module} took more than {timeout:g} s; the same call goes on from its checkpoint")
-        if _stopping.is_set() or not threading.main_thread().is_alive():
+        if jobs_are_stopped() or not threading.main_thread().is_alive():
             raise JobInterrupted(f"{module} was stopped with this process; the same call goes on from its checkpoint")
         if now - looked >= _METRICS_SECONDS:
             looked = now

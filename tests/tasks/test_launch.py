@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -210,6 +211,31 @@ def test_stop_jobs_ends_the_jobs_of_all_threads(tmp_path: Path) -> None:
         thread.join(20)
         assert [type(error) for error in errors] == [JobInterrupted]
     assert all(gone(tmp_path / name / "job.pid") and (tmp_path / name / "checkpoint").exists() for name in "ab")
+    with pytest.raises(JobInterrupted, match="not started"):
+        run(tmp_path / "late", seconds=60)
+    assert not (tmp_path / "late" / "job.pid").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "stopped", "again"),
+    [
+        (JobFailed("it ran out of memory"), False, True),
+        (JobInterrupted("somebody else's SIGTERM"), False, True),
+        (JobInterrupted("Ctrl-C"), True, False),
+        (JobDiverged("NaN"), False, False),
+        (InputError("no such file"), False, False),
+    ],
+)
+def test_only_what_a_retry_may_mend_is_tried_again(error: Exception, stopped: bool, again: bool) -> None:
+    from tasks.stages.stage import retry_unless_input_error
+
+    class Ended:
+        def result(self) -> None:
+            raise error
+
+    if stopped:
+        stop_jobs()
+    assert retry_unless_input_error(None, SimpleNamespace(name="finetune rte"), Ended()) is again
 
 
 FOLLOWER = """
