@@ -232,6 +232,8 @@ class Display(logging.Handler):
 
     def _line(self, news: Underway) -> None:
         """A plain line, where enough has happened since the last one."""
+        if news.item and (news.stage, "") in self._lines:
+            return  # how far all of them are says more than how far one is
         key, now = (news.stage, news.item), time.monotonic()
         share, at = self._lines.setdefault(key, (0.0, now))
         enough = round(news.share - share, 6) >= _LINE_SHARE or now - at >= _LINE_LATEST
