@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flows import commands, environment, signals
-from gptcore.errors import InputError
+from gptcore.errors import InputError, without_password
 
 _ROWS = """\
 a row's fields are named as the dataset names its columns, or:
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(ended.farewell, file=sys.stderr)
         return ended.exit_code
     except Exception as error:
-        print(f"gptmill: failed: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"gptmill: failed: {type(error).__name__}: {without_password(str(error))}", file=sys.stderr)
         if debug:
             raise
         return 1

@@ -85,7 +85,10 @@ def get_datasets(names: list[str], to: str, mirror: str = "") -> None:
         raise InputError(f"--to: found {to!r}, expected a folder on this machine")
     folder = Path(to)
     refused, failed = [], []
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--to {to}: cannot be made ({error.strerror}), expected a folder") from None
     for origin in wanted:
         print(f"{origin.name}: licence: {origin.licence} ({origin.page})", flush=True)
         if origin.request:
@@ -96,7 +99,7 @@ def get_datasets(names: list[str], to: str, mirror: str = "") -> None:
             print(f"{origin.name}: {origin.note}", flush=True)
         try:
             done = get_dataset(origin, folder, mirror)
-        except (InputError, FetchError) as error:
+        except (InputError, FetchError, OSError) as error:
             print(f"gptmill: {origin.name}: {error}", file=sys.stderr, flush=True)
             failed.append(origin.name)
             continue

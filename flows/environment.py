@@ -10,7 +10,9 @@ import os
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
+from gptcore.errors import InputError
 from gptcore.files import read_json
 from tasks.store.state import state_folder
 
@@ -18,6 +20,7 @@ _QUIET = {
     "DO_NOT_TRACK": "1",  # neither server calls home
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # its own seven keep a command with a wrong address silent for minutes
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # the first start migrates a new database
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "PREFECT_CLI_PROMPT": "false",
@@ -27,6 +30,22 @@ _QUIET = {
 def stack_file() -> Path:
     """Record of the local stack: addresses and pids; exists while `gptmill up` has it running."""
     return state_folder() / "stack.json"
+
+
+def read_stack() -> dict[str, Any] | None:
+    """The record of the local stack; None where none was started.
+
+    :raises InputError: a file that is no such record.
+    """
+    try:
+        record = read_json(stack_file())
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError) as error:
+        raise InputError(f"{stack_file()}: not a record of the stack ({error}); delete it") from None
+    if not isinstance(record, dict) or not {"prefect_url", "mlflow_url", "processes"} <= record.keys():
+        raise InputError(f"{stack_file()}: found no prefect_url, mlflow_url and processes in it; delete it")
+    return record
 
 
 def pages_of(prefect_url: str) -> str:
@@ -39,8 +58,7 @@ def prepare() -> None:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     os.environ["GPTMILL_HOME"] = str(state_folder())
-    if stack_file().exists():
-        stack = read_json(stack_file())
+    if stack := read_stack():
         if answers(stack["prefect_url"] + "/api/health"):
             os.environ.setdefault("PREFECT_API_URL", stack["prefect_url"] + "/api")
             os.environ.setdefault("PREFECT_UI_URL", pages_of(stack["prefect_url"]))
@@ -48,7 +66,10 @@ def prepare() -> None:
             os.environ.setdefault("MLFLOW_TRACKING_URI", stack["mlflow_url"])
     if "PREFECT_API_URL" not in os.environ:
         home = Path(os.environ.setdefault("PREFECT_HOME", str(state_folder() / "prefect")))
-        home.mkdir(parents=True, exist_ok=True)  # the ephemeral server does not make it before it opens its database
+        try:
+            home.mkdir(parents=True, exist_ok=True)  # the server does not make it before it opens its database there
+        except OSError as error:
+            raise InputError(f"{home}: cannot be made ({error.strerror}); set GPTMILL_HOME to a folder") from None
 
 
 def answers(url: str, timeout: float = 2.0) -> bool:

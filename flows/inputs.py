@@ -25,6 +25,8 @@ def check_form(form: BaseModel) -> None:
     :raises InputError: for the first that is not there.
     """
     given = dict(form)
+    if not given["store"]:
+        raise InputError("--store: found nothing, expected a folder or an address")
     store = Store(given["store"])
     if "preset" in given:
         preset_named(given["preset"], given["overrides"])
@@ -35,7 +37,9 @@ def check_form(form: BaseModel) -> None:
     if "shards" in given:
         store.resolve(given["shards"], "shards")
     if "checkpoint" in given:
-        pretrained_model(store, given["checkpoint"])
+        network = store.manifest(pretrained_model(store, given["checkpoint"]))["config"]["model"]
+        if given.get("layers", -1) > (there := network.get("n_layer", 1)):
+            raise InputError(f"--layers: found {given['layers']}, the checkpoint has {there} blocks")
     tasks = [given["task"]] if "task" in given else given.get("tasks", ())
     if "checkpoint" in given or given.get("datasets"):
         chosen_tasks(tasks, datasets_folder(store, given["datasets"]))

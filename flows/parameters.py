@@ -81,10 +81,12 @@ class FinetuneParameters(_Form):
     seeds: int = _field(
         2, 0, ge=0, le=100, description="Runs with seeds 0, 1, ...; the median counts. 0: 5 for small sets, else 1."
     )
-    lr: float = _field(3, _PAPER.lr, gt=0, description="Maximum learning rate (paper: 6.25e-5).")
+    lr: float = _field(3, _PAPER.lr, gt=0, allow_inf_nan=False, description="Maximum learning rate (paper: 6.25e-5).")
     batch_size: int = _field(4, _PAPER.batch_size, ge=1, description="Examples an update (paper: 32).")
     epochs: int = _field(5, _PAPER.epochs, ge=1, description="Passes over the training rows (paper: 3).")
-    lm_coef: float = _field(6, _PAPER.lm_coef, ge=0, description="Weight of the auxiliary LM objective (paper: 0.5).")
+    lm_coef: float = _field(
+        6, _PAPER.lm_coef, ge=0, allow_inf_nan=False, description="Weight of the auxiliary LM objective (paper: 0.5)."
+    )
     clf_pdrop: float = _field(7, _PAPER.clf_pdrop, ge=0, lt=1, description="Dropout on the classifier (paper: 0.1).")
     pretrained: bool = _field(8, True, description="Off: the same network from random weights.")
     layers: int = _field(9, -1, ge=-1, description="Blocks transferred; 0: embeddings only; -1: all.")

@@ -79,7 +79,6 @@ def _language_model(store_url: str, model: str, tokenizer: str) -> tuple[Languag
     else:
         folder, words = _files(any_model(Store(store_url), model))
     config = folder / "config.json"
-    config = Path(folder, "config.json")
     fine_tuned = config.is_file() and "head" in read_json(config)
     network = ClassificationModel.load(Path(folder))[0].gpt if fine_tuned else load_model(str(folder))
     return network.to(pick_device(0)).eval(), words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -15,13 +16,14 @@ from typing import Any, TypedDict
 
 import psutil
 
-from flows.environment import answers, pages_of, stack_file
+from flows.environment import answers, pages_of, read_stack, stack_file
 from gptcore.errors import InputError
-from gptcore.files import read_json, write_json_atomic
+from gptcore.files import write_json_atomic
 from tasks.store.state import state_folder
 
 HOST = "127.0.0.1"
 WORK_POOL = "gptmill"
+_SERVICES = {"prefect", "mlflow", "worker"}
 _START_SECONDS = 180.0  # the first start of each server migrates a new database
 _STOP_SECONDS = 20.0
 
@@ -52,7 +54,8 @@ def up(store: str, datasets: str, prefect_port: int, mlflow_port: int) -> None:
     home = state_folder()
     (home / "logs").mkdir(parents=True, exist_ok=True)
     prefect_url, mlflow_url = f"http://{HOST}:{prefect_port}", f"http://{HOST}:{mlflow_port}"
-    if stack_file().exists() and all(_alive(process) for process in read_json(stack_file())["processes"].values()):
+    processes: dict[str, Process] = (read_stack() or {"processes": {}})["processes"]
+    if processes.keys() >= _SERVICES and all(map(_alive, processes.values())):
         print("The stack is already running.")
         status()
         return
@@ -88,30 +91,31 @@ def up(store: str, datasets: str, prefect_port: int, mlflow_port: int) -> None:
 
 def down(quiet: bool = False) -> None:
     """Stop the processes that `up` started: SIGTERM to each group, then SIGKILL to what is left."""
-    if not stack_file().exists():
+    record = read_stack()
+    if record is None:
         if not quiet:
             print("The stack is not running.")
         return
-    processes: dict[str, Process] = read_json(stack_file())["processes"]
+    processes: dict[str, Process] = record["processes"]
     for name, process in sorted(processes.items(), reverse=True):  # the worker first: it reports to the server
         if _alive(process):
-            os.killpg(process["pid"], signal.SIGTERM)
+            _signal(process, signal.SIGTERM)
             deadline = time.monotonic() + _STOP_SECONDS
             while _alive(process) and time.monotonic() < deadline:
                 time.sleep(0.1)
             if _alive(process):
-                os.killpg(process["pid"], signal.SIGKILL)
+                _signal(process, signal.SIGKILL)
         if not quiet:
             print(f"{name:<8} stopped")
-    stack_file().unlink()
+    stack_file().unlink(missing_ok=True)
 
 
 def status() -> None:
     """Print each process, whether it runs, and the addresses to open."""
-    if not stack_file().exists():
+    record = read_stack()
+    if record is None:
         print("The stack is not running. Start it: gptmill up")
         return
-    record = read_json(stack_file())
     for name, process in record["processes"].items():
         print(f"{name:<8} {'running' if _alive(process) else 'NOT running'} (pid {process['pid']})")
     print(f"\nPrefect  {record['prefect_url']}\nMLflow   {record['mlflow_url']}\nLogs     {state_folder() / 'logs'}")
@@ -205,6 +209,11 @@ def _wait(service: Service, process: Process, home: Path) -> None:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
             raise RuntimeError(f"{service.name} did not start; the end of {log}:\n{tail}")
         time.sleep(0.5)
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it went by itself: that is what was wanted
+        os.killpg(process["pid"], number)
 
 
 def _alive(process: Process) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class InputError(ValueError):
     """Bad input: a file, row, field, option or address that cannot be used as given.
@@ -9,3 +11,8 @@ class InputError(ValueError):
     The message is one line that names the place (file, line, column or option), what was found and what was
     expected. The command line prints it and exits with code 2; nothing half-written is left behind.
     """
+
+
+def without_password(text: str) -> str:
+    """Text that may be shown or logged: addresses in it lose their user and password."""
+    return re.sub(r"//[^/@\s]*@", "//", text)

@@ -46,7 +46,7 @@ def get_dataset(origin: Origin, folder: Path, mirror: str = "", pause: float = 1
         _check(origin, home, record)
         return "there"
     with _alone(work):
-        fetched = _fetch(origin, work, read_json(record) if record.exists() else {}, mirror, pause)
+        fetched = _fetch(origin, work, _known(record), mirror, pause)
         made = work / "made"
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir()
@@ -109,11 +109,27 @@ def _record(origin: Origin) -> str:
     return f"{_STATE}/{origin.name}.json"
 
 
+def _known(record: Path) -> dict[str, Any]:
+    """What was fetched before; empty where nothing was.
+
+    :raises InputError: a file that is no such record.
+    """
+    try:
+        known: dict[str, Any] = read_json(record)
+        if known["content"] and known["downloads"]:
+            return known
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{record}: not a record of a fetched dataset ({error}); delete it") from None
+    raise InputError(f"{record}: found an empty record of a fetched dataset; delete it")
+
+
 def _check(origin: Origin, home: Path, record: Path) -> None:
     """That a dataset which is there is the one that was fetched."""
     if not record.exists():
         raise InputError(f"{home}: found a folder that was not fetched by this command, expected none; move it away")
-    known = read_json(record)
+    known = _known(record)
     if content(home) != known["content"]:
         when = known["downloads"][0]["fetched"]
         raise InputError(f"{home}: found files that changed since they were fetched ({when}); move the folder away")

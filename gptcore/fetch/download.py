@@ -28,6 +28,13 @@ _TRIES = 5  # in a row without a single new byte
 _PAUSE = 1.0  # seconds before the second try, doubled each time
 _BUSY = (429, 500, 502, 503, 504)
 _RANGE_NOT_SATISFIABLE = 416
+_NO_FILE = (
+    requests.exceptions.MissingSchema,
+    requests.exceptions.InvalidSchema,
+    requests.exceptions.InvalidURL,
+    requests.TooManyRedirects,
+)
+"""What no second try mends."""
 
 
 class FetchError(Exception):
@@ -70,6 +77,8 @@ def download(
         try:
             _transfer(url, part, connection, progress)
             break
+        except _NO_FILE as error:
+            raise FetchError(f"{url}: no address to fetch a file from ({_reason(error)})") from error
         except (requests.RequestException, HTTPError) as error:
             tries = 1 if _size(part) > before else tries + 1
             if tries >= _TRIES:
@@ -106,9 +115,9 @@ def _transfer(url: str, part: Path, connection: requests.Session, progress: Prog
         if answer.status_code == 200:
             start = 0
             _forget(part)  # before the note changes: bytes of one version must never stand under another's name
-            length = int(answer.headers.get("Content-Length") or 0)
+            length = _length(url, answer)
             write_json_atomic(_note(part), {"url": url, "version": _version(answer), "size": length})
-        size = start + int(answer.headers.get("Content-Length") or 0)
+        size = start + _length(url, answer)
         with open(part, "r+b" if start else "wb") as file:
             file.seek(start)
             # not iter_content: of a chunk that is cut short it gives nothing, and a bad line would never get on
@@ -124,8 +133,11 @@ def _known(url: str, part: Path) -> dict[str, Any]:
     """Which version of the file ``part`` begins; empty where that is not known, or it is of another address."""
     if not (part.exists() and _note(part).exists()):
         return {}
-    known: dict[str, Any] = read_json(_note(part))
-    return known if known["url"] == url and (known["version"] or known["size"]) else {}
+    try:
+        known: dict[str, Any] = read_json(_note(part))
+        return known if known["url"] == url and (known["version"] or known["size"]) else {}
+    except (ValueError, KeyError, TypeError):  # nothing that this module wrote: what it was about is not known
+        return {}
 
 
 def _other_version(answer: requests.Response, start: int, known: dict[str, Any]) -> bool:
@@ -135,6 +147,14 @@ def _other_version(answer: requests.Response, start: int, known: dict[str, Any])
     unit_and_first, _, total = answer.headers.get("Content-Range", "").partition("/")
     other_size = known["size"] and total.isdigit() and int(total) != known["size"]
     return not unit_and_first.startswith(f"bytes {start}-") or bool(other_size)
+
+
+def _length(url: str, answer: requests.Response) -> int:
+    """Bytes that the answer says it has; 0 where it does not say."""
+    said = answer.headers.get("Content-Length") or "0"
+    if not said.isdigit():
+        raise FetchError(f"{url}: found the Content-Length {said!r}, expected a number")
+    return int(said)
 
 
 def _version(answer: requests.Response) -> str:

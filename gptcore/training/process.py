@@ -28,6 +28,7 @@ EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: try again later
 PARENT_VARIABLE = "GPTMILL_PARENT_PID"
 """Environment variable in which a supervisor names itself, so that a child can tell that it died early."""
 
+_ORPHAN_SECONDS = 8  # to finish the update and write a checkpoint when the parent was killed; then the kernel ends it
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -64,6 +65,8 @@ class StopRequest:
 
         def note(_signal: int, _frame: FrameType | None) -> None:
             self.requested = True
+            if _orphaned():  # nobody is left to wait for a long update: its end, or the newest checkpoint as it is
+                signal.alarm(_ORPHAN_SECONDS)
 
         before = signal.signal(signal.SIGTERM, note)
         try:
@@ -83,9 +86,14 @@ def die_with_parent(number: signal.Signals = signal.SIGTERM, parent: int | None 
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
-    expected = os.environ.get(PARENT_VARIABLE) if parent is None else parent
-    if expected is not None and int(expected) != os.getppid():
+    if _orphaned(parent):
         signal.raise_signal(number)
+
+
+def _orphaned(parent: int | None = None) -> bool:
+    """Whether the parent is known, by its number or by :data:`PARENT_VARIABLE`, and gone."""
+    expected = os.environ.get(PARENT_VARIABLE) if parent is None else parent
+    return expected is not None and int(expected) != os.getppid()
 
 
 @contextlib.contextmanager

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from flows.environment import stack_file
+from flows.environment import read_stack
 from gptcore.errors import InputError
-from gptcore.files import read_json
 from gptcore.nlu.registry import task_spec
 from infra.pages.mlflow import check_mlflow
 from infra.pages.prefect import check_prefect
@@ -35,9 +34,9 @@ def main() -> int:
     parser.add_argument("--shots", type=Path, default=Path("shots"), help="folder for the screenshots (%(default)s)")
     options = parser.parse_args()
     options.shots.mkdir(parents=True, exist_ok=True)
-    if not stack_file().exists():
-        raise InputError(f"{stack_file()}: not there; start both sites first: gptmill up")
-    stack = read_json(stack_file())
+    stack = read_stack()
+    if stack is None:
+        raise InputError("the sites are not running; start them first: gptmill up")
     paper = next(score for score in task_spec(options.task).paper.values() if score is not None)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_CHROMIUM)

@@ -97,7 +97,7 @@ def registered_artifact(tracker: Tracker, ref: str) -> Artifact:
     model = _model(tracker, name)
     if model is None:
         names = ", ".join(sorted(found.name for found in tracker.client.search_registered_models())) or "none at all"
-        raise InputError(f"{ref}: found no registered model {name!r} at {tracker.uri}, which has {names}")
+        raise InputError(f"{ref}: found no registered model {name!r} at {tracker.shown}, which has {names}")
     versions = _versions(tracker, name)
     aliases: dict[str, str] = {alias: str(number) for alias, number in model.aliases.items()}
     number = parts["version"] if parts["alias"] is None else parts["alias"]

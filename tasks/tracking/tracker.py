@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from gptcore.errors import InputError, without_password
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
@@ -93,7 +94,7 @@ class Run:
         try:
             self._send()
         except MlflowException as error:
-            log.warning("%d metrics wait for MLflow at %s: %s", len(self._waiting), self.tracker.uri, error)
+            log.warning("%d metrics wait for MLflow at %s: %s", len(self._waiting), self.tracker.shown, error)
 
     def log_results(self, results: Mapping[str, Any]) -> None:
         """Log the finite numbers of a result as each metric's newest value, without bending its curve."""
@@ -161,7 +162,9 @@ class Tracker:
 
     def __init__(self, uri: str | None = None) -> None:
         self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{state_folder() / 'mlflow.db'}"
-        self.ui = self.uri.rstrip("/") if self.uri.startswith("http") else _UI
+        self.shown = without_password(self.uri)
+        """The address as logs, errors and links may say it: without user and password."""
+        self.ui = self.shown.rstrip("/") if self.uri.startswith("http") else _UI
         self.served = self.uri.startswith("http")
         """Whether a server answers at `ui` by now; else it would after `gptmill up`."""
         self._client: MlflowClient | None = None
@@ -172,15 +175,19 @@ class Tracker:
         if self._client is None:
             with exclusive(state_folder() / ".mlflow-open.lock", "creation of the tracking database"):
                 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-                os.environ.setdefault(
-                    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"
-                )  # cards and tables have the links
+                # cards and tables have the links
+                os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
                 from mlflow import MlflowClient
 
                 for name in ("mlflow", "alembic"):  # after the import, which sets their levels
                     logging.getLogger(name).setLevel(logging.WARNING)
-                self._client = MlflowClient(self.uri)
-                self._client.search_experiments(max_results=1)
+                try:
+                    client = MlflowClient(self.uri)
+                    client.search_experiments(max_results=1)
+                except Exception as error:  # each kind of database and server has its own words for it
+                    reason = without_password(str(error).partition("\n")[0])
+                    raise InputError(f"MLflow at {self.shown}: cannot be used ({reason})") from None
+                self._client = client
         return self._client
 
     def page(self, experiment_id: str, run_id: str) -> str:

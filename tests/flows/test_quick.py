@@ -103,3 +103,12 @@ def test_a_leaderboard_that_was_read_before_needs_no_mlflow(tmp_path: Path, monk
     assert (code, heavy) == (0, [])
     assert "61.2±2.0" in said
     assert "MLflow: its page" in said
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"prefect_url": "http://127.0.0.1:1"}'])
+def test_a_broken_record_of_the_stack_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "stack.json").write_text(text, encoding="utf-8")
+    ((code, said, _),) = answers([["status"]], tmp_path)
+    assert code == 2
+    assert "stack.json" in said
+    assert said.count("\n") == 1

@@ -279,6 +279,11 @@ def test_missing_shards_and_splits_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rte/train-\*\.parquet: found 2 files, expected 3, as their names say"):
         load_task("rte", str(tmp_path), "train")
     assert len(load_task("rte", str(tmp_path), "dev")) == 6
+    first = tmp_path / "rte" / "train-00000-of-00003.parquet"
+    (tmp_path / "rte" / "train.parquet").write_bytes(first.read_bytes())  # three files again, and part 1 still missing
+    with pytest.raises(InputError, match=r"rte/train-\*\.parquet: found part 00000 twice"):
+        load_task("rte", str(tmp_path), "train")
+    (tmp_path / "rte" / "train.parquet").unlink()
     for left in (tmp_path / "rte").glob("validation-*"):
         left.unlink()
     with pytest.raises(InputError, match=r"rte/validation-\*\.parquet: found nothing there"):

@@ -123,3 +123,18 @@ def test_a_parent_that_is_gone_already_is_noticed() -> None:
     )
     assert child.returncode == -signal.SIGTERM
     assert json.dumps(child.stdout.decode()) == '""'
+
+
+def test_an_orphan_with_a_long_update_does_not_stay() -> None:
+    """Its parent is gone, SIGTERM is noted, and the update never ends."""
+    script = """
+import time
+from gptcore.training import process
+process._ORPHAN_SECONDS = 1
+with process.StopRequest().listening():
+    process.die_with_parent()
+    time.sleep(60)
+"""
+    environment = os.environ | {process.PARENT_VARIABLE: "1"}  # not this process, which started it
+    done = subprocess.run([sys.executable, "-c", script], env=environment, timeout=40, check=False)
+    assert done.returncode == -signal.SIGALRM

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gptcore.errors import InputError
 from tasks.jobs.launch import JobInterrupted
 from tasks.tracking.tracker import JOB_KEY, Run, Tracker, flatten, read_metrics
 
@@ -290,3 +291,15 @@ def test_small_helpers(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "absent") == []
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 2}]
+
+
+def test_an_address_is_said_without_its_password() -> None:
+    tracker = Tracker("http://somebody:s3cret@127.0.0.1:9")
+    assert tracker.ui == tracker.shown == "http://127.0.0.1:9"
+    assert tracker.uri.count("s3cret") == 1  # MLflow itself needs it
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(b"no database at all " * 100)
+    with pytest.raises(InputError, match=r"MLflow at sqlite:.*mlflow\.db: cannot be used"):
+        _ = Tracker(f"sqlite:///{tmp_path / 'mlflow.db'}").client

@@ -82,7 +82,7 @@ def _places(folder: str, hub: HubSet) -> list[dict[str, str]]:
     return places
 
 
-_SHARD = re.compile(r"(?:-\d{5}-of-(?P<of>\d{5})(?:-[0-9a-f]+)?)?\.parquet")
+_SHARD = re.compile(r"(?:-(?P<number>\d{5})-of-(?P<of>\d{5})(?:-[0-9a-f]+)?)?\.parquet")
 
 
 class _Folder:
@@ -107,6 +107,10 @@ class _Folder:
             name: _SHARD.fullmatch(name.removeprefix(split)) for name in self._names(parent) if name.startswith(split)
         }
         if shards := {name: match for name, match in found.items() if match}:
+            numbers = [match["number"] or "00000" for match in shards.values()]
+            if twice := next((number for number in numbers if numbers.count(number) > 1), None):
+                names = ", ".join(name for name, number in zip(shards, numbers, strict=True) if number == twice)
+                raise InputError(f"{self._url}/{stem}-*.parquet: found part {twice} twice ({names}), expected it once")
             return [f"{parent}/{name}" for name in shards], max(int(match["of"] or 1) for match in shards.values())
         # as the hub itself converts what others uploaded
         parts = [f"{stem}/{name}" for name in self._names(stem) if name.endswith(".parquet")]
