@@ -77,7 +77,7 @@ def up(store: str, datasets: str, prefect_port: int, mlflow_port: int) -> None:
         for service in services:
             _wait(service, record["processes"][service.name], home)
         register_deployments(store, datasets)
-        _show_leaderboard(mlflow_url)
+        _refresh_experiments(mlflow_url)
         worker = _worker()
         record["processes"][worker.name] = _start(worker, home)
         write_json_atomic(stack_file(), record)
@@ -126,7 +126,7 @@ def status() -> None:
         print(f"Scores   {leaderboard_link(Tracker(record['mlflow_url']))}")
 
 
-def _show_leaderboard(mlflow_url: str) -> None:
+def _refresh_experiments(mlflow_url: str) -> None:
     """Bring the pages of a database that an older version filled up to date; a fresh one gets the published rows."""
     from tasks.report.experiments import show_experiments
     from tasks.tracking.tracker import Tracker

@@ -16,7 +16,7 @@ from tasks.report.leaderboard import Cell, Kind, Leaderboard, Row, published_row
 
 def suite(name: str, percent: dict[str, float], kind: Kind = "ours", **cell: object) -> Row:
     cells = {
-        column: Cell("test" if column == "snli" else "dev", 1, value, value, stderr=2.125, **cell)  # type: ignore[arg-type]
+        column: Cell("test" if column == "snli" else "dev", 1, value, value, stderr=2.125, **cell)  # type: ignore[arg-type]  # any field
         for column, value in percent.items()
     }
     return Row(name, kind, "dev/test" if "snli" in percent else "dev", percent, cells, suite=name)
