@@ -19,7 +19,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "Installing what the tests and the linters need"
-	@$(PIP) --editable '.[dev,dask]'
+	@$(PIP) --editable '.[dev,dask,kubernetes,stack]'
 	@touch $@
 
 demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; prints the leaderboard
