@@ -241,6 +241,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--tokenizer", required=True, metavar="URL", help="folder with the vocabulary and the merges")
     run.add_argument("--whole", action="store_true", help="the whole input is one document, not each line")
 
+    run = command("deploy", commands.deploy, "put flows, schedules and automations on the Prefect server")
+    store(run)
+    datasets(run)
+    run.add_argument(
+        "--settings", metavar="FILE", help="TOML: the pipeline's schedules, alerts (deploy.toml of the state folder)"
+    )
+
     run = command("up", commands.up, "Prefect server, MLflow server and a worker on this machine, without Docker")
     store(run)
     datasets(run)

@@ -190,9 +190,22 @@ def up(options: argparse.Namespace) -> None:
     for name in ("prefect_port", "mlflow_port"):
         if not 0 < (port := getattr(options, name)) < 65_536:
             raise InputError(f"--{name.replace('_', '-')}: found {port}, expected 1 to 65535")
+    from flows.deployments.settings import read_settings
     from flows.stack import up
 
+    read_settings()  # before anything is started
     up(options.store, options.datasets, options.prefect_port, options.mlflow_port)
+
+
+def deploy(options: argparse.Namespace) -> None:
+    from flows.deployments.settings import read_settings
+    from flows.environment import require_prefect_server
+
+    settings = read_settings(options.settings)
+    require_prefect_server()
+    from flows.deployments.deploy import deploy
+
+    deploy(options.store, options.datasets, settings)
 
 
 def down(_: argparse.Namespace) -> None:
