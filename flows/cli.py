@@ -223,6 +223,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--wide", action="store_true", help="table: a line a suite, every suite")
     run.add_argument("--published", action="store_true", help="table, markdown: the other published methods too")
 
+    run = command("gc", commands.gc, "list, and with --yes delete, what no row, analysis or alias refers to")
+    store(run)
+    run.add_argument("--yes", action="store_true", help="delete what is listed (else a terminal is asked)")
+    run.add_argument(
+        "--older-than", type=float, default=24.0, metavar="HOURS", help="what is younger stays (%(default)g)"
+    )
+    run.add_argument("--all-unreferenced", action="store_true", help="also what this MLflow has never heard of")
+
     run = command("datasets", commands.datasets, "what a folder holds of each dataset, beside what is published")
     run.formatter_class = argparse.RawDescriptionHelpFormatter
     run.epilog = _DATASETS

@@ -114,6 +114,14 @@ def encode(options: argparse.Namespace) -> None:
         print(json.dumps(tokenizer.encode(_decoded(line, number).rstrip("\r\n"))))
 
 
+def gc(options: argparse.Namespace) -> None:
+    if not options.older_than >= 0:
+        raise InputError(f"--older-than: found {options.older_than}, expected hours, 0 or more")
+    from flows.gc import gc
+
+    gc(options.store, options.yes, options.older_than, options.all_unreferenced)
+
+
 def datasets(options: argparse.Namespace) -> None:
     from flows.datasets import list_datasets
 
