@@ -15,7 +15,7 @@ from gptcore import __version__
 
 _HEAD = """\
 # For `prefect deploy --all` on a server of your own; written by `make prefect.yaml` from flows/deployments/catalog.py.
-# `gptmill deploy` does the same and more: schedules, automations, forms that list the checkpoints. Two work pools first:
+# `gptmill deploy` does the same and more: schedules, automations, forms that list checkpoints. Two work pools first:
 {pools}
 """
 
