@@ -89,6 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--preset", default=default, help="demo, small or paper (%(default)s)")
         to.add_argument("--config", metavar="FILE", help="TOML file with settings that differ from the preset")
 
+    def start(to: argparse.ArgumentParser) -> None:
+        to.add_argument("--from", dest="start", metavar="REF", help="pre-train from this checkpoint's weights (random)")
+
     def chain(to: argparse.ArgumentParser) -> None:
         preset(to, "demo")
         to.add_argument("--corpus", metavar="URL", default="", help="books: folder, glob or URL (generated world)")
@@ -98,7 +101,11 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--seeds", type=int, help="fine-tunes of each task (as preset and task say)")
         to.add_argument("--nproc", type=int, help="processes (GPUs) for pre-training (1)")
         to.add_argument("--jobs", type=int, help="fine-tunes at the same time (one a core, or one a GPU)")
-        to.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for cleaning (this machine's cores)")
+        to.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for the corpus stages (this machine's cores)")
+        to.add_argument(
+            "--tokenizer", metavar="REF", help="pinned: digest, latest, URL or folder; reads only new books"
+        )
+        start(to)
         verbose(to)
 
     run = command("pipeline", commands.pipeline, "the whole chain, books to leaderboard")
@@ -116,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     store(run)
     run.add_argument("--steps", type=int, help="updates (as the preset says)")
     run.add_argument("--nproc", type=int, help="processes, GPUs (1)")
+    start(run)
     verbose(run)
 
     run = command("finetune", commands.finetune, "fine-tune one task; defaults are the paper's")

@@ -3,7 +3,8 @@
     python -m gptcore.training.pretrain JOB.json
 
 JOB.json: {"model": fields of ModelConfig, "pretrain": fields of PretrainConfig, "shards": folder with train/,
-validation/ and meta.json, "tokenizer_digest": str, "workspace": folder, "threads": int or null}.
+validation/ and meta.json, "tokenizer_digest": str, "workspace": folder, "threads": int or null, "start": a model's
+folder whose weights it goes on from (left out: weights drawn by the seed)}.
 
 The workspace then holds model/ (config.json, model.safetensors, meta.json), snapshots/ (models on the way there),
 checkpoints/, metrics.jsonl and result.json. Exit codes: gptcore.training.process.
@@ -21,14 +22,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from gptcore.config import NetworkConfig, PretrainConfig, network_config, recorded
+from gptcore.config import NetworkConfig, PretrainConfig, check_same_shape, network_config, recorded
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
-from gptcore.files import read_json, write_json_atomic
+from gptcore.files import read_json, sha256_file, write_json_atomic
 from gptcore.losses import NO_TARGET, fused_language_model_loss
 from gptcore.models.build import build_model
+from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel
 from gptcore.training import process, rng
 from gptcore.training.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
@@ -56,13 +58,14 @@ class PretrainJob:
     tokenizer_digest: str
     workspace: Path
     threads: int | None
+    start: Path | None = None
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> PretrainJob:
         """:raises InputError: naming the field that is missing, unknown, or at odds with the shards' meta.json."""
         expected = {field.name for field in dataclasses.fields(cls)}
-        if set(job) != expected:
-            odd = ", ".join(sorted(set(job) ^ expected))
+        if set(job) | {"start"} != expected:
+            odd = ", ".join(sorted((set(job) | {"start"}) ^ expected))
             raise InputError(f"pretrain job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
         parsed = cls(
             model=_settings(network_config, job["model"], "model"),
@@ -71,6 +74,7 @@ class PretrainJob:
             tokenizer_digest=job["tokenizer_digest"],
             workspace=Path(job["workspace"]),
             threads=job["threads"],
+            start=Path(job["start"]) if "start" in job else None,
         )
         parsed._check_shards()
         return parsed
@@ -222,12 +226,20 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     if micro_batch_size is None and world.device.type == "cpu":
         micro_batch_size = max(1, _CPU_TOKENS // job.model.n_ctx)
     data = PretrainData(WindowSampler(train, job.model.n_ctx, config.seed), config.batch_size, micro_batch_size, world)
-    model = build_model(job.model, rng.generator(config.seed, "weights")).to(world.device)
+    model = build_model(job.model, rng.generator(config.seed, "weights"))
+    start = {}
+    if job.start is not None:
+        shape, weights = read_model(str(job.start))
+        check_same_shape(shape, job.model, str(job.start))
+        model.fill(weights, str(job.start))
+        start = {"start": sha256_file(job.start / "model.safetensors")}
+    model = model.to(world.device)
     monitor = ValidationMonitor(model, validation, config, total_steps, world, job.workspace / "snapshots")
     identity = {
         "model": recorded(job.model),
         "pretrain": recorded(config),
         "tokenizer_digest": job.tokenizer_digest,
+        **start,
     }
     trainer = Trainer(
         world=world,

@@ -33,6 +33,9 @@ class LocalShelf:
     def sha256(self, stage: str, digest: str, manifest: Manifest, path: str) -> str:
         return sha256_file(Path(self.root, stage, digest, path))
 
+    def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
+        return Path(self.root, stage, digest, path).read_bytes()
+
     def digests(self, stage: str) -> list[str]:
         folder = Path(self.root, stage)
         return [path.name for path in folder.iterdir()] if folder.is_dir() else []

@@ -82,6 +82,13 @@ class RemoteShelf:
                 total.update(chunk)
         return total.hexdigest()
 
+    def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
+        """One listed file, from this host's copy where there is one."""
+        if (copy := self.cached(stage, digest)) is not None:
+            return (copy / path).read_bytes()
+        data: bytes = self._fs.cat_file(f"{self._files(stage, digest, manifest)}/{path}")
+        return data
+
     def digests(self, stage: str) -> list[str]:
         """Names of the folders of one stage."""
         self._fs.invalidate_cache()
