@@ -13,23 +13,29 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import psutil
+
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
+from gptcore.training.process import (
+    EXIT_BAD_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_NON_FINITE,
+    OUTCOME_VARIABLE,
+    PARENT_VARIABLE,
+    read_outcome,
+)
+from tasks.jobs.command import job_command
 
 log = logging.getLogger(__name__)
 Records = list[dict[str, Any]]
-
-EXIT_BAD_INPUT = 2  # as in gptcore.training.process, which this module does not import: it would bring torch along
-EXIT_NON_FINITE = 3
-EXIT_INTERRUPTED = 75
-PARENT_VARIABLE = "GPTMILL_PARENT_PID"
 
 _POLL_SECONDS = 0.1
 _METRICS_SECONDS = 2.0  # between two looks at metrics.jsonl: MLflow gets batches, not single calls
@@ -89,7 +95,7 @@ def run_job(
     Whatever ends this call early (an exception, a cancelled Prefect run, Ctrl-C, ``timeout`` seconds) ends the job:
     SIGTERM to its group, so that it writes a checkpoint, and SIGKILL to what is left after ``grace`` seconds.
 
-    :param nproc: training processes; more than one start through gptcore.training.distributed.
+    :param nproc: training processes on this machine; more than one start through torchrun.
     :param on_metrics: gets each record of metrics.jsonl once, those of an earlier, interrupted attempt included, in
         batches at least 2 s apart. An exception from it ends the job.
     :raises InputError: the job refused its input; the message is the job's own.
@@ -102,30 +108,34 @@ def run_job(
         raise JobInterrupted(f"{module} was not started, as this process ends; the same call starts it")
     workspace.mkdir(parents=True, exist_ok=True)
     write_json_atomic(workspace / "JOB.json", job)
-    launcher = [] if nproc == 1 else ["gptcore.training.distributed", "--nproc", str(nproc)]
-    command = [sys.executable, "-m", *launcher, module, str(workspace / "JOB.json")]
     output = workspace / "log.txt"
+    outcome = workspace / f".outcome-{uuid.uuid4().hex}.json"  # this attempt's: an orphan of an earlier one has its own
+    told = {PARENT_VARIABLE: str(os.getpid()), OUTCOME_VARIABLE: str(outcome), "PYTHONUNBUFFERED": "1"}
     with open(output, "ab") as file:
         earlier = file.tell()  # where this attempt's part of the log begins
         process = subprocess.Popen(
-            command,
+            job_command(module, workspace / "JOB.json", nproc),
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**_ENVIRONMENT, **os.environ, PARENT_VARIABLE: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+            env={**_ENVIRONMENT, **os.environ, **told},
         )
     try:
         _follow(process, module, MetricsTail(workspace / "metrics.jsonl"), on_metrics, timeout)
     finally:
         stop_group(process, grace)
-    return _result(module, process.returncode, workspace, _tail(output, earlier))
+        left = read_outcome(outcome)
+        outcome.unlink(missing_ok=True)
+    lines = _tail(output, earlier)
+    return _result(module, left or (process.returncode, _last_words(lines)), workspace, lines)
 
 
 def stop_group(process: subprocess.Popen[bytes], grace: float) -> None:
-    """End a process group: SIGTERM to a group whose leader runs, ``grace`` seconds, SIGKILL to whoever is left.
+    """End a job: SIGTERM to a group whose leader runs, ``grace`` seconds, SIGKILL to whoever is left.
 
-    The leader answers for the others' checkpoints: once it is gone nothing in its group is waited for.
+    The leader answers for the others' checkpoints: once it is gone nothing in its group is waited for. torchrun's
+    workers are in no group of its, so they are looked for by their descent.
     """
     try:
         if process.poll() is None:
@@ -133,7 +143,11 @@ def stop_group(process: subprocess.Popen[bytes], grace: float) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):  # it had its time; what follows does not ask
                 process.wait(grace)
     finally:  # also when a second Ctrl-C cuts the wait short
+        workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
         _signal(process.pid, signal.SIGKILL)
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it was in the group, or ended by itself
+                worker.kill()
         process.wait()
 
 
@@ -211,9 +225,14 @@ def _deliver(metrics: MetricsTail, on_metrics: Callable[[Records], None]) -> Non
         on_metrics(records)
 
 
-def _result(module: str, code: int, workspace: Path, lines: list[str]) -> dict[str, Any]:
-    """The result, or the exception that the exit code stands for."""
-    reason = next((line.removeprefix("error: ") for line in reversed(lines) if line.strip()), "the job gave no reason")
+def _last_words(lines: list[str]) -> str:
+    """What a job that left no outcome printed at last."""
+    return next((line.removeprefix("error: ") for line in reversed(lines) if line.strip()), "the job gave no reason")
+
+
+def _result(module: str, ending: tuple[int, str], workspace: Path, lines: list[str]) -> dict[str, Any]:
+    """The result, or the exception that the exit code of ``ending`` stands for, with the reason beside it."""
+    code, reason = ending
     tail = f"the end of {workspace / 'log.txt'}:\n" + "\n".join(lines[-_TAIL_LINES:])
     if code == 0:
         try:
