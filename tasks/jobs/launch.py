@@ -1,19 +1,17 @@
-"""Training jobs in child processes: started in their own process group, followed, and never left behind.
+"""Training jobs: started where they are to run (tasks.jobs.places), followed, and never left behind.
 
 The Prefect process never trains. A job writes metrics.jsonl, log.txt and result.json into its workspace and says with
 its exit code how it ended (gptcore.training.process). Whatever ends the caller ends the job: an exception here signals
-its group, and if this process is killed outright the kernel tells the job (`die_with_parent`).
+it, and if this process is killed outright the kernel tells a child process (`die_with_parent`), while a cluster's job
+goes on until the same call takes it over.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +20,7 @@ from typing import Any, BinaryIO
 
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
+from tasks.jobs.places import Running, start_job
 
 log = logging.getLogger(__name__)
 Records = list[dict[str, Any]]
@@ -29,7 +28,6 @@ Records = list[dict[str, Any]]
 EXIT_BAD_INPUT = 2  # as in gptcore.training.process, which this module does not import: it would bring torch along
 EXIT_NON_FINITE = 3
 EXIT_INTERRUPTED = 75
-PARENT_VARIABLE = "GPTMILL_PARENT_PID"
 
 _POLL_SECONDS = 0.1
 _METRICS_SECONDS = 2.0  # between two looks at metrics.jsonl: MLflow gets batches, not single calls
@@ -39,6 +37,7 @@ _TAIL_LINES = 20
 # glibc gives every large tensor back to the system when it is freed and faults its pages in again for the next one: 25
 # updates of the preset small took 777,000 page faults and 18.8 s of CPU time, with its limits raised 400 and 15.8 s.
 _ENVIRONMENT = {
+    "PYTHONUNBUFFERED": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the highest that glibc takes
     "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
@@ -81,17 +80,20 @@ def run_job(
     *,
     nproc: int = 1,
     on_metrics: Callable[[Records], None],
+    on_waiting: Callable[[str], None] = lambda why: None,
     timeout: float | None = None,
     grace: float = 60.0,
 ) -> dict[str, Any]:
     """Run ``python -m module JOB.json`` in ``workspace`` to its end and return its result.json.
 
     Whatever ends this call early (an exception, a cancelled Prefect run, Ctrl-C, ``timeout`` seconds) ends the job:
-    SIGTERM to its group, so that it writes a checkpoint, and SIGKILL to what is left after ``grace`` seconds.
+    SIGTERM, so that it writes a checkpoint, and SIGKILL to what is left after ``grace`` seconds.
 
     :param nproc: training processes; more than one start through gptcore.training.distributed.
     :param on_metrics: gets each record of metrics.jsonl once, those of an earlier, interrupted attempt included, in
         batches at least 2 s apart. An exception from it ends the job.
+    :param on_waiting: gets words about the queue that the job waits in, every 2 s.
+    :param timeout: seconds, not counting the wait in a queue.
     :raises InputError: the job refused its input; the message is the job's own.
     :raises JobInterrupted: it was told to stop, by :func:`stop_jobs` or by somebody else's SIGTERM.
     :raises JobDiverged: its loss became infinite or NaN.
@@ -102,39 +104,14 @@ def run_job(
         raise JobInterrupted(f"{module} was not started, as this process ends; the same call starts it")
     workspace.mkdir(parents=True, exist_ok=True)
     write_json_atomic(workspace / "JOB.json", job)
-    launcher = [] if nproc == 1 else ["gptcore.training.distributed", "--nproc", str(nproc)]
-    command = [sys.executable, "-m", *launcher, module, str(workspace / "JOB.json")]
     output = workspace / "log.txt"
-    with open(output, "ab") as file:
-        earlier = file.tell()  # where this attempt's part of the log begins
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**_ENVIRONMENT, **os.environ, PARENT_VARIABLE: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
-        )
+    earlier = output.stat().st_size if output.exists() else 0  # where this attempt's part of the log begins
+    running = start_job(module, workspace, nproc, _ENVIRONMENT)
     try:
-        _follow(process, module, MetricsTail(workspace / "metrics.jsonl"), on_metrics, timeout)
+        code = _follow(running, module, MetricsTail(workspace / "metrics.jsonl"), on_metrics, on_waiting, timeout)
     finally:
-        stop_group(process, grace)
-    return _result(module, process.returncode, workspace, _tail(output, earlier))
-
-
-def stop_group(process: subprocess.Popen[bytes], grace: float) -> None:
-    """End a process group: SIGTERM to a group whose leader runs, ``grace`` seconds, SIGKILL to whoever is left.
-
-    The leader answers for the others' checkpoints: once it is gone nothing in its group is waited for.
-    """
-    try:
-        if process.poll() is None:
-            _signal(process.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):  # it had its time; what follows does not ask
-                process.wait(grace)
-    finally:  # also when a second Ctrl-C cuts the wait short
-        _signal(process.pid, signal.SIGKILL)
-        process.wait()
+        running.stop(grace)
+    return _result(module, code, running.ending, workspace, _tail(output, earlier))
 
 
 class MetricsTail:
@@ -185,25 +162,31 @@ class MetricsTail:
 
 
 def _follow(
-    process: subprocess.Popen[bytes],
+    running: Running,
     module: str,
     metrics: MetricsTail,
     on_metrics: Callable[[Records], None],
+    on_waiting: Callable[[str], None],
     timeout: float | None,
-) -> None:
-    """Hand out metrics until the job has ended, or raise what ends it."""
+) -> int:
+    """Hand out metrics until the job has ended and return its exit code, or raise what ends it."""
     start = looked = time.monotonic()
-    while process.poll() is None:
+    while (code := running.poll()) is None:
         time.sleep(_POLL_SECONDS)  # short: an exception raised into this thread arrives between two of them
         now = time.monotonic()
+        if running.waiting:
+            start = now
         if timeout is not None and now - start > timeout:
             raise TimeoutError(f"{module} took more than {timeout:g} s; the same call goes on from its checkpoint")
         if jobs_are_stopped() or not threading.main_thread().is_alive():
             raise JobInterrupted(f"{module} was stopped with this process; the same call goes on from its checkpoint")
         if now - looked >= _METRICS_SECONDS:
             looked = now
+            if running.waiting:
+                on_waiting(running.waiting)
             _deliver(metrics, on_metrics)
     _deliver(metrics, on_metrics)
+    return code
 
 
 def _deliver(metrics: MetricsTail, on_metrics: Callable[[Records], None]) -> None:
@@ -211,7 +194,7 @@ def _deliver(metrics: MetricsTail, on_metrics: Callable[[Records], None]) -> Non
         on_metrics(records)
 
 
-def _result(module: str, code: int, workspace: Path, lines: list[str]) -> dict[str, Any]:
+def _result(module: str, code: int, ending: str, workspace: Path, lines: list[str]) -> dict[str, Any]:
     """The result, or the exception that the exit code stands for."""
     reason = next((line.removeprefix("error: ") for line in reversed(lines) if line.strip()), "the job gave no reason")
     tail = f"the end of {workspace / 'log.txt'}:\n" + "\n".join(lines[-_TAIL_LINES:])
@@ -227,7 +210,7 @@ def _result(module: str, code: int, workspace: Path, lines: list[str]) -> dict[s
         raise JobDiverged(f"{module}: {reason}")
     if code == EXIT_INTERRUPTED:
         raise JobInterrupted(f"{module} was told to stop; the same call goes on from its checkpoint in {workspace}")
-    raise JobFailed(f"{module} {_ending(code)}; {tail}")
+    raise JobFailed(f"{module} {ending or _ending(code)}; {tail}")
 
 
 def _ending(code: int) -> str:
@@ -239,13 +222,10 @@ def _ending(code: int) -> str:
 
 def _tail(output: Path, start: int) -> list[str]:
     """The last lines of a log, of what was written after byte ``start``; of a redrawn line only its last state."""
+    if not output.exists():
+        return []  # a job that never left its queue
     with open(output, "rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(start, end - _TAIL_BYTES))
         text = file.read().decode("utf-8", errors="replace")
     return [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")[-200:] if line.strip()]
-
-
-def _signal(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # nobody is left in the group: that is what was wanted
-        os.killpg(group, number)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from gptcore.errors import InputError
 from gptcore.training import process as manners
-from tasks.jobs import launch
+from tasks.jobs import launch, places, slurm
 from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, MetricsTail, Records, run_job, stop_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,9 +83,10 @@ def in_thread(target: Callable[[], Any]) -> tuple[threading.Thread, list[BaseExc
 
 def test_exit_codes_are_the_jobs_own() -> None:
     """The numbers are written twice so that following a job does not import torch."""
-    mine = (launch.EXIT_BAD_INPUT, launch.EXIT_NON_FINITE, launch.EXIT_INTERRUPTED, launch.PARENT_VARIABLE)
+    mine = (launch.EXIT_BAD_INPUT, launch.EXIT_NON_FINITE, launch.EXIT_INTERRUPTED, places.PARENT_VARIABLE)
     theirs = (manners.EXIT_BAD_INPUT, manners.EXIT_NON_FINITE, manners.EXIT_INTERRUPTED, manners.PARENT_VARIABLE)
     assert mine == theirs
+    assert manners.EXIT_INTERRUPTED == slurm._INTERRUPTED
 
 
 def test_a_job_that_ends_well(tmp_path: Path) -> None:
