@@ -223,6 +223,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--wide", action="store_true", help="table: a line a suite, every suite")
     run.add_argument("--published", action="store_true", help="table, markdown: the other published methods too")
 
+    run = command("gc", commands.gc, "list, and with --yes delete, what no row, analysis or alias refers to")
+    store(run)
+    run.add_argument("--yes", action="store_true", help="delete what is listed (else a terminal is asked)")
+    run.add_argument(
+        "--older-than", type=float, default=24.0, metavar="HOURS", help="what is younger stays (%(default)g)"
+    )
+    run.add_argument("--all-unreferenced", action="store_true", help="also what this MLflow has never heard of")
+
     run = command("datasets", commands.datasets, "what a folder holds of each dataset, beside what is published")
     run.formatter_class = argparse.RawDescriptionHelpFormatter
     run.epilog = _DATASETS
@@ -240,6 +248,13 @@ def _parser() -> argparse.ArgumentParser:
     run = command("encode", commands.encode, "text on standard input to ids, one JSON list a line")
     run.add_argument("--tokenizer", required=True, metavar="URL", help="folder with the vocabulary and the merges")
     run.add_argument("--whole", action="store_true", help="the whole input is one document, not each line")
+
+    run = command("deploy", commands.deploy, "put flows, schedules and automations on the Prefect server")
+    store(run)
+    datasets(run)
+    run.add_argument(
+        "--settings", metavar="FILE", help="TOML: the pipeline's schedules, alerts (deploy.toml of the state folder)"
+    )
 
     run = command("up", commands.up, "Prefect server, MLflow server and a worker on this machine, without Docker")
     store(run)

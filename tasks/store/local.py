@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class LocalShelf:
         folder = Path(self.root, stage)
         return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
-    def prepare(self, stage: str, digest: str) -> None:
+    def prepare(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
         """Nothing to do: opening the lock file in the store was the proof."""
 
     def publish(self, workspace: Path, manifest: Manifest) -> Manifest:

@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -145,14 +145,14 @@ class RemoteShelf:
 
     # --- unfinished workspaces
 
-    def prepare(self, stage: str, digest: str) -> None:
-        """Fail before hours of work rather than after them.
+    def prepare(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
+        """Fail before hours of work rather than after them, and tell other hosts what that work reads.
 
         :raises InputError: where the store cannot be written.
         """
         try:
             with self._reaching():
-                self._fs.pipe_file(f"{self._partial(stage, digest)}/started", b"")
+                self._fs.pipe_file(f"{self._partial(stage, digest)}/started", "\n".join(inputs).encode())
         except OSError as error:  # no such bucket, no route, no space: each client has its own words
             raise InputError(f"--store {self.root}: cannot be written ({error})") from None
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from gptcore.files import sha256_json
-from tasks.store.locks import exclusive
+from tasks.store.locks import exclusive, is_locked
 from tasks.store.state import state_folder
 
 _WHAT = "owners of tracking runs"
@@ -47,16 +47,7 @@ def dead_owners(uri: str) -> Iterator[list[str]]:
     """The owners whose process is gone; forgotten when the ``with`` block ends well."""
     folder = _owners(uri)
     with exclusive(folder / ".lock", _WHAT):
-        dead = [path for path in sorted(folder.glob("[!.]*")) if not _is_locked(path)]
+        dead = [path for path in sorted(folder.glob("[!.]*")) if not is_locked(path)]
         yield [path.name for path in dead]
         for path in dead:
             path.unlink()
-
-
-def _is_locked(path: Path) -> bool:
-    with open(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
