@@ -1,6 +1,6 @@
 """`prefect.yaml` for people who use Prefect's own command, written from the same list as `gptmill deploy`.
 
-    python -m flows.deployments.yaml > prefect.yaml
+python -m flows.deployments.yaml > prefect.yaml
 """
 
 from __future__ import annotations

@@ -28,6 +28,13 @@ EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: try again later
 PARENT_VARIABLE = "GPTMILL_PARENT_PID"
 """Environment variable in which a supervisor names itself, so that a child can tell that it died early."""
 
+OUTCOME_VARIABLE = "GPTMILL_OUTCOME"
+"""Environment variable with the path of a file in which a job that does not end well leaves its exit code and reason.
+
+torchrun's own exit code is 1 whatever happened. Of several processes the first to end writes it: the others' troubles
+follow from its.
+"""
+
 _ORPHAN_SECONDS = 8  # to finish the update and write a checkpoint when the parent was killed; then the kernel ends it
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -133,29 +140,48 @@ def read_job(path: str) -> dict[str, Any]:
     return job
 
 
+def read_outcome(path: Path) -> tuple[int, str] | None:
+    """Exit code and reason that a job left at ``path``; None: it left nothing, or was killed while it wrote."""
+    try:
+        left = read_json(path)
+        return int(left["code"]), str(left["reason"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def main(run: Callable[[dict[str, Any], StopRequest], object], arguments: list[str]) -> int:
     """Run a job's file and turn what happens into an exit code; the last line of stderr says why it is not 0.
 
-    SIGTERM is noted from the first moment on, also while data and model are still being loaded.
+    Both are left in the file of :data:`OUTCOME_VARIABLE`, too. SIGTERM is noted from the first moment on, also while
+    data and model are still being loaded.
     """
     if len(arguments) != 1:
         print("usage: python -m MODULE JOB.json", file=sys.stderr)
         return EXIT_BAD_INPUT
+    outcome = os.environ.get(OUTCOME_VARIABLE)
+    if outcome:
+        Path(outcome).unlink(missing_ok=True)  # of the processes that an elastic torchrun had here before
+    code, reason = _ending(run, arguments[0])
+    if outcome and code != EXIT_DONE:
+        with contextlib.suppress(FileExistsError), open(outcome, "x", encoding="utf-8") as file:
+            json.dump({"code": code, "reason": reason}, file)
+    return code
+
+
+def _ending(run: Callable[[dict[str, Any], StopRequest], object], path: str) -> tuple[int, str]:
+    """Run the job; its exit code, and the reason, which is printed as well."""
     stop = StopRequest()
     try:
         with stop.listening():
             die_with_parent()
-            run(read_job(arguments[0]), stop)
-    except InputError as error:
+            run(read_job(path), stop)
+    except (InputError, NonFiniteLoss) as error:
         print(f"error: {error}", file=sys.stderr)
-        return EXIT_BAD_INPUT
-    except NonFiniteLoss as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_NON_FINITE
+        return EXIT_BAD_INPUT if isinstance(error, InputError) else EXIT_NON_FINITE, str(error)
     except Interrupted as error:
         print(f"interrupted: {error}", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except Exception:  # the whole story goes to the log; the parent learns it from the exit code
+        return EXIT_INTERRUPTED, str(error)
+    except Exception as error:  # the whole story goes to the log; the parent learns it from the exit code
         traceback.print_exc()
-        return EXIT_FAILED
-    return EXIT_DONE
+        return EXIT_FAILED, f"{type(error).__name__}: {error}"
+    return EXIT_DONE, ""

@@ -20,14 +20,11 @@ from typing import Any, BinaryIO
 
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
+from gptcore.training.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_NON_FINITE, read_outcome
 from tasks.jobs.places import Running, start_job
 
 log = logging.getLogger(__name__)
 Records = list[dict[str, Any]]
-
-EXIT_BAD_INPUT = 2  # as in gptcore.training.process, which this module does not import: it would bring torch along
-EXIT_NON_FINITE = 3
-EXIT_INTERRUPTED = 75
 
 _POLL_SECONDS = 0.1
 _METRICS_SECONDS = 2.0  # between two looks at metrics.jsonl: MLflow gets batches, not single calls
@@ -89,7 +86,7 @@ def run_job(
     Whatever ends this call early (an exception, a cancelled Prefect run, Ctrl-C, ``timeout`` seconds) ends the job:
     SIGTERM, so that it writes a checkpoint, and SIGKILL to what is left after ``grace`` seconds.
 
-    :param nproc: training processes; more than one start through gptcore.training.distributed.
+    :param nproc: training processes; more than one start through torchrun, on a cluster on as many hosts as they need.
     :param on_metrics: gets each record of metrics.jsonl once, those of an earlier, interrupted attempt included, in
         batches at least 2 s apart. An exception from it ends the job.
     :param on_waiting: gets words about the queue that the job waits in, every 2 s.
@@ -111,7 +108,10 @@ def run_job(
         code = _follow(running, module, MetricsTail(workspace / "metrics.jsonl"), on_metrics, on_waiting, timeout)
     finally:
         running.stop(grace)
-    return _result(module, code, running.ending, workspace, _tail(output, earlier))
+        left = read_outcome(running.outcome)
+        running.outcome.unlink(missing_ok=True)
+    lines = _tail(output, earlier)
+    return _result(module, left or (code, _last_words(lines)), running.ending, workspace, lines)
 
 
 class MetricsTail:
@@ -194,9 +194,17 @@ def _deliver(metrics: MetricsTail, on_metrics: Callable[[Records], None]) -> Non
         on_metrics(records)
 
 
-def _result(module: str, code: int, ending: str, workspace: Path, lines: list[str]) -> dict[str, Any]:
-    """The result, or the exception that the exit code stands for."""
-    reason = next((line.removeprefix("error: ") for line in reversed(lines) if line.strip()), "the job gave no reason")
+def _last_words(lines: list[str]) -> str:
+    """What a job that left no outcome printed at last."""
+    return next((line.removeprefix("error: ") for line in reversed(lines) if line.strip()), "the job gave no reason")
+
+
+def _result(module: str, ending: tuple[int, str], how: str, workspace: Path, lines: list[str]) -> dict[str, Any]:
+    """The result, or the exception that the exit code of ``ending`` stands for, with the reason beside it.
+
+    :param how: it ended, if that is known better than the code tells.
+    """
+    code, reason = ending
     tail = f"the end of {workspace / 'log.txt'}:\n" + "\n".join(lines[-_TAIL_LINES:])
     if code == 0:
         try:
@@ -210,7 +218,7 @@ def _result(module: str, code: int, ending: str, workspace: Path, lines: list[st
         raise JobDiverged(f"{module}: {reason}")
     if code == EXIT_INTERRUPTED:
         raise JobInterrupted(f"{module} was told to stop; the same call goes on from its checkpoint in {workspace}")
-    raise JobFailed(f"{module} {ending or _ending(code)}; {tail}")
+    raise JobFailed(f"{module} {how or _ending(code)}; {tail}")
 
 
 def _ending(code: int) -> str:

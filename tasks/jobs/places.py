@@ -11,25 +11,30 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+import psutil
+
 from gptcore.errors import InputError
+from gptcore.training.process import OUTCOME_VARIABLE, PARENT_VARIABLE
+from tasks.jobs.command import job_command
 from tasks.jobs.slurm import SlurmJob
 
 PLACE_VARIABLE = "GPTMILL_JOBS"
-PARENT_VARIABLE = "GPTMILL_PARENT_PID"  # as in gptcore.training.process
 
 
 class Running(Protocol):
     """A job that was started, wherever it is."""
 
+    outcome: Path
+    """Where it leaves its exit code and its reason (gptcore.training.process)."""
     waiting: str
     """Why it does not run yet, in words; empty once it does."""
     ending: str
-    """How it ended, where its exit code does not say it; else empty."""
+    """How it ended, where that is known better than its exit code tells; else empty."""
 
     def poll(self) -> int | None:
         """Its exit code, minus the number of the signal that killed it, or None before its end."""
@@ -43,15 +48,18 @@ class ChildProcess:
 
     waiting = ending = ""
 
-    def __init__(self, command: list[str], output: Path, environment: Mapping[str, str]) -> None:
-        with open(output, "ab") as file:
+    def __init__(self, module: str, workspace: Path, nproc: int, environment: Mapping[str, str]) -> None:
+        # this attempt's: an orphan of an earlier one has its own
+        self.outcome = workspace / f".outcome-{uuid.uuid4().hex}.json"
+        told = {PARENT_VARIABLE: str(os.getpid()), OUTCOME_VARIABLE: str(self.outcome)}
+        with open(workspace / "log.txt", "ab") as output:
             self._process = subprocess.Popen(
-                command,
+                job_command(module, workspace / "JOB.json", nproc),
                 stdin=subprocess.DEVNULL,
-                stdout=file,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **environment, PARENT_VARIABLE: str(os.getpid())},
+                env={**environment, **os.environ, **told},
             )
 
     def poll(self) -> int | None:
@@ -61,16 +69,22 @@ class ChildProcess:
     def stop(self, grace: float) -> None:
         """SIGTERM to the group if its leader runs, ``grace`` seconds, SIGKILL to whoever is left.
 
-        The leader answers for the others' checkpoints: once it is gone nothing in its group is waited for.
+        The leader answers for the others' checkpoints: once it is gone nothing in its group is waited for. torchrun's
+        workers are in no group of its, so they are looked for by their descent.
         """
+        process = self._process
         try:
-            if self._process.poll() is None:
+            if process.poll() is None:
                 self._signal(signal.SIGTERM)
                 with contextlib.suppress(subprocess.TimeoutExpired):  # it had its time; what follows does not ask
-                    self._process.wait(grace)
+                    process.wait(grace)
         finally:  # also when a second Ctrl-C cuts the wait short
+            workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
             self._signal(signal.SIGKILL)
-            self._process.wait()
+            for worker in workers:
+                with contextlib.suppress(psutil.NoSuchProcess):  # it was in the group, or ended by itself
+                    worker.kill()
+            process.wait()
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):  # nobody is left in the group: that is what was wanted
@@ -86,11 +100,8 @@ def start_job(module: str, workspace: Path, nproc: int, environment: Mapping[str
     :raises InputError: no such place; or the cluster refused the job for good.
     """
     words = shlex.split(os.environ.get(PLACE_VARIABLE, ""))
-    environment = {name: os.environ.get(name, value) for name, value in environment.items()}
     if not words:
-        launcher = [] if nproc == 1 else ["gptcore.training.distributed", "--nproc", str(nproc)]
-        command = [sys.executable, "-m", *launcher, module, str(workspace / "JOB.json")]
-        return ChildProcess(command, workspace / "log.txt", environment)
+        return ChildProcess(module, workspace, nproc, environment)
     if words[0] != "slurm":
         raise InputError(
             f"{PLACE_VARIABLE}: found {words[0]!r}, expected slurm and options of sbatch, or nothing (child processes)"

@@ -20,18 +20,16 @@ import math
 import os
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from gptcore.errors import InputError
+from gptcore.training.process import EXIT_FAILED, EXIT_INTERRUPTED, OUTCOME_VARIABLE
+from tasks.jobs.command import job_command
 
 log = logging.getLogger(__name__)
-
-_INTERRUPTED = 75  # as in gptcore.training.process
-_FAILED = 1
 
 # A training job reads and writes files; keys of stores, servers and databases stay here. With sbatch's own default the
 # whole environment would lie in the controller's state folder.
@@ -70,27 +68,18 @@ class SlurmJob:
         self.waiting, self.ending = "waiting in the queue", ""
         self._code: int | None = None
         self._asked = -math.inf
-        digest = hashlib.sha256(str(workspace.absolute()).encode()).hexdigest()
-        name = f"gptmill-{module.rpartition('.')[2]}-{digest[:16]}"
+        workspace = workspace.absolute()
+        self.outcome = workspace / ".outcome-slurm.json"  # one name: who takes a job over has to know it
+        name = f"gptmill-{module.rpartition('.')[2]}-{hashlib.sha256(str(workspace).encode()).hexdigest()[:16]}"
         nodes, nproc, asked = _layout(options, nproc)
         if earlier := _find(name):
             self.id = earlier
             log.info("Slurm job %s (%s) is there already; it is followed", self.id, name)
         else:
-            self.id = _submit(
-                name,
-                [*asked, f"--nodes={nodes}"],
-                _script(module, workspace, nodes, nproc),
-                workspace,
-                {
-                    **{
-                        key: value
-                        for key, value in os.environ.items()
-                        if key in _SENT or key.startswith(_SENT_PREFIXES)
-                    },
-                    **environment,
-                },
-            )
+            self.outcome.unlink(missing_ok=True)
+            sent = {**environment, **_sent(os.environ), OUTCOME_VARIABLE: str(self.outcome)}
+            script = _script(module, workspace, nodes, nproc, name)
+            self.id = _submit(name, [*asked, f"--nodes={nodes}"], script, workspace, sent)
             log.info("Slurm job %s (%s) was submitted", self.id, name)
         self._born = time.monotonic()
 
@@ -141,7 +130,7 @@ class SlurmJob:
             if "Invalid job id" not in done.stderr:
                 log.warning("Slurm job %s: no news (%s); asking again", self.id, done.stderr.strip())
                 return
-            self._code, self.waiting = _FAILED, ""
+            self._code, self.waiting = EXIT_FAILED, ""
             self.ending = f"ended as Slurm job {self.id}, which Slurm has forgotten"
             return
         fields: dict[str, str] = {}
@@ -181,10 +170,14 @@ def _refuse(message: str) -> NoReturn:
     raise InputError(f"GPTMILL_JOBS: slurm: {message}")
 
 
-def _script(module: str, workspace: Path, nodes: int, nproc: int) -> str:
+def _sent(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that go with a job."""
+    return {key: value for key, value in environment.items() if key in _SENT or key.startswith(_SENT_PREFIXES)}
+
+
+def _script(module: str, workspace: Path, nodes: int, nproc: int, name: str) -> str:
     """The batch script: one task a node, each of the same line."""
-    launcher = [] if nproc == 1 else ["gptcore.training.distributed", "--nproc", str(nproc)]
-    command = [sys.executable, "-m", *launcher, module, str(workspace.absolute() / "JOB.json")]
+    command = job_command(module, workspace / "JOB.json", nproc, nnodes=str(nodes), rendezvous=_RENDEZVOUS, run_id=name)
     line = " ".join(_RENDEZVOUS_IN_SHELL if word == _RENDEZVOUS else shlex.quote(word) for word in command)
     options = f"--kill-on-bad-exit=0 --wait={_LEAVE_SECONDS}"
     # srun does not take this one over from sbatch (since Slurm 22.05)
@@ -194,7 +187,7 @@ def _script(module: str, workspace: Path, nodes: int, nproc: int) -> str:
 
 def _submit(name: str, options: list[str], script: str, workspace: Path, environment: Mapping[str, str]) -> str:
     """Hand the script to sbatch and return the job's id. Ours go last, so that they hold."""
-    output = str(workspace.absolute() / "log.txt").replace("%", "%%")
+    output = str(workspace / "log.txt").replace("%", "%%")
     ours = [f"--job-name={name}", f"--output={output}", "--open-mode=append", f"--chdir={Path.cwd()}"]
     ours += ["--ntasks-per-node=1", "--no-requeue", "--parsable"]  # a broken job is started again by its caller
     done = _call(["sbatch", f"--signal=TERM@{_LEAVE_SECONDS}", *options, *ours], script, environment)
@@ -217,11 +210,11 @@ def _find(name: str) -> str:
 def _exit_code(state: str, exit_code: str) -> int:
     """The code that a child process would have had. Slurm writes ``code:signal``; srun adds a signal to 128."""
     if state in _STOPPED:
-        return _INTERRUPTED
+        return EXIT_INTERRUPTED
     code, number = map(int, exit_code.split(":"))
     if number or code > 128:
         return -(number or code - 128)
-    return code or (_FAILED if state in _BROKEN else 0)
+    return code or (EXIT_FAILED if state in _BROKEN else 0)
 
 
 def _call(

@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -30,6 +30,7 @@ from gptcore.training import checkpoint, loop, pretrain, process
 from gptcore.training.distributed import World
 from gptcore.training.pretrain import PretrainData, language_model_objective
 from gptcore.training.records import MetricsLog
+from tasks.jobs.command import job_command
 
 N_VOCAB, N_CTX = 40, 16
 MODEL = ModelConfig(n_vocab=N_VOCAB, n_ctx=N_CTX, n_layer=2, n_head=2, n_embd=16, n_inner=64)
@@ -269,9 +270,9 @@ def start(job: Job, *, nproc: int = 1) -> subprocess.Popen[bytes]:
     path = Path(job["workspace"]) / "job.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(job))
-    launcher = ["gptcore.training.distributed", "--nproc", str(nproc)] if nproc > 1 else []
-    command = [sys.executable, "-m", *launcher, "gptcore.training.pretrain", str(path)]
-    return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+    command = job_command("gptcore.training.pretrain", path, nproc)
+    told = {"OMP_NUM_THREADS": "1", process.OUTCOME_VARIABLE: str(path.with_name("outcome.json"))}
+    return subprocess.Popen(command, env=os.environ | told, start_new_session=True)
 
 
 def wait_for_checkpoint(job: Job, child: subprocess.Popen[bytes]) -> None:
@@ -299,8 +300,9 @@ def test_two_processes_see_the_same_batches_and_resume_exactly(
     stopped, whole = job_for(tmp_path / "stopped", steps=40), job_for(tmp_path / "whole", steps=40)
     child = start(stopped, nproc=2)
     wait_for_checkpoint(stopped, child)
-    child.terminate()  # the launcher alone: it passes the signal on
-    assert child.wait(60) == process.EXIT_INTERRUPTED
+    child.terminate()  # torchrun alone: it passes the signal on
+    child.wait(60)
+    assert process.read_outcome(tmp_path / "stopped" / "outcome.json") == (process.EXIT_INTERRUPTED, ANY)
     assert not (tmp_path / "stopped" / "result.json").exists()
     resumed, other = start(stopped, nproc=2), start(whole, nproc=2)
     assert resumed.wait(120) == other.wait(120) == 0

@@ -49,6 +49,25 @@ def test_exit_codes(
         assert "a.txt and 1 more" in printed
 
 
+def test_the_first_process_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, left = tmp_path / "job.json", tmp_path / "outcome.json"
+    path.write_text("{}")
+    monkeypatch.setenv(process.OUTCOME_VARIABLE, str(left))
+    left.write_text("of an earlier world")
+
+    def first(job: dict[str, Any], stop: process.StopRequest) -> None:
+        assert not left.exists()
+        left.write_text(json.dumps({"code": 2, "reason": "the other one's"}))
+        raise RuntimeError("connection closed by peer")
+
+    assert process.main(first, [str(path)]) == process.EXIT_FAILED
+    assert process.read_outcome(left) == (2, "the other one's")
+    assert process.main(lambda job, stop: None, [str(path)]) == process.EXIT_DONE
+    assert process.read_outcome(left) is None
+    left.write_text('{"code": 2, "rea')
+    assert process.read_outcome(left) is None
+
+
 def test_bad_job_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "job.json"
     assert process.main(lambda job, stop: None, []) == 2

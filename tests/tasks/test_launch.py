@@ -20,8 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.errors import InputError
-from gptcore.training import process as manners
-from tasks.jobs import launch, places, slurm
+from tasks.jobs import launch
 from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, MetricsTail, Records, run_job, stop_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,14 +78,6 @@ def in_thread(target: Callable[[], Any]) -> tuple[threading.Thread, list[BaseExc
     thread = threading.Thread(target=guarded)
     thread.start()
     return thread, errors
-
-
-def test_exit_codes_are_the_jobs_own() -> None:
-    """The numbers are written twice so that following a job does not import torch."""
-    mine = (launch.EXIT_BAD_INPUT, launch.EXIT_NON_FINITE, launch.EXIT_INTERRUPTED, places.PARENT_VARIABLE)
-    theirs = (manners.EXIT_BAD_INPUT, manners.EXIT_NON_FINITE, manners.EXIT_INTERRUPTED, manners.PARENT_VARIABLE)
-    assert mine == theirs
-    assert manners.EXIT_INTERRUPTED == slurm._INTERRUPTED
 
 
 def test_a_job_that_ends_well(tmp_path: Path) -> None:
@@ -244,7 +235,8 @@ import sys, threading, time
 from pathlib import Path
 from tasks.jobs.launch import run_job
 job = {"seconds": 60}
-follow = lambda: run_job(sys.argv[2], job, Path(sys.argv[1]), on_metrics=lambda records: None)
+nproc = int(sys.argv[4])
+follow = lambda: run_job(sys.argv[2], job, Path(sys.argv[1]), nproc=nproc, on_metrics=lambda records: None)
 if sys.argv[3] == "thread":
     threading.Thread(target=follow).start()
     while not (Path(sys.argv[1]) / "job.pid").exists():  # the job must listen for SIGTERM before it can heed it
@@ -255,8 +247,9 @@ else:
 """
 
 
-def follower(workspace: Path, module: str, where: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", FOLLOWER, str(workspace), module, where], cwd=ROOT)
+def follower(workspace: Path, module: str, where: str, nproc: int = 1) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", FOLLOWER, str(workspace), module, where, str(nproc)]
+    return subprocess.Popen(command, cwd=ROOT)
 
 
 def test_jobs_end_when_the_main_thread_is_gone(tmp_path: Path) -> None:
@@ -273,6 +266,59 @@ def test_a_job_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     process.wait()
     assert gone(tmp_path / "job.pid")
     assert (tmp_path / "checkpoint").exists()
+
+
+# --- several processes, through torchrun
+
+WORLD = "tests.tasks.world_job"
+
+
+def in_a_world(workspace: Path, **options: Any) -> dict[str, Any]:
+    how = {key: options.pop(key) for key in ("timeout", "grace") if key in options}
+    return run_job(WORLD, options, workspace, nproc=2, on_metrics=lambda records: None, **how)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"refuses": "1", "seconds": 60}, InputError, "^batch_size = 1 is less than the 2 processes$"),
+        ({"killed": "1"}, JobFailed, "(?s)ended with code 1.*Signal 9"),
+    ],
+)
+def test_the_outcome_of_a_world_is_its_jobs_own(
+    tmp_path: Path, options: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    """torchrun's exit code is 1 for all of these."""
+    with pytest.raises(kind, match=words):
+        in_a_world(tmp_path, **options)
+    assert all(gone(tmp_path / f"{rank}.pid") for rank in "01")
+    assert not list(tmp_path.glob(".outcome*"))
+
+
+def test_a_world_that_is_stopped_saves_first_and_one_that_does_not_listen_is_killed(tmp_path: Path) -> None:
+    heard, deaf = tmp_path / "heard", tmp_path / "deaf"
+    threads = [
+        in_thread(lambda: in_a_world(heard, seconds=60)),
+        in_thread(lambda: in_a_world(deaf, seconds=60, deaf=True, grace=0.2)),
+    ]
+    pids = [folder / f"{rank}.pid" for folder in (heard, deaf) for rank in "01"]
+    for pid in pids:
+        wait_for(pid)
+    stop_jobs()
+    for thread, errors in threads:
+        thread.join(20)
+        assert [type(error) for error in errors] == [JobInterrupted]
+    assert all(gone(pid, 1.0) for pid in pids)
+    assert sorted(path.name for path in heard.glob("*.saved")) == ["0.saved", "1.saved"]
+
+
+def test_a_world_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    process = follower(tmp_path, WORLD, "main", nproc=2)
+    for rank in "01":
+        wait_for(tmp_path / f"{rank}.pid")
+    process.kill()
+    process.wait()
+    assert all(gone(tmp_path / f"{rank}.pid") and (tmp_path / f"{rank}.saved").exists() for rank in "01")
 
 
 # --- metrics.jsonl as it grows
