@@ -88,7 +88,14 @@ def pretrain_model(
                 **({"start": str(store.local(start) / "model")} if start else {}),
             }
             observer = JobObserver("pretrain", run, "pretrain-progress", lambda: store.sync_partial(recipe, workspace))
-            result = run_job("gptcore.training.pretrain", job, workspace, nproc=nproc, on_metrics=observer)
+            result = run_job(
+                "gptcore.training.pretrain",
+                job,
+                workspace,
+                nproc=nproc,
+                on_metrics=observer,
+                on_waiting=observer.waiting,
+            )
             result = {**result, "threads": threads, **before}
             write_pretrained_card(workspace / "model", store, shards, settings, result, start)
             return {**result, "tokenizer_digest": encoded["tokenizer_digest"]}
