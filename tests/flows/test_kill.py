@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -104,5 +105,8 @@ def test_a_killed_pipeline_goes_on_to_the_same_leaderboard(tmp_path: Path) -> No
     after = finish("killed")
     resumed = list((tmp_path / "killed" / "store" / "pretrain").glob("*/log.txt"))
     assert len(resumed) == 1
+    with sqlite3.connect(f"file:{home / 'prefect' / 'prefect.db'}?mode=ro", uri=True) as prefect:
+        states = prefect.execute("select state_name, count(*) from flow_run group by state_name").fetchall()
+    assert dict(states) == {"Crashed": 2, "Completed": 2}  # one killed, one told to end; the last, with its fine-tunes
     assert after == finish("untouched")
     assert "pre-trained" in after
