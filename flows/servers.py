@@ -18,9 +18,7 @@ def require_servers() -> None:
     """
     url = os.environ.get("PREFECT_API_URL")
     if url and not answers_at(url):  # before Prefect is imported
-        raise InputError(
-            f"Prefect at {without_password(url)}: does not answer; check PREFECT_API_URL, or gptmill status"
-        )
+        raise InputError(f"Prefect at {without_password(url)}: does not answer; check PREFECT_API_URL")
     tracker = Tracker()
     if tracker.served:
         _ = tracker.client

@@ -176,9 +176,7 @@ class Tracker:
         """MLflow's client. The first use of a fresh SQLite file creates its tables, one process at a time."""
         if self._client is None:
             if self.served and not answers_at(self.uri):  # before MLflow is imported
-                raise InputError(
-                    f"MLflow at {self.shown}: does not answer; check MLFLOW_TRACKING_URI, or gptmill status"
-                )
+                raise InputError(f"MLflow at {self.shown}: does not answer; check MLFLOW_TRACKING_URI")
             with exclusive(state_folder() / ".mlflow-open.lock", "creation of the tracking database"):
                 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
                 # cards and tables have the links
