@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STORE ?= runs/demo
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint format coverage wheel-demo up down status bench clean
+.PHONY: help demo test lint format coverage wheel-demo up full down status bench clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -15,6 +15,11 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing gptmill and its pinned dependencies into $(VENV) (a few minutes, once)"
 	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.full: $(VENV)/.runtime
+	@echo "Installing PostgreSQL and an S3 server into $(VENV)"
+	@$(PIP) --editable '.[stack]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
@@ -46,8 +51,11 @@ format: $(VENV)/.dev ## rewrite the sources in the house style
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-up: $(VENV)/.runtime ## Prefect server, MLflow server and a worker on this machine (STORE=runs/demo)
+up: $(VENV)/.runtime ## Prefect server, MLflow server and workers on this machine (STORE=runs/demo)
 	@$(BIN)/gptmill up --store $(STORE)
+
+full: $(VENV)/.full ## the same on PostgreSQL and an S3 server, with passwords
+	@$(BIN)/gptmill up --full
 
 down: ## stop them
 	@$(BIN)/gptmill down

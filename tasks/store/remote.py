@@ -25,6 +25,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_file, sha256_json, write_json_atomic
+from gptcore.reach import require_s3
 from tasks.store.locks import exclusive
 from tasks.store.manifest import (
     MANIFEST,
@@ -43,6 +44,11 @@ _CHUNK = 1 << 20  # bytes read at a time when hashing
 _INDEX = "index.json"
 
 
+def scratch_folder(root: str) -> Path:
+    """Where this machine works for the store at ``root`` and keeps copies of its artifacts."""
+    return state_folder() / "remote" / sha256_json(root)[:16]
+
+
 class RemoteShelf:
     """See :class:`tasks.store.store.Shelf`. Connections open on first use, in the process that uses them."""
 
@@ -50,14 +56,22 @@ class RemoteShelf:
         """:raises InputError: a protocol that fsspec does not know, or whose package is not installed."""
         self.root = url.rstrip("/")
         try:
-            self._fs, base = fsspec.core.url_to_fs(self.root)
+            self._file_system, base = fsspec.core.url_to_fs(self.root)
         except (ValueError, ImportError) as error:
             raise InputError(f"--store {url}: {error}") from None
-        if isinstance(self._fs, LocalFileSystem):
+        if isinstance(self._file_system, LocalFileSystem):
             raise InputError(f"--store {url}: found a local address, expected it without the protocol")
         self._base = base.rstrip("/")
-        self.scratch = state_folder() / "remote" / sha256_json(self.root)[:16]
+        self.scratch = scratch_folder(self.root)
         self._hashes: dict[tuple[str, int, int], str] = {}
+
+    @property
+    def _fs(self) -> Any:
+        """
+        :raises InputError: the server does not answer, refuses the key or has no such bucket.
+        """
+        require_s3(self.root, "--store")
+        return self._file_system
 
     # --- finished artifacts
 

@@ -116,7 +116,7 @@ def test_a_failure_is_exit_code_one(capsys: pytest.CaptureFixture[str], monkeypa
     def broken(*_: object) -> None:
         raise OSError("disk on fire")
 
-    monkeypatch.setattr("flows.stack.status", broken)
+    monkeypatch.setattr("flows.stack.control.status", broken)
     assert main(["status"]) == 1
     assert "disk on fire" in failed_line(capsys)
 
