@@ -26,7 +26,7 @@ demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; p
 	@$(BIN)/gptmill pipeline --preset demo --store $(STORE)
 
 test: $(VENV)/.dev ## the whole test suite, a file at a time on each core (at most 4)
-	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
+	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 coverage: $(VENV)/.dev ## the suite with line coverage of gptcore and tasks (child processes included)
 	@rm -f .coverage .coverage.*

@@ -89,6 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--preset", default=default, help="demo, small or paper (%(default)s)")
         to.add_argument("--config", metavar="FILE", help="TOML file with settings that differ from the preset")
 
+    def start(to: argparse.ArgumentParser) -> None:
+        to.add_argument("--from", dest="start", metavar="REF", help="pre-train from this checkpoint's weights (random)")
+
     def chain(to: argparse.ArgumentParser) -> None:
         preset(to, "demo")
         to.add_argument("--corpus", metavar="URL", default="", help="books: folder, glob or URL (generated world)")
@@ -98,7 +101,11 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--seeds", type=int, help="fine-tunes of each task (as preset and task say)")
         to.add_argument("--nproc", type=int, help="processes (GPUs) for pre-training (1)")
         to.add_argument("--jobs", type=int, help="fine-tunes at the same time (one a core, or one a GPU)")
-        to.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for cleaning (this machine's cores)")
+        to.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for the corpus stages (this machine's cores)")
+        to.add_argument(
+            "--tokenizer", metavar="REF", help="pinned: digest, latest, URL or folder; reads only new books"
+        )
+        start(to)
         verbose(to)
 
     run = command("pipeline", commands.pipeline, "the whole chain, books to leaderboard")
@@ -116,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     store(run)
     run.add_argument("--steps", type=int, help="updates (as the preset says)")
     run.add_argument("--nproc", type=int, help="processes, GPUs (1)")
+    start(run)
     verbose(run)
 
     run = command("finetune", commands.finetune, "fine-tune one task; defaults are the paper's")
@@ -223,6 +231,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--wide", action="store_true", help="table: a line a suite, every suite")
     run.add_argument("--published", action="store_true", help="table, markdown: the other published methods too")
 
+    run = command("gc", commands.gc, "list, and with --yes delete, what no row, analysis or alias refers to")
+    store(run)
+    run.add_argument("--yes", action="store_true", help="delete what is listed (else a terminal is asked)")
+    run.add_argument(
+        "--older-than", type=float, default=24.0, metavar="HOURS", help="what is younger stays (%(default)g)"
+    )
+    run.add_argument("--all-unreferenced", action="store_true", help="also what this MLflow has never heard of")
+
     run = command("datasets", commands.datasets, "what a folder holds of each dataset, beside what is published")
     run.formatter_class = argparse.RawDescriptionHelpFormatter
     run.epilog = _DATASETS
@@ -240,6 +256,13 @@ def _parser() -> argparse.ArgumentParser:
     run = command("encode", commands.encode, "text on standard input to ids, one JSON list a line")
     run.add_argument("--tokenizer", required=True, metavar="URL", help="folder with the vocabulary and the merges")
     run.add_argument("--whole", action="store_true", help="the whole input is one document, not each line")
+
+    run = command("deploy", commands.deploy, "put flows, schedules and automations on the Prefect server")
+    store(run)
+    datasets(run)
+    run.add_argument(
+        "--settings", metavar="FILE", help="TOML: the pipeline's schedules, alerts (deploy.toml of the state folder)"
+    )
 
     run = command("up", commands.up, "Prefect server, MLflow server and a worker on this machine, without Docker")
     store(run)

@@ -114,6 +114,14 @@ def encode(options: argparse.Namespace) -> None:
         print(json.dumps(tokenizer.encode(_decoded(line, number).rstrip("\r\n"))))
 
 
+def gc(options: argparse.Namespace) -> None:
+    if not options.older_than >= 0:
+        raise InputError(f"--older-than: found {options.older_than}, expected hours, 0 or more")
+    from flows.gc import gc
+
+    gc(options.store, options.yes, options.older_than, options.all_unreferenced)
+
+
 def datasets(options: argparse.Namespace) -> None:
     from flows.datasets import list_datasets
 
@@ -190,9 +198,22 @@ def up(options: argparse.Namespace) -> None:
     for name in ("prefect_port", "mlflow_port"):
         if not 0 < (port := getattr(options, name)) < 65_536:
             raise InputError(f"--{name.replace('_', '-')}: found {port}, expected 1 to 65535")
+    from flows.deployments.settings import read_settings
     from flows.stack import up
 
+    read_settings()  # before anything is started
     up(options.store, options.datasets, options.prefect_port, options.mlflow_port)
+
+
+def deploy(options: argparse.Namespace) -> None:
+    from flows.deployments.settings import read_settings
+    from flows.environment import require_prefect_server
+
+    settings = read_settings(options.settings)
+    require_prefect_server()
+    from flows.deployments.deploy import deploy
+
+    deploy(options.store, options.datasets, settings)
 
 
 def down(_: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from gptcore.errors import InputError
+from gptcore.errors import InputError, without_password
 from gptcore.files import read_json
 from tasks.store.state import state_folder
 
@@ -70,6 +70,18 @@ def prepare() -> None:
             home.mkdir(parents=True, exist_ok=True)  # the server does not make it before it opens its database there
         except OSError as error:
             raise InputError(f"{home}: cannot be made ({error.strerror}); set GPTMILL_HOME to a folder") from None
+
+
+def require_prefect_server() -> None:
+    """Refuse to go on where a Prefect server would be started for this command alone.
+
+    :raises InputError: none is set, or it does not answer.
+    """
+    url = os.environ.get("PREFECT_API_URL")
+    if not url:
+        raise InputError("no Prefect server: start one with `gptmill up`, or set PREFECT_API_URL to that of another")
+    if not answers(f"{url.rstrip('/')}/health"):
+        raise InputError(f"PREFECT_API_URL: {without_password(url)} does not answer")
 
 
 def answers(url: str, timeout: float = 2.0) -> bool:

@@ -41,6 +41,16 @@ def with_choices(schema: dict[str, Any], choices: list[str]) -> dict[str, Any]:
     return changed
 
 
+def without_choices(schema: dict[str, Any]) -> dict[str, Any]:
+    """What :func:`with_choices` was made from."""
+    changed = deepcopy(schema)
+    for definition in changed.get("definitions", {}).values():
+        field = definition.get("properties", {}).get("checkpoint", {})
+        if field.pop("anyOf", None):
+            field["type"] = "string"
+    return changed
+
+
 def list_checkpoints(store_url: str) -> None:
     """Bring the drop-downs of the deployments whose default store is ``store_url`` up to date, where there are any.
 

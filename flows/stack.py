@@ -1,4 +1,4 @@
-"""`gptmill up | down | status`: Prefect server, MLflow server and one worker on this machine, without Docker."""
+"""`gptmill up | down | status`: Prefect server, MLflow server and two workers on this machine, without Docker."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from typing import Any, TypedDict
 import psutil
 
 from flows.environment import answers, pages_of, read_stack, stack_file
+from flows.pools import CPU, GPU, worker_online
 from gptcore.errors import InputError
 from gptcore.files import write_json_atomic
 from tasks.store.state import state_folder
 
 HOST = "127.0.0.1"
-WORK_POOL = "gptmill"
-_SERVICES = {"prefect", "mlflow", "worker"}
+_SERVICES = {"prefect", "mlflow", f"worker-{CPU}", f"worker-{GPU}"}
+_CPU_RUNS = 4  # flows that mostly wait for trainings; more of them at once is memory for nothing
 _START_SECONDS = 180.0  # the first start of each server migrates a new database
 _STOP_SECONDS = 20.0
 
@@ -76,12 +77,16 @@ def up(store: str, datasets: str, prefect_port: int, mlflow_port: int) -> None:
             write_json_atomic(stack_file(), record)
         for service in services:
             _wait(service, record["processes"][service.name], home)
-        register_deployments(store, datasets)
+        from flows.deployments.deploy import deploy
+
+        deploy(store, datasets)
         _refresh_experiments(mlflow_url)
-        worker = _worker()
-        record["processes"][worker.name] = _start(worker, home)
-        write_json_atomic(stack_file(), record)
-        _wait(worker, record["processes"][worker.name], home)
+        workers = [_worker(CPU, _CPU_RUNS), _worker(GPU, 1)]  # a machine's GPU is not shared by two trainings
+        for worker in workers:
+            record["processes"][worker.name] = _start(worker, home)
+            write_json_atomic(stack_file(), record)
+        for worker in workers:
+            _wait(worker, record["processes"][worker.name], home)
     except BaseException:
         down(quiet=True)
         raise
@@ -106,7 +111,7 @@ def down(quiet: bool = False) -> None:
             if _alive(process):
                 _signal(process, signal.SIGKILL)
         if not quiet:
-            print(f"{name:<8} stopped")
+            print(f"{name:<10} stopped")
     stack_file().unlink(missing_ok=True)
 
 
@@ -117,7 +122,7 @@ def status() -> None:
         print("The stack is not running. Start it: gptmill up")
         return
     for name, process in record["processes"].items():
-        print(f"{name:<8} {'running' if _alive(process) else 'NOT running'} (pid {process['pid']})")
+        print(f"{name:<10} {'running' if _alive(process) else 'NOT running'} (pid {process['pid']})")
     print(f"\nPrefect  {record['prefect_url']}\nMLflow   {record['mlflow_url']}\nLogs     {state_folder() / 'logs'}")
     if answers(f"{record['mlflow_url']}/health"):
         from tasks.tracking.tracker import Tracker
@@ -134,37 +139,6 @@ def _refresh_experiments(mlflow_url: str) -> None:
     show_experiments(Tracker(mlflow_url))
 
 
-def register_deployments(store: str, datasets: str) -> None:
-    """Put the five flows on the Prefect server, with forms whose defaults point at ``store``."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.types.entrypoint import EntrypointType
-
-    from flows.deployments import FLOWS
-    from flows.forms import list_checkpoints
-
-    with get_client(sync_client=True) as client:
-        client.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"), overwrite=True)
-    defaults = {"store": _absolute(store), "datasets": _absolute(datasets)}
-    for flow, form in FLOWS:
-        fields = form.model_fields if form else {}
-        chosen = {name: value for name, value in defaults.items() if name in fields and value}
-        flow.to_deployment(
-            name=flow.name,
-            work_pool_name=WORK_POOL,
-            parameters={"parameters": chosen} if form else {},
-            description=((form or flow).__doc__ or "").strip(),
-            entrypoint_type=EntrypointType.MODULE_PATH,
-            job_variables={"working_dir": str(Path.cwd())},  # so that relative paths in a form mean what they say
-        ).apply()
-    if Path(store).exists() or "://" in store:
-        list_checkpoints(defaults["store"])
-
-
-def _absolute(location: str) -> str:
-    return location if not location or "://" in location else str(Path(location).absolute())
-
-
 def _prefect_server(url: str, port: int) -> Service:
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
     return Service("prefect", command, lambda: answers(f"{url}/api/health"))
@@ -177,18 +151,10 @@ def _mlflow_server(home: Path, url: str, port: int) -> Service:
     return Service("mlflow", command, lambda: answers(f"{url}/health"))
 
 
-def _worker() -> Service:
-    # One flow run at a time: a machine's cores, or its GPU, are not shared by two trainings.
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"]
-    return Service("worker", [*command, "--limit", "1"], _worker_online)
-
-
-def _worker_online() -> bool:
-    from prefect.client.orchestration import get_client
-
-    with get_client(sync_client=True) as client:
-        response = client._client.post(f"/work_pools/{WORK_POOL}/workers/filter", json={})
-        return bool(response.status_code == 200 and any(w["status"] == "ONLINE" for w in response.json()))
+def _worker(pool: str, runs: int) -> Service:
+    """A worker of ``pool`` that takes ``runs`` flow runs at the same time."""
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
+    return Service(f"worker-{pool}", [*command, "--limit", str(runs)], lambda: worker_online(pool))
 
 
 def _start(service: Service, home: Path) -> Process:

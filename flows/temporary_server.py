@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 
+from flows import left_behind
 from flows.environment import answers
 from flows.temporary_server_process import STOP_SECONDS
 from gptcore.training.process import PARENT_VARIABLE
@@ -27,7 +28,7 @@ _POLL_SECONDS = 0.05
 
 
 def ensure_server() -> None:
-    """Give this process a Prefect API if none is set; main thread only.
+    """Give this process a Prefect API if none is set; end what killed commands left Running there. Main thread only.
 
     The server is told of its owner's death by the kernel, which means the thread that started it.
 
@@ -36,7 +37,8 @@ def ensure_server() -> None:
     from prefect.context import refresh_global_settings_context
     from prefect.settings import get_current_settings
 
-    if get_current_settings().api.url:
+    if url := get_current_settings().api.url:
+        left_behind.on_server(url)
         return
     log = state_folder() / "logs" / "temporary-server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -68,6 +70,7 @@ def ensure_server() -> None:
     os.environ["PREFECT_API_URL"] = url
     os.environ["PREFECT_UI_URL"] = ""  # it has no pages: no links to them
     refresh_global_settings_context()
+    left_behind.on_server(str(get_current_settings().home))
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -3,8 +3,9 @@
     python -m gptcore.training.pretrain JOB.json
 
 JOB.json: {"model": fields of ModelConfig, "pretrain": fields of PretrainConfig, "shards": folder with train/,
-validation/ and meta.json, "tokenizer_digest": str, "workspace": folder, "threads": int or null, "sharded": bool}.
-"sharded", false where it is missing: with several processes each holds a part of the weights only.
+validation/ and meta.json, "tokenizer_digest": str, "workspace": folder, "threads": int or null, "start": a model's
+folder whose weights it goes on from (left out: weights drawn by the seed), "sharded": whether each of several processes
+holds a part of the weights only (left out: no)}.
 
 The workspace then holds model/ (config.json, model.safetensors, meta.json), snapshots/ (models on the way there),
 checkpoints/, metrics.jsonl and result.json. Exit codes: gptcore.training.process.
@@ -21,13 +22,14 @@ from typing import Any, TypeVar
 
 import torch
 
-from gptcore.config import NetworkConfig, PretrainConfig, network_config, recorded
+from gptcore.config import NetworkConfig, PretrainConfig, check_same_shape, network_config, recorded
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
-from gptcore.files import read_json, write_json_atomic
+from gptcore.files import read_json, sha256_file, write_json_atomic
 from gptcore.models.build import build_model
+from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel
 from gptcore.training import process, rng
 from gptcore.training.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
@@ -58,13 +60,14 @@ class PretrainJob:
     tokenizer_digest: str
     workspace: Path
     threads: int | None
-    sharded: bool
+    start: Path | None = None
+    sharded: bool = False
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> PretrainJob:
         """:raises InputError: naming the field that is missing, unknown, or at odds with the shards' meta.json."""
         expected = {field.name for field in dataclasses.fields(cls)}
-        given = {"sharded": False, **job}
+        given = {"start": None, "sharded": False, **job}
         if set(given) != expected:
             odd = ", ".join(sorted(set(given) ^ expected))
             raise InputError(f"pretrain job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
@@ -75,6 +78,7 @@ class PretrainJob:
             tokenizer_digest=job["tokenizer_digest"],
             workspace=Path(job["workspace"]),
             threads=job["threads"],
+            start=None if given["start"] is None else Path(given["start"]),
             sharded=given["sharded"],
         )
         parsed._check_shards()
@@ -191,6 +195,12 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         micro_batch_size = max(1, _CPU_TOKENS // job.model.n_ctx)
     data = PretrainData(WindowSampler(train, job.model.n_ctx, config.seed), config.batch_size, micro_batch_size, world)
     model = build_model(job.model, rng.generator(config.seed, "weights"))
+    start = {}
+    if job.start is not None:
+        shape, weights = read_model(str(job.start))
+        check_same_shape(shape, job.model, str(job.start))
+        model.fill(weights, str(job.start))
+        start = {"start": sha256_file(job.start / "model.safetensors")}
     objective = Step(model, language_model_objective(model))
     if world.sharded:
         shard(objective)  # from RAM: a GPU never holds more than its part and a block
@@ -201,6 +211,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         "model": recorded(job.model),
         "pretrain": recorded(config),
         "tokenizer_digest": job.tokenizer_digest,
+        **start,
     }
     trainer = Trainer(
         world=world,

@@ -1,38 +1,27 @@
-"""Training jobs in child processes: started in their own process group, followed, and never left behind.
+"""Training jobs: started where they are to run (tasks.jobs.places), followed, and never left behind.
 
 The Prefect process never trains. A job writes metrics.jsonl, log.txt and result.json into its workspace and says with
 its exit code how it ended (gptcore.training.process). Whatever ends the caller ends the job: an exception here signals
-its group, and if this process is killed outright the kernel tells the job (`die_with_parent`).
+it, and if this process is killed outright the kernel tells a child process (`die_with_parent`), while a cluster's job
+goes on until the same call takes it over.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import signal
-import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import psutil
-
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
-from gptcore.training.process import (
-    EXIT_BAD_INPUT,
-    EXIT_INTERRUPTED,
-    EXIT_NON_FINITE,
-    OUTCOME_VARIABLE,
-    PARENT_VARIABLE,
-    read_outcome,
-)
-from tasks.jobs.command import job_command
+from gptcore.training.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_NON_FINITE, read_outcome
+from tasks.jobs.places import Running, start_job
 
 log = logging.getLogger(__name__)
 Records = list[dict[str, Any]]
@@ -45,6 +34,7 @@ _TAIL_LINES = 20
 # glibc gives every large tensor back to the system when it is freed and faults its pages in again for the next one: 25
 # updates of the preset small took 777,000 page faults and 18.8 s of CPU time, with its limits raised 400 and 15.8 s.
 _ENVIRONMENT = {
+    "PYTHONUNBUFFERED": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the highest that glibc takes
     "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
@@ -87,17 +77,20 @@ def run_job(
     *,
     nproc: int = 1,
     on_metrics: Callable[[Records], None],
+    on_waiting: Callable[[str], None] = lambda why: None,
     timeout: float | None = None,
     grace: float = 60.0,
 ) -> dict[str, Any]:
     """Run ``python -m module JOB.json`` in ``workspace`` to its end and return its result.json.
 
     Whatever ends this call early (an exception, a cancelled Prefect run, Ctrl-C, ``timeout`` seconds) ends the job:
-    SIGTERM to its group, so that it writes a checkpoint, and SIGKILL to what is left after ``grace`` seconds.
+    SIGTERM, so that it writes a checkpoint, and SIGKILL to what is left after ``grace`` seconds.
 
-    :param nproc: training processes on this machine; more than one start through torchrun.
+    :param nproc: training processes; more than one start through torchrun, on a cluster on as many hosts as they need.
     :param on_metrics: gets each record of metrics.jsonl once, those of an earlier, interrupted attempt included, in
         batches at least 2 s apart. An exception from it ends the job.
+    :param on_waiting: gets words about the queue that the job waits in, every 2 s.
+    :param timeout: seconds, not counting the wait in a queue.
     :raises InputError: the job refused its input; the message is the job's own.
     :raises JobInterrupted: it was told to stop, by :func:`stop_jobs` or by somebody else's SIGTERM.
     :raises JobDiverged: its loss became infinite or NaN.
@@ -109,46 +102,16 @@ def run_job(
     workspace.mkdir(parents=True, exist_ok=True)
     write_json_atomic(workspace / "JOB.json", job)
     output = workspace / "log.txt"
-    outcome = workspace / f".outcome-{uuid.uuid4().hex}.json"  # this attempt's: an orphan of an earlier one has its own
-    told = {PARENT_VARIABLE: str(os.getpid()), OUTCOME_VARIABLE: str(outcome), "PYTHONUNBUFFERED": "1"}
-    with open(output, "ab") as file:
-        earlier = file.tell()  # where this attempt's part of the log begins
-        process = subprocess.Popen(
-            job_command(module, workspace / "JOB.json", nproc),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**_ENVIRONMENT, **os.environ, **told},
-        )
+    earlier = output.stat().st_size if output.exists() else 0  # where this attempt's part of the log begins
+    running = start_job(module, workspace, nproc, _ENVIRONMENT)
     try:
-        _follow(process, module, MetricsTail(workspace / "metrics.jsonl"), on_metrics, timeout)
+        code = _follow(running, module, MetricsTail(workspace / "metrics.jsonl"), on_metrics, on_waiting, timeout)
     finally:
-        stop_group(process, grace)
-        left = read_outcome(outcome)
-        outcome.unlink(missing_ok=True)
+        running.stop(grace)
+        left = read_outcome(running.outcome)
+        running.outcome.unlink(missing_ok=True)
     lines = _tail(output, earlier)
-    return _result(module, left or (process.returncode, _last_words(lines)), workspace, lines)
-
-
-def stop_group(process: subprocess.Popen[bytes], grace: float) -> None:
-    """End a job: SIGTERM to a group whose leader runs, ``grace`` seconds, SIGKILL to whoever is left.
-
-    The leader answers for the others' checkpoints: once it is gone nothing in its group is waited for. torchrun's
-    workers are in no group of its, so they are looked for by their descent.
-    """
-    try:
-        if process.poll() is None:
-            _signal(process.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):  # it had its time; what follows does not ask
-                process.wait(grace)
-    finally:  # also when a second Ctrl-C cuts the wait short
-        workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-        _signal(process.pid, signal.SIGKILL)
-        for worker in workers:
-            with contextlib.suppress(psutil.NoSuchProcess):  # it was in the group, or ended by itself
-                worker.kill()
-        process.wait()
+    return _result(module, left or (code, _last_words(lines)), running.ending, workspace, lines)
 
 
 class MetricsTail:
@@ -199,25 +162,31 @@ class MetricsTail:
 
 
 def _follow(
-    process: subprocess.Popen[bytes],
+    running: Running,
     module: str,
     metrics: MetricsTail,
     on_metrics: Callable[[Records], None],
+    on_waiting: Callable[[str], None],
     timeout: float | None,
-) -> None:
-    """Hand out metrics until the job has ended, or raise what ends it."""
+) -> int:
+    """Hand out metrics until the job has ended and return its exit code, or raise what ends it."""
     start = looked = time.monotonic()
-    while process.poll() is None:
+    while (code := running.poll()) is None:
         time.sleep(_POLL_SECONDS)  # short: an exception raised into this thread arrives between two of them
         now = time.monotonic()
+        if running.waiting:
+            start = now
         if timeout is not None and now - start > timeout:
             raise TimeoutError(f"{module} took more than {timeout:g} s; the same call goes on from its checkpoint")
         if jobs_are_stopped() or not threading.main_thread().is_alive():
             raise JobInterrupted(f"{module} was stopped with this process; the same call goes on from its checkpoint")
         if now - looked >= _METRICS_SECONDS:
             looked = now
+            if running.waiting:
+                on_waiting(running.waiting)
             _deliver(metrics, on_metrics)
     _deliver(metrics, on_metrics)
+    return code
 
 
 def _deliver(metrics: MetricsTail, on_metrics: Callable[[Records], None]) -> None:
@@ -230,8 +199,11 @@ def _last_words(lines: list[str]) -> str:
     return next((line.removeprefix("error: ") for line in reversed(lines) if line.strip()), "the job gave no reason")
 
 
-def _result(module: str, ending: tuple[int, str], workspace: Path, lines: list[str]) -> dict[str, Any]:
-    """The result, or the exception that the exit code of ``ending`` stands for, with the reason beside it."""
+def _result(module: str, ending: tuple[int, str], how: str, workspace: Path, lines: list[str]) -> dict[str, Any]:
+    """The result, or the exception that the exit code of ``ending`` stands for, with the reason beside it.
+
+    :param how: it ended, if that is known better than the code tells.
+    """
     code, reason = ending
     tail = f"the end of {workspace / 'log.txt'}:\n" + "\n".join(lines[-_TAIL_LINES:])
     if code == 0:
@@ -246,7 +218,7 @@ def _result(module: str, ending: tuple[int, str], workspace: Path, lines: list[s
         raise JobDiverged(f"{module}: {reason}")
     if code == EXIT_INTERRUPTED:
         raise JobInterrupted(f"{module} was told to stop; the same call goes on from its checkpoint in {workspace}")
-    raise JobFailed(f"{module} {_ending(code)}; {tail}")
+    raise JobFailed(f"{module} {how or _ending(code)}; {tail}")
 
 
 def _ending(code: int) -> str:
@@ -258,13 +230,10 @@ def _ending(code: int) -> str:
 
 def _tail(output: Path, start: int) -> list[str]:
     """The last lines of a log, of what was written after byte ``start``; of a redrawn line only its last state."""
+    if not output.exists():
+        return []  # a job that never left its queue
     with open(output, "rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(start, end - _TAIL_BYTES))
         text = file.read().decode("utf-8", errors="replace")
     return [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")[-200:] if line.strip()]
-
-
-def _signal(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # nobody is left in the group: that is what was wanted
-        os.killpg(group, number)

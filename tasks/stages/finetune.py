@@ -80,7 +80,9 @@ def finetune_model(
                 "threads": threads,
             }
             observer = JobObserver("fine-tunes", run, None, lambda: store.sync_partial(recipe, workspace), item)
-            result = run_job("gptcore.training.finetune", job, workspace, on_metrics=observer)
+            result = run_job(
+                "gptcore.training.finetune", job, workspace, on_metrics=observer, on_waiting=observer.waiting
+            )
             result = {**result, "threads": threads}
             write_finetuned_card(workspace / "model", name, store.manifest(dataset)["counts"], settings, result)
             return result

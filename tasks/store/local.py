@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,14 @@ class LocalShelf:
     def sha256(self, stage: str, digest: str, manifest: Manifest, path: str) -> str:
         return sha256_file(Path(self.root, stage, digest, path))
 
+    def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
+        return Path(self.root, stage, digest, path).read_bytes()
+
     def digests(self, stage: str) -> list[str]:
         folder = Path(self.root, stage)
         return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
-    def prepare(self, stage: str, digest: str) -> None:
+    def prepare(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
         """Nothing to do: opening the lock file in the store was the proof."""
 
     def publish(self, workspace: Path, manifest: Manifest) -> Manifest:

@@ -34,3 +34,36 @@ def exclusive(path: Path, what: str) -> Iterator[None]:
                 waiting = True
                 time.sleep(_POLL)  # instead of a blocking flock: a cancelled thread must be able to leave
         yield
+
+
+def lock_file(scratch: Path, stage: str, digest: str) -> Path:
+    """The file that whoever builds an artifact holds locked; it lists what that build reads, `<stage>/<digest>` a line.
+
+    :param scratch: the local folder of the store's locks.
+    """
+    return scratch / ".locks" / f"{stage}-{digest}"
+
+
+@contextmanager
+def exclusive_now(path: Path) -> Iterator[bool]:
+    """Hold the lock file ``path`` if nobody else does; whether that is so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds the lock file ``path`` now; an absent one is free."""
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

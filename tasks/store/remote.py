@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,13 @@ class RemoteShelf:
                 total.update(chunk)
         return total.hexdigest()
 
+    def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
+        """One listed file, from this host's copy where there is one."""
+        if (copy := self.cached(stage, digest)) is not None:
+            return (copy / path).read_bytes()
+        data: bytes = self._fs.cat_file(f"{self._files(stage, digest, manifest)}/{path}")
+        return data
+
     def digests(self, stage: str) -> list[str]:
         """Names of the folders of one stage."""
         self._fs.invalidate_cache()
@@ -145,14 +152,14 @@ class RemoteShelf:
 
     # --- unfinished workspaces
 
-    def prepare(self, stage: str, digest: str) -> None:
-        """Fail before hours of work rather than after them.
+    def prepare(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
+        """Fail before hours of work rather than after them, and tell other hosts what that work reads.
 
         :raises InputError: where the store cannot be written.
         """
         try:
             with self._reaching():
-                self._fs.pipe_file(f"{self._partial(stage, digest)}/started", b"")
+                self._fs.pipe_file(f"{self._partial(stage, digest)}/started", "\n".join(inputs).encode())
         except OSError as error:  # no such bucket, no route, no space: each client has its own words
             raise InputError(f"--store {self.root}: cannot be written ({error})") from None
 

@@ -10,19 +10,21 @@ Locks are `flock`, which the kernel drops with the process that held it, so none
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from gptcore.errors import InputError
+from tasks.store import leases
 from tasks.store.artifact import Artifact, Recipe, check_name
 from tasks.store.local import LocalShelf
-from tasks.store.locks import exclusive
+from tasks.store.locks import exclusive, lock_file
 from tasks.store.manifest import (
     MANIFEST,
     CorruptArtifact,
@@ -64,11 +66,14 @@ class Shelf(Protocol):
     def sha256(self, stage: str, digest: str, manifest: Manifest, path: str) -> str:
         """SHA-256 of one listed file as it lies there now."""
 
+    def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
+        """One listed file as it lies there now."""
+
     def digests(self, stage: str) -> list[str]:
         """Names of the folders of one stage, complete or not."""
 
-    def prepare(self, stage: str, digest: str) -> None:
-        """Make sure that the store can be written, before any work."""
+    def prepare(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
+        """Make sure that the store can be written, before any work; say there what the work reads."""
 
     def publish(self, workspace: Path, manifest: Manifest) -> Manifest:
         """Make a sealed workspace the artifact, in one step that either happened or did not.
@@ -95,6 +100,11 @@ class Store:
         """
         self._shelf: Shelf = _shelf(os.fspath(url))
         self.url = self._shelf.root
+
+    @property
+    def scratch(self) -> Path:
+        """The local folder of its workspaces and locks: the store's own, or one of the state folder."""
+        return self._shelf.scratch
 
     def __reduce__(self) -> tuple[type[Store], tuple[str]]:
         return Store, (self.url,)  # connections stay behind: a fresh process opens its own (s3fs hangs across a fork)
@@ -180,6 +190,21 @@ class Store:
         manifest = self.manifest(artifact)
         return shelf.local(artifact.stage, artifact.digest, manifest)
 
+    def read(self, artifact: Artifact, path: str) -> bytes:
+        """One small file of an artifact, without the others.
+
+        :raises InputError: where artifact or file is missing; :class:`CorruptArtifact` where its bytes are wrong.
+        """
+        shelf, manifest = self._home(artifact), self.manifest(artifact)
+        listed = {file["path"]: file["sha256"] for file in manifest["files"]}
+        if path not in listed:
+            raise InputError(f"{artifact.url}: found no file {path} in its {MANIFEST}")
+        data = shelf.read_file(artifact.stage, artifact.digest, manifest, path)
+        if (found := hashlib.sha256(data).hexdigest()) != listed[path]:
+            wrong = f"{path} has the SHA-256 {found[:12]}, expected {listed[path][:12]}"
+            raise CorruptArtifact(f"{artifact.url}: {wrong}; delete this folder and run again to rebuild it")
+        return data
+
     def verify(self, artifact: Artifact) -> None:
         """Read every byte of an artifact and compare with its manifest.
 
@@ -196,7 +221,7 @@ class Store:
 
     def workspace(self, recipe: Recipe) -> Path:
         """The local folder in which a recipe is worked on: fixed, so that a resumed run finds what a crash left."""
-        return self._shelf.scratch / ".work" / recipe.stage / recipe.digest
+        return self.scratch / ".work" / recipe.stage / recipe.digest
 
     def build(self, recipe: Recipe, produce: Callable[[Path], Mapping[str, Any]]) -> Built:
         """The recipe's artifact: found, or made by ``produce``.
@@ -208,14 +233,19 @@ class Store:
         :raises InputError: bad config; or whatever ``produce`` raises (then the workspace stays for the next try,
             except that an InputError leaves nothing that this call created).
         """
+        inputs = [f"{item.stage}/{item.digest}" for item in recipe.inputs.values() if isinstance(item, Artifact)]
+        leases.note(self.scratch, [f"{recipe.stage}/{recipe.digest}", *inputs])
         if hit := self._hit(recipe):
             return hit
-        with exclusive(self._lock_file(recipe), f"{recipe.stage} {recipe.digest[:12]}"):
+        lock = self._lock_file(recipe)
+        with exclusive(lock, f"{recipe.stage} {recipe.digest[:12]}"):
             if hit := self._hit(recipe):  # another process finished it while this one waited
                 return hit
             workspace = self.workspace(recipe)
             manifest = sealed(workspace, recipe)
             if manifest is None:
+                lock.write_text("\n".join(inputs), encoding="utf-8")  # for who asks what unfinished work goes on from
+                self._shelf.prepare(recipe.stage, recipe.digest, inputs)
                 manifest = self._work(recipe, workspace, produce)
             manifest = self._shelf.publish(workspace, manifest)
         return Built(self.artifact(recipe.stage, recipe.digest), manifest, cached=False)
@@ -259,7 +289,6 @@ class Store:
         return Built(artifact, manifest, cached=True) if manifest is not None else None
 
     def _work(self, recipe: Recipe, workspace: Path, produce: Callable[[Path], Mapping[str, Any]]) -> Manifest:
-        self._shelf.prepare(recipe.stage, recipe.digest)
         fresh = not workspace.exists() and not self._shelf.load_partial(recipe.stage, recipe.digest, workspace)
         workspace.mkdir(parents=True, exist_ok=True)
         (workspace / MANIFEST).unlink(missing_ok=True)
@@ -273,12 +302,12 @@ class Store:
         return seal(workspace, recipe, counts, time.monotonic() - start)
 
     def _lock_file(self, recipe: Recipe) -> Path:
-        folder = self._shelf.scratch / ".locks"
+        lock = lock_file(self.scratch, recipe.stage, recipe.digest)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            lock.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"--store {self.url}: cannot write {folder} ({error.strerror})") from None
-        return folder / f"{recipe.stage}-{recipe.digest}"
+            raise InputError(f"--store {self.url}: cannot write {lock.parent} ({error.strerror})") from None
+        return lock
 
 
 def _shelf(url: str) -> Shelf:

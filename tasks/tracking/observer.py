@@ -49,11 +49,19 @@ class JobObserver:
             self._mirror()
             self._mirrored = time.monotonic()
 
-    def _show(self) -> None:
-        text = self._words()
-        if self._key is None or "progress" not in self._latest:
+    def waiting(self, why: str) -> None:
+        """Take words about the queue that the job waits in; see :func:`tasks.jobs.launch.run_job`."""
+        due = time.monotonic() - self._shown >= _SHOW_EVERY
+        progress(Underway(self._stage, self._latest.get("progress", 0.0), why, self._item), line=due)
+        if due:
+            self._shown = time.monotonic()
+            self._show(why)
+
+    def _show(self, words: str = "") -> None:
+        text = words or self._words()
+        if self._key is None or not (words or "progress" in self._latest):
             return
-        percent = 100.0 * self._latest["progress"]
+        percent = 100.0 * self._latest.get("progress", 0.0)
         if self._artifact is None:
             created = create_progress_artifact(percent, key=self._key, description=text)
             self._artifact = cast(

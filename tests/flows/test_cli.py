@@ -22,7 +22,7 @@ COMMANDS = [
 
 
 @pytest.fixture(autouse=True)
-def _quiet_prefect(prefect_server: None) -> None:
+def _quiet_prefect(prefect_server: Path) -> None:
     """Every command meets the suite's server."""
 
 

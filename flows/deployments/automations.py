@@ -1,0 +1,135 @@
+"""What a Prefect server does by itself: lost runs are found and started again, failures and late schedules are told.
+
+A run that loses its machine stays Running for ever in Prefect. Its process sends a heartbeat every 180 s
+(PREFECT_FLOWS_HEARTBEAT_FREQUENCY); three that are missing make it Crashed. A Crashed run goes on as itself, at most
+three times: what its stages had made is in the store, and its training resumes from the last checkpoint. Should the
+old process live after all (a server that was away cannot tell), it notices and leaves: see `flows/signals.py`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from prefect.client.schemas.objects import StateType
+from prefect.events import AutomationCore, CallWebhook, ChangeFlowRunState, EventTrigger, Posture
+from prefect.events.actions import ActionTypes
+from prefect.settings import get_current_settings
+
+from flows.deployments.catalog import OFFERED
+
+_STARTS = 4  # of one run: a machine that dies of a run is not to die of it for ever
+_MISSED = 3  # heartbeats
+_HEARTBEAT = 180  # seconds; Prefect's own default, where heartbeats are switched off here but on at the workers
+_ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+_RUN = "prefect.flow-run.*"
+_Labels = dict[str, str | list[str]]
+_TEXT = """\
+{"text": {{ ("gptmill: " ~ flow_run.name ~ ": " ~ WHAT ~ " " ~ (flow_run | ui_url)) | tojson }}}"""
+
+
+def lost_runs() -> list[AutomationCore]:
+    """Find the runs whose process, or whose worker, is gone, and start them again."""
+    patience = timedelta(seconds=_MISSED * (get_current_settings().flows.heartbeat_frequency or _HEARTBEAT))
+    beat = "prefect.flow-run.heartbeat"
+    return [
+        AutomationCore(
+            name="gptmill: lost runs",
+            description=f"A run without heartbeats for {patience.seconds} s has crashed.",
+            trigger=_missing(after={beat}, expect={beat, *_ENDS}, within=patience),
+            actions=[_become(StateType.CRASHED, "Crashed", f"no heartbeat for {patience.seconds} s")],
+        ),
+        AutomationCore(
+            name="gptmill: lost while cancelling",
+            description="Nobody was left to end a run that was cancelled.",
+            trigger=_missing(after={"prefect.flow-run.Cancelling"}, expect=_ENDS, within=patience),
+            actions=[_become(StateType.CANCELLED, "Cancelled", "cancelled; its process had gone")],
+        ),
+        AutomationCore(
+            name="gptmill: lost before the start",
+            description="A worker took a run and was gone before it began: another takes it.",
+            trigger=_missing(
+                after={"prefect.flow-run.Pending"},
+                expect={"prefect.flow-run.Running", "prefect.flow-run.Cancelling", *_ENDS},
+                within=4 * patience,
+                match_related=_tagged(OFFERED),
+            ),
+            actions=[_become(StateType.SCHEDULED, "AwaitingRetry", "taken by a worker that did not start it")],
+        ),
+        AutomationCore(
+            name="gptmill: start again",
+            description="A crashed run goes on where it was; the store holds what it had done.",
+            trigger=EventTrigger(
+                match={
+                    "prefect.resource.id": _RUN,
+                    "prefect.run-count": [str(count) for count in range(1, _STARTS)],
+                },
+                match_related=_tagged(OFFERED),
+                expect={"prefect.flow-run.Crashed"},
+                for_each={"prefect.resource.id"},
+                posture=Posture.Reactive,
+            ),
+            actions=[_become(StateType.SCHEDULED, "AwaitingRetry", "crashed; goes on from what the store holds")],
+        ),
+    ]
+
+
+def alerts(webhook: UUID) -> list[AutomationCore]:
+    """Tell of failures and of schedules that nobody works on.
+
+    :param webhook: the block with the address.
+    """
+    patience = timedelta(seconds=_MISSED * (get_current_settings().flows.heartbeat_frequency or _HEARTBEAT))
+    late = "'late: no worker has taken this scheduled run'"
+    return [
+        AutomationCore(
+            name="gptmill: failures",
+            description="Tells of a run that failed or crashed.",
+            trigger=EventTrigger(
+                match={"prefect.resource.id": _RUN},
+                match_related=_tagged(OFFERED),
+                expect={"prefect.flow-run.Failed", "prefect.flow-run.Crashed"},
+                for_each={"prefect.resource.id"},
+                posture=Posture.Reactive,
+            ),
+            actions=[_call(webhook, "flow_run.state.name ~ ': ' ~ (flow_run.state.message or '')")],
+        ),
+        AutomationCore(
+            name="gptmill: late schedules",
+            description=f"Tells of a scheduled run that no worker took for {patience.seconds} s.",
+            trigger=_missing(
+                after={"prefect.flow-run.Late"},
+                expect={"prefect.flow-run.Pending", "prefect.flow-run.Running", *_ENDS},
+                within=patience,
+                match_related=_tagged("auto-scheduled"),  # Prefect's own tag of what a schedule made
+            ),
+            actions=[_call(webhook, late)],
+        ),
+    ]
+
+
+def _missing(
+    after: set[str], expect: set[str], within: timedelta, match_related: _Labels | None = None
+) -> EventTrigger:
+    """Fires for each run that had one of ``after``, but none of ``expect`` for so long."""
+    return EventTrigger(
+        match={"prefect.resource.id": _RUN},
+        match_related=match_related or {},
+        after=after,
+        expect=expect,
+        for_each={"prefect.resource.id"},
+        posture=Posture.Proactive,
+        within=within,
+    )
+
+
+def _tagged(tag: str) -> _Labels:
+    return {"prefect.resource.id": f"prefect.tag.{tag}", "prefect.resource.role": "tag"}
+
+
+def _become(state: StateType, name: str, message: str) -> ActionTypes:
+    return ChangeFlowRunState(type="change-flow-run-state", state=state, name=name, message=message, force=False)
+
+
+def _call(webhook: UUID, what: str) -> ActionTypes:
+    return CallWebhook(block_document_id=webhook, payload=_TEXT.replace("WHAT", what))

@@ -1,0 +1,94 @@
+"""The flows that a Prefect server offers, each with its work pool and the form it shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from prefect.utilities.callables import parameter_schema
+from pydantic import BaseModel
+
+from flows.analysis import layers, table5, tables, zero_shot_curves
+from flows.finetune import finetune, finetune_all
+from flows.leaderboard import leaderboard
+from flows.parameters import (
+    AnalysisParameters,
+    FinetuneAllParameters,
+    FinetuneParameters,
+    PipelineParameters,
+    PretrainParameters,
+)
+from flows.pipeline import pipeline
+from flows.pools import CPU, GPU
+from flows.pretrain import pretrain
+from tasks.store.manifest import code_version
+
+OFFERED = "gptmill"
+"""Tag of the deployments that people start: the automations start their runs again and tell of their failures."""
+INTERNAL = "internal"
+"""Tag of the deployments that flows start: whoever started a run looks after it."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One deployment: a flow, where it runs, what it asks."""
+
+    flow: Any
+    pool: str
+    form: type[BaseModel] | None = None
+    internal: bool = False
+
+    @property
+    def name(self) -> str:
+        """The deployment is called as its flow."""
+        return str(self.flow.name)
+
+    @property
+    def description(self) -> str:
+        """What the page says under the name."""
+        return ((self.form or self.flow).__doc__ or "").strip()
+
+    @property
+    def tags(self) -> list[str]:
+        """What the automations know it by."""
+        return [INTERNAL if self.internal else OFFERED]
+
+    @property
+    def entrypoint(self) -> str:
+        """Where a worker finds the flow, in the installed package."""
+        return f"{self.flow.fn.__module__}.{self.flow.fn.__name__}"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """What the form is drawn from."""
+        return parameter_schema(self.flow.fn).model_dump(exclude_unset=True)
+
+    def parameters(self, defaults: dict[str, str]) -> dict[str, Any]:
+        """The form's values that differ from its own defaults.
+
+        :param defaults: field -> value; those that the form has and that are not empty are used.
+        """
+        if self.form is None:
+            return {}
+        fields = self.form.model_fields
+        return {"parameters": {name: value for name, value in defaults.items() if name in fields and value}}
+
+
+OFFERS = [
+    Offer(pipeline, CPU, PipelineParameters),
+    Offer(pretrain, GPU, PretrainParameters),
+    Offer(finetune, GPU, FinetuneParameters),
+    Offer(finetune_all, CPU, FinetuneAllParameters),
+    Offer(tables, CPU, AnalysisParameters),
+    Offer(table5, CPU, AnalysisParameters),
+    Offer(layers, CPU, AnalysisParameters),
+    Offer(zero_shot_curves, CPU, AnalysisParameters),
+    Offer(leaderboard, CPU),
+]
+
+
+def version() -> str:
+    """Of the deployments: the package's, and the git commit where there is one (`.dirty`: with local changes)."""
+    code = code_version()
+    commit = f"+{str(code['git'])[:12]}{'.dirty' if code['dirty'] else ''}" if code["git"] else ""
+    return f"{code['package']}{commit}"

@@ -1,0 +1,193 @@
+"""`gptmill deploy`: work pools, deployments, schedules and automations on a Prefect server.
+
+What the server has is compared with what is wanted, and only what differs is written: the second call changes nothing.
+What others keep is left alone: a pool's kind and job template, the drop-downs that flows/forms.py fills, schedules
+that somebody made in the browser, an automation that somebody switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+from prefect.blocks.webhook import Webhook
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate, WorkPoolCreate
+from prefect.client.schemas.objects import DeploymentSchedule, WorkPool
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.events import AutomationCore
+from prefect.exceptions import ObjectNotFound
+from pydantic import SecretStr
+
+from flows.deployments.automations import alerts, lost_runs
+from flows.deployments.catalog import OFFERS, Offer, version
+from flows.deployments.settings import WEBHOOK_VARIABLE, PipelineSchedule, Settings, read_settings
+from flows.forms import list_checkpoints, without_choices
+from flows.pools import POOLS
+
+_BLOCK = "gptmill-alerts"
+_SLUG = "gptmill-"  # begins the names of our schedules: those made in the browser have none
+
+
+class Changes:
+    """What was done to each thing, kind by kind."""
+
+    def __init__(self) -> None:
+        self.done: dict[str, dict[str, list[str]]] = {}
+        """Kind -> created, updated, removed, unchanged -> names."""
+        self.notes: list[str] = []
+
+    def add(self, kind: str, how: str, name: str) -> None:
+        """``how``: created, updated, removed or unchanged."""
+        self.done.setdefault(kind, {}).setdefault(how, []).append(name)
+
+    def lines(self) -> Iterator[str]:
+        """A line a kind; what was changed by name, what stayed as a number."""
+        for kind, done in self.done.items():
+            changed = [f"{how} {', '.join(names)}" for how, names in done.items() if how != "unchanged"]
+            same = [f"{len(done['unchanged'])} unchanged"] if "unchanged" in done else []
+            yield f"{kind:<12} {'; '.join([*changed, *same])}"
+        yield from self.notes
+
+
+def deploy(store: str, datasets: str, settings: Settings | None = None) -> Changes:
+    """Bring the Prefect server to what is wanted, and print what that took.
+
+    :param store: default store of the forms.
+    :param datasets: default datasets folder of the forms; empty: the generated world in the store.
+    :param settings: schedules and alerts; by default those of the state folder's file.
+    """
+    settings, changes = settings or read_settings(), Changes()
+    defaults = {"store": _absolute(store), "datasets": _absolute(datasets)}
+    with get_client(sync_client=True) as client:
+        pools = {name: _pool(client, name, description, changes) for name, description in POOLS.items()}
+        there = {offer.name: _deployment(client, offer, pools[offer.pool], defaults, changes) for offer in OFFERS}
+        _schedules(client, there["pipeline"], settings.schedules, defaults, changes)
+        wanted = lost_runs()
+        if webhook := _webhook(settings.webhook, changes):
+            wanted += alerts(webhook)
+        _automations(client, wanted, changes)
+    if Path(store).exists() or "://" in store:
+        list_checkpoints(defaults["store"])
+    for line in changes.lines():
+        print(line)
+    return changes
+
+
+def _pool(client: SyncPrefectClient, name: str, description: str, changes: Changes) -> WorkPool:
+    try:
+        pool = client.read_work_pool(name)
+        changes.add("work pools", "unchanged", name)
+        return pool
+    except ObjectNotFound:
+        changes.add("work pools", "created", name)
+        return client.create_work_pool(WorkPoolCreate(name=name, type="process", description=description))
+
+
+def _deployment(
+    client: SyncPrefectClient, offer: Offer, pool: WorkPool, defaults: dict[str, str], changes: Changes
+) -> DeploymentResponse:
+    """Create or update one; as the server has it before its schedules are looked at."""
+    wanted: dict[str, Any] = {
+        "version": version(),
+        "description": offer.description,
+        "tags": offer.tags,
+        "parameters": offer.parameters(defaults),
+        "work_pool_name": pool.name,
+        "entrypoint": offer.entrypoint,
+        # So that relative paths in a form mean what they say. Other kinds of pool have folders of their own.
+        "job_variables": {"working_dir": str(Path.cwd())} if pool.type == "process" else {},
+        "parameter_openapi_schema": offer.schema,
+    }
+    try:
+        there = client.read_deployment_by_name(f"{offer.name}/{offer.name}")
+    except ObjectNotFound:
+        flow_id = client.create_flow_from_name(offer.name)
+        created = client.create_deployment(flow_id=flow_id, name=offer.name, enforce_parameter_schema=True, **wanted)
+        changes.add("deployments", "created", offer.name)
+        return client.read_deployment(created)
+    found = {name: getattr(there, name) for name in wanted}
+    found["parameter_openapi_schema"] = without_choices(found["parameter_openapi_schema"] or {})
+    if found == wanted:
+        changes.add("deployments", "unchanged", offer.name)
+    else:
+        client.update_deployment(there.id, DeploymentUpdate(**wanted))
+        changes.add("deployments", "updated", offer.name)
+    return there
+
+
+def _schedules(
+    client: SyncPrefectClient,
+    pipeline: DeploymentResponse,
+    wanted: tuple[PipelineSchedule, ...],
+    defaults: dict[str, str],
+    changes: Changes,
+) -> None:
+    there = {schedule.slug: schedule for schedule in pipeline.schedules if (schedule.slug or "").startswith(_SLUG)}
+    for item in wanted:
+        slug = f"{_SLUG}{item.name}"
+        places = {name: _absolute(item.parameters[name]) for name in defaults if item.parameters.get(name)}
+        form = {**{name: value for name, value in defaults.items() if value}, **item.parameters, **places}
+        parameters = {"parameters": form}  # whole: a schedule's values replace the deployment's
+        cron = CronSchedule(cron=item.cron, timezone=item.timezone)
+        create = DeploymentScheduleCreate(schedule=cron, active=item.active, parameters=parameters, slug=slug)
+        found = there.pop(slug, None)
+        if found is None:
+            client.create_deployment_schedules(pipeline.id, [create])
+            changes.add("schedules", "created", item.name)
+        elif _same(found, create):
+            changes.add("schedules", "unchanged", item.name)
+        else:
+            client.update_deployment_schedule(
+                pipeline.id, found.id, active=item.active, schedule=cron, parameters=parameters
+            )
+            changes.add("schedules", "updated", item.name)
+    for schedule in there.values():
+        client.delete_deployment_schedule(pipeline.id, schedule.id)
+        changes.add("schedules", "removed", str(schedule.slug).removeprefix(_SLUG))
+
+
+def _same(found: DeploymentSchedule, wanted: DeploymentScheduleCreate) -> bool:
+    return all(getattr(found, name) == getattr(wanted, name) for name in ("schedule", "active", "parameters"))
+
+
+def _webhook(url: str, changes: Changes) -> UUID | None:
+    """The block that holds the address: made or changed where one is given, else that which is there; its id."""
+    try:
+        block = cast(Webhook, Webhook.load(_BLOCK))  # no coroutine, as this is no async function
+    except ValueError:  # Prefect's word for a block that is not there
+        if not url:
+            changes.notes.append(f"nobody is told of failures: no webhook is set ({WEBHOOK_VARIABLE}, or the settings)")
+            return None
+        changes.add("alerts", "created", _BLOCK)
+    else:
+        if not url or block.url.get_secret_value() == url:
+            changes.add("alerts", "unchanged", _BLOCK)
+            return block._block_document_id
+        changes.add("alerts", "updated", _BLOCK)
+    return cast(UUID, Webhook(url=SecretStr(url)).save(_BLOCK, overwrite=True))
+
+
+def _automations(client: SyncPrefectClient, wanted: list[AutomationCore], changes: Changes) -> None:
+    for automation in wanted:
+        found = next(iter(client.read_automations_by_name(automation.name)), None)
+        if found is None:
+            client.create_automation(automation)
+            changes.add("automations", "created", automation.name)
+        elif _content(found) == _content(automation):
+            changes.add("automations", "unchanged", automation.name)
+        else:
+            client.update_automation(found.id, automation.model_copy(update={"enabled": found.enabled}))
+            changes.add("automations", "updated", automation.name)
+
+
+def _content(automation: AutomationCore) -> Mapping[str, Any]:
+    """What an automation does, apart from whether it is switched on."""
+    return automation.model_dump(include={"description", "trigger", "actions"})
+
+
+def _absolute(location: str) -> str:
+    return location if not location or "://" in location else str(Path(location).absolute())

@@ -1,0 +1,156 @@
+"""What an owner chooses of the deployments: when the pipeline runs, and who is told of failures.
+
+Read before Prefect is imported: `gptmill up` checks them before it starts anything. A TOML file:
+
+    [[schedule]]
+    name = "nightly"                # letters, digits and dashes
+    cron = "30 2 * * *"
+    timezone = "Europe/Berlin"      # UTC
+    active = true                   # true
+    parameters = { preset = "small", corpus = "s3://books/", store = "s3://gptmill" }   # fields of the pipeline's form
+
+    [alerts]
+    webhook = "https://..."         # better: GPTMILL_WEBHOOK in the environment
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import ValidationError
+
+from flows.parameters import PipelineParameters
+from gptcore.errors import InputError
+from tasks.store.state import state_folder
+
+WEBHOOK_VARIABLE = "GPTMILL_WEBHOOK"
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_MONTHS = ["", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+_CRON: list[tuple[int, int, list[str]]] = [(0, 59, []), (0, 23, []), (1, 31, []), (1, 12, _MONTHS), (0, 7, _DAYS)]
+"""Field -> lowest, highest, names; 7 is Sunday, too."""
+_FIELDS: dict[str, type] = {"name": str, "cron": str, "timezone": str, "active": bool, "parameters": dict}
+
+
+@dataclass(frozen=True)
+class PipelineSchedule:
+    """One schedule of the pipeline."""
+
+    name: str
+    cron: str
+    timezone: str
+    active: bool
+    parameters: Mapping[str, Any]
+    """Fields of the pipeline's form that differ from the deployment's defaults."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The whole file."""
+
+    schedules: tuple[PipelineSchedule, ...] = ()
+    webhook: str = field(default="", repr=False)
+    """Where failures are told; such an address is a secret. Empty: nobody is told."""
+
+
+def settings_file() -> Path:
+    """Where the settings are looked for when nobody names a file."""
+    return state_folder() / "deploy.toml"
+
+
+def read_settings(path: str | Path | None = None) -> Settings:
+    """The settings of ``path``; of :func:`settings_file`, if there is one, where none is given.
+
+    :raises InputError: no such file, no TOML, an unknown field, a bad cron line, time zone or value of the form.
+    """
+    if path is None and not settings_file().is_file():
+        return Settings(webhook=_checked_address(os.environ.get(WEBHOOK_VARIABLE, ""), WEBHOOK_VARIABLE))
+    file = Path(path or settings_file())
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--settings {file}: cannot be read ({error.strerror}), expected a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: no TOML ({error})") from None
+    _check_fields(f"{file}", found, {"schedule": list, "alerts": dict})
+    alerts = found.get("alerts", {})
+    _check_fields(f"{file}: [alerts]", alerts, {"webhook": str})
+    webhook = _checked_address(os.environ.get(WEBHOOK_VARIABLE) or alerts.get("webhook", ""), f"{file}: webhook")
+    schedules = tuple(_schedule(file, number, item) for number, item in enumerate(found.get("schedule", []), start=1))
+    names = [schedule.name for schedule in schedules]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"{file}: found two schedules named {twice!r}, expected a name each")
+    return Settings(schedules, webhook)
+
+
+def _schedule(file: Path, number: int, item: Any) -> PipelineSchedule:
+    where = f"{file}: schedule {number}"
+    if not isinstance(item, dict):
+        raise InputError(f"{where}: found {item!r}, expected a table")
+    _check_fields(where, item, _FIELDS)
+    for needed in ("name", "cron"):
+        if needed not in item:
+            raise InputError(f"{where}: found no {needed}, expected one")
+    if not _NAME.fullmatch(item["name"]):
+        raise InputError(f"{where}: name: found {item['name']!r}, expected small letters, digits and dashes")
+    where = f"{file}: schedule {item['name']}"
+    timezone = item.get("timezone", "UTC")
+    if not _is_cron(item["cron"]):
+        raise InputError(f'{where}: cron: found {item["cron"]!r}, expected five fields such as "30 2 * * *"')
+    try:
+        ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise InputError(f'{where}: timezone: found {timezone!r}, expected a name such as "Europe/Berlin"') from None
+    parameters = item.get("parameters", {})
+    try:
+        PipelineParameters(**parameters)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise InputError(f"{where}: parameters: {place}: found {problem['input']!r}: {problem['msg']}") from None
+    return PipelineSchedule(item["name"], item["cron"], timezone, item.get("active", True), parameters)
+
+
+def _is_cron(line: str) -> bool:
+    """Whether these are minute, hour, day, month and weekday: each ``*``, numbers, names, ranges, lists, steps."""
+    fields = line.lower().split()
+    return len(fields) == len(_CRON) and all(
+        _is_part(part, low, high, names)
+        for text, (low, high, names) in zip(fields, _CRON, strict=True)
+        for part in text.split(",")
+    )
+
+
+def _is_part(part: str, low: int, high: int, names: list[str]) -> bool:
+    span, slash, step = part.partition("/")
+    ends = [low, high] if span == "*" else [_number(end, names) for end in span.split("-")]
+    within = len(ends) <= 2 and ends == sorted(ends) and low <= ends[0] and ends[-1] <= high
+    return within and (not slash or (step.isdecimal() and int(step) > 0 and (span == "*" or len(ends) == 2)))
+
+
+def _number(word: str, names: list[str]) -> int:
+    """-1, which no field takes, where it is none."""
+    return int(word) if word.isdecimal() else names.index(word) if word in names else -1
+
+
+def _check_fields(where: str, found: Mapping[str, Any], expected: Mapping[str, type]) -> None:
+    for name, value in found.items():
+        if name not in expected:
+            raise InputError(f"{where}: found {name!r}, expected {', '.join(expected)}")
+        if type(value) is not expected[name]:
+            kinds = {str: "a text", bool: "true or false", dict: "a table", list: "a list of tables: [[schedule]]"}
+            raise InputError(f"{where}: {name}: found {value!r}, expected {kinds[expected[name]]}")
+
+
+def _checked_address(url: str, where: str) -> str:
+    """``url``, which a message does not repeat: it is a secret."""
+    if url and not url.startswith(("http://", "https://")):
+        raise InputError(f"{where}: found an address of another kind, expected http:// or https://")
+    return url

@@ -1,0 +1,28 @@
+"""The work pools: which machines a flow run may go to. A worker of each runs wherever the flows do."""
+
+from __future__ import annotations
+
+CPU = "cpu"
+"""For what orchestrates, reads and cleans: the pipeline, the analyses, finetune-all, the leaderboard."""
+GPU = "gpu"
+"""For what trains. A worker here takes as many runs as its machine trains at the same time: one a GPU."""
+POOLS = {
+    CPU: "Flows that orchestrate: the pipeline, the analyses, finetune-all, the leaderboard.",
+    GPU: "Flows that train: pretrain, finetune, and every training of a pipeline. A worker takes one run a GPU.",
+}
+"""Name -> what it is for."""
+_WORKERS_READ = 200  # the most that Prefect gives at once
+
+
+def worker_online(pool: str) -> bool:
+    """Whether the Prefect server hears of a worker of ``pool``; False where there is no such pool."""
+    from prefect.client.orchestration import get_client  # here, as the stack's start reads the names before Prefect
+    from prefect.exceptions import ObjectNotFound
+
+    with get_client(sync_client=True) as client:
+        try:
+            # Without the two numbers the client's own defaults are refused by the server.
+            workers = client.read_workers_for_work_pool(pool, offset=0, limit=_WORKERS_READ)
+        except ObjectNotFound:
+            return False
+    return any(worker.status == "ONLINE" for worker in workers)

@@ -1,0 +1,109 @@
+"""Where a training job runs: a child process here, or a job of Slurm where a cluster schedules.
+
+One variable of the environment says which, GPTMILL_JOBS: it describes the machine that a worker runs on, so it is no
+parameter of a flow. Unset: here. ``slurm`` and options of sbatch: see tasks.jobs.slurm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from gptcore.errors import InputError
+from gptcore.training.process import OUTCOME_VARIABLE, PARENT_VARIABLE
+from tasks.jobs.command import job_command
+from tasks.jobs.slurm import SlurmJob
+
+PLACE_VARIABLE = "GPTMILL_JOBS"
+
+
+class Running(Protocol):
+    """A job that was started, wherever it is."""
+
+    outcome: Path
+    """Where it leaves its exit code and its reason (gptcore.training.process)."""
+    waiting: str
+    """Why it does not run yet, in words; empty once it does."""
+    ending: str
+    """How it ended, where that is known better than its exit code tells; else empty."""
+
+    def poll(self) -> int | None:
+        """Its exit code, minus the number of the signal that killed it, or None before its end."""
+
+    def stop(self, grace: float) -> None:
+        """End it: SIGTERM, ``grace`` seconds for its checkpoint, SIGKILL. Returns when nothing of it runs."""
+
+
+class ChildProcess:
+    """A process of this machine that leads a process group of its own and dies with this process."""
+
+    waiting = ending = ""
+
+    def __init__(self, module: str, workspace: Path, nproc: int, environment: Mapping[str, str]) -> None:
+        # this attempt's: an orphan of an earlier one has its own
+        self.outcome = workspace / f".outcome-{uuid.uuid4().hex}.json"
+        told = {PARENT_VARIABLE: str(os.getpid()), OUTCOME_VARIABLE: str(self.outcome)}
+        with open(workspace / "log.txt", "ab") as output:
+            self._process = subprocess.Popen(
+                job_command(module, workspace / "JOB.json", nproc),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**environment, **os.environ, **told},
+            )
+
+    def poll(self) -> int | None:
+        """See :class:`Running`."""
+        return self._process.poll()
+
+    def stop(self, grace: float) -> None:
+        """SIGTERM to the group if its leader runs, ``grace`` seconds, SIGKILL to whoever is left.
+
+        The leader answers for the others' checkpoints: once it is gone nothing in its group is waited for. torchrun's
+        workers are in no group of its, so they are looked for by their descent.
+        """
+        process = self._process
+        try:
+            if process.poll() is None:
+                self._signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):  # it had its time; what follows does not ask
+                    process.wait(grace)
+        finally:  # also when a second Ctrl-C cuts the wait short
+            workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+            self._signal(signal.SIGKILL)
+            for worker in workers:
+                with contextlib.suppress(psutil.NoSuchProcess):  # it was in the group, or ended by itself
+                    worker.kill()
+            process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):  # nobody is left in the group: that is what was wanted
+            os.killpg(self._process.pid, number)
+
+
+def start_job(module: str, workspace: Path, nproc: int, environment: Mapping[str, str]) -> Running:
+    """Start ``python -m module workspace/JOB.json`` where :data:`PLACE_VARIABLE` says, output to workspace/log.txt.
+
+    On a cluster a job of this workspace that still waits or runs is taken over instead: its caller was killed.
+
+    :param environment: variables for the job; what the environment itself says goes first.
+    :raises InputError: no such place; or the cluster refused the job for good.
+    """
+    words = shlex.split(os.environ.get(PLACE_VARIABLE, ""))
+    if not words:
+        return ChildProcess(module, workspace, nproc, environment)
+    if words[0] != "slurm":
+        raise InputError(
+            f"{PLACE_VARIABLE}: found {words[0]!r}, expected slurm and options of sbatch, or nothing (child processes)"
+        )
+    return SlurmJob(words[1:], module, workspace, nproc, environment)

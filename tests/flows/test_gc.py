@@ -1,0 +1,113 @@
+"""`gptmill gc` as its user meets it: a list, a confirmation, and refusals."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from flows import gc as command
+from flows.cli import main
+from tasks.store.artifact import Artifact
+from tasks.store.garbage import Referred
+from tasks.store.store import Store
+from tests.tasks.test_garbage import forget, make
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Store, Artifact, Artifact]:
+    """A store with a model that a row refers to and one that nothing refers to, and a tracker that says so."""
+    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "home"))
+    store = Store(tmp_path / "store")
+    loved, unloved = make(store, "pretrain", "loved"), make(store, "pretrain", "unloved")
+    forget()
+    known = Referred({loved.digest: "rows"}, {loved.digest, unloved.digest})
+    monkeypatch.setattr(command, "referred", lambda _: known)
+    return store, loved, unloved
+
+
+def gc(store: Store, *options: str) -> int:
+    return main(["gc", "--store", store.url, *options])
+
+
+def test_nothing_goes_before_somebody_says_so(
+    stored: tuple[Store, Artifact, Artifact], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, loved, unloved = stored
+    assert gc(store) == 0
+    assert "nothing to delete" in capsys.readouterr().out  # both are young
+    assert gc(store, "--older-than", "0") == 0
+    said = capsys.readouterr().out
+    lines = [line.split() for line in said.splitlines()]
+    assert ["pretrain", "rows"] in [[line[0], line[-2]] for line in lines if len(line) > 2]
+    assert ["pretrain", unloved.digest[:12]] in [line[:2] for line in lines]
+    assert "nothing was deleted; gptmill gc --yes deletes these" in said
+    for typed, left in (("no\n", 2), ("\n", 2), ("delete\n", 1)):
+        terminal = io.StringIO(typed)
+        terminal.isatty = lambda: True  # type: ignore[method-assign]
+        monkeypatch.setattr("sys.stdin", terminal)
+        assert gc(store, "--older-than", "0") == 0
+        assert len(store.list("pretrain")) == left
+    assert "deleted: 1, " in capsys.readouterr().out
+    assert store.list("pretrain") == [loved]
+
+
+def test_the_forms_forget_what_is_gone(
+    stored: tuple[Store, Artifact, Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("flows.forms.list_checkpoints", told.append)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    assert gc(stored[0], "--yes", "--older-than", "0") == 0
+    assert told == [stored[0].url]
+    assert gc(stored[0], "--yes", "--older-than", "0") == 0
+    assert len(told) == 1
+
+
+def test_a_tracker_of_another_store_empties_nothing(
+    stored: tuple[Store, Artifact, Artifact], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = stored[0]
+    monkeypatch.setattr(command, "referred", lambda _: Referred({"0" * 64: "rows"}, {"0" * 64}))
+    assert gc(store, "--yes", "--older-than", "0") == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert "has heard of none of its 2 artifacts" in said.err
+    assert len(store.list("pretrain")) == 2
+    assert gc(store, "--yes", "--older-than", "0", "--all-unreferenced") == 0
+    assert store.list("pretrain") == []
+
+
+def test_a_row_that_comes_while_the_word_is_typed_counts(
+    stored: tuple[Store, Artifact, Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, loved, unloved = stored
+
+    def typed(_: object) -> bool:
+        named = {loved.digest: "rows", unloved.digest: "rows"}
+        monkeypatch.setattr(command, "referred", lambda _: Referred(named, set(named)))
+        return True
+
+    monkeypatch.setattr(command, "_typed", typed)
+    assert gc(store, "--older-than", "0") == 0
+    assert len(store.list("pretrain")) == 2
+
+
+@pytest.mark.parametrize("hours", ["-1", "nan"])
+def test_an_age_that_is_none_is_refused(hours: str, tmp_path: Path) -> None:
+    assert main(["gc", "--store", str(tmp_path), "--older-than", hours]) == 2
+
+
+def test_an_unreadable_manifest_is_named(
+    stored: tuple[Store, Artifact, Artifact], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, _, unloved = stored
+    manifest = Path(unloved.url) / "manifest.json"
+    manifest.write_text("{", encoding="utf-8")
+    os.utime(manifest, (time.time() - 9, time.time() - 9))
+    assert gc(store, "--yes", "--older-than", "0") == 0
+    assert f"{unloved.url}: kept, with all that it may have been made from: unreadable" in capsys.readouterr().out
+    assert manifest.exists()

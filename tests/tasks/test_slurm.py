@@ -1,0 +1,245 @@
+"""Training jobs on a cluster: started, followed, ended, and taken over, with stand-ins for Slurm's programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gptcore.errors import InputError
+from tasks.jobs import launch, places, slurm
+from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, Records, run_job
+from tests.tasks import fake_slurm
+from tests.tasks.test_launch import FAKE, ROOT, gone, wait_for
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The state folder of a cluster whose programs are on PATH."""
+    state = fake_slurm.install(tmp_path / "slurm")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'slurm' / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv(places.PLACE_VARIABLE, "slurm")
+    monkeypatch.setattr(launch, "_METRICS_SECONDS", 0.1)
+    monkeypatch.setattr(launch, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(slurm, "_ASK_SECONDS", (0.1, 0.1))
+    yield state
+    launch._stopping.clear()
+    for job in jobs(state):
+        fake_slurm.scancel(state, [job["id"]])
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    return tmp_path / "work"
+
+
+def jobs(state: Path) -> list[dict[str, Any]]:
+    return [{"id": path.parent.name, **json.loads(path.read_text())} for path in sorted(state.glob("*/job.json"))]
+
+
+def run(
+    workspace: Path,
+    on_metrics: Callable[[Records], None] = lambda records: None,
+    on_waiting: Callable[[str], None] = lambda why: None,
+    **options: Any,
+) -> dict[str, Any]:
+    how = {key: options.pop(key) for key in ("timeout", "grace", "nproc") if key in options}
+    return run_job(FAKE, options, workspace, on_metrics=on_metrics, on_waiting=on_waiting, **how)
+
+
+def meanwhile(path: Path, act: Callable[[], Any]) -> None:
+    """Do something once ``path`` is there, as somebody else would."""
+
+    def watch() -> None:
+        wait_for(path)
+        act()
+
+    threading.Thread(target=watch).start()
+
+
+def test_a_job_that_ends_well_and_takes_no_secret_along(
+    cluster: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_PASSWORD", "GPTMILL_PARENT_PID"):
+        monkeypatch.setenv(name, "planted")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    got: Records = []
+    assert run(work, got.extend, steps=5, say="hello") == {"steps": 5}
+    assert [record["step"] for record in got] == [0, 1, 2, 3, 4]
+    assert "hello" in (work / "log.txt").read_text()
+    (job,) = jobs(cluster)
+    options = job["options"]
+    assert options["job-name"].startswith("gptmill-fake_job-")
+    assert (options["nodes"], options["ntasks-per-node"], options["open-mode"]) == ("1", "1", "append")
+    environment = json.loads((cluster / "1" / "environ.json").read_text())
+    assert environment["NCCL_DEBUG"] == "INFO"
+    assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
+    everything = "".join(path.read_text() for path in (cluster / "1").iterdir())
+    assert "planted" not in everything
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"code": 2, "say": "error: train.tsv:3: bad label"}, InputError, "^train.tsv:3: bad label$"),
+        ({"code": 3, "say": "error: loss = nan at step 7"}, JobDiverged, "loss = nan at step 7"),
+        ({"code": 75}, JobInterrupted, "goes on from its checkpoint"),
+        ({"signal": signal.SIGSEGV}, JobFailed, "killed by SIGSEGV"),
+    ],
+)
+def test_endings(cluster: Path, work: Path, options: dict[str, Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        run(work, **options)
+
+
+def test_a_timeout_lets_the_job_save_first_and_does_not_count_the_queue(cluster: Path, work: Path) -> None:
+    (cluster / "hold").touch()
+    words: list[str] = []
+
+    def waiting(why: str) -> None:
+        words.append(why)
+        if len(words) == 5:
+            (cluster / "hold").unlink()
+
+    with pytest.raises(TimeoutError, match=r"more than 0.4 s"):
+        run(work, on_waiting=waiting, seconds=60, timeout=0.4)
+    assert words[-1] == "waiting in the queue (Resources)"
+    assert (work / "checkpoint").read_text() == "saved"
+    assert jobs(cluster)[0]["exit_code"] == "75:0"
+
+
+def test_a_job_that_ignores_sigterm_is_killed_after_the_grace(cluster: Path, work: Path) -> None:
+    with pytest.raises(TimeoutError):
+        run(work, seconds=60, ignore_sigterm=True, timeout=0.5, grace=0.2)
+    assert gone(work / "job.pid", 1.0)
+    assert jobs(cluster)[0]["state"] == "FAILED"
+
+
+def test_a_job_that_still_waits_leaves_the_queue(cluster: Path, work: Path) -> None:
+    (cluster / "hold").touch()
+
+    def stop(why: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(work, on_waiting=stop)
+    assert [job["state"] for job in jobs(cluster)] == ["CANCELLED"]
+
+
+def test_scancel_by_somebody_else_is_an_interruption_and_the_same_call_goes_on(cluster: Path, work: Path) -> None:
+    meanwhile(work / "job.pid", lambda: subprocess.run(["scancel", "1"], check=True))
+    with pytest.raises(JobInterrupted):
+        run(work, seconds=60)
+    assert (work / "checkpoint").exists()
+    assert run(work) == {"steps": 0}
+    assert [job["state"] for job in jobs(cluster)] == ["CANCELLED", "COMPLETED"]
+
+
+def test_a_node_that_fails_is_worth_another_try(cluster: Path, work: Path) -> None:
+    def fail() -> None:
+        fake_slurm.set_state(cluster / "1", "NODE_FAIL")
+        os.killpg(jobs(cluster)[0]["pid"], signal.SIGKILL)
+
+    meanwhile(work / "job.pid", fail)
+    with pytest.raises(JobFailed, match="Slurm job 1 with NODE_FAIL on n1"):
+        run(work, seconds=60)
+
+
+def test_a_controller_that_is_away_is_asked_again(cluster: Path, work: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def outage() -> None:
+        (cluster / "down").touch()
+        time.sleep(0.4)
+        (cluster / "down").unlink()
+
+    meanwhile(work / "job.pid", outage)
+    assert run(work, seconds=0.2) == {"steps": 0}
+    assert "no news (slurm_load_jobs error: Unable to contact" in caplog.text
+
+
+def test_a_job_that_slurm_has_forgotten(cluster: Path, work: Path) -> None:
+    meanwhile(work / "job.pid", lambda: (cluster / "1" / "job.json").rename(cluster / "1" / "forgotten"))
+    with pytest.raises(JobFailed, match="job 1, which Slurm has forgotten"):
+        run(work, seconds=0.5)
+
+
+CALLER = """
+import sys
+from pathlib import Path
+from tasks.jobs.launch import run_job
+run_job(sys.argv[2], {"steps": 3, "seconds": float(sys.argv[3])}, Path(sys.argv[1]), on_metrics=lambda records: None)
+"""
+
+
+def test_a_job_whose_caller_was_killed_is_taken_over(cluster: Path, work: Path) -> None:
+    caller = subprocess.Popen([sys.executable, "-c", CALLER, str(work), FAKE, "2"], cwd=ROOT)
+    wait_for(work / "job.pid")
+    caller.kill()
+    caller.wait()
+    assert not gone(work / "job.pid", 0.2)
+    got: Records = []
+    assert run(work, got.extend, steps=3, seconds=2) == {"steps": 3}
+    assert [record["step"] for record in got] == [0, 1, 2]
+    assert [job["state"] for job in jobs(cluster)] == ["COMPLETED"]
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("moon", "found 'moon', expected slurm"),
+        ("slurm --partition=nosuch", "sbatch says: error: invalid partition specified: nosuch; error: Batch"),
+        ("slurm --gpus-per-node=many", "expected a number, or a type and a number"),
+        ("slurm --ntasks-per-node=two", "invalid int value: 'two'"),
+        ("slurm --gpus-per-node=0", "found 1 processes for nodes of 0"),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    cluster: Path, work: Path, place: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(places.PLACE_VARIABLE, place)
+    with pytest.raises(InputError, match=words):
+        run(work)
+
+
+def test_a_controller_that_cannot_be_reached_is_worth_another_try(cluster: Path, work: Path) -> None:
+    (cluster / "down").touch()
+    with pytest.raises(RuntimeError, match="Unable to contact slurm controller"):
+        run(work)
+
+
+def test_no_slurm_here(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(places.PLACE_VARIABLE, "slurm")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(InputError, match="found no squeue on PATH"):
+        run(work)
+
+
+@pytest.mark.parametrize(
+    ("options", "nproc", "nodes", "each", "asked"),
+    [
+        ([], 4, 1, 4, []),
+        (["--ntasks-per-node=1", "--time=9"], 2, 2, 1, ["--time=9"]),
+        (["--gpus-per-node=8"], 1, 1, 1, ["--gpus-per-node=1"]),
+        (["--gpus-per-node", "8"], 8, 1, 8, ["--gpus-per-node=8"]),
+        (["--gpus-per-node=a100:8"], 16, 2, 8, ["--gpus-per-node=a100:8"]),
+        (["--gpus-per-node=8"], 12, 2, 6, ["--gpus-per-node=6"]),
+    ],
+)
+def test_processes_are_spread_over_nodes(
+    options: list[str], nproc: int, nodes: int, each: int, asked: list[str]
+) -> None:
+    assert slurm._layout(options, nproc) == (nodes, each, asked)
+
+
+def test_processes_that_do_not_spread_evenly_are_refused() -> None:
+    with pytest.raises(InputError, match="found 9 processes for nodes of 8"):
+        slurm._layout(["--gpus-per-node=8"], 9)
