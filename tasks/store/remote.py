@@ -32,10 +32,10 @@ from tasks.store.manifest import (
     CorruptArtifact,
     Manifest,
     is_safe,
-    local_sizes,
     problem_of,
     size_problem,
     verify_files,
+    verify_once,
 )
 from tasks.store.state import state_folder
 
@@ -153,16 +153,20 @@ class RemoteShelf:
         return copy
 
     def cached(self, stage: str, digest: str) -> Path | None:
-        """This host's copy where it is whole (sizes; its bytes were checked when they arrived); else None."""
+        """This host's copy where it is whole, down to its bytes; else None."""
         copy = self._copy(stage, digest)
         try:
             manifest = json.loads((copy / MANIFEST).read_bytes())
         except (FileNotFoundError, ValueError):
             return None
-        whole = (
-            problem_of(manifest, stage, digest) is None and size_problem(manifest, local_sizes(copy, manifest)) is None
-        )
-        return copy if whole else None
+        if problem_of(manifest, stage, digest) is not None:
+            return None
+        try:
+            verify_once(copy, manifest, str(copy))
+        except CorruptArtifact as error:
+            log.warning("this host's copy is fetched again: %s", error)
+            return None
+        return copy
 
     # --- unfinished workspaces
 
