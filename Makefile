@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STORE ?= runs/demo
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint format coverage wheel-demo up full down status bench clean
+.PHONY: help demo test fuzz audit chaos lint format coverage wheel-demo up full down status bench clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -32,6 +32,12 @@ demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; p
 
 test: $(VENV)/.dev ## the whole test suite, a file at a time on each core (at most 4)
 	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+fuzz: $(VENV)/.dev ## 10,000 damaged inputs for each reader (the suite has a few); prints what was read and refused
+	@$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0 -n logical --maxprocesses 4
+
+audit: $(VENV)/.dev ## known vulnerabilities of what constraints.txt pins
+	@$(BIN)/python -m infra.audit
 
 coverage: $(VENV)/.dev ## the suite with line coverage of gptcore and tasks (child processes included)
 	@rm -f .coverage .coverage.*
