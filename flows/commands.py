@@ -240,7 +240,7 @@ def _print_board(board: Leaderboard, page: str, published: bool = False) -> None
 
 
 def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
-    """The flow's form, filled from the options of the same names; what it names is looked up.
+    """The flow's form, filled from the options of the same names; what it names is looked up, the servers are tried.
 
     :raises InputError: a value out of range, or something that is not there.
     """
@@ -248,6 +248,7 @@ def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
 
     from flows import parameters
     from flows.inputs import check_form
+    from flows.servers import require_servers
 
     model: type[BaseModel] = getattr(parameters, form)
     given = {n: getattr(options, n) for n in model.model_fields if getattr(options, n, None) is not None}
@@ -258,16 +259,15 @@ def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
         name = "-".join(str(part) for part in first["loc"][:1]).replace("_", "-")
         raise InputError(f"--{name}: found {first['input']!r}; {first['msg']}") from None
     check_form(filled)
+    require_servers()
     return filled
 
 
 def _run(flow: Any, filled: BaseModel, options: argparse.Namespace) -> Any:
     """Run a flow with its filled form on the Prefect server that is set, else on one of this process' own."""
     from flows.display import shown
-    from flows.servers import require_servers
     from flows.temporary_server import ensure_server
 
-    require_servers()
     with shown(options.command, options.verbose):
         ensure_server()
         return flow(filled)

@@ -17,23 +17,21 @@ def require_servers() -> None:
     :raises InputError: one does not answer, or refuses the log-in.
     """
     url = os.environ.get("PREFECT_API_URL")
+    where = f"Prefect at {without_password(url or '')}"
     if url and not answers_at(url):  # before Prefect is imported
-        raise InputError(f"Prefect at {without_password(url)}: does not answer; check PREFECT_API_URL")
+        raise InputError(f"{where}: does not answer; check PREFECT_API_URL")
     tracker = Tracker()
     if tracker.served:
         _ = tracker.client
-    _require_log_in()
+    if url:
+        _require_log_in(where)
 
 
-def _require_log_in() -> None:
+def _require_log_in(where: str) -> None:
     from httpx import HTTPError, HTTPStatusError
     from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, get_current_settings, temporary_settings
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-    url = get_current_settings().api.url
-    if not url:
-        return
-    where = f"Prefect at {without_password(url)}"
     try:
         with (
             temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
