@@ -24,6 +24,12 @@ from tasks.store.state import state_folder
 _HOST = "127.0.0.1"
 _START_SECONDS = 180.0  # the first start migrates a new database
 _POLL_SECONDS = 0.05
+_started = False
+
+
+def is_temporary() -> bool:
+    """Whether this process' Prefect API is the one that it started for itself."""
+    return _started
 
 
 def ensure_server() -> None:
@@ -33,6 +39,7 @@ def ensure_server() -> None:
 
     :raises RuntimeError: the server did not start; the message holds the end of its log.
     """
+    global _started  # noqa: PLW0603  # as is the server of a process
     from prefect.context import refresh_global_settings_context
     from prefect.settings import get_current_settings
 
@@ -68,6 +75,7 @@ def ensure_server() -> None:
     os.environ["PREFECT_API_URL"] = url
     os.environ["PREFECT_UI_URL"] = ""  # it has no pages: no links to them
     refresh_global_settings_context()
+    _started = True
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

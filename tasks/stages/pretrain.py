@@ -53,9 +53,8 @@ def pretrain_model(
     """
     store = Store(store_url)
     encoded = store.manifest(shards)["counts"]
-    model = dataclasses.replace(model, n_vocab=encoded["n_vocab"])
-    settings = {"model": recorded(model), "pretrain": recorded(config)}
-    recipe = Recipe("pretrain", VERSION, settings, {"shards": shards})
+    recipe = pretrain_recipe(store, shards, model, config)
+    settings = dict(recipe.config)
     threads = max(1, (os.cpu_count() or 1) // nproc)
     tags = run_tags(
         kind="pretrain",
@@ -88,6 +87,13 @@ def pretrain_model(
         if not is_registered(run):
             register(run, pretrained_entry(store, built.artifact, shards))
     return built.artifact
+
+
+def pretrain_recipe(store: Store, shards: Artifact, model: NetworkConfig, config: PretrainConfig) -> Recipe:
+    """What a pre-trained model is made from; ``model``'s vocabulary is that of the shards."""
+    model = dataclasses.replace(model, n_vocab=store.manifest(shards)["counts"]["n_vocab"])
+    settings = {"model": recorded(model), "pretrain": recorded(config)}
+    return Recipe("pretrain", VERSION, settings, {"shards": shards})
 
 
 def _made(counts: Mapping[str, Any]) -> str:
