@@ -69,6 +69,9 @@ down: ## stop them
 status: ## what is running, and where
 	@$(BIN)/gptmill status
 
+prefect.yaml: $(VENV)/.runtime flows/deployments/catalog.py
+	@$(BIN)/python -m flows.deployments.yaml > $@
+
 bench: $(VENV)/.runtime ## throughput of cleaning, encoding and training on this machine
 	@$(BIN)/python -m infra.bench
 

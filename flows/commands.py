@@ -26,7 +26,7 @@ def pipeline(options: argparse.Namespace) -> None:
     filled = _filled("PipelineParameters", options, overrides=_overrides(options.config), tasks=_names(options.tasks))
     from flows.pipeline import pipeline
 
-    _print_board(*_run_board(pipeline, filled, options))
+    _run_and_print(pipeline, filled, options)
 
 
 def pretrain(options: argparse.Namespace) -> None:
@@ -55,7 +55,7 @@ def finetune_all(options: argparse.Namespace) -> None:
     filled = _filled("FinetuneAllParameters", options, **extra)
     from flows.finetune import finetune_all
 
-    _print_board(*_run_board(finetune_all, filled, options))
+    _run_and_print(finetune_all, filled, options)
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -282,6 +282,22 @@ def _run_board(flow: Any, filled: BaseModel, options: argparse.Namespace) -> tup
 
     board: Leaderboard = _run(flow, filled, options)
     return board, kept_leaderboard()[1]
+
+
+def _run_and_print(flow: Any, filled: BaseModel, options: argparse.Namespace) -> None:
+    """The same, and print the board, also where some tasks failed.
+
+    :raises SomeFailed: after the board of the others is printed.
+    """
+    from flows.failures import SomeFailed, SomeInputsBad
+    from tasks.report.kept import kept_leaderboard
+
+    try:
+        board, page = _run_board(flow, filled, options)
+    except (SomeFailed, SomeInputsBad) as error:
+        _print_board(error.board, kept_leaderboard()[1])
+        raise
+    _print_board(board, page)
 
 
 def _look_up_model(options: argparse.Namespace, task: str = "") -> None:

@@ -33,6 +33,12 @@ _START_SECONDS = 180.0  # the first start migrates a new database
 _POLL_SECONDS = 0.05
 _SHORT_LIFE = 10.0  # seconds: a second server that dies younger than this is not followed by a third
 _log = logging.getLogger(__name__)
+_started = False
+
+
+def is_temporary() -> bool:
+    """Whether this process' Prefect API is the one that it started for itself."""
+    return _started
 
 
 def ensure_server() -> None:
@@ -42,6 +48,7 @@ def ensure_server() -> None:
 
     :raises RuntimeError: the server did not start; the message holds the end of its log.
     """
+    global _started  # noqa: PLW0603  # as is the server of a process
     from prefect.context import refresh_global_settings_context
     from prefect.settings import get_current_settings
 
@@ -70,6 +77,7 @@ def ensure_server() -> None:
     os.environ["PREFECT_UI_URL"] = ""  # it has no pages: no links to them
     refresh_global_settings_context()
     left_behind.on_server(str(get_current_settings().home))
+    _started = True
 
 
 class _Server:
