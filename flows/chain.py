@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from flows import signals
 from flows.away import pretrained
@@ -52,7 +53,7 @@ class Chain:
         """Every artifact, in the order in which they were made."""
         return [self.corpus, self.tokenizer, *self.datasets.values(), self.shards, self.ngrams, self.checkpoint]
 
-    def pretrain_lstm(self, nproc: int) -> Artifact:
+    def pretrain_lstm(self, parameters: PipelineParameters) -> Artifact:
         """The LSTM of Table 5 on the same windows with the same settings."""
         preset, store = self.preset, self.store
         checkpoint = pretrained(
@@ -61,7 +62,7 @@ class Chain:
             model=preset.lstm,
             config=preset.pretrain,
             ngrams=self.ngrams,
-            nproc=nproc,
+            **_processes(parameters),
         )
         list_checkpoints(store.url)
         return checkpoint
@@ -120,8 +121,13 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: 
         model=preset.model,
         config=preset.pretrain,
         ngrams=ngrams,
-        nproc=parameters.nproc,
         start=start,
+        **_processes(parameters),
     )
     list_checkpoints(store.url)
     return Chain(store, preset, datasets_url, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)
+
+
+def _processes(parameters: PipelineParameters) -> dict[str, Any]:
+    """What the processes of a pre-training are."""
+    return {"nproc": parameters.nproc, "sharded": parameters.shard}
