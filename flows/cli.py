@@ -89,6 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--preset", default=default, help="demo, small or paper (%(default)s)")
         to.add_argument("--config", metavar="FILE", help="TOML file with settings that differ from the preset")
 
+    def start(to: argparse.ArgumentParser) -> None:
+        to.add_argument("--from", dest="start", metavar="REF", help="pre-train from this checkpoint's weights (random)")
+
     def chain(to: argparse.ArgumentParser) -> None:
         preset(to, "demo")
         to.add_argument("--corpus", metavar="URL", default="", help="books: folder, glob or URL (generated world)")
@@ -98,7 +101,11 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--seeds", type=int, help="fine-tunes of each task (as preset and task say)")
         to.add_argument("--nproc", type=int, help="processes (GPUs) for pre-training (1)")
         to.add_argument("--jobs", type=int, help="fine-tunes at the same time (one a core, or one a GPU)")
-        to.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for cleaning (this machine's cores)")
+        to.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for the corpus stages (this machine's cores)")
+        to.add_argument(
+            "--tokenizer", metavar="REF", help="pinned: digest, latest, URL or folder; reads only new books"
+        )
+        start(to)
         verbose(to)
 
     run = command("pipeline", commands.pipeline, "the whole chain, books to leaderboard")
@@ -116,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     store(run)
     run.add_argument("--steps", type=int, help="updates (as the preset says)")
     run.add_argument("--nproc", type=int, help="processes, GPUs (1)")
+    start(run)
     verbose(run)
 
     run = command("finetune", commands.finetune, "fine-tune one task; defaults are the paper's")
@@ -250,18 +258,26 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--whole", action="store_true", help="the whole input is one document, not each line")
 
     run = command("deploy", commands.deploy, "put flows, schedules and automations on the Prefect server")
-    store(run)
+    run.add_argument("--store", metavar="URL", help="default store of the forms (the running stack's, else runs/demo)")
     datasets(run)
     run.add_argument(
         "--settings", metavar="FILE", help="TOML: the pipeline's schedules, alerts (deploy.toml of the state folder)"
     )
 
-    run = command("up", commands.up, "Prefect server, MLflow server and a worker on this machine, without Docker")
-    store(run)
+    run = command("up", commands.up, "Prefect server, MLflow server and workers on this machine, without Docker")
+    run.add_argument("--full", action="store_true", help="on PostgreSQL and an S3 server, with passwords")
+    run.add_argument(
+        "--store", metavar="URL", help="default store of the forms (runs/demo; with --full: the S3 server's bucket)"
+    )
     datasets(run)
     run.add_argument("--prefect-port", type=int, default=4200, help="%(default)s")
     run.add_argument("--mlflow-port", type=int, default=5000, help="%(default)s")
-    command("down", commands.down, "stop what `up` started")
+    run.add_argument("--postgres-port", type=int, default=5433, help="with --full: %(default)s")
+    run.add_argument(
+        "--s3-port", type=int, default=8333, help="with --full: %(default)s; takes the next three, and +10000, too"
+    )
+    run = command("down", commands.down, "stop what `up` started; what it has kept stays")
+    run.add_argument("--wipe", action="store_true", help="delete what `up --full` has kept, without asking")
     command("status", commands.status, "what `up` started, and where to open it")
     return parser
 

@@ -195,35 +195,39 @@ def submission(options: argparse.Namespace) -> None:
 
 
 def up(options: argparse.Namespace) -> None:
-    for name in ("prefect_port", "mlflow_port"):
-        if not 0 < (port := getattr(options, name)) < 65_536:
-            raise InputError(f"--{name.replace('_', '-')}: found {port}, expected 1 to 65535")
+    from flows.stack.services import Layout
+
+    layout = Layout(options.full, options.prefect_port, options.mlflow_port, options.postgres_port, options.s3_port)
+    for port, option in layout.ports.items():
+        if not 0 < port < 65_536:
+            raise InputError(f"{option}: found {port}, expected 1 to 65535")
     from flows.deployments.settings import read_settings
-    from flows.stack import up
+    from flows.stack.control import up
 
     read_settings()  # before anything is started
-    up(options.store, options.datasets, options.prefect_port, options.mlflow_port)
+    up(layout, options.store, options.datasets)
 
 
 def deploy(options: argparse.Namespace) -> None:
     from flows.deployments.settings import read_settings
-    from flows.environment import require_prefect_server
+    from flows.environment import LIGHT_STORE, read_stack, require_prefect_server
 
     settings = read_settings(options.settings)
     require_prefect_server()
+    store = options.store or (read_stack() or {}).get("store", LIGHT_STORE)
     from flows.deployments.deploy import deploy
 
-    deploy(options.store, options.datasets, settings)
+    deploy(store, options.datasets, settings)
 
 
-def down(_: argparse.Namespace) -> None:
-    from flows.stack import down
+def down(options: argparse.Namespace) -> None:
+    from flows.stack.control import down
 
-    down()
+    down(options.wipe)
 
 
 def status(_: argparse.Namespace) -> None:
-    from flows.stack import status
+    from flows.stack.control import status
 
     status()
 
@@ -260,8 +264,10 @@ def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
 def _run(flow: Any, filled: BaseModel, options: argparse.Namespace) -> Any:
     """Run a flow with its filled form on the Prefect server that is set, else on one of this process' own."""
     from flows.display import shown
+    from flows.servers import require_servers
     from flows.temporary_server import ensure_server
 
+    require_servers()
     with shown(options.command, options.verbose):
         ensure_server()
         return flow(filled)

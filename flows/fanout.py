@@ -229,6 +229,8 @@ def suite_of(store: Store, arm: Arm, data: Mapping[str, str], settings: Settings
     code = {"finetune": finetune_stage.VERSION, "dataset": dataset_stage.VERSION}
     identity = {**origin, "tokenizer": tokenizer, "data": data, "code": code, "settings": chosen}
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
+    if arm.pretrained and (start := manifest["inputs"].get("start")):
+        tags["start_digest"] = start["digest"]
     return Suite(arm.label, "ours", identity, tags)
 
 

@@ -6,13 +6,15 @@ The flows use the same functions: a run that the Prefect UI starts has passed no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flows.references import in_store, pretrained_model
 from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.nlu.readers import available
+from gptcore.reach import require_s3
 from tasks.store.artifact import Artifact
+from tasks.store.references import check_start, named_tokenizer
 from tasks.store.store import Store
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ def check_form(form: BaseModel) -> None:
     given = dict(form)
     if not given["store"]:
         raise InputError("--store: found nothing, expected a folder or an address")
+    for name in ("store", "corpus", "datasets"):
+        require_s3(given.get(name) or "", f"--{name}")
     store = Store(given["store"])
     if "preset" in given:
         preset_named(given["preset"], given["overrides"])
@@ -34,8 +38,16 @@ def check_form(form: BaseModel) -> None:
         from gptcore.text.corpus import find_sources
 
         find_sources(given["corpus"])
-    if "shards" in given:
-        store.resolve(given["shards"], "shards")
+    tokenizer = store.manifest(store.resolve(given["shards"], "shards"))["counts"] if "shards" in given else {}
+    if given.get("tokenizer"):
+        tokenizer = _tokenizer(store, given["tokenizer"])
+    if given.get("start"):
+        model = preset_named(given["preset"], given["overrides"]).model
+        check_start(store, pretrained_model(store, given["start"]), model, tokenizer.get("tokenizer_digest", ""))
+    if given.get("dask"):
+        from tasks.jobs.cluster import check_cluster
+
+        check_cluster(given["dask"])
     if "checkpoint" in given:
         network = store.manifest(pretrained_model(store, given["checkpoint"]))["config"]["model"]
         if given.get("layers", -1) > (there := network.get("n_layer", 1)):
@@ -43,6 +55,19 @@ def check_form(form: BaseModel) -> None:
     tasks = [given["task"]] if "task" in given else given.get("tasks", ())
     if "checkpoint" in given or given.get("datasets"):
         chosen_tasks(tasks, datasets_folder(store, given["datasets"]))
+
+
+def _tokenizer(store: Store, ref: str) -> dict[str, Any]:
+    """What is known of the tokenizer that ``ref`` names.
+
+    :raises InputError: there is none, or it is broken.
+    """
+    found = named_tokenizer(store, ref)
+    if isinstance(found, Artifact):
+        return dict(store.manifest(found)["counts"])
+    from gptcore.text.bpe import Tokenizer
+
+    return {"tokenizer_digest": Tokenizer.load(found).digest}
 
 
 def datasets_folder(store: Store, datasets: str) -> str:

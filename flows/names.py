@@ -52,5 +52,7 @@ def _differences(form: BaseModel) -> Iterator[str]:
             yield f"{value} {name if value != 1 else name.removesuffix('s')}"
         elif name == "pretrained":
             yield "from random weights"
+        elif name == "start":
+            yield f"from {value.partition(' ')[0]}"
         elif name not in ("preset", "steps"):  # they are said already
             yield f"{name.replace('_', ' ')} {str(value).partition(' ')[0]}"

@@ -34,6 +34,9 @@ class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", use_enum_values=True)
 
 
+_START = "Go on from a pre-trained model's weights: its digest (or beginning), a URL, latest. Empty: random weights."
+
+
 class PipelineParameters(_Form):
     """The whole chain: books to leaderboard."""
 
@@ -50,15 +53,22 @@ class PipelineParameters(_Form):
     )
     nproc: int = _field(7, 1, ge=1, description="Training processes (GPUs) for pre-training.")
     jobs: int = _field(8, 0, ge=0, description="Fine-tunes at the same time. 0: one a core, or one a GPU.")
-    dask: str = _field(9, "", description="Dask scheduler address for corpus cleaning. Empty: this machine.")
+    dask: str = _field(9, "", description="Dask scheduler address for the corpus stages. Empty: this machine.")
+    tokenizer: str = _field(
+        10,
+        "",
+        description="Pinned tokenizer: digest (or beginning), latest, a URL, or a folder with a vocabulary; then only "
+        "new books are read. Empty: learnt from the corpus.",
+    )
+    start: str = _field(11, "", title="From", description=_START)
 
 
 class AnalysisParameters(PipelineParameters):
     """One of the paper's analyses, from the artifacts of a pipeline; what is missing is made."""
 
-    max_rows: int = _field(10, 1000, ge=0, description="Zero-shot rows of each task, drawn by a seed. 0: all.")
+    max_rows: int = _field(12, 1000, ge=0, description="Zero-shot rows of each task, drawn by a seed. 0: all.")
     out: str = _field(
-        11, "", description="A local folder for the tables (Markdown, CSV) and figures (PNG). Empty: none."
+        13, "", description="A local folder for the tables (Markdown, CSV) and figures (PNG). Empty: none."
     )
 
 
@@ -71,6 +81,7 @@ class PretrainParameters(_Form):
     steps: int = _field(3, 0, ge=0, description="Updates. 0: as the preset says.")
     overrides: dict[str, Any] = _field(4, {}, description='Settings that differ, e.g. {"pretrain": {"lr": 1e-3}}.')
     nproc: int = _field(5, 1, ge=1, description="Training processes (GPUs).")
+    start: str = _field(6, "", title="From", description=_START)
 
 
 class FinetuneParameters(_Form):

@@ -10,6 +10,7 @@ from flows import signals
 from flows.forms import list_checkpoints
 from flows.names import from_form
 from flows.parameters import PretrainParameters
+from flows.references import pretrained_model
 from gptcore.config import preset_named
 from tasks.stages.pretrain import pretrain_model
 from tasks.store.artifact import Artifact
@@ -18,12 +19,13 @@ from tasks.store.store import Store
 
 @flow(name="pretrain", flow_run_name=from_form, persist_result=False)
 def pretrain(parameters: PretrainParameters) -> Artifact:
-    """Pre-train on encoded shards; a run that was stopped goes on from its newest checkpoint."""
+    """Pre-train on encoded shards, from random weights or a checkpoint's; a run that was stopped is resumed."""
     signals.listen()
     preset = preset_named(parameters.preset, parameters.overrides)
     config = dataclasses.replace(preset.pretrain, steps=parameters.steps) if parameters.steps else preset.pretrain
     store = Store(parameters.store)
     shards = store.resolve(parameters.shards, "shards")
-    checkpoint = pretrain_model(store.url, shards, preset.model, config, nproc=parameters.nproc)
+    start = pretrained_model(store, parameters.start) if parameters.start else None
+    checkpoint = pretrain_model(store.url, shards, preset.model, config, nproc=parameters.nproc, start=start)
     list_checkpoints(store.url)
     return checkpoint

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gptcore.config import FinetuneConfig, recorded
-from tasks.report.card import shown, synthetic_note
+from tasks.report.card import shown, start_note, synthetic_note
 from tasks.report.earlier import contenders
 from tasks.report.entries import task_model
 from tasks.report.leaderboard import Leaderboard
@@ -65,6 +65,7 @@ def result_card(
     if found.table:
         links["every published row"] = found.table
     notes = [note for dataset in datasets.values() for note in synthetic_note(store.manifest(dataset))]
+    notes += start_note(store.manifest(checkpoint))
     return ResultCard(
         found.board,
         names,

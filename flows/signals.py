@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from flows import left_behind
+
 _SAME_REQUEST_SECONDS = 2.0
 _PARENT_SECONDS = 1.0
 
@@ -99,6 +101,7 @@ def listen() -> None:
     ends when the worker does: one that is killed leaves its runs behind.
     """
     if _handler is not None:
+        left_behind.note_flow_run()
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _handler)
         return

@@ -106,6 +106,18 @@ def network_config(settings: Mapping[str, Any]) -> NetworkConfig:
     return LSTMConfig(**settings) if "n_units" in settings else ModelConfig(**settings)
 
 
+def check_same_shape(found: NetworkConfig, wanted: NetworkConfig, where: str) -> None:
+    """Whether weights of the one network fit the other; dropout and how weights are drawn may differ.
+
+    :param where: what has the shape ``found``, for the error message.
+    :raises InputError: naming the first setting of the shape that differs.
+    """
+    ours, theirs = ({"network": type(c).__name__, **dataclasses.asdict(c)} for c in (wanted, found))
+    for name, value in ours.items():
+        if name != "init_std" and not name.endswith("_pdrop") and theirs.get(name) != value:
+            raise InputError(f"{where}: its {name} is {theirs.get(name)}, expected {value} as in the settings")
+
+
 @dataclass(frozen=True)
 class PretrainConfig:
     """Unsupervised pre-training, L1 (section 3.1)."""

@@ -11,28 +11,18 @@ afterwards.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from gptcore.storyworld.write import generate
+from infra.trials import SMALL, Trial, make_world
 
 _LEFT_SECONDS = 10.0
-_OVERRIDES: dict[str, dict[str, object]] = {
-    "corpus": {"validation_fraction": 0.1, "min_characters": 10},
-    "tokenizer": {"n_merges": 150},
-    "model": {"n_ctx": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 32},
-    "pretrain": {"steps": 1500, "batch_size": 4, "warmup_steps": 2, "eval_every": 500, "eval_tokens": 256},
-    "finetune": {"epochs": 60, "max_train_rows": 64, "max_eval_rows": 32},
-}
 WAYS: dict[str, tuple[signal.Signals, bool]] = {
     "TERM": (signal.SIGTERM, False),
     "group-TERM": (signal.SIGTERM, True),
@@ -41,52 +31,6 @@ WAYS: dict[str, tuple[signal.Signals, bool]] = {
     "KILL": (signal.SIGKILL, False),
 }
 """Name -> the signal, and whether the whole process group gets it."""
-
-
-@dataclass
-class Trial:
-    """One run of the command in a folder of its own."""
-
-    folder: Path
-    world: Path
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """The command, as a terminal's foreground job would run: its own group, SIGINT not ignored."""
-        command = [sys.executable, "-m", "flows.cli", "pipeline", "--preset", "demo", "--tasks", "rte,cola"]
-        command += ["--corpus", str(self.world / "books"), "--datasets", str(self.world / "datasets")]
-        command += ["--config", str(self.world / "settings.toml"), "--seeds", "1"]
-        command += ["--store", str(self.folder / "store")]
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))
-        }
-        environment["GPTMILL_HOME"] = str(self.folder / "home")  # by which everything it starts is known
-        with open(self.folder / "out.txt", "ab") as out, open(self.folder / "err.txt", "ab") as err:
-            return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, process_group=0
-            )
-
-    def processes(self) -> dict[int, str]:
-        """pid -> command line of what belongs to this trial and runs."""
-        found, home = {}, f"GPTMILL_HOME={self.folder / 'home'}".encode()
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                if home in (entry / "environ").read_bytes().split(b"\0"):
-                    words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                    if words:  # none: it has ended and waits to be collected
-                        found[int(entry.name)] = words
-            except OSError:
-                continue  # gone meanwhile, or somebody else's
-        return found
-
-    def has(self, part: str) -> bool:
-        """Whether a process with ``part`` in its command line runs."""
-        return any(part in words for words in self.processes().values())
-
-    def stored(self, pattern: str) -> int:
-        """Files in the store that match."""
-        return len(list((self.folder / "store").glob(pattern)))
 
 
 _NOT_YET = {
@@ -105,7 +49,7 @@ STAGES: dict[str, Callable[[Trial], bool]] = {
     "corpus": lambda trial: trial.has("multiprocessing.spawn") and not trial.stored("corpus/*"),
     "pre-training": lambda trial: bool(trial.stored(".work/pretrain/*/metrics.jsonl")),
     "fine-tuning": lambda trial: bool(trial.stored(".work/finetune/*/metrics.jsonl")),
-    "report": lambda trial: trial.stored("finetune/*/manifest.json") == 2 and not trial.has("gptcore.training"),
+    "report": lambda trial: len(trial.stored("finetune/*/manifest.json")) == 2 and not trial.has("gptcore.training"),
     "exit": lambda trial: b"pre-trained" in (trial.folder / "out.txt").read_bytes(),
 }
 """Name -> how to see that the command has come to that stage."""
@@ -134,7 +78,7 @@ def run(trial: Trial, stage: str, way: str) -> list[str]:
     (trial.folder / f"said-{stage}-{way}.txt").write_text("\n".join(said))
     lines = [line for line in said if line.startswith("gptmill:")]
     bad = [line for line in said if "Traceback" in line or "Error" in line]
-    saved = trial.stored(".work/*/*/checkpoints/step-*/manifest.json")
+    saved = len(trial.stored(".work/*/*/checkpoints/step-*/manifest.json"))
     again = trial.start().wait(600)
     words = f"{len(said)} lines, {len(bad)} of errors; {'; '.join(lines)}"
     return [stage, way, f"{seconds:.1f}", str(code), words, str(saved), ", ".join(left) or "nothing", str(again)]
@@ -150,31 +94,21 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background, and so by children
     root = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-manners-"))
     world = root / "world"
-    if not world.exists():
-        generate(world, seed=7, books=16, characters=20_000)
-        settings = "scratch = false\n" + "".join(
-            f"[{section}]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
-            for section, values in _OVERRIDES.items()
-        )
-        (world / "settings.toml").write_text(settings, encoding="utf-8")
+    make_world(world, SMALL)
     finished = Trial(root / "finished", world)
-    if not finished.folder.exists():
-        finished.folder.mkdir()
-        if code := finished.start().wait():
-            sys.exit(f"the undisturbed run ended with exit code {code}; see {finished.folder / 'err.txt'}")
+    if not finished.folder.exists() and (code := finished.start().wait()):
+        sys.exit(f"the undisturbed run ended with exit code {code}; see {finished.folder / 'err.txt'}")
     columns = ["stage", "signal", "seconds", "exit code", "said after it", "checkpoints", "left after 10 s", "again"]
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
     for stage in options.stages.split(","):
         for way in options.ways.split(","):
             folder = root / f"{stage}-{way}"
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            shutil.copytree(finished.folder / "store", folder / "store")
-            for part in _NOT_YET[stage]:
-                shutil.rmtree(folder / "store" / part)
+            trial = Trial(folder, world)
+            trial.begin_with(finished, _NOT_YET[stage])
             if stage != "start-up":  # there the first start of all, which takes longest
-                shutil.copytree(finished.folder / "home", folder / "home")
-            print("| " + " | ".join(run(Trial(folder, world), stage, way)) + " |", flush=True)
+                shutil.copytree(finished.home, trial.home)
+            print("| " + " | ".join(run(trial, stage, way)) + " |", flush=True)
             shutil.rmtree(folder / "store")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from gptcore.config import ShardConfig
 from gptcore.data.shards import Shards, Tokens, token_dtype, write_shards
 from gptcore.errors import InputError
 from gptcore.files import write_json_atomic
 from gptcore.text.bpe import Tokenizer
+from gptcore.text.parts import part_files, read_part
 
 SPLITS = ("train", "validation")
 META_FILE = "meta.json"
@@ -50,7 +51,7 @@ def encode_corpus(
     jobs = [
         EncodeJob(split, path, work / "tokenizer", tokenizer.digest, work / split / path.stem, config.max_tokens)
         for split in SPLITS
-        for path in sorted((corpus / split).glob("part-*.arrow"))
+        for path in part_files(corpus, split)
     ]
     if not any(job.split == "train" for job in jobs):
         raise InputError(f"{corpus / 'train'}: no part-*.arrow here, expected a folder of cleaned text")
@@ -83,14 +84,37 @@ class EncodeJob:
 
 
 def encode_part(job: EncodeJob) -> Path:
-    """Encode one corpus file into shards of its own; returns their folder."""
-    tokenizer = _tokenizer(job.tokenizer, job.tokenizer_digest)
-    write_shards(_encoded(job.path, tokenizer), job.out, n_vocab=tokenizer.n_vocab, max_tokens=job.max_tokens)
+    """Encode one corpus file into shards of its own; returns their folder.
+
+    Whole or not there: of two workers (one was given up, and is not dead) the first to finish has made it.
+    """
+    if job.out.exists():
+        return job.out
+    tokenizer = tokenizer_in(job.tokenizer, job.tokenizer_digest)
+    aside = job.out.with_name(f"{job.out.name}.{uuid.uuid4().hex[:8]}.tmp")
+    write_shards(_encoded(job.path, tokenizer), aside, n_vocab=tokenizer.n_vocab, max_tokens=job.max_tokens)
+    try:
+        aside.rename(job.out)
+    except OSError:
+        if not job.out.exists():
+            raise
     return job.out
 
 
+def encode_partition(corpus: Path, tokenizer: Tokenizer, out: Path, config: ShardConfig) -> dict[str, Any]:
+    """Encode a small corpus by itself into ``out/train`` and ``out/validation``; returns each split's index.
+
+    See :func:`gptcore.data.composed.compose_shards` for what many of them make together.
+    """
+    indices = {}
+    for split in SPLITS:
+        documents = chain.from_iterable(_encoded(path, tokenizer) for path in part_files(corpus, split))
+        indices[split] = write_shards(documents, out / split, n_vocab=tokenizer.n_vocab, max_tokens=config.max_tokens)
+    return indices
+
+
 @lru_cache(maxsize=1)
-def _tokenizer(folder: Path, digest: str) -> Tokenizer:
+def tokenizer_in(folder: Path, digest: str) -> Tokenizer:
     """The tokenizer with its remembered words, kept from one job of a process to the next."""
     tokenizer = Tokenizer.load(folder)
     assert tokenizer.digest == digest
@@ -99,17 +123,5 @@ def _tokenizer(folder: Path, digest: str) -> Tokenizer:
 
 def _encoded(path: Path, tokenizer: Tokenizer) -> Iterator[tuple[str, Iterator[Tokens]]]:
     dtype = token_dtype(tokenizer.n_vocab)
-    for (_, document), rows in groupby(_rows(path), key=lambda row: row[:2]):
+    for (_, document), rows in groupby(read_part(path), key=lambda row: row[:2]):
         yield document, (np.array(tokenizer.encode_clean(text), dtype) for _, _, text in rows)
-
-
-def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Running number of the document, its name, and the text of each row; a document's rows follow one another."""
-    number = 0
-    with pa.memory_map(str(path)) as source:
-        reader = pa.ipc.open_file(source)
-        for i in range(reader.num_record_batches):
-            batch = reader.get_batch(i)
-            for document, part, text in zip(*(batch.column(c) for c in ("document", "part", "text")), strict=True):
-                number += part.as_py() == 0
-                yield number, document.as_py(), text.as_py()

@@ -4,6 +4,8 @@ A folder of shards holds ``shard-00000.arrow``, ``shard-00001.arrow``, ... and `
 and lists the files with their SHA-256. Columns: ``document`` (string), ``part`` (int32), ``tokens`` (list of uint16,
 or uint32 where the vocabulary needs it). A document is one row, unless it is longer than a whole file may be: then it
 goes on in further rows, parts 1, 2, ...
+
+The index of a composed folder names files of other folders, relative to itself, and the rows of them to ``skip``.
 """
 
 from __future__ import annotations
@@ -142,12 +144,16 @@ class Shards:
             batch = _open_file(self.folder / entry["name"], entry)
             documents, lists = batch.column("document"), batch.column("tokens")
             offsets = lists.offsets.to_numpy()
+            kept: Any = slice(None)
+            if skipped := entry.get("skip"):
+                kept = np.delete(np.arange(len(batch)), skipped)
+                documents = documents.take(pa.array(kept))
             self._documents.append(documents)
             self._values.append(lists.values.to_numpy(zero_copy_only=True))
-            parts.append(batch.column("part").to_numpy())
+            parts.append(batch.column("part").to_numpy()[kept])
             file_of.append(np.full(len(documents), number, np.int32))
-            starts.append(offsets[:-1].astype(np.int64))
-            lengths.append(np.diff(offsets).astype(np.int64))
+            starts.append(offsets[:-1].astype(np.int64)[kept])
+            lengths.append(np.diff(offsets).astype(np.int64)[kept])
         self._file = _concatenate(file_of, np.int32)  # [n_rows]
         self._start = _concatenate(starts, np.int64)  # [n_rows] first token, in its file
         self._part = _concatenate(parts, np.int32)  # [n_rows]

@@ -8,13 +8,15 @@ Legend of shape comments: N n-grams, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from gptcore.data.shards import Shards
+from gptcore.data.shards import INDEX_FILE, Shards
 from gptcore.errors import InputError
 
 _CHUNK = 4_000_000  # n-grams sorted or scored at a time
@@ -24,7 +26,11 @@ Floats = npt.NDArray[np.float64]
 
 
 def ngram_perplexity(
-    train: Shards, valid: Shards, order: int, progress: Callable[[int], object] | None = None
+    train: Shards,
+    valid: Shards,
+    order: int,
+    progress: Callable[[int], object] | None = None,
+    map: Callable[..., Iterable[tuple[Ints, Ints]]] = map,
 ) -> dict[str, float]:
     """Count n-grams of ``order`` on the training rows and score the validation rows.
 
@@ -34,6 +40,7 @@ def ngram_perplexity(
 
     :param order: 2 for the bigram, 3 for the trigram model.
     :param progress: called with the number of training tokens counted since its last call.
+    :param map: the built-in, or one that gives results in order and whose workers see the folder of ``train``.
     :returns: ``perplexity``, ``nats`` (mean per token) and ``tokens`` (scored).
     :raises InputError: two vocabularies, an order below 2 or too high for them, or no tokens to count or to score.
     """
@@ -41,7 +48,7 @@ def ngram_perplexity(
         raise InputError(f"{valid.folder}: n_vocab is {valid.n_vocab}, expected {train.n_vocab} as in {train.folder}")
     if order < 2 or train.n_vocab**order > np.iinfo(np.int64).max:
         raise InputError(f"n-gram order = {order}: expected 2 or more, and n_vocab ** order below 2 ** 63")
-    levels = _estimate(train, order, progress)
+    levels = _estimate(train, order, progress, map)
     nats, tokens = 0.0, 0
     for row in range(valid.n_rows):
         ids = valid.tokens(row)
@@ -69,10 +76,16 @@ class _Level:
     """Probability that the discounts free in each context, for the lower order."""
 
 
-def _estimate(train: Shards, order: int, progress: Callable[[int], object] | None) -> list[_Level]:
+def _estimate(
+    train: Shards,
+    order: int,
+    progress: Callable[[int], object] | None = None,
+    map: Callable[..., Iterable[tuple[Ints, Ints]]] = map,
+) -> list[_Level]:
     """Levels of orders 1..order. The highest counts occurrences, the others distinct left neighbours."""
     n_vocab = train.n_vocab
-    grams, counts = _count(_packed_rows(train, order, progress))
+    jobs = list(_jobs(train, order))
+    grams, counts = _sum(_told(map(_count_rows, jobs), jobs, progress))
     if not len(grams):
         raise InputError(f"{train.folder}: no row of {order} tokens or more to count")
     levels = [_level(grams, counts, n_vocab)]
@@ -128,11 +141,56 @@ def _pack(ids: npt.NDArray[np.unsignedinteger], order: int, n_vocab: int) -> Int
     return packed
 
 
-def _packed_rows(train: Shards, order: int, progress: Callable[[int], object] | None) -> Iterator[Ints]:
-    """The n-grams of all rows, in arrays of about _CHUNK."""
+@dataclass(frozen=True)
+class _Job:
+    """Rows whose n-grams are counted at a time; small, so that it travels well to another process."""
+
+    folder: Path
+    changed: int
+    """When the folder's index was written: another one is opened anew."""
+    order: int
+    begin: int
+    end: int
+    n_tokens: int
+
+
+def _jobs(train: Shards, order: int) -> Iterator[_Job]:
+    """All rows, in runs of about _CHUNK tokens."""
+    changed = (train.folder / INDEX_FILE).stat().st_mtime_ns
+    ends = np.cumsum(train.lengths)
+    begin = before = 0
+    while begin < train.n_rows:
+        end = min(train.n_rows, int(np.searchsorted(ends, before + _CHUNK)) + 1)
+        yield _Job(train.folder, changed, order, begin, end, int(ends[end - 1]) - before)
+        begin, before = end, int(ends[end - 1])
+
+
+def _told(
+    results: Iterable[tuple[Ints, Ints]], jobs: list[_Job], progress: Callable[[int], object] | None
+) -> Iterator[tuple[Ints, Ints]]:
+    for job, result in zip(jobs, results, strict=True):
+        if progress is not None:
+            progress(job.n_tokens)
+        yield result
+
+
+def _count_rows(job: _Job) -> tuple[Ints, Ints]:
+    """Distinct n-grams of some rows, packed, ascending, and how often each came."""
+    train = _opened(job.folder, job.changed)
+    return _sum(np.unique(packed, return_counts=True) for packed in _packed_rows(train, job))
+
+
+@lru_cache(maxsize=1)
+def _opened(folder: Path, _changed: int) -> Shards:
+    return Shards(folder)
+
+
+def _packed_rows(train: Shards, job: _Job) -> Iterator[Ints]:
+    """The n-grams of a job's rows, in arrays of about _CHUNK."""
+    order = job.order
     held: list[Ints] = []
     n_held = 0
-    for row in range(train.n_rows):
+    for row in range(job.begin, job.end):
         ids = train.tokens(row)
         for begin in range(0, len(ids) - order + 1, _CHUNK):
             held.append(_pack(ids[begin : begin + _CHUNK + order - 1], order, train.n_vocab))
@@ -140,17 +198,15 @@ def _packed_rows(train: Shards, order: int, progress: Callable[[int], object] | 
             if n_held >= _CHUNK:
                 yield np.concatenate(held)
                 held, n_held = [], 0
-        if progress is not None:
-            progress(len(ids))
     if held:
         yield np.concatenate(held)
 
 
-def _count(chunks: Iterator[Ints]) -> tuple[Ints, Ints]:
-    """Distinct values, ascending, and how often each came."""
+def _sum(chunks: Iterable[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Distinct values, ascending, and how often each came in all chunks."""
     waiting: list[tuple[Ints, Ints]] = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for chunk in chunks:
-        waiting.append(np.unique(chunk, return_counts=True))
+        waiting.append(chunk)
         # Merging only when the new ones weigh as much as what is merged already keeps the work at O(n log n).
         if sum(len(grams) for grams, _ in waiting[1:]) >= len(waiting[0][0]):
             waiting = [_merge(waiting)]

@@ -20,6 +20,7 @@ from gptcore.nlu.registry import TaskSpec
 from gptcore.text.bpe import Tokenizer
 from gptcore.text.clean import clean_stream, split_clean
 from gptcore.training.distributed import World
+from gptcore.training.language_objective import language_model_objective
 
 _ROWS_AT_ONCE = 64  # few, as somebody may be waiting for the first
 _BATCH_TOKENS = 8192  # of one forward pass
@@ -74,7 +75,8 @@ def text_perplexity(
     ids = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)  # [N]
     if len(ids) < 2:
         raise InputError(f"{name}: found {len(ids)} tokens, expected two or more, as the first is not predicted")
-    found = perplexity(model, _windows(ids, model.config.n_ctx), World(0, 1, model.tokens.weight.device))
+    alone = World(0, 1, model.tokens.weight.device)
+    found = perplexity(language_model_objective(model), _windows(ids, model.config.n_ctx), alone)
     n_words -= first_word == 1  # its only token is the text's first
     nats = found["loss"] * found["tokens"]
     return {

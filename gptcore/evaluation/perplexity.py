@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 
@@ -9,25 +10,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gptcore.losses import fused_language_model_loss
-from gptcore.models.language_model import LanguageModel
+from gptcore.losses import NO_TARGET
 from gptcore.training.device import autocast
 from gptcore.training.distributed import World
+from gptcore.training.feed import Objective
 from gptcore.training.process import Interrupted
 
 Batch = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def perplexity(
-    model: LanguageModel,
+    objective: Objective,
     batches: Iterable[Batch],
     world: World,
     dtype: torch.dtype = torch.float32,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
-    """Score every target of ``batches`` once; the processes take the batches in turn.
+    """Score every target of ``batches`` once; the processes take the batches in turn, all equally often.
 
-    :param model: put into eval mode by the caller.
+    :param objective: of :func:`language_model_objective`; its model is put into eval mode by the caller.
     :param batches: (inputs, targets), int64 [B, T] each; targets of -100 are left out. Equal on every process.
     :param dtype: of the matrix products.
     :param interrupted: asked after each round of batches.
@@ -36,17 +37,16 @@ def perplexity(
     :raises ValueError: if there is no target.
     """
     sums = torch.zeros(2, dtype=torch.float64, device=world.device)  # nats, tokens
+    remaining = iter(batches)
     with torch.no_grad():
-        for number, (inputs, targets) in enumerate(batches):
-            if number % world.size == world.rank:
-                target = torch.from_numpy(targets).to(world.device)  # (B, T)
-                real = (target >= 0).float()
-                with autocast(world.device, dtype):
-                    table = model.table()
-                    hidden = model.states(torch.from_numpy(inputs).to(world.device), table)  # (B, T, D)
-                    nats = fused_language_model_loss(hidden, model.words(table), target, weights=real)
-                sums += torch.stack([nats.double(), real.sum(dtype=torch.float64)])
-            if number % world.size == world.size - 1 and interrupted():
+        while turn := list(itertools.islice(remaining, world.size)):
+            inputs, targets = (torch.from_numpy(part).to(world.device) for part in turn[world.rank % len(turn)])
+            counts = torch.tensor(float(world.rank < len(turn)), device=world.device)  # or somebody else scores it
+            with autocast(world.device, dtype):
+                nats, _ = objective({"inputs": inputs, "targets": targets, "weight": counts})
+            n_tokens = (targets != NO_TARGET).sum(dtype=torch.float64) * counts
+            sums += torch.stack([nats.double(), n_tokens])
+            if interrupted():
                 raise Interrupted("SIGTERM during an evaluation")
     nats_sum, tokens = world.sum_(sums).tolist()
     if not tokens:

@@ -80,9 +80,12 @@ class LanguageModel(nn.Module, ABC):
         with torch.no_grad():
             self.tokens.weight[:rows] = source.tokens.weight[:rows]
 
-    def save(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors into a local folder (made if absent)."""
-        write_own(self.config, self.state_dict(), Path(folder))
+    def save(self, folder: str | Path, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Write config.json and model.safetensors into a local folder (made if absent).
+
+        :param weights: of a sharded model, put together; None: as they are here.
+        """
+        write_own(self.config, self.state_dict() if weights is None else weights, Path(folder))
 
     def fill(self, tensors: Mapping[str, Tensor], url: str) -> Self:
         """Take over ``tensors``, by our names, and go into eval mode; gives back itself.

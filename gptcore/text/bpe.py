@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
@@ -110,9 +111,16 @@ class Tokenizer:
         :param progress: called with the number of rows read since its last call.
         :raises InputError: no words to learn from, or a negative ``n_merges``.
         """
+        from gptcore.text.bpe_train import count_words
+
+        return cls.from_counts(count_words(texts, progress), n_merges)
+
+    @classmethod
+    def from_counts(cls, counts: Counter[str], n_merges: int) -> Tokenizer:
+        """:meth:`train` on words that are counted already, in the order in which they first came."""
         from gptcore.text.bpe_train import learn
 
-        characters, merges = learn(texts, n_merges, progress)
+        characters, merges = learn(counts, n_merges)
         pieces = [UNKNOWN, *characters, *(character + WORD_END for character in characters)]
         pieces += dict.fromkeys(first + second for first, second in merges)
         pieces.append(NEWLINE)

@@ -6,9 +6,11 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from gptcore.errors import InputError
 from gptcore.text.clean import split_clean
+from gptcore.text.parts import part_files, read_part
 
 MAX_CHARACTERS = 1000
 """The most frequent characters get ids, the rest are unknown (the released vocabulary has 238)."""
@@ -22,20 +24,16 @@ MIN_PAIRS = 2
 _log = logging.getLogger(__name__)
 
 
-def learn(
-    rows: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None
-) -> tuple[list[str], list[tuple[str, str]]]:
+def learn(counts: Counter[str], n_merges: int) -> tuple[list[str], list[tuple[str, str]]]:
     """Characters, most frequent first, and at most ``n_merges`` merges, most important first.
 
     The newline token and words with a character outside the alphabet take no part in merges.
 
-    :param rows: cleaned rows (:func:`gptcore.text.clean.clean`).
-    :param progress: called with the number of rows read since its last call.
-    :raises InputError: no words in the rows, or a negative ``n_merges``.
+    :param counts: of words, by :func:`count_words` or :func:`count_corpus`.
+    :raises InputError: no words, or a negative ``n_merges``.
     """
     if n_merges < 0:
         raise InputError(f"tokenizer.n_merges = {n_merges}: expected 0 or more")
-    counts = _count_words(rows, progress)
     characters = _alphabet(counts)
     if not characters:
         raise InputError("tokenizer: the corpus holds no words to learn from")
@@ -47,7 +45,11 @@ def learn(
     return characters, merges
 
 
-def _count_words(rows: Iterable[str], progress: Callable[[int], object] | None) -> Counter[str]:
+def count_words(rows: Iterable[str], progress: Callable[[int], object] | None = None) -> Counter[str]:
+    """Words of cleaned rows (:func:`gptcore.text.clean.clean`), in the order in which they first came.
+
+    :param progress: called with the number of rows read since its last call.
+    """
     counts: Counter[str] = Counter()
     forgotten = 0  # words counted this often or less have been dropped
     for row in rows:
@@ -57,6 +59,41 @@ def _count_words(rows: Iterable[str], progress: Callable[[int], object] | None) 
             counts = Counter({word: n for word, n in counts.items() if n > forgotten})
         if progress is not None:
             progress(1)
+    return counts
+
+
+def count_corpus(
+    corpus: Path,
+    map: Callable[..., Iterable[Counter[str] | None]] = map,
+    progress: Callable[[int], object] | None = None,
+) -> Counter[str]:
+    """:func:`count_words` of a cleaned corpus' training documents, its files in parallel.
+
+    Equal to it in everything, the order of words too: where there are so many words that some have to be forgotten,
+    which ones depends on the rows before, and all are counted one after the other.
+
+    :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
+    :param progress: called with 1 for each file counted.
+    """
+    files = part_files(corpus, "train")
+    counts: Counter[str] = Counter()
+    for found in map(_count_part, files):
+        if found is not None:
+            counts.update(found)
+        if found is None or len(counts) > MAX_WORDS:
+            return count_words(text for path in files for _, _, text in read_part(path))
+        if progress is not None:
+            progress(1)
+    return counts
+
+
+def _count_part(path: Path) -> Counter[str] | None:
+    """The words of one file; None where they are too many."""
+    counts: Counter[str] = Counter()
+    for _, _, text in read_part(path):
+        counts.update(split_clean(text))
+        if len(counts) > MAX_WORDS:
+            return None
     return counts
 
 

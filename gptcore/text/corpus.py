@@ -17,7 +17,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ class Cleaned:
     """Characters that ftfy replaced or removed in them."""
 
     def __add__(self, other: Cleaned) -> Cleaned:
-        return Cleaned(*map(add, astuple(self), astuple(other)))
+        return Cleaned(*map(add, vars(self).values(), vars(other).values()))
 
 
 # --- the whole -------------------------------------------------------------------------------------------------------
@@ -100,14 +100,13 @@ def build_corpus(
         of those kept}, ``sources``, ``synthetic`` (whether the books are generated).
     :raises InputError: nothing to read, something unreadable, or no training document left.
     """
-    if not 0 <= config.validation_fraction < 1:
-        raise InputError(f"corpus.validation_fraction = {config.validation_fraction}, expected 0 <= fraction < 1")
+    check_fraction(config)
     sources = find_sources(url)
-    groups = _groups(sources)
+    groups = grouped(sources)
     with _bar(progress, "scan", groups) as done:
         scans = [scan for group in done(map(_scan_group, [(group, config) for group in groups])) for scan in group]
     decisions = decide([scan.documents for scan in scans], config)
-    _require_training_text(url, _report(scans, decisions, []), config)
+    require_training_text(url, _report(scans, decisions, []), config)
     (out / _DONE).mkdir(parents=True, exist_ok=True)
     (out / "report.json").unlink(missing_ok=True)
     jobs = _jobs(groups, scans, decisions, out, config)
@@ -115,9 +114,15 @@ def build_corpus(
         cleaned = list(done(map(_clean_group, jobs)))
     _remove_strangers(out, jobs)
     report = {**_report(scans, decisions, cleaned), "synthetic": is_synthetic(url)}
-    _require_training_text(url, report, config)
+    require_training_text(url, report, config)
     write_json_atomic(out / "report.json", report)
     return report
+
+
+def check_fraction(config: CorpusConfig) -> None:
+    """:raises InputError: no share of documents that can be held out."""
+    if not 0 <= config.validation_fraction < 1:
+        raise InputError(f"corpus.validation_fraction = {config.validation_fraction}, expected 0 <= fraction < 1")
 
 
 # --- pass 1 ----------------------------------------------------------------------------------------------------------
@@ -166,12 +171,20 @@ def clean_source(source: Source, scan: Scan, decisions: Decisions, config: Corpu
 
     :raises InputError: the file changed since it was scanned.
     """
-    cleaned, repairs = Cleaned(), Repairs()
+    found = clean_documents(source, scan, decisions, config, parts)
+    return sum((cleaned for _, cleaned in found), Cleaned())
+
+
+def clean_documents(
+    source: Source, scan: Scan, decisions: Decisions, config: CorpusConfig, parts: Parts
+) -> Iterator[tuple[int, Cleaned]]:
+    """:func:`clean_source`, one by one: the number in the file of each kept document, and what was made of it."""
     documents = read_documents(source, config, Read())
     for number, decision in enumerate(decisions):
         text = next(documents, None)
         if decision not in (TRAIN, VALIDATION):
             continue
+        cleaned, repairs = Cleaned(), Repairs()
         expected = scan.documents["hash"][number].tobytes().hex()
         hashed = _Hashed(text if text is not None else ())
         rows = _rows(clean_stream(hashed, repairs), cleaned)
@@ -180,14 +193,13 @@ def clean_source(source: Source, scan: Scan, decisions: Decisions, config: Corpu
             raise InputError(
                 f"{source.name}: changed while it was being cleaned, expected the same text in both passes"
             )
-        if not n_rows:
-            cleaned.wordless += 1
-            continue
-        cleaned.bytes += hashed.bytes
-        cleaned.train += int(decision == TRAIN)
-        cleaned.validation += int(decision == VALIDATION)
-    cleaned.ftfy = repairs.ftfy
-    return cleaned
+        cleaned.ftfy = repairs.ftfy
+        if n_rows:
+            cleaned.bytes = hashed.bytes
+            cleaned.train, cleaned.validation = int(decision == TRAIN), int(decision == VALIDATION)
+        else:
+            cleaned.wordless = 1
+        yield number, cleaned
 
 
 class _Hashed:
@@ -245,7 +257,7 @@ class _Job:
         return self.out / _DONE / f"{self.index:05d}.json"
 
 
-def _groups(sources: Sequence[Source]) -> list[tuple[Source, ...]]:
+def grouped(sources: Sequence[Source]) -> list[tuple[Source, ...]]:
     """Consecutive sources, about GROUP bytes together: neither a job a tiny file nor a whole corpus in one."""
     groups: list[list[Source]] = []
     room = 0
@@ -354,7 +366,8 @@ def _report(scans: Sequence[Scan], decisions: Sequence[Decisions], groups: Seque
     }
 
 
-def _require_training_text(url: str, report: dict[str, Any], config: CorpusConfig) -> None:
+def require_training_text(url: str, report: dict[str, Any], config: CorpusConfig) -> None:
+    """:raises InputError: no training document is left; the line says what became of them all."""
     documents = report["documents"]
     if documents["train"]:
         return

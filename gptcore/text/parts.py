@@ -8,6 +8,7 @@ those of `split_clean` on each row.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -29,20 +30,26 @@ def part_name(index: int) -> str:
 
 def read_corpus(folder: Path, split: str) -> Iterator[tuple[str, Iterator[str]]]:
     """Stream a cleaned corpus: each document's hash and its rows of cleaned text, to be consumed in order."""
+    for path in part_files(folder, split):
+        for (_, document), group in groupby(read_part(path), key=lambda row: row[:2]):
+            yield document, (text for _, _, text in group)
 
-    def rows() -> Iterator[tuple[int, str, str]]:
-        number = 0
-        for path in sorted((folder / split).glob("part-*.arrow")):
-            with pa.memory_map(str(path)) as file:
-                reader = pa.ipc.open_file(file)
-                for index in range(reader.num_record_batches):
-                    batch = reader.get_batch(index)
-                    for document, part, text in zip(batch["document"], batch["part"], batch["text"], strict=True):
-                        number += part.as_py() == 0
-                        yield number, document.as_py(), text.as_py()
 
-    for (_, document), group in groupby(rows(), key=lambda row: row[:2]):
-        yield document, (text for _, _, text in group)
+def part_files(folder: Path, split: str) -> list[Path]:
+    """The files of one split, in order."""
+    return sorted((folder / split).glob("part-*.arrow"))
+
+
+def read_part(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Running number of the document, its hash, and the text of each row; a document's rows follow one another."""
+    number = 0
+    with pa.memory_map(str(path)) as file:
+        reader = pa.ipc.open_file(file)
+        for index in range(reader.num_record_batches):
+            batch = reader.get_batch(index)
+            for document, part, text in zip(*(batch.column(c) for c in ("document", "part", "text")), strict=True):
+                number += part.as_py() == 0
+                yield number, document.as_py(), text.as_py()
 
 
 class Parts:
@@ -51,6 +58,7 @@ class Parts:
     def __init__(self, out: Path, name: str) -> None:
         self._out, self._name = out, name
         self._files: dict[str, Any] = {}
+        self._ending = f".{uuid.uuid4().hex[:8]}.tmp"  # a worker that was given up may still be writing its own
         self._waiting: dict[str, list[tuple[str, str, int, str]]] = {split: [] for split in SPLITS}
         self._size = dict.fromkeys(SPLITS, 0)
 
@@ -73,13 +81,13 @@ class Parts:
             path = self._out / split / self._name
             if split in self._files:
                 self._files[split].close()
-                path.with_suffix(".tmp").replace(path)
+                path.with_suffix(self._ending).replace(path)
             else:
                 path.unlink(missing_ok=True)
 
     def _flush(self, split: str) -> None:
         if split not in self._files:
-            path = (self._out / split / self._name).with_suffix(".tmp")
+            path = (self._out / split / self._name).with_suffix(self._ending)
             path.parent.mkdir(parents=True, exist_ok=True)
             self._files[split] = pa.ipc.new_file(str(path), SCHEMA)
         columns = zip(*self._waiting[split], strict=True)

@@ -13,8 +13,9 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import fsspec
@@ -85,22 +86,30 @@ def find_sources(url: str) -> list[Source]:
     return sorted(sources, key=lambda source: source.name)
 
 
-def fingerprint(sources: Iterable[Source]) -> list[dict[str, Any]]:
+def fingerprint(sources: Iterable[Source], digest: Callable[[str], str] = sha256_file) -> list[dict[str, Any]]:
     """What identifies the corpus' content, for use in digests: no dates and no place.
 
     Local files: ``path`` (relative) and ``sha256``. Remote files: ``path``, ``size`` and the store's own ``tag`` of
     this version of the file (its ETag, the hub's blob id, or fsspec's unique key).
+
+    :param digest: the SHA-256 of a local file.
     """
     prints: list[dict[str, Any]] = []
     for source in sources:
         filesystem, path = file_system(source.url)
         if _local(filesystem):
-            prints.append({"path": source.name, "sha256": sha256_file(path)})
+            prints.append({"path": source.name, "sha256": digest(path)})
         else:
             info = filesystem.info(path)
             tag = info.get("ETag") or info.get("etag") or info.get("blob_id") or filesystem.ukey(path)
             prints.append({"path": source.name, "size": source.size, "tag": str(tag).strip('"')})
     return prints
+
+
+def local_path(source: Source) -> Path | None:
+    """Where a source lies on this machine; None where it lies elsewhere."""
+    filesystem, path = file_system(source.url)
+    return Path(path) if _local(filesystem) else None
 
 
 def read_documents(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from gptcore.training.device import pick_device
 
@@ -27,6 +27,8 @@ class World:
     rank: int
     size: int
     device: torch.device
+    sharded: bool = False
+    """Each process holds its part of every weight, its gradient and its optimiser state, and no more."""
 
     @property
     def main(self) -> bool:
@@ -51,21 +53,6 @@ class World:
             dist.all_reduce(values)
         return values
 
-    def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Replace every gradient by its sum over the processes.
-
-        One flat buffer in the parameters' order, not DistributedDataParallel: that class rearranges its buckets after
-        its first update, so with three or more processes a resumed run would add in another order and lose its bits.
-        """
-        if self.size == 1:
-            return
-        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        dist.all_reduce(flat)
-        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
-        for parameter, part in zip(parameters, parts, strict=True):
-            parameter.grad = part.view_as(parameter)
-
     def broadcast(self, value: Any) -> Any:
         """The main process's ``value``, everywhere."""
         if self.size == 1:
@@ -84,8 +71,8 @@ class World:
 
 
 @contextlib.contextmanager
-def join_world() -> Iterator[World]:
-    """Become a member of the world that the environment describes; alone without one."""
+def join_world(sharded: bool = False) -> Iterator[World]:
+    """Become a member of the world that the environment describes; alone, and whole, without one."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     device = pick_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -95,5 +82,5 @@ def join_world() -> Iterator[World]:
     # gloo carries the flags and objects of the host; it never queues behind the GPU's work as nccl would
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(minutes=30))
-    yield World(rank, size, device)
+    yield World(rank, size, device, sharded)
     dist.destroy_process_group()  # not after an error: the others would fail of it before this one has told its reason

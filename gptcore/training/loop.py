@@ -14,15 +14,12 @@ between updates, never between the micro-batches of one, so the accumulation pos
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
-import queue
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,36 +31,12 @@ from gptcore.errors import InputError
 from gptcore.training import checkpoint, rng
 from gptcore.training.device import autocast
 from gptcore.training.distributed import World
+from gptcore.training.feed import Data, Objective, Update, prefetched
 from gptcore.training.optim import optimizer_tensors, restore_optimizer, set_lr
+from gptcore.training.parallel import clip_gradients, placed_like, summing, whole
 from gptcore.training.process import Interrupted, NonFiniteLoss, StopRequest
 from gptcore.training.records import MetricsLog, Progress
 from gptcore.training.schedules import Schedule
-
-MicroBatch = dict[str, Tensor]
-Objective = Callable[[MicroBatch], tuple[Tensor, dict[str, Tensor]]]
-"""Runs the model on one micro-batch, on the model's device: the loss, and scalars to log ("loss" first)."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """What one process contributes to one update."""
-
-    micro_batches: list[MicroBatch]
-    """On the CPU; given to the objective one after the other; at least one."""
-    n_tokens: int
-    """Tokens of the whole global batch, padding left out."""
-
-
-class Data(Protocol):
-    """The batches. Both methods are pure functions of ``step``, the number of updates already made."""
-
-    def update(self, step: int) -> Update:
-        """This process's share of the global batch."""
-        ...
-
-    def documents(self, step: int) -> list[str]:
-        """Where the global batch came from, for an error message."""
-        ...
 
 
 class Monitor(Protocol):
@@ -138,6 +111,7 @@ class Trainer:
     """Trains ``model`` in ``workspace`` (checkpoints/, metrics.jsonl), going on from the newest valid checkpoint.
 
     :param model: what is trained and saved; equal on every process at the start (same seed or same file).
+    :param objective: see :func:`summing`.
     :param optimizer: over the parameters of ``model``.
     :param identity: what must be equal for a checkpoint to belong to this run (settings, digests): JSON values.
         :meth:`GPT.load` finds the sizes of a pre-trained model under its key "model".
@@ -159,7 +133,7 @@ class Trainer:
     ) -> None:
         self.world = world
         self.model = model.to(world.device)
-        self.objective = objective
+        self.run_objective = summing(objective, world)
         self.data = data
         self.monitor = monitor
         self.optimizer = optimizer
@@ -196,7 +170,7 @@ class Trainer:
 
     def _train(self) -> None:
         total = self.settings.total_steps
-        updates = _prefetched(self.data, range(self.at.step, total), self.world.device)
+        updates = prefetched(self.data, range(self.at.step, total), self.world.device)
         self._clock = self._wall_clock = last_saved = time.monotonic()
         while True:
             self._evaluate_if_due()
@@ -220,17 +194,16 @@ class Trainer:
         """One update of the parameters; nothing here waits for the device."""
         self.model.train()
         sums: Tensor | None = None
-        for batch in update.micro_batches:
+        for number, batch in enumerate(update.micro_batches, start=1):
             moved = {name: value.to(self.world.device, non_blocking=True) for name, value in batch.items()}
             with autocast(self.world.device, self.settings.dtype):
-                loss, metrics = self.objective(moved)
+                loss, metrics = self.run_objective(moved, number == len(update.micro_batches))
             loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
             self._names = list(metrics)
             values = torch.stack([value.detach().float() for value in metrics.values()])  # (n_metrics,)
             sums = values if sums is None else sums + values
         assert sums is not None, "an update has at least one micro-batch"
-        self.world.sum_gradients(self._parameters)
-        norm = nn.utils.clip_grad_norm_(self._parameters, self.settings.clip_norm)
+        norm = clip_gradients(self._parameters, self.settings.clip_norm, self.world)
         set_lr(self.optimizer, self.settings.lr * self.settings.schedule(self.at.step), self.at.step)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -306,6 +279,10 @@ class Trainer:
         self.at.wall_seconds += now - self._wall_clock
         self._wall_clock = now
         states = self.world.gather(rng.capture())
+        tensors = {
+            "model": whole(self.model.state_dict(), self.world),
+            "optimizer": whole(optimizer_tensors(self.optimizer, self.model), self.world),
+        }
         if self.world.main:
             assert self.log is not None
             state = {
@@ -318,8 +295,8 @@ class Trainer:
                 "metrics_bytes": self.log.sync(),
                 "monitor": self.monitor.state(),
             }
-            tensors = {"model": self.model.state_dict(), "optimizer": optimizer_tensors(self.optimizer, self.model)}
             checkpoint.save(self.checkpoints, self.at.step, tensors, state, keep=self.settings.keep_checkpoints)
+        self.world.agree(False)  # torchrun kills the others when one has left after SIGTERM: all wait for the writer
         self._clock = time.monotonic()
 
     def _resume(self) -> int:
@@ -331,7 +308,8 @@ class Trainer:
             return 0
         state = found.state
         _compare(state["identity"], self.identity, found.folder)
-        self.model.load_state_dict(found.tensors("model"))
+        mine = self.model.state_dict()
+        self.model.load_state_dict({name: placed_like(mine[name], x) for name, x in found.tensors("model").items()})
         restore_optimizer(self.optimizer, self.model, found.tensors("optimizer"))
         self.at = Progression(**state["progression"])
         self._saved = (self.at.step, self.at.evaluated)
@@ -355,43 +333,3 @@ def _compare(theirs: Mapping[str, Any], ours: Mapping[str, Any], folder: Path) -
             _compare(a, b, folder)
         elif a != b:
             raise InputError(f"{folder}: checkpoint of another run: {key} = {a!r} there, {b!r} here")
-
-
-def _prefetched(data: Data, steps: range, device: torch.device) -> Iterator[Update]:
-    """The updates of ``steps``. For a GPU a thread prepares them ahead, in pinned memory, while the device works.
-
-    On a CPU the cores are busy with the model itself: there they are made when asked for.
-    """
-    if device.type != "cuda":
-        yield from (data.update(step) for step in steps)
-        return
-    ready: queue.Queue[Update | BaseException] = queue.Queue(maxsize=2)
-    finished = threading.Event()
-
-    def put(item: Update | BaseException) -> None:
-        while not finished.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(item, timeout=0.1)
-                return
-
-    def produce() -> None:
-        try:
-            torch.cuda.set_device(device)  # a thread starts on the first GPU, whichever its process uses
-            for step in steps:
-                update = data.update(step)
-                pinned = [{name: value.pin_memory() for name, value in b.items()} for b in update.micro_batches]
-                put(Update(pinned, update.n_tokens))
-                if finished.is_set():
-                    return
-        except BaseException as error:  # handed to the training thread, which raises it
-            put(error)
-
-    threading.Thread(target=produce, name="prefetch", daemon=True).start()
-    try:
-        for _ in steps:
-            item = ready.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        finished.set()

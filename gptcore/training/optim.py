@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
+from gptcore.training.parallel import placed_like
+
 
 class AdamSettings(Protocol):
     """The fields that PretrainConfig and FinetuneConfig share."""
@@ -83,10 +85,10 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what :func:`optimizer_tensors` gave, on each parameter's device."""
+    """Put back what :func:`optimizer_tensors` gave, where each parameter is."""
     parameters = dict(model.named_parameters())
     optimizer.state.clear()
     for path, value in tensors.items():
         name, key = path.rsplit("/", 1)
         parameter = parameters[name]
-        optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
+        optimizer.state[parameter][key] = placed_like(parameter, value)

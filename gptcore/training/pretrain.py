@@ -3,7 +3,9 @@
     python -m gptcore.training.pretrain JOB.json
 
 JOB.json: {"model": fields of ModelConfig, "pretrain": fields of PretrainConfig, "shards": folder with train/,
-validation/ and meta.json, "tokenizer_digest": str, "workspace": folder, "threads": int or null}.
+validation/ and meta.json, "tokenizer_digest": str, "workspace": folder, "threads": int or null, "start": a model's
+folder whose weights it goes on from (left out: weights drawn by the seed), "sharded": whether each of several processes
+holds a part of the weights only (left out: no)}.
 
 The workspace then holds model/ (config.json, model.safetensors, meta.json), snapshots/ (models on the way there),
 checkpoints/, metrics.jsonl and result.json. Exit codes: gptcore.training.process.
@@ -19,22 +21,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
-from gptcore.config import NetworkConfig, PretrainConfig, network_config, recorded
+from gptcore.config import NetworkConfig, PretrainConfig, check_same_shape, network_config, recorded
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
-from gptcore.files import read_json, write_json_atomic
-from gptcore.losses import NO_TARGET, fused_language_model_loss
+from gptcore.files import read_json, sha256_file, write_json_atomic
 from gptcore.models.build import build_model
+from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel
 from gptcore.training import process, rng
 from gptcore.training.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
 from gptcore.training.distributed import World, join_world
-from gptcore.training.loop import LoopSettings, MicroBatch, Trainer, Update
+from gptcore.training.feed import Objective
+from gptcore.training.language_objective import PretrainData, language_model_objective
+from gptcore.training.loop import LoopSettings, Trainer
 from gptcore.training.optim import adam
+from gptcore.training.parallel import Step, shard, whole
 from gptcore.training.schedules import warmup_cosine
 
 Settings = TypeVar("Settings", NetworkConfig, PretrainConfig)
@@ -56,13 +60,16 @@ class PretrainJob:
     tokenizer_digest: str
     workspace: Path
     threads: int | None
+    start: Path | None = None
+    sharded: bool = False
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> PretrainJob:
         """:raises InputError: naming the field that is missing, unknown, or at odds with the shards' meta.json."""
         expected = {field.name for field in dataclasses.fields(cls)}
-        if set(job) != expected:
-            odd = ", ".join(sorted(set(job) ^ expected))
+        given = {"start": None, "sharded": False, **job}
+        if set(given) != expected:
+            odd = ", ".join(sorted(set(given) ^ expected))
             raise InputError(f"pretrain job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
         parsed = cls(
             model=_settings(network_config, job["model"], "model"),
@@ -71,6 +78,8 @@ class PretrainJob:
             tokenizer_digest=job["tokenizer_digest"],
             workspace=Path(job["workspace"]),
             threads=job["threads"],
+            start=None if given["start"] is None else Path(given["start"]),
+            sharded=given["sharded"],
         )
         parsed._check_shards()
         return parsed
@@ -101,47 +110,6 @@ def _settings(make: Callable[[Mapping[str, Any]], Settings], fields: Mapping[str
         raise InputError(f"pretrain job: {name}: {error}") from None
 
 
-class PretrainData:
-    """Random windows as updates: `batch_size` windows each, shared out to processes and micro-batches."""
-
-    def __init__(self, sampler: WindowSampler, batch_size: int, micro_batch_size: int | None, world: World) -> None:
-        if batch_size < world.size:
-            raise InputError(f"pretrain.batch_size = {batch_size} is less than the {world.size} processes")
-        self._sampler = sampler
-        self._batch_size = batch_size
-        self._share = world.share(batch_size)
-        self._micro_batch_size = micro_batch_size or len(self._share)
-
-    def update(self, step: int) -> Update:
-        """Windows step * batch_size .. (step + 1) * batch_size. The mean runs over the targets of all processes."""
-        inputs, targets = map(torch.from_numpy, self._sampler.batch(step, self._batch_size))  # (B, T) each
-        n_targets = int((targets != NO_TARGET).sum())
-        weight = torch.tensor(1.0 / n_targets)
-        share = slice(self._share.start, self._share.stop)
-        size = self._micro_batch_size
-        parts = zip(torch.split(inputs[share], size), torch.split(targets[share], size), strict=True)
-        return Update([{"inputs": x, "targets": y, "weight": weight} for x, y in parts], n_targets)
-
-    def documents(self, step: int) -> list[str]:
-        """The documents of the update's windows, in order, each once."""
-        first = step * self._batch_size
-        return list(dict.fromkeys(self._sampler.document(i) for i in range(first, first + self._batch_size)))
-
-
-def language_model_objective(model: LanguageModel) -> Callable[[MicroBatch], tuple[Tensor, dict[str, Tensor]]]:
-    """L1 as an objective of the training loop."""
-
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        targets = batch["targets"]  # (B, T)
-        weights = (targets != NO_TARGET) * batch["weight"]
-        table = model.table()
-        hidden = model.states(batch["inputs"], table)  # (B, T, D)
-        loss = fused_language_model_loss(hidden, model.words(table), targets, weights)
-        return loss, {"loss": loss}
-
-    return objective
-
-
 def snapshot_steps(total_steps: int) -> list[int]:
     """Updates after which the model is kept for good: the last one, half as many, a quarter, ... (Figure 2, right)."""
     return sorted({math.ceil(total_steps / 2**halvings) for halvings in range(_SNAPSHOTS)})
@@ -150,19 +118,22 @@ def snapshot_steps(total_steps: int) -> list[int]:
 class ValidationMonitor:
     """Loss and perplexity on the held-out documents: on a part of them every `eval_every` updates, at last on all.
 
+    :param objective: L1 of ``model``, through which sharded weights are put together.
     :param snapshots: folder where the model of each of :func:`snapshot_steps` but the last is kept, with its scores.
     """
 
     def __init__(
         self,
         model: LanguageModel,
+        objective: Objective,
         shards: Shards,
         config: PretrainConfig,
         total_steps: int,
         world: World,
         snapshots: Path,
     ) -> None:
-        self._model, self._shards, self._config, self._world = model, shards, config, world
+        self._model, self._objective = model, objective
+        self._shards, self._config, self._world = shards, config, world
         self._total_steps = total_steps
         self._snapshots = snapshots
         self._snapshot_steps = snapshot_steps(total_steps)[:-1]
@@ -178,12 +149,13 @@ class ValidationMonitor:
         """Scores over at most `eval_tokens` targets, the same ones each time; over all of them after the last."""
         max_tokens = None if step == self._total_steps else self._config.eval_tokens
         batches = sequential_windows(self._shards, self._model.config.n_ctx, max_tokens)
-        scores = perplexity(self._model, batches, self._world, self._dtype, interrupted)
+        scores = perplexity(self._objective, batches, self._world, self._dtype, interrupted)
         self.scores = {f"validation/{name}": value for name, value in scores.items()}
-        if step in self._snapshot_steps and self._world.main:
-            folder = self._snapshots / f"step-{step:07d}"
-            self._model.save(folder)
-            write_json_atomic(folder / "meta.json", {"steps": step, **self.scores})
+        if step in self._snapshot_steps:
+            folder, weights = self._snapshots / f"step-{step:07d}", whole(self._model.state_dict(), self._world)
+            if self._world.main:
+                self._model.save(folder, weights)
+                write_json_atomic(folder / "meta.json", {"steps": step, **self.scores})
         return self.scores
 
     def state(self) -> dict[str, Any]:
@@ -205,7 +177,7 @@ def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
     parsed = PretrainJob.parse(job)
     if parsed.threads is not None:
         torch.set_num_threads(parsed.threads)
-    with join_world() as world:
+    with join_world(parsed.sharded) as world:
         if not world.main:
             _pretrain(parsed, world, stop)
             return
@@ -222,17 +194,29 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     if micro_batch_size is None and world.device.type == "cpu":
         micro_batch_size = max(1, _CPU_TOKENS // job.model.n_ctx)
     data = PretrainData(WindowSampler(train, job.model.n_ctx, config.seed), config.batch_size, micro_batch_size, world)
-    model = build_model(job.model, rng.generator(config.seed, "weights")).to(world.device)
-    monitor = ValidationMonitor(model, validation, config, total_steps, world, job.workspace / "snapshots")
+    model = build_model(job.model, rng.generator(config.seed, "weights"))
+    start = {}
+    if job.start is not None:
+        shape, weights = read_model(str(job.start))
+        check_same_shape(shape, job.model, str(job.start))
+        model.fill(weights, str(job.start))
+        start = {"start": sha256_file(job.start / "model.safetensors")}
+    objective = Step(model, language_model_objective(model))
+    if world.sharded:
+        shard(objective)  # from RAM: a GPU never holds more than its part and a block
+    else:
+        model.to(world.device)
+    monitor = ValidationMonitor(model, objective, validation, config, total_steps, world, job.workspace / "snapshots")
     identity = {
         "model": recorded(job.model),
         "pretrain": recorded(config),
         "tokenizer_digest": job.tokenizer_digest,
+        **start,
     }
     trainer = Trainer(
         world=world,
         model=model,
-        objective=language_model_objective(model),
+        objective=objective,
         data=data,
         monitor=monitor,
         optimizer=adam(model, config),
@@ -252,11 +236,12 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     )
     reached = trainer.run()
     peak = max(world.gather(peak_memory_bytes(world.device)))
+    weights = whole(model.state_dict(), world)
     if world.main:
         rate = reached.tokens_seen / reached.train_seconds
         flops = model.flops_per_token(job.model.n_ctx)
         meta = {"tokenizer_digest": job.tokenizer_digest, "steps": reached.step, "tokens_seen": reached.tokens_seen}
-        model.save(job.workspace / "model")
+        model.save(job.workspace / "model", weights)
         write_json_atomic(job.workspace / "model" / "meta.json", meta | {"parameters": model.num_parameters})
         result = {
             "steps": reached.step,

@@ -5,8 +5,6 @@ B batch, C sequences an example, T positions, K classes, N language-model target
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -17,7 +15,7 @@ from gptcore.losses import NO_TARGET, combined_loss, fused_language_model_loss, 
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.inputs import Batch
 from gptcore.training.batches import POOL_BATCHES, BucketedBatches, TaskRows
-from gptcore.training.loop import MicroBatch, Update
+from gptcore.training.feed import MicroBatch, Objective, Update
 
 _MICRO_TOKENS = 8192
 """Padded tokens that go through the network at once: a RACE batch at paper size has 65 536. The update is the same."""
@@ -91,9 +89,7 @@ def pack(batch: Batch, share: float, with_lm: bool) -> MicroBatch:
     return packed
 
 
-def finetune_objective(
-    model: ClassificationModel, lm_coef: float
-) -> Callable[[MicroBatch], tuple[Tensor, dict[str, Tensor]]]:
+def finetune_objective(model: ClassificationModel, lm_coef: float) -> Objective:
     """L3 (equation 5) as an objective of the training loop; with ``lm_coef`` 0 the vocabulary is never multiplied."""
 
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:

@@ -1,38 +1,66 @@
-"""Where partitions of a corpus are worked on: processes of this machine, or a Dask cluster."""
+"""Where partitions of a corpus are worked on: processes of this machine, or a Dask cluster.
+
+Either way results come in the items' order, and only so many items are under way at a time: memory here, and in a
+cluster's scheduler, does not grow with the corpus.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import resource_tracker
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from gptcore.training.process import die_with_parent
+from tasks.jobs.cluster import connect, require_file, require_shared
 
 PartitionMap = Callable[..., Iterator[Any]]
 """Called as the built-in map: ``(function, *iterables)`` gives results in the items' order, whoever finishes first."""
 
+_AHEAD = 2  # items under way for each worker: one it works on, and one it need not wait for
+
+
+class _Future(Protocol):
+    """What an executor and a cluster have in common."""
+
+    def result(self) -> Any: ...
+    def cancel(self) -> Any: ...
+
 
 @contextmanager
-def partition_map(dask_address: str | None = None, processes: int | None = None) -> Iterator[PartitionMap]:
+def partition_map(
+    dask_address: str | None = None,
+    processes: int | None = None,
+    shared: Path | None = None,
+    reads: Path | None = None,
+) -> Iterator[PartitionMap]:
     """Give a parallel ``map`` for picklable functions.
 
     :param dask_address: scheduler of a running Dask cluster, e.g. ``tcp://10.0.0.5:8786``; its workers need this
-        package and a file system shared with this process. None: processes of this machine.
+        package. None: processes of this machine.
     :param processes: how many; None: one a core.
+    :param shared: a local folder that the work writes: a cluster's workers have to see it.
+    :param reads: a local file that the work reads: on a cluster's workers one has to be there under this name.
+    :raises InputError: no cluster at the address, one without a worker, or a worker that does not see either of these.
     """
     if dask_address:
-        from prefect_dask.client import PrefectDaskClient
-
-        with PrefectDaskClient(address=dask_address) as client:  # type: ignore[no-untyped-call]  # as shipped
+        with connect(dask_address) as client:
+            if reads is not None:
+                require_file(client, dask_address, reads)
+            if shared is not None:
+                require_shared(client, dask_address, shared)
+            ahead = _AHEAD * sum(client.nthreads().values())
 
             def dask_map(function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
-                futures = client.map(function, *[list(items) for items in iterables], pure=False)
-                return (future.result() for future in futures)
+                # not pure: the work is in the files it leaves, so a result that was seen before is no reason to skip it
+                return _in_order(partial(client.submit, function, pure=False), iterables, ahead)
 
             yield dask_map
         return
@@ -40,16 +68,20 @@ def partition_map(dask_address: str | None = None, processes: int | None = None)
     # spawn, not fork: s3fs and threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
+    workers = processes or os.cpu_count() or 1
     with ProcessPoolExecutor(
-        processes or os.cpu_count(),
+        workers,
         mp_context=context,
         initializer=die_with_parent,
         initargs=(signal.SIGKILL, os.getpid()),
     ) as pool:
 
+        def submit(function: Callable[..., Any], *items: Any) -> _Future:
+            with _signals_blocked():  # a worker may be started here
+                return pool.submit(function, *items)
+
         def local_map(function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
-            with _signals_blocked():
-                return pool.map(function, *iterables)
+            return _in_order(partial(submit, function), iterables, _AHEAD * workers)
 
         try:
             yield local_map
@@ -57,6 +89,21 @@ def partition_map(dask_address: str | None = None, processes: int | None = None)
             for worker in set(multiprocessing.active_children()) - others:
                 worker.kill()  # nobody wants the rest any more: its end is not waited for
             raise
+
+
+def _in_order(submit: Callable[..., _Future], iterables: tuple[Iterable[Any], ...], ahead: int) -> Iterator[Any]:
+    """Results in the items' order; at most ``ahead`` items have been submitted and not been given out."""
+    waiting: deque[_Future] = deque()
+    try:
+        for items in zip(*iterables, strict=True):
+            if len(waiting) == ahead:
+                yield waiting.popleft().result()
+            waiting.append(submit(*items))
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:  # an error, or nobody asks for the rest
+            future.cancel()
 
 
 @contextmanager

@@ -46,9 +46,7 @@ class Card:
         code = self.manifest["code"]
         commit = str(code["git"] or "-")[:12] + (" with local changes" if code["dirty"] else "")
         rows = [("this", self.manifest["stage"], self.manifest["digest"][:12])]
-        rows += [
-            (role, item.get("stage", "files"), item["digest"][:12]) for role, item in self.manifest["inputs"].items()
-        ]
+        rows += _made_from(self.manifest)
         rows += [("code", f"gptmill {code['package']}", commit)]
         rows += [("made", self.manifest["created"][:19] + " UTC", f"{self.manifest['duration_seconds']:.1f} s")]
         return table(("what", "stage", "digest"), rows)
@@ -59,10 +57,21 @@ def stages_table(store: Store, stages: Sequence[Artifact]) -> str:
     rows = []
     for artifact in stages:
         manifest = store.manifest(artifact)
-        inputs = ", ".join(f"{role} {item['digest'][:12]}" for role, item in manifest["inputs"].items())
+        inputs = ", ".join(f"{role} {digest}" for role, _, digest in _made_from(manifest))
         seconds = f"{manifest['duration_seconds']:,.1f} s"
         rows.append((artifact.stage, artifact.short, inputs, seconds, manifest["created"][:19]))
     return table(("stage", "digest", "made from", "took", "made (UTC)"), rows)
+
+
+def _made_from(manifest: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(role, stage, digest) of each input; the partitions of a corpus as one, by their number."""
+    inputs = manifest["inputs"].items()
+    parts = [item["stage"] for role, item in inputs if role.startswith("part-")]
+    rows = [(f"{len(parts)} partitions", parts[0], "")] if parts else []
+    rows += [
+        (role, item.get("stage", "files"), item["digest"][:12]) for role, item in inputs if not role.startswith("part-")
+    ]
+    return rows
 
 
 def synthetic_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
@@ -73,6 +82,17 @@ def synthetic_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     if not manifest["counts"].get("synthetic", False):
         return ()
     return ("Synthetic data: the numbers are of gptmill's generated world, not of real text.",)
+
+
+def start_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """The note of a model that was pre-trained from another one's weights.
+
+    :param manifest: of the `pretrain` artifact.
+    """
+    if (start := manifest["inputs"].get("start")) is None:
+        return ()
+    seen = manifest["counts"]["tokens_seen_before"]
+    return (f"Pre-training went on from the weights of {start['digest'][:12]}, which had seen {seen:,} tokens.",)
 
 
 def cost(seconds: float, threads: int, device: str, processes: int = 1) -> str:

@@ -25,6 +25,8 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
     perplexity, tokens = counts["validation/perplexity"], counts["validation/tokens"]
     transformer = "n_units" not in model
     network = f"Transformer, {model['n_layer']} x {model['n_embd']}" if transformer else f"LSTM, {model['n_units']}"
+    start = manifest["inputs"].get("start", {}).get("digest", "")
+    after = f", going on from {start[:12]}" if start else ""
     return Entry(
         name=PRETRAINED + (_SYNTHETIC if synthetic else ""),
         about=f"Language models pre-trained by gptmill on {_origin(synthetic)}.",
@@ -40,10 +42,11 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
             "data_digest": shards.digest,
             "tokenizer_digest": counts["tokenizer_digest"],
             "tokens_seen": str(counts["tokens_seen"]),
+            **({"start_digest": start} if start else {}),
         },
         description=(
             f"Held-out perplexity {perplexity:.2f}: {network}, pre-trained on {counts['tokens_seen']:,} tokens of "
-            f"{_origin(synthetic)}.\n\n{_use(artifact, 'gptmill generate --model REF --prompt TEXT')}"
+            f"{_origin(synthetic)}{after}.\n\n{_use(artifact, 'gptmill generate --model REF --prompt TEXT')}"
         ),
         manifest=manifest,
     )

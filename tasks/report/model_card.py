@@ -24,12 +24,18 @@ _SYNTHETIC = "synthetic: gptmill's generated world, no real text"
 
 
 def write_pretrained_card(
-    folder: Path, store: Store, shards: Artifact, settings: Mapping[str, Any], result: Mapping[str, Any]
+    folder: Path,
+    store: Store,
+    shards: Artifact,
+    settings: Mapping[str, Any],
+    result: Mapping[str, Any],
+    start: Artifact | None = None,
 ) -> None:
     """README.md beside a pre-trained model: data, training, results, limits.
 
     :param settings: {"model": ..., "pretrain": ...}.
     :param result: the job's result.json.
+    :param start: the model whose weights it went on from.
     """
     corpus, encoded = store.manifest(ancestor(store, shards, "corpus")), store.manifest(shards)["counts"]
     read = corpus["counts"]
@@ -45,6 +51,7 @@ def write_pretrained_card(
         "corpus": corpus["digest"][:12],
         "tokenizer": encoded["tokenizer_digest"][:12],
     }
+    before = {"went on from": start.short, "tokens seen before": result["tokens_seen_before"]} if start else {}
     results = {
         "held-out perplexity, a token": result["validation/perplexity"],
         "held-out loss, nats a token": result["validation/loss"],
@@ -56,7 +63,7 @@ def write_pretrained_card(
         '"Improving Language Understanding by Generative Pre-Training" (section 3.1).',
         tags=("gptmill", "causal-lm"),
         data=data,
-        training={**_cost(result), "tokens seen": seen, "epochs": seen / training, **dict(flatten(settings))},
+        training={**_cost(result), "tokens seen": seen, "epochs": seen / training, **before, **dict(flatten(settings))},
         results=results,
         limits=(*_LIMITS, f"It saw {seen:,} tokens; the paper's model saw about 100 epochs of 7,000 books."),
         use='from gptcore.models.build import load_model\n\nlogits = load_model("model")(ids)  # [B, T, V]',

@@ -11,12 +11,14 @@ from prefect import task
 from gptcore.config import CorpusConfig, recorded
 from gptcore.files import sha256_json
 from gptcore.text.corpus import build_corpus, find_sources, fingerprint
+from gptcore.text.sources import local_path
 from tasks.jobs.parallel import partition_map
 from tasks.report.card import shown
 from tasks.report.tables import publish_table
 from tasks.stages.stage import STAGE_OPTIONS, amount, build
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.store import Store
+from tasks.store.digests import FileDigests
+from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter
 
 VERSION = 1
@@ -31,23 +33,31 @@ def clean_corpus(store_url: str, corpus_url: str, config: CorpusConfig, dask_add
 
     :raises InputError: no sources, an unreadable one, or nothing left after filtering.
     """
-    sources = sha256_json(fingerprint(find_sources(corpus_url)))
+    found = find_sources(corpus_url)
+    with FileDigests() as digests:
+        sources = sha256_json(fingerprint(found, digests.sha256))
     recipe = Recipe("corpus", VERSION, recorded(config), {"sources": sources})
 
     def produce(out: Path) -> dict[str, Any]:
-        with partition_map(dask_address) as parallel:
+        with partition_map(dask_address, shared=out, reads=local_path(found[0])) as parallel:
             return build_corpus(corpus_url, out, config, map=parallel, progress=Meter("corpus", "MB", 1_000_000))
 
-    built = build(Store(store_url), recipe, produce, "corpus", _made)
-    table = [{"what": name, "count": shown(count)} for name, count in _flat(built.manifest["counts"])]
-    publish_table(table, "corpus-report", f"Corpus {built.artifact.short} from {corpus_url}")
+    built = build(Store(store_url), recipe, produce, "corpus", corpus_made)
+    publish_report(built, corpus_url)
     return built.artifact
 
 
-def _made(counts: Mapping[str, Any]) -> str:
+def corpus_made(counts: Mapping[str, Any]) -> str:
+    """A corpus in few words."""
     documents = counts["documents"]
     kept = f"{documents['train']:,} train + {documents['validation']:,} held out"
     return f"{documents['read']:,} documents -> {kept}, {amount(counts['words'])} words"
+
+
+def publish_report(built: Built, corpus_url: str) -> None:
+    """The corpus' counts as a table on the run's page."""
+    table = [{"what": name, "count": shown(count)} for name, count in _flat(built.manifest["counts"])]
+    publish_table(table, "corpus-report", f"Corpus {built.artifact.short} from {corpus_url}")
 
 
 def _flat(report: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -10,17 +10,20 @@ from prefect import task
 
 from gptcore.data.shards import Shards
 from gptcore.evaluation.ngram import ngram_perplexity
+from tasks.jobs.parallel import partition_map
+from tasks.stages.shards import local_shards
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
 VERSION = 1
+_SMALL = 8_000_000  # tokens
 _ORDERS = {"bigram": 2, "trigram": 3}
 
 
 @task(name="ngrams", task_run_name="n-grams of shards {shards.short}", **STAGE_OPTIONS)
-def measure_ngrams(store_url: str, shards: Artifact) -> Artifact:
+def measure_ngrams(store_url: str, shards: Artifact, dask_address: str = "") -> Artifact:
     """Interpolated Kneser-Ney bigram and trigram, counted on the training documents, scored on the held-out ones.
 
     The manifest's counts hold, for each, ``perplexity``, ``nats`` (a token) and ``tokens`` (scored).
@@ -29,13 +32,16 @@ def measure_ngrams(store_url: str, shards: Artifact) -> Artifact:
     recipe = Recipe("ngrams", VERSION, {"orders": sorted(_ORDERS.values())}, {"shards": shards})
 
     def produce(out: Path) -> dict[str, Any]:
-        folder = store.local(shards)
+        folder = local_shards(store, shards)
         train, validation = Shards(folder / "train"), Shards(folder / "validation")
         meter = Meter("n-grams", "M tokens", 1_000_000)
-        return {
-            name: ngram_perplexity(train, validation, order, meter.counting(name, train.n_tokens))
-            for name, order in _ORDERS.items()
-        }
+        with partition_map(dask_address, shared=out) as parallel:
+            # the time in which a pool of processes starts is enough to count a small corpus
+            chosen = parallel if dask_address or train.n_tokens > _SMALL else map
+            return {
+                name: ngram_perplexity(train, validation, order, meter.counting(name, train.n_tokens), chosen)
+                for name, order in _ORDERS.items()
+            }
 
     return build(store, recipe, produce, "n-grams", _made).artifact
 

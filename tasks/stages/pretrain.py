@@ -12,13 +12,15 @@ from prefect import task
 
 from gptcore.config import LSTMConfig, NetworkConfig, PretrainConfig, recorded
 from tasks.jobs.launch import run_job
-from tasks.report.card import Card, cost, synthetic_note
+from tasks.report.card import Card, cost, start_note, synthetic_note
 from tasks.report.entries import corpus_data, pretrained_entry
 from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_pretrained_card
+from tasks.stages.shards import local_shards
 from tasks.stages.stage import JOB_OPTIONS, amount, build, publish_card, scratch_folder
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor
+from tasks.store.references import check_start
 from tasks.store.store import Built, Store
 from tasks.tracking.inputs import has_inputs, log_inputs
 from tasks.tracking.observer import JobObserver
@@ -45,17 +47,25 @@ def pretrain_model(
     config: PretrainConfig,
     ngrams: Artifact | None = None,
     nproc: int = 1,
+    start: Artifact | None = None,
 ) -> Artifact:
     """Pre-train (section 3.1). The number of processes is no part of the digest: every global batch is the same.
 
     :param model: its ``n_vocab`` is replaced by that of the shards.
     :param ngrams: n-gram perplexities of the same shards, shown beside the model's.
+    :param start: a pre-trained model whose weights it goes on from, under a new schedule and a fresh optimiser.
+    :raises InputError: ``start`` has another shape or another tokenizer.
     """
     store = Store(store_url)
     encoded = store.manifest(shards)["counts"]
     model = dataclasses.replace(model, n_vocab=encoded["n_vocab"])
     settings = {"model": recorded(model), "pretrain": recorded(config)}
-    recipe = Recipe("pretrain", VERSION, settings, {"shards": shards})
+    recipe = Recipe("pretrain", VERSION, settings, {"shards": shards, **({"start": start} if start else {})})
+    before = {}
+    if start:
+        check_start(store, start, model, encoded["tokenizer_digest"])
+        there = store.manifest(start)["counts"]
+        before = {"tokens_seen_before": there["tokens_seen"] + there.get("tokens_seen_before", 0)}
     threads = max(1, (os.cpu_count() or 1) // nproc)
     tags = run_tags(
         kind="pretrain",
@@ -71,10 +81,11 @@ def pretrain_model(
         def produce(workspace: Path) -> dict[str, Any]:
             job = {
                 **settings,
-                "shards": str(store.local(shards)),
+                "shards": str(local_shards(store, shards)),
                 "tokenizer_digest": encoded["tokenizer_digest"],
                 "workspace": str(workspace),
                 "threads": threads,
+                **({"start": str(store.local(start) / "model")} if start else {}),
             }
             observer = JobObserver("pretrain", run, "pretrain-progress", lambda: store.sync_partial(recipe, workspace))
             result = run_job(
@@ -85,8 +96,8 @@ def pretrain_model(
                 on_metrics=observer,
                 on_waiting=observer.waiting,
             )
-            result = {**result, "threads": threads}
-            write_pretrained_card(workspace / "model", store, shards, settings, result)
+            result = {**result, "threads": threads, **before}
+            write_pretrained_card(workspace / "model", store, shards, settings, result, start)
             return {**result, "tokenizer_digest": encoded["tokenizer_digest"]}
 
         built = build(store, recipe, produce, "pretrain", _made)
@@ -111,6 +122,7 @@ def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> No
         **{f"{name} perplexity": counted[name]["perplexity"] for name in counted},
         "validation tokens": result["validation/tokens"],
         "tokens seen": result["tokens_seen"],
+        **({"tokens seen before": before} if (before := result.get("tokens_seen_before")) else {}),
         "updates": result["steps"],
         "tokens/s": result["tokens_per_second"],
         "cost": cost(result["wall_seconds"], result["threads"], result["device"], result["world_size"]),
@@ -123,7 +135,7 @@ def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> No
         figure = loss_curve(records, folder / "loss.png", references)
         links = cross_links(run, built.artifact)
         title = f"Pre-training {built.artifact.short}"
-        notes = synthetic_note(store.manifest(ancestor(store, built.artifact, "corpus")))
+        notes = synthetic_note(store.manifest(ancestor(store, built.artifact, "corpus"))) + start_note(built.manifest)
         card = Card(title, results, built.manifest["config"], built.manifest, links, figure, notes)
         publish_card(card, "pretrain-card")
         (folder / "card.md").write_text(card.markdown(), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,15 @@ from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
 VERSION = 1
+PART = "shards-part"
+"""Stage of the shards of one partition (:mod:`tasks.stages.partitions`)."""
+_DOWNLOADS = 8  # at a time
 
 
 @task(name="shards", task_run_name="shards of corpus {corpus.short}", **STAGE_OPTIONS)
-def encode_shards(store_url: str, corpus: Artifact, tokenizer: Artifact, config: ShardConfig) -> Artifact:
+def encode_shards(
+    store_url: str, corpus: Artifact, tokenizer: Artifact, config: ShardConfig, dask_address: str = ""
+) -> Artifact:
     """Encode both splits of the corpus; the folder carries the tokenizer's digest.
 
     :raises InputError: by chance (each document's own hash decides) nothing was held out.
@@ -34,19 +40,34 @@ def encode_shards(store_url: str, corpus: Artifact, tokenizer: Artifact, config:
         loaded = Tokenizer.load(str(store.local(tokenizer)))
         folder = store.local(corpus)
         told = Meter("shards", "files").counting("encode", sum(1 for _ in folder.glob("*/part-*.arrow")))
-        with partition_map() as parallel:
+        with partition_map(dask_address, shared=out) as parallel:
             report = encode_corpus(folder, loaded, out, config, map=parallel, progress=told)
-        if not report["splits"]["validation"]["n_documents"]:
-            read = report["splits"]["train"]["n_documents"]
-            raise InputError(
-                f"corpus: none of its {read} documents fell into the validation split, expected at least 1; "
-                "add documents or raise corpus.validation_fraction"
-            )
+        require_validation(report)
         return report
 
-    return build(store, recipe, produce, "shards", _made).artifact
+    return build(store, recipe, produce, "shards", shards_made).artifact
 
 
-def _made(counts: Mapping[str, Any]) -> str:
+def require_validation(report: Mapping[str, Any]) -> None:
+    """:raises InputError: nothing was held out."""
+    if not report["splits"]["validation"]["n_documents"]:
+        read = report["splits"]["train"]["n_documents"]
+        raise InputError(
+            f"corpus: none of its {read} documents fell into the validation split, expected at least 1; "
+            "add documents or raise corpus.validation_fraction"
+        )
+
+
+def local_shards(store: Store, shards: Artifact) -> Path:
+    """A local folder with shards that can be read; those of partitions lie beside it, where its index looks."""
+    parts = [item for item in store.manifest(shards)["inputs"].values() if item.get("stage") == PART]
+    home = Store(shards.url.removesuffix(f"/{shards.stage}/{shards.digest}"))
+    with ThreadPoolExecutor(_DOWNLOADS) as pool:
+        for _ in pool.map(lambda item: home.local(home.artifact(item["stage"], item["digest"])), parts):
+            pass
+    return store.local(shards)
+
+
+def shards_made(counts: Mapping[str, Any]) -> str:
     train, validation = (counts["splits"][name]["n_tokens"] for name in ("train", "validation"))
     return f"{amount(train)} tokens to train on, {amount(validation)} held out"

@@ -1,8 +1,8 @@
-"""Stage `tokenizer`: byte pair encoding learnt from the cleaned training documents."""
+"""Stage `tokenizer`: byte pair encoding learnt from the cleaned training documents, or one that was chosen before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,32 +10,57 @@ from prefect import task
 
 from gptcore.config import TokenizerConfig, recorded
 from gptcore.text.bpe import Tokenizer
-from gptcore.text.corpus import read_corpus
+from gptcore.text.bpe_train import count_corpus
+from gptcore.text.parts import part_files
+from tasks.jobs.parallel import partition_map
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.references import named_tokenizer
 from tasks.store.store import Store
+from tasks.tracking.logs import Meter
 
 VERSION = 1
 
 
 @task(name="tokenizer", task_run_name="tokenizer {config.n_merges} merges", **STAGE_OPTIONS)
-def train_tokenizer(store_url: str, corpus: Artifact, config: TokenizerConfig) -> Artifact:
+def train_tokenizer(store_url: str, corpus: Artifact, config: TokenizerConfig, dask_address: str = "") -> Artifact:
     """Learn ``config.n_merges`` merges (paper: 40,000) from the training documents only."""
     store = Store(store_url)
     recipe = Recipe("tokenizer", VERSION, recorded(config), {"corpus": corpus})
 
     def produce(out: Path) -> dict[str, Any]:
-        tokenizer = Tokenizer.train(_rows(store.local(corpus)), config.n_merges)
-        tokenizer.save(out)
-        return {"n_vocab": tokenizer.n_vocab, "tokenizer_digest": tokenizer.digest}
+        folder = store.local(corpus)
+        files = len(part_files(folder, "train"))
+        told = Meter("tokenizer", "files").counting("count", files)
+        with partition_map(dask_address, shared=out) as parallel:
+            counts = count_corpus(folder, parallel if dask_address or files > 1 else map, told)
+        return _saved(Tokenizer.from_counts(counts, config.n_merges), out)
 
     return build(store, recipe, produce, "tokenizer", _made).artifact
 
 
+@task(name="tokenizer", task_run_name="tokenizer {ref}", **STAGE_OPTIONS)
+def pin_tokenizer(store_url: str, ref: str) -> Artifact:
+    """The tokenizer that ``ref`` names, whatever the corpus: one of the store's, or a folder's, which becomes one.
+
+    A folder's (any fsspec URL; also a released vocabulary) goes by its content, wherever it lies.
+
+    :param ref: a digest or its beginning, latest, an artifact's address, or a folder with a vocabulary and merges.
+    :raises InputError: where none fits, or several do.
+    """
+    store = Store(store_url)
+    found = named_tokenizer(store, ref)
+    if isinstance(found, Artifact):
+        return found
+    tokenizer = Tokenizer.load(found)
+    recipe = Recipe("tokenizer", VERSION, {"imported": True}, {"vocabulary and merges": tokenizer.digest})
+    return build(store, recipe, lambda out: _saved(tokenizer, out), "tokenizer", _made).artifact
+
+
+def _saved(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
+    tokenizer.save(out)
+    return {"n_vocab": tokenizer.n_vocab, "tokenizer_digest": tokenizer.digest}
+
+
 def _made(counts: Mapping[str, Any]) -> str:
     return f"{counts['n_vocab']:,} pieces"
-
-
-def _rows(corpus: Path) -> Iterator[str]:
-    for _, texts in read_corpus(corpus, "train"):
-        yield from texts

@@ -8,22 +8,32 @@ from tasks.store.store import Store
 
 
 def ancestor(store: Store, artifact: Artifact, stage: str) -> Artifact:
-    """The artifact of ``stage`` that ``artifact`` was made from, directly or through others.
+    """The artifact of ``stage`` that ``artifact`` was made from, directly or through others; the nearest of several.
 
     :raises InputError: there is none, or the store no longer holds it.
     """
-    for item in store.manifest(artifact)["inputs"].values():
-        if "stage" not in item:
-            continue
-        parent = store.artifact(item["stage"], item["digest"])
-        if parent.stage == stage:
-            store.manifest(parent)
-            return parent
-        try:
-            return ancestor(store, parent, stage)
-        except InputError:
-            continue
+    level = [artifact]
+    seen: set[str] = set()
+    while level:
+        parents: dict[str, Artifact] = {}
+        for child in level:
+            for item in _inputs(store, child):
+                if item.stage == stage:
+                    store.manifest(item)
+                    return item
+                parents.setdefault(item.digest, item)
+        level = [item for digest, item in parents.items() if digest not in seen]
+        seen |= parents.keys()
     raise InputError(f"{artifact.url}: found no {stage} that it was made from, expected it in {store.url}")
+
+
+def _inputs(store: Store, artifact: Artifact) -> list[Artifact]:
+    """What an artifact was made from; nothing where it is gone itself."""
+    try:
+        inputs = store.manifest(artifact)["inputs"].values()
+    except InputError:
+        return []
+    return [store.artifact(item["stage"], item["digest"]) for item in inputs if "stage" in item]
 
 
 def tokenizer_of(store: Store, artifact: Artifact) -> Artifact:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.files import fsync_folder, read_json, sha256_file
-from tasks.store.manifest import MANIFEST, Manifest, local_sizes
+from tasks.store.manifest import MANIFEST, Manifest, local_sizes, verify_once
 
 
 class LocalShelf:
@@ -33,6 +33,9 @@ class LocalShelf:
     def sha256(self, stage: str, digest: str, manifest: Manifest, path: str) -> str:
         return sha256_file(Path(self.root, stage, digest, path))
 
+    def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
+        return Path(self.root, stage, digest, path).read_bytes()
+
     def digests(self, stage: str) -> list[str]:
         folder = Path(self.root, stage)
         return [path.name for path in folder.iterdir()] if folder.is_dir() else []
@@ -53,7 +56,9 @@ class LocalShelf:
         return manifest
 
     def local(self, stage: str, digest: str, manifest: Manifest) -> Path:
-        return Path(self.root, stage, digest)
+        folder = Path(self.root, stage, digest)
+        verify_once(folder, manifest, str(folder))
+        return folder
 
     def save_partial(self, stage: str, digest: str, workspace: Path) -> None:
         """Nothing to do: the workspace lies in the store itself."""

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 Manifest = dict[str, Any]
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_verified: set[tuple[str, tuple[tuple[str, int, int], ...]]] = set()
 
 
 class CorruptArtifact(InputError):
@@ -153,6 +154,15 @@ def verify_files(folder: Path, manifest: Manifest, name: str) -> None:
             break
     if problem is not None:
         raise CorruptArtifact(f"{name}: {problem}; delete this folder and run again to rebuild it")
+
+
+def verify_once(folder: Path, manifest: Manifest, name: str) -> None:
+    """:func:`verify_files`, once in a process as long as no file gets another size or time of change."""
+    stats = {path: os.stat(folder / path) for path in local_sizes(folder, manifest)}
+    state = str(folder), tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items())
+    if state not in _verified:
+        verify_files(folder, manifest, name)
+        _verified.add(state)
 
 
 @lru_cache(maxsize=1)

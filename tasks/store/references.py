@@ -1,15 +1,20 @@
-"""The model that a person means by a REF: a digest or its beginning, an artifact's address, latest, or best."""
+"""What a person means by a REF: a digest or its beginning, an artifact's address, latest, or best of the models."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from pathlib import Path
 
+from gptcore.config import NetworkConfig, check_same_shape, network_config
 from gptcore.errors import InputError
 from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 
 _LABEL = re.compile(r"^([0-9a-f]{12}) .*$")
 """What :func:`checkpoint_label` writes; no address and no digest has a blank there."""
+_TOKENIZER = re.compile(r"/tokenizer/[0-9a-f]{4,64}/?$")
 
 
 def pretrained_model(store: Store, ref: str) -> Artifact:
@@ -28,6 +33,38 @@ def pretrained_model(store: Store, ref: str) -> Artifact:
     return store.resolve(ref, "pretrain")
 
 
+def check_start(store: Store, start: Artifact, model: NetworkConfig, tokenizer_digest: str = "") -> None:
+    """See that pre-training can go on from ``start``.
+
+    :param model: the network to train; its ``n_vocab`` follows from the tokenizer.
+    :param tokenizer_digest: of the text to train on; empty: not known yet.
+    :raises InputError: another shape or another tokenizer.
+    """
+    manifest = store.manifest(start)
+    theirs, shape = manifest["counts"]["tokenizer_digest"], network_config(manifest["config"]["model"])
+    if tokenizer_digest and theirs != tokenizer_digest:
+        tokenizer = ancestor(store, start, "tokenizer").short
+        raise InputError(
+            f"--from {start.short}: made with the tokenizer {tokenizer} ({theirs[:12]}), the text is encoded with "
+            f"{tokenizer_digest[:12]}; expected the same (pipeline --tokenizer {tokenizer})"
+        )
+    check_same_shape(shape, dataclasses.replace(model, n_vocab=shape.n_vocab), f"--from {start.short}")
+
+
+def named_tokenizer(store: Store, ref: str) -> Artifact | str:
+    """The tokenizer of the store that ``ref`` names, or the folder (any fsspec URL) that holds one.
+
+    :param ref: a digest or its beginning, latest, an artifact's address, or a folder.
+    :raises InputError: ``ref`` is no folder, and no tokenizer of the store fits, or several do.
+    """
+    if "/" not in ref and not Path(ref).is_dir():
+        return store.resolve(ref, "tokenizer")
+    if not _TOKENIZER.search(ref):
+        return ref
+    artifact = store.resolve(ref, "tokenizer")
+    return artifact if artifact == store.artifact("tokenizer", artifact.digest) else str(store.local(artifact))
+
+
 def checkpoint_label(store: Store, artifact: Artifact) -> str:
     """A pre-trained model in one line for people, its digest first: "8f3a12cd4e56 4 layers x 128, perplexity 2.6"..."""
     manifest = store.manifest(artifact)
@@ -35,7 +72,9 @@ def checkpoint_label(store: Store, artifact: Artifact) -> str:
     shape = f"LSTM of {model['n_units']}" if "n_units" in model else f"{model['n_layer']} layers x {model['n_embd']}"
     perplexity = f"perplexity {result['validation/perplexity']:.3g}"
     seen = f"{result['tokens_seen'] / 1e6:.3g} M tokens"
-    return f"{artifact.short} {shape}, {perplexity}, {seen}, {manifest['created'][:10]}"
+    start = manifest["inputs"].get("start")
+    after = f" after {start['digest'][:12]}" if start else ""
+    return f"{artifact.short} {shape}, {perplexity}, {seen}{after}, {manifest['created'][:10]}"
 
 
 def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:

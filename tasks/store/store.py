@@ -10,6 +10,7 @@ Locks are `flock`, which the kernel drops with the process that held it, so none
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import shutil
@@ -64,6 +65,9 @@ class Shelf(Protocol):
 
     def sha256(self, stage: str, digest: str, manifest: Manifest, path: str) -> str:
         """SHA-256 of one listed file as it lies there now."""
+
+    def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
+        """One listed file as it lies there now."""
 
     def digests(self, stage: str) -> list[str]:
         """Names of the folders of one stage, complete or not."""
@@ -176,7 +180,10 @@ class Store:
     # --- reading
 
     def local(self, artifact: Artifact) -> Path:
-        """A local folder with the artifact's files: the store's own, or a verified copy in this host's cache.
+        """A local folder with the artifact's files: the store's own, or this host's copy.
+
+        Whoever asks is about to read them: a process compares them with the manifest the first time. A copy that is
+        broken is fetched again.
 
         :raises InputError: where the artifact is missing; :class:`CorruptArtifact` where its bytes are wrong.
         """
@@ -185,6 +192,21 @@ class Store:
             return copy
         manifest = self.manifest(artifact)
         return shelf.local(artifact.stage, artifact.digest, manifest)
+
+    def read(self, artifact: Artifact, path: str) -> bytes:
+        """One small file of an artifact, without the others.
+
+        :raises InputError: where artifact or file is missing; :class:`CorruptArtifact` where its bytes are wrong.
+        """
+        shelf, manifest = self._home(artifact), self.manifest(artifact)
+        listed = {file["path"]: file["sha256"] for file in manifest["files"]}
+        if path not in listed:
+            raise InputError(f"{artifact.url}: found no file {path} in its {MANIFEST}")
+        data = shelf.read_file(artifact.stage, artifact.digest, manifest, path)
+        if (found := hashlib.sha256(data).hexdigest()) != listed[path]:
+            wrong = f"{path} has the SHA-256 {found[:12]}, expected {listed[path][:12]}"
+            raise CorruptArtifact(f"{artifact.url}: {wrong}; delete this folder and run again to rebuild it")
+        return data
 
     def verify(self, artifact: Artifact) -> None:
         """Read every byte of an artifact and compare with its manifest.

@@ -1,4 +1,4 @@
-"""Which process owns a tracking run, in a way that a kill cannot falsify: a file that the owner holds locked.
+"""Which process owns a run, MLflow's or Prefect's, in a way that a kill cannot falsify: a file that it holds locked.
 
 A process number would be reused and a heartbeat would have to be kept up; the kernel drops a lock with its process.
 Only processes of machines that share the state folder are judged, others' runs are left alone.
@@ -42,12 +42,20 @@ def owner_name(uri: str) -> str:
         return Path(_held[folder].name).name
 
 
+def note(uri: str, line: str) -> None:
+    """Leave a line that whoever finds this process dead gets to read."""
+    owner_name(uri)
+    file = _held[_owners(uri)]
+    file.write(f"{line}\n")
+    file.flush()
+
+
 @contextmanager
-def dead_owners(uri: str) -> Iterator[list[str]]:
-    """The owners whose process is gone; forgotten when the ``with`` block ends well."""
+def dead_owners(uri: str) -> Iterator[dict[str, list[str]]]:
+    """The owners whose process is gone, and the lines that each has noted; forgotten when the block ends well."""
     folder = _owners(uri)
     with exclusive(folder / ".lock", _WHAT):
         dead = [path for path in sorted(folder.glob("[!.]*")) if not is_locked(path)]
-        yield [path.name for path in dead]
+        yield {path.name: path.read_text().splitlines() for path in dead}
         for path in dead:
             path.unlink()

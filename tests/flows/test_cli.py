@@ -22,7 +22,7 @@ COMMANDS = [
 
 
 @pytest.fixture(autouse=True)
-def _quiet_prefect(prefect_server: None) -> None:
+def _quiet_prefect(prefect_server: Path) -> None:
     """Every command meets the suite's server."""
 
 
@@ -116,7 +116,7 @@ def test_a_failure_is_exit_code_one(capsys: pytest.CaptureFixture[str], monkeypa
     def broken(*_: object) -> None:
         raise OSError("disk on fire")
 
-    monkeypatch.setattr("flows.stack.status", broken)
+    monkeypatch.setattr("flows.stack.control.status", broken)
     assert main(["status"]) == 1
     assert "disk on fire" in failed_line(capsys)
 

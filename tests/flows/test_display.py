@@ -178,7 +178,7 @@ def test_old_logs_go(home: Path) -> None:
 
 
 def test_a_run_of_prefect_is_silent_but_for_its_stages(
-    prefect_server: None, capsys: pytest.CaptureFixture[str]
+    prefect_server: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from prefect import flow, task
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -44,7 +46,10 @@ def assert_nothing_left(home: Path, seconds: float) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_killed_pipeline_goes_on_to_the_same_leaderboard(tmp_path: Path) -> None:
+def test_a_killed_pipeline_goes_on_to_the_same_leaderboard(tmp_path: Path, prefect_server: Path) -> None:
+    for name in ("killed", "untouched"):  # a server that makes its tables is tested elsewhere
+        (tmp_path / name / "home" / "prefect").mkdir(parents=True)
+        shutil.copy(prefect_server, tmp_path / name / "home" / "prefect" / "prefect.db")
     books, datasets = small_world(tmp_path / "world")
     # Long enough to be killed inside pre-training, with checkpoints to go on from.
     pretrain = {**OVERRIDES["pretrain"], "steps": 240, "checkpoint_every": 20, "eval_every": 120}
@@ -67,8 +72,7 @@ def test_a_killed_pipeline_goes_on_to_the_same_leaderboard(tmp_path: Path) -> No
                 env={**environment, "GPTMILL_HOME": home},
             )
 
-    def finish(name: str) -> str:
-        process = start(name)
+    def finished(name: str, process: subprocess.Popen[str]) -> str:
         output, _ = process.communicate(timeout=280)
         assert process.returncode == 0, (tmp_path / f"{name}.log").read_text(encoding="utf-8")[-2000:]
         return output
@@ -101,8 +105,12 @@ def test_a_killed_pipeline_goes_on_to_the_same_leaderboard(tmp_path: Path) -> No
     assert "ended by SIGTERM" in said
     assert not (tmp_path / "killed" / "store" / "pretrain").exists()
 
-    after = finish("killed")
+    again, untouched = start("killed"), start("untouched")
+    after = finished("killed", again)
     resumed = list((tmp_path / "killed" / "store" / "pretrain").glob("*/log.txt"))
     assert len(resumed) == 1
-    assert after == finish("untouched")
+    with sqlite3.connect(f"file:{home / 'prefect' / 'prefect.db'}?mode=ro", uri=True) as prefect:
+        states = prefect.execute("select state_name, count(*) from flow_run group by state_name").fetchall()
+    assert dict(states) == {"Crashed": 2, "Completed": 2}  # one killed, one told to end; the last, with its fine-tunes
+    assert after == finished("untouched", untouched)
     assert "pre-trained" in after

@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -28,9 +28,8 @@ from gptcore.files import read_json
 from gptcore.losses import language_model_loss
 from gptcore.training import checkpoint, loop, pretrain, process
 from gptcore.training.distributed import World
-from gptcore.training.pretrain import PretrainData, language_model_objective
+from gptcore.training.language_objective import PretrainData, language_model_objective
 from gptcore.training.records import MetricsLog
-from tasks.jobs.command import job_command
 
 N_VOCAB, N_CTX = 40, 16
 MODEL = ModelConfig(n_vocab=N_VOCAB, n_ctx=N_CTX, n_layer=2, n_head=2, n_embd=16, n_inner=64)
@@ -160,7 +159,7 @@ def test_models_on_the_way_are_kept(straight: Path, shards: Path) -> None:
     assert [score["steps"] for score in scores] == steps
     assert scores[-1]["validation/loss"] < scores[0]["validation/loss"]
     batches = sequential_windows(Shards(shards / "validation"), N_CTX, SETTINGS.eval_tokens)
-    found = perplexity(GPT.load(folders[-1]), batches, ALONE)
+    found = perplexity(language_model_objective(GPT.load(folders[-1])), batches, ALONE)
     assert found["loss"] == pytest.approx(scores[-1]["validation/loss"], rel=1e-5)
 
 
@@ -266,13 +265,12 @@ def test_doing_a_finished_job_again_changes_nothing(tmp_path: Path, job_for: Cal
     assert {k: v for k, v in again.items() if k not in clocks} == {k: v for k, v in result.items() if k not in clocks}
 
 
-def start(job: Job, *, nproc: int = 1) -> subprocess.Popen[bytes]:
+def start(job: Job) -> subprocess.Popen[bytes]:
     path = Path(job["workspace"]) / "job.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(job))
-    command = job_command("gptcore.training.pretrain", path, nproc)
-    told = {"OMP_NUM_THREADS": "1", process.OUTCOME_VARIABLE: str(path.with_name("outcome.json"))}
-    return subprocess.Popen(command, env=os.environ | told, start_new_session=True)
+    command = [sys.executable, "-m", "gptcore.training.pretrain", str(path)]
+    return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
 
 
 def wait_for_checkpoint(job: Job, child: subprocess.Popen[bytes]) -> None:
@@ -292,22 +290,6 @@ def test_kill_9_of_a_child_then_resume_is_exact(tmp_path: Path, straight: Path, 
     assert not (tmp_path / "result.json").exists()
     pretrain.run(job, process.StopRequest())
     assert_same_run(tmp_path, straight)
-
-
-def test_two_processes_see_the_same_batches_and_resume_exactly(
-    tmp_path: Path, straight: Path, job_for: Callable[..., Job]
-) -> None:
-    stopped, whole = job_for(tmp_path / "stopped", steps=40), job_for(tmp_path / "whole", steps=40)
-    child = start(stopped, nproc=2)
-    wait_for_checkpoint(stopped, child)
-    child.terminate()  # torchrun alone: it passes the signal on
-    child.wait(60)
-    assert process.read_outcome(tmp_path / "stopped" / "outcome.json") == (process.EXIT_INTERRUPTED, ANY)
-    assert not (tmp_path / "stopped" / "result.json").exists()
-    resumed, other = start(stopped, nproc=2), start(whole, nproc=2)
-    assert resumed.wait(120) == other.wait(120) == 0
-    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
-    assert read_json(tmp_path / "whole" / "result.json")["world_size"] == 2
 
 
 def test_the_global_batch_does_not_depend_on_processes_or_micro_batches(shards: Path) -> None:
@@ -404,7 +386,7 @@ def test_steps_follow_from_epochs(tmp_path: Path, job_for: Callable[..., Job]) -
 
 def test_perplexity_needs_something_to_score() -> None:
     with pytest.raises(ValueError, match="no token"):
-        perplexity(GPT(MODEL).eval(), [], ALONE)
+        perplexity(language_model_objective(GPT(MODEL).eval()), [], ALONE)
 
 
 def test_the_metrics_file_is_cut_where_the_checkpoint_was(tmp_path: Path) -> None:

@@ -274,6 +274,17 @@ def test_changed_bytes_of_the_same_size_are_noticed_by_verify(store: Store) -> N
         store.verify(artifact)
 
 
+def test_changed_bytes_are_not_read(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    artifact = store.build(recipe(a=1), writes(x="whole")).artifact
+    assert files_of(store, artifact) == {"x": "whole"}
+    put(store, artifact, "x", "WHOLE")
+    with pytest.raises(CorruptArtifact, match=rf"{artifact.digest}: x has the SHA-256 .* delete this folder"):
+        store.local(artifact)
+    put(store, artifact, "x", "whole")
+    assert files_of(store, artifact) == {"x": "whole"}
+
+
 def test_a_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(f"memory://download-{uuid.uuid4().hex}")
     artifact = store.build(recipe(a=1), writes(x="whole", y="y")).artifact
@@ -290,8 +301,9 @@ def test_a_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_broken_local_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(f"memory://copy-{uuid.uuid4().hex}")
     artifact = store.build(recipe(a=1), writes(x="whole")).artifact
-    (store.local(artifact) / "x").write_text("wh")
-    assert files_of(store, artifact) == {"x": "whole"}
+    for broken in ("wh", "WHOLE"):
+        (store.local(artifact) / "x").write_text(broken)
+        assert files_of(store, artifact) == {"x": "whole"}
 
 
 @pytest.mark.parametrize(

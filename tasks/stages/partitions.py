@@ -1,0 +1,253 @@
+"""Stages `corpus` and `shards` by partition: with a tokenizer that stays, a new book costs reading that book.
+
+A partition is a source file. Its cleaned text (`corpus-part`) and its tokens (`shards-part`) are artifacts of their
+own, whose digests follow from that file, the settings and the tokenizer alone; they are found in the store as long as
+the file is what it was. The artifacts of the whole name their partitions and hold no text and no tokens: see
+:mod:`gptcore.text.partition` for what happens to duplicates, :mod:`gptcore.data.composed` for the tokens.
+
+Workers read sources and store by their addresses, so a cluster's need no file system in common with this process where
+both are in an object store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from prefect import task
+
+from gptcore.config import CorpusConfig, ShardConfig, recorded
+from gptcore.data.composed import Piece, compose_shards
+from gptcore.data.encode import SPLITS, encode_partition, tokenizer_in
+from gptcore.data.shards import INDEX_FILE
+from gptcore.errors import InputError
+from gptcore.files import sha256_json, write_json_atomic
+from gptcore.synthetic import is_synthetic
+from gptcore.text.corpus import grouped, require_training_text
+from gptcore.text.partition import DOCUMENTS, Partition, clean_partition, compose
+from gptcore.text.sources import Source, find_sources, fingerprint, local_path
+from tasks.jobs.parallel import partition_map
+from tasks.stages import corpus as whole_corpus
+from tasks.stages import shards as whole_shards
+from tasks.stages.corpus import corpus_made, publish_report
+from tasks.stages.shards import require_validation, shards_made
+from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.digests import FileDigests
+from tasks.store.store import Store
+from tasks.tracking.logs import Meter
+
+CORPUS_PART, SHARDS_PART = "corpus-part", whole_shards.PART
+VERSION = 1
+MOST = 20_000
+"""Partitions: each is memory-mapped while a model is trained, and Linux gives a process 65,530 mappings."""
+_AT_ONCE = 8  # questions to a store
+_PARTS = "partitions.json"
+_BUNDLE = 1 << 24  # bytes of cleaned text that are encoded by one job, so that small books share its costs
+
+T = TypeVar("T")
+
+
+@task(name="corpus", task_run_name="corpus by partition", **STAGE_OPTIONS)
+def clean_partitions(store_url: str, corpus_url: str, config: CorpusConfig, dask_address: str = "") -> Artifact:
+    """The corpus of :func:`tasks.stages.corpus.clean_corpus`, every file of it cleaned once and kept by itself.
+
+    :raises InputError: no sources or too many, an unreadable one, or nothing left after filtering.
+    """
+    store = Store(store_url)
+    sources = find_sources(corpus_url)
+    if len(sources) > MOST:
+        raise InputError(
+            f"corpus {corpus_url}: {len(sources):,} files; by partition (--tokenizer) at most {MOST:,}, "
+            "so pack small ones into .jsonl files that stay as they are"
+        )
+    with FileDigests() as digests:
+        prints = fingerprint(sources, digests.sha256)
+    settings = recorded(config)
+    recipes = [Recipe(CORPUS_PART, VERSION, settings, {"source": sha256_json(found)}) for found in prints]
+    parts = [store.artifact(recipe.stage, recipe.digest) for recipe in recipes]
+    recipe = Recipe("corpus", whole_corpus.VERSION, settings, _named(parts))
+
+    def produce(out: Path) -> dict[str, Any]:
+        needed = dict(zip(sources, recipes, strict=True))
+        missing = _missing(store, needed)
+        jobs = [_CleanJob(store.url, group, tuple(needed[s] for s in group), config) for group in grouped(missing)]
+        told = Meter("corpus", "MB", 1_000_000).counting("clean", sum(source.size for source in missing))
+        shared = _local_folder(store)
+        reads = local_path(missing[0]) if missing else None
+        with partition_map(dask_address, shared=shared, reads=reads) as parallel:
+            for job, _ in zip(jobs, _chosen(parallel, jobs, dask_address)(_clean, jobs), strict=True):
+                told(sum(source.size for source in job.sources))
+        cleaned = _each(partial(_known, store), parts)
+        dropped, report = compose(cleaned, config)
+        require_training_text(corpus_url, report, config)
+        listed = [
+            {"source": source.name, "part": part.digest, "dropped": gone}
+            for source, part, gone in zip(sources, parts, dropped, strict=True)
+        ]
+        write_json_atomic(out / _PARTS, listed)
+        read = {"read": len(missing), "bytes_read": sum(source.size for source in missing)}
+        return {**report, "synthetic": is_synthetic(corpus_url), "partitions": {"all": len(parts), **read}}
+
+    built = build(store, recipe, produce, "corpus", partitions_made)
+    publish_report(built, corpus_url)
+    return built.artifact
+
+
+def partitions_made(counts: Mapping[str, Any]) -> str:
+    """A corpus by partition in few words: what its build had to read."""
+    parts = counts["partitions"]
+    read = f"{parts['read']:,} of {parts['all']:,} files read ({parts['bytes_read']:,} bytes)"
+    return f"{corpus_made(counts)}, {read}"
+
+
+@task(name="shards", task_run_name="shards by partition, of corpus {corpus.short}", **STAGE_OPTIONS)
+def encode_partitions(
+    store_url: str, corpus: Artifact, tokenizer: Artifact, config: ShardConfig, dask_address: str = ""
+) -> Artifact:
+    """The shards of a corpus by partition, each partition encoded once.
+
+    :param corpus: of :func:`clean_partitions`.
+    :raises InputError: nothing was held out, or the store lost a partition.
+    """
+    store = Store(store_url)
+    listed = json.loads(store.read(corpus, _PARTS))
+    counts = store.manifest(tokenizer)["counts"]
+    digest, settings = counts["tokenizer_digest"], recorded(config)
+    texts = [store.artifact(CORPUS_PART, entry["part"]) for entry in listed]
+    recipes = [Recipe(SHARDS_PART, VERSION, settings, {"text": text, "tokenizer": digest}) for text in texts]
+    parts = [store.artifact(recipe.stage, recipe.digest) for recipe in recipes]
+    recipe = Recipe(
+        "shards", whole_shards.VERSION, settings, {"corpus": corpus, "tokenizer": tokenizer, **_named(parts)}
+    )
+
+    def produce(out: Path) -> dict[str, Any]:
+        missing = _missing(store, dict(zip(texts, recipes, strict=True)))
+        made_of = dict(zip(texts, recipes, strict=True))
+        sizes = dict(zip(missing, _each(partial(_size, store), missing), strict=True))
+        jobs = [
+            _EncodeJob(store.url, tuple(made_of[text] for text in bundle), tokenizer, digest, config)
+            for bundle in _bundled(missing, sizes)
+        ]
+        told = Meter("shards", "partitions").counting("encode", len(missing))
+        with partition_map(dask_address, shared=_local_folder(store)) as parallel:
+            for job, _ in zip(jobs, _chosen(parallel, jobs, dask_address)(_encode, jobs), strict=True):
+                told(len(job.recipes))
+        dropped = [frozenset(entry["dropped"]) for entry in listed]
+        pieces = _each(partial(_piece, store), list(zip(parts, dropped, strict=True)))
+        report = compose_shards(pieces, out, digest, counts["n_vocab"])
+        require_validation(report)
+        return {**report, "partitions": {"all": len(parts), "encoded": len(missing)}}
+
+    return build(store, recipe, produce, "shards", shards_made).artifact
+
+
+# --- what workers do --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _CleanJob:
+    """Source files to clean, each into an artifact of its own."""
+
+    store_url: str
+    sources: tuple[Source, ...]
+    recipes: tuple[Recipe, ...]
+    config: CorpusConfig
+
+
+def _clean(job: _CleanJob) -> None:
+    store = Store(job.store_url)
+    for source, recipe in zip(job.sources, job.recipes, strict=True):
+        store.build(recipe, partial(_cleaned, source, job.config))
+
+
+def _cleaned(source: Source, config: CorpusConfig, out: Path) -> dict[str, int]:
+    return clean_partition(source, out, config)
+
+
+@dataclass(frozen=True)
+class _EncodeJob:
+    """Cleaned partitions to encode."""
+
+    store_url: str
+    recipes: tuple[Recipe, ...]
+    tokenizer: Artifact
+    tokenizer_digest: str
+    config: ShardConfig
+
+
+def _encode(job: _EncodeJob) -> None:
+    store = Store(job.store_url)
+    tokenizer = tokenizer_in(store.local(job.tokenizer), job.tokenizer_digest)
+    for recipe in job.recipes:
+        text = recipe.inputs["text"]
+        assert isinstance(text, Artifact)
+        corpus = store.local(text)
+
+        def produce(out: Path, corpus: Path = corpus) -> dict[str, Any]:
+            indices = encode_partition(corpus, tokenizer, out, job.config)
+            return {split: {name: indices[split][name] for name in ("n_tokens", "n_documents")} for split in SPLITS}
+
+        store.build(recipe, produce)
+
+
+# --- inside -----------------------------------------------------------------------------------------------------------
+
+
+def _named(parts: Sequence[Artifact]) -> dict[str, Artifact]:
+    return {f"part-{number:05d}": part for number, part in enumerate(parts)}
+
+
+def _each(function: Callable[..., T], items: Sequence[Any]) -> list[T]:
+    """``function`` of every item, several at once: most of the time goes by in waiting for a remote store."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(function, items))
+
+
+def _missing(store: Store, needed: Mapping[T, Recipe]) -> list[T]:
+    """Of what is needed, by recipe, that which the store does not hold."""
+    found = _each(store.find, list(needed.values()))
+    return [item for item, artifact in zip(needed, found, strict=True) if artifact is None]
+
+
+def _known(store: Store, part: Artifact) -> Partition:
+    return Partition.read(store.manifest(part)["counts"], store.read(part, DOCUMENTS))
+
+
+def _size(store: Store, part: Artifact) -> int:
+    return sum(int(file["size"]) for file in store.manifest(part)["files"])
+
+
+def _bundled(texts: Iterable[Artifact], sizes: Mapping[Artifact, int]) -> list[list[Artifact]]:
+    bundles: list[list[Artifact]] = []
+    room = 0
+    for text in texts:
+        if not bundles or sizes[text] > room:
+            bundles.append([])
+            room = _BUNDLE
+        bundles[-1].append(text)
+        room -= sizes[text]
+    return bundles
+
+
+def _piece(store: Store, part_and_dropped: tuple[Artifact, frozenset[str]]) -> Piece:
+    part, dropped = part_and_dropped
+    indices = {split: json.loads(store.read(part, f"{split}/{INDEX_FILE}")) for split in SPLITS}
+    # two folders up is where a store, and its copy on another machine, has all stages
+    place = f"../../{part.stage}/{part.digest}"
+    return Piece(place, indices, dropped, store.local(part) if dropped else None)
+
+
+def _chosen(parallel: Callable[..., Iterable[Any]], jobs: Sequence[Any], dask_address: str) -> Callable[..., Any]:
+    """For one job this process: others take seconds to start."""
+    return parallel if dask_address or len(jobs) > 1 else map
+
+
+def _local_folder(store: Store) -> Path | None:
+    """A local store's folder, which a cluster's workers must see."""
+    return None if "://" in store.url or "::" in store.url else Path(store.url)
