@@ -53,7 +53,7 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
     """Table 5: what pre-training, the auxiliary objective and the Transformer each contribute."""
     wanted = _wanted(parameters, list(ABLATIONS[0].percent))
     chain = run_chain(parameters, wanted)
-    lstm = chain.pretrain_lstm(parameters.nproc)
+    lstm = chain.pretrain_lstm(parameters)
     arms = [
         pretrained_arm(chain.checkpoint),
         scratch_arm(chain.checkpoint),
@@ -119,7 +119,7 @@ def zero_shot_curves(parameters: AnalysisParameters) -> list[Analysis]:
     """Figure 2, right: zero-shot scores through pre-training; 0 is a random guess, 1 the state of the art."""
     chain = run_chain(parameters)
     wanted = available_zero_shot(chain.datasets_url)
-    models = {"Transformer": chain.checkpoint, "LSTM": chain.pretrain_lstm(parameters.nproc)}
+    models = {"Transformer": chain.checkpoint, "LSTM": chain.pretrain_lstm(parameters)}
     curves: list[Curve] = []
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}

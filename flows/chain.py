@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from flows import signals
 from flows.forms import list_checkpoints
@@ -48,10 +49,12 @@ class Chain:
         """Every artifact, in the order in which they were made."""
         return [self.corpus, self.tokenizer, *self.datasets.values(), self.shards, self.ngrams, self.checkpoint]
 
-    def pretrain_lstm(self, nproc: int) -> Artifact:
+    def pretrain_lstm(self, parameters: PipelineParameters) -> Artifact:
         """The LSTM of Table 5 on the same windows with the same settings."""
-        preset, store = self.preset, self.store
-        checkpoint = pretrain_model(store.url, self.shards, preset.lstm, preset.pretrain, self.ngrams, nproc)
+        preset, store, processes = self.preset, self.store, _processes(parameters)
+        checkpoint: Artifact = pretrain_model(
+            store.url, self.shards, preset.lstm, preset.pretrain, self.ngrams, **processes
+        )
         list_checkpoints(store.url)
         return checkpoint
 
@@ -93,6 +96,12 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = ()) -> Chai
     encode = encode_partitions if pinned else encode_shards
     shards = encode(store.url, corpus, tokenizer, preset.shards, dask)
     ngrams = measure_ngrams(store.url, shards, dask)
-    checkpoint = pretrain_model(store.url, shards, preset.model, preset.pretrain, ngrams, parameters.nproc, start)
+    processes = _processes(parameters)
+    checkpoint = pretrain_model(store.url, shards, preset.model, preset.pretrain, ngrams, start=start, **processes)
     list_checkpoints(store.url)
     return Chain(store, preset, datasets_url, corpus, tokenizer, datasets, shards, ngrams, checkpoint)
+
+
+def _processes(parameters: PipelineParameters) -> dict[str, Any]:
+    """What the processes of a pre-training are."""
+    return {"nproc": parameters.nproc, "sharded": parameters.shard}

@@ -89,6 +89,10 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--preset", default=default, help="demo, small or paper (%(default)s)")
         to.add_argument("--config", metavar="FILE", help="TOML file with settings that differ from the preset")
 
+    def world(to: argparse.ArgumentParser) -> None:
+        to.add_argument("--nproc", type=int, help="processes of a pre-training, one a GPU (all GPUs; else 1)")
+        to.add_argument("--shard", action="store_true", default=None, help="weights sharded over them (whole on each)")
+
     def start(to: argparse.ArgumentParser) -> None:
         to.add_argument("--from", dest="start", metavar="REF", help="pre-train from this checkpoint's weights (random)")
 
@@ -99,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         store(to)
         to.add_argument("--tasks", default="", metavar="A,B", help="only these tasks (all whose data is there)")
         to.add_argument("--seeds", type=int, help="fine-tunes of each task (as preset and task say)")
-        to.add_argument("--nproc", type=int, help="processes (GPUs) for pre-training (1)")
+        world(to)
         to.add_argument("--jobs", type=int, help="fine-tunes at the same time (one a core, or one a GPU)")
         to.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for the corpus stages (this machine's cores)")
         to.add_argument(
@@ -122,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--shards", default="latest", metavar="URL|DIGEST", help="which shards (%(default)s)")
     store(run)
     run.add_argument("--steps", type=int, help="updates (as the preset says)")
-    run.add_argument("--nproc", type=int, help="processes, GPUs (1)")
+    world(run)
     start(run)
     verbose(run)
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
@@ -23,6 +22,7 @@ from gptcore.config import FinetuneConfig, recorded
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
+from tasks.jobs.devices import visible_gpus
 from tasks.jobs.launch import stop_jobs
 from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
@@ -81,7 +81,7 @@ def machine_slots(jobs: int) -> tuple[int, int]:
     :param jobs: what was asked for; 0: one a GPU where there is one, else one a core.
     """
     cores = os.cpu_count() or 1
-    slots = jobs or (1 if Path("/dev/nvidia0").exists() else cores)
+    slots = jobs or len(visible_gpus()) or cores
     return slots, max(1, cores // slots)
 
 

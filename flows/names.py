@@ -12,7 +12,7 @@ from flows.parameters import PretrainParameters
 from gptcore.config import preset_named
 from tasks.tracking.tracker import flatten
 
-_PLACES = {"store", "datasets", "corpus", "shards", "out", "dask", "jobs", "nproc"}  # where, not what
+_PLACES = {"store", "datasets", "corpus", "shards", "out", "dask", "jobs", "nproc", "shard"}  # where, not what
 _SHOWN = 4  # differences: a name is one line of a list
 
 

@@ -34,6 +34,8 @@ class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", use_enum_values=True)
 
 
+_NPROC = "Training processes for pre-training, one a GPU. 0: as many as the machine has GPUs; without any, one."
+_SHARD = "Weights, gradients and optimiser sharded over the processes: for models beyond one GPU. Same results."
 _START = "Go on from a pre-trained model's weights: its digest (or beginning), a URL, latest. Empty: random weights."
 
 
@@ -51,7 +53,7 @@ class PipelineParameters(_Form):
     overrides: dict[str, Any] = _field(
         6, {}, description='Settings that differ from the preset, e.g. {"finetune": {"lr": 1e-4}}.'
     )
-    nproc: int = _field(7, 1, ge=1, description="Training processes (GPUs) for pre-training.")
+    nproc: int = _field(7, 0, ge=0, description=_NPROC)
     jobs: int = _field(8, 0, ge=0, description="Fine-tunes at the same time. 0: one a core, or one a GPU.")
     dask: str = _field(9, "", description="Dask scheduler address for the corpus stages. Empty: this machine.")
     tokenizer: str = _field(
@@ -61,14 +63,15 @@ class PipelineParameters(_Form):
         "new books are read. Empty: learnt from the corpus.",
     )
     start: str = _field(11, "", title="From", description=_START)
+    shard: bool = _field(12, False, description=_SHARD)
 
 
 class AnalysisParameters(PipelineParameters):
     """One of the paper's analyses, from the artifacts of a pipeline; what is missing is made."""
 
-    max_rows: int = _field(12, 1000, ge=0, description="Zero-shot rows of each task, drawn by a seed. 0: all.")
+    max_rows: int = _field(13, 1000, ge=0, description="Zero-shot rows of each task, drawn by a seed. 0: all.")
     out: str = _field(
-        13, "", description="A local folder for the tables (Markdown, CSV) and figures (PNG). Empty: none."
+        14, "", description="A local folder for the tables (Markdown, CSV) and figures (PNG). Empty: none."
     )
 
 
@@ -80,8 +83,9 @@ class PretrainParameters(_Form):
     shards: str = _field(2, "latest", description="Shards: digest (or its beginning), URL, or latest.")
     steps: int = _field(3, 0, ge=0, description="Updates. 0: as the preset says.")
     overrides: dict[str, Any] = _field(4, {}, description='Settings that differ, e.g. {"pretrain": {"lr": 1e-3}}.')
-    nproc: int = _field(5, 1, ge=1, description="Training processes (GPUs).")
+    nproc: int = _field(5, 0, ge=0, description=_NPROC)
     start: str = _field(6, "", title="From", description=_START)
+    shard: bool = _field(7, False, description=_SHARD)
 
 
 class FinetuneParameters(_Form):

@@ -26,6 +26,7 @@ def pretrain(parameters: PretrainParameters) -> Artifact:
     store = Store(parameters.store)
     shards = store.resolve(parameters.shards, "shards")
     start = pretrained_model(store, parameters.start) if parameters.start else None
-    checkpoint = pretrain_model(store.url, shards, preset.model, config, nproc=parameters.nproc, start=start)
+    nproc, sharded = parameters.nproc, parameters.shard
+    checkpoint = pretrain_model(store.url, shards, preset.model, config, nproc=nproc, start=start, sharded=sharded)
     list_checkpoints(store.url)
     return checkpoint

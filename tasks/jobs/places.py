@@ -21,6 +21,7 @@ import psutil
 from gptcore.errors import InputError
 from gptcore.training.process import OUTCOME_VARIABLE, PARENT_VARIABLE
 from tasks.jobs.command import job_command
+from tasks.jobs.devices import GpuLease
 from tasks.jobs.slurm import SlurmJob
 
 PLACE_VARIABLE = "GPTMILL_JOBS"
@@ -44,26 +45,43 @@ class Running(Protocol):
 
 
 class ChildProcess:
-    """A process of this machine that leads a process group of its own and dies with this process."""
+    """A process of this machine that leads a process group of its own and dies with this process.
 
-    waiting = ending = ""
+    Where the machine has GPUs it waits until there is a free one for each training process, and sees no others.
+    """
+
+    ending = ""
 
     def __init__(self, module: str, workspace: Path, nproc: int, environment: Mapping[str, str]) -> None:
         # this attempt's: an orphan of an earlier one has its own
         self.outcome = workspace / f".outcome-{uuid.uuid4().hex}.json"
+        self.waiting = "waiting for a GPU"
+        self._command = job_command(module, workspace / "JOB.json", nproc)
+        self._environment, self._log = environment, workspace / "log.txt"
+        self._gpus = GpuLease(nproc)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start_if_free()
+
+    def _start_if_free(self) -> None:
+        if not self._gpus.take():
+            return
+        self.waiting = ""
         told = {PARENT_VARIABLE: str(os.getpid()), OUTCOME_VARIABLE: str(self.outcome)}
-        with open(workspace / "log.txt", "ab") as output:
+        with open(self._log, "ab") as output:
             self._process = subprocess.Popen(
-                job_command(module, workspace / "JOB.json", nproc),
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**environment, **os.environ, **told},
+                env={**self._environment, **os.environ, **self._gpus.environment(), **told},
             )
 
     def poll(self) -> int | None:
         """See :class:`Running`."""
+        if self._process is None:
+            self._start_if_free()
+            return None
         return self._process.poll()
 
     def stop(self, grace: float) -> None:
@@ -72,23 +90,30 @@ class ChildProcess:
         The leader answers for the others' checkpoints: once it is gone nothing in its group is waited for. torchrun's
         workers are in no group of its, so they are looked for by their descent.
         """
-        process = self._process
+        try:
+            if self._process is not None:
+                self._end(self._process, grace)
+        finally:
+            self._gpus.release()
+
+    def _end(self, process: subprocess.Popen[bytes], grace: float) -> None:
         try:
             if process.poll() is None:
-                self._signal(signal.SIGTERM)
+                _signal(process.pid, signal.SIGTERM)
                 with contextlib.suppress(subprocess.TimeoutExpired):  # it had its time; what follows does not ask
                     process.wait(grace)
         finally:  # also when a second Ctrl-C cuts the wait short
             workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            self._signal(signal.SIGKILL)
+            _signal(process.pid, signal.SIGKILL)
             for worker in workers:
                 with contextlib.suppress(psutil.NoSuchProcess):  # it was in the group, or ended by itself
                     worker.kill()
             process.wait()
 
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):  # nobody is left in the group: that is what was wanted
-            os.killpg(self._process.pid, number)
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # nobody is left in the group: that is what was wanted
+        os.killpg(group, number)
 
 
 def start_job(module: str, workspace: Path, nproc: int, environment: Mapping[str, str]) -> Running:

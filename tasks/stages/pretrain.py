@@ -11,6 +11,7 @@ from typing import Any
 from prefect import task
 
 from gptcore.config import LSTMConfig, NetworkConfig, PretrainConfig, recorded
+from tasks.jobs.devices import processes
 from tasks.jobs.launch import run_job
 from tasks.report.card import Card, cost, start_note, synthetic_note
 from tasks.report.entries import corpus_data, pretrained_entry
@@ -48,11 +49,14 @@ def pretrain_model(
     ngrams: Artifact | None = None,
     nproc: int = 1,
     start: Artifact | None = None,
+    sharded: bool = False,
 ) -> Artifact:
-    """Pre-train (section 3.1). The number of processes is no part of the digest: every global batch is the same.
+    """Pre-train (section 3.1). The processes are no part of the digest: every global batch is the same.
 
     :param model: its ``n_vocab`` is replaced by that of the shards.
     :param ngrams: n-gram perplexities of the same shards, shown beside the model's.
+    :param nproc: training processes; 0: one for each GPU of this machine.
+    :param sharded: each of them holds a part of the weights only.
     :param start: a pre-trained model whose weights it goes on from, under a new schedule and a fresh optimiser.
     :raises InputError: ``start`` has another shape or another tokenizer.
     """
@@ -66,6 +70,7 @@ def pretrain_model(
         check_start(store, start, model, encoded["tokenizer_digest"])
         there = store.manifest(start)["counts"]
         before = {"tokens_seen_before": there["tokens_seen"] + there.get("tokens_seen_before", 0)}
+    nproc = processes(nproc)
     threads = max(1, (os.cpu_count() or 1) // nproc)
     tags = run_tags(
         kind="pretrain",
@@ -85,6 +90,7 @@ def pretrain_model(
                 "tokenizer_digest": encoded["tokenizer_digest"],
                 "workspace": str(workspace),
                 "threads": threads,
+                "sharded": sharded,
                 **({"start": str(store.local(start) / "model")} if start else {}),
             }
             observer = JobObserver("pretrain", run, "pretrain-progress", lambda: store.sync_partial(recipe, workspace))

@@ -39,7 +39,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def run(
     workspace: Path, on_metrics: Callable[[Records], None] = lambda records: None, **options: Any
 ) -> dict[str, Any]:
-    how = {key: options.pop(key) for key in ("timeout", "grace", "nproc") if key in options}
+    how = {key: options.pop(key) for key in ("timeout", "grace", "nproc", "on_waiting") if key in options}
     return run_job(FAKE, options, workspace, on_metrics=on_metrics, **how)
 
 
