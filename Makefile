@@ -75,5 +75,8 @@ prefect.yaml: $(VENV)/.runtime flows/deployments/catalog.py
 bench: $(VENV)/.runtime ## throughput of cleaning, encoding and training on this machine
 	@$(BIN)/python -m infra.bench
 
+chaos: $(VENV)/.dev ## kills, full disks, bad networks on purpose: counts of what the pipeline survived (half an hour)
+	@$(BIN)/python -m infra.chaos
+
 clean: ## remove the environment and the caches (never a store)
 	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -17,19 +17,24 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from infra.chaos import clock, damage, disk, kills
+from infra.chaos import clock, damage, disk, kills, objects
 from infra.chaos.ground import Ground, end_all
 from infra.chaos.plan import Moment, moments
 from infra.chaos.shim import compile_shim
 from infra.trials import Trial
 
+NETWORK, HOSTS = "flaky S3", "two hosts, one S3 store"
 _JUMPS = 6
+_NETWORKS = 4
+_PAIRS = 2
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,19 @@ def plan_damage(ground: Ground, seed: str) -> list[Planned]:
     return planned
 
 
+def plan_objects(ground: Ground, seed: str) -> list[Planned]:
+    """One S3 store: over bad networks, and from two hosts at once."""
+    planned = []
+    for number in range(_NETWORKS):
+        name = f"network-{number:02d}"
+        run = partial(objects.over_bad_network, ground, name, f"{seed}/network/{number}")
+        planned.append(Planned(NETWORK, name, "requests dropped, refused, cut, late", run))
+    for number in range(_PAIRS):
+        name = f"hosts-{number:02d}"
+        planned.append(Planned(HOSTS, name, "at the same time", partial(objects.from_two_hosts, ground, name)))
+    return planned
+
+
 def main() -> int:
     """All trials; 0 if all ended well."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -103,10 +121,13 @@ def main() -> int:
     print(f"seed {options.seed}; reference run, seconds: {life}\nfolder {root}", flush=True)
     planned = plan_kills(ground, options.seed, options.kills) + plan_disk(ground, options.seed)
     planned += plan_clock(ground, options.seed) + plan_damage(ground, options.seed)
+    planned += plan_objects(ground, options.seed)
     if words := tuple(word.strip() for word in options.only.split(",") if word.strip()):
         planned = [trial for trial in planned if trial.kind.startswith(words)]
+    planned = _mixed(planned)
+    remote = any(trial.kind in (NETWORK, HOSTS) for trial in planned)
     counts: dict[str, list[int]] = {}
-    with ThreadPoolExecutor(options.jobs) as pool:
+    with objects.s3_server(root) if remote else nullcontext(), ThreadPoolExecutor(options.jobs) as pool:
         futures = {pool.submit(_run, ground, trial): trial for trial in planned}
         for number, future in enumerate(as_completed(futures), start=1):
             trial = futures[future]
@@ -126,6 +147,16 @@ def main() -> int:
     if not bad and not options.folder:
         shutil.rmtree(root)
     return 1 if bad else 0
+
+
+def _mixed(planned: list[Planned]) -> list[Planned]:
+    """The first of every kind, then the second of every kind, and so on: what goes wrong shows early."""
+    seen: Counter[str] = Counter()
+    places = []
+    for trial in planned:
+        places.append(seen[trial.kind])
+        seen[trial.kind] += 1
+    return [trial for _, trial in sorted(zip(places, planned, strict=True), key=lambda pair: pair[0])]
 
 
 def _run(ground: Ground, planned: Planned) -> tuple[float, str, list[str]]:

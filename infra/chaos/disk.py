@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, end_all, files, left_over, part_of, wait
+from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, end_all, files, left_over, part_of, unclear, wait
 from infra.chaos.plan import LIFE, Moment
 from infra.chaos.shim import Switch
+from infra.trials import Trial
 
 STAGES = LIFE[1:-1]
 
@@ -21,11 +22,9 @@ def fill(ground: Ground, name: str, moment: Moment) -> tuple[str, list[str]]:
     switch.set(full=True)
     hit, before = part_of(trial), (trial.folder / "err.txt").stat().st_size
     code = process.wait(LIMIT_SECONDS)
-    faults = []
-    said = (trial.folder / "err.txt").read_bytes()[before:].decode(errors="replace")
-    lines = [line for line in said.splitlines() if line.startswith("gptmill:")]
-    if code and (len(lines) != 1 or said.rstrip().splitlines()[-1] != lines[0] or "space" not in lines[0]):
-        faults.append(f"exit code {code}, and not one clear line at the end: {said[-600:]!r}")
+    faults = unclear(trial, code, before) if code else []
+    if code and "space" not in _last_line(trial):
+        faults.append(f"the last line does not say what is lacking: {_last_line(trial)}")
     if left := left_over(trial):
         faults.append(f"left running: {left}")
         end_all(trial)
@@ -36,3 +35,7 @@ def fill(ground: Ground, name: str, moment: Moment) -> tuple[str, list[str]]:
         return f"in {hit}", [*faults, f"the same command ended with exit code {again}"]
     how = f"in {hit}: {'exit code ' + str(code) if code else 'needed no more'}, {'all' if whole else 'store'}"
     return how, [*faults, *ground.faults(trial)]
+
+
+def _last_line(trial: Trial) -> str:
+    return (trial.folder / "err.txt").read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]

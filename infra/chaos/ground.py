@@ -232,6 +232,18 @@ def _first_difference(expected: str, found: str) -> str:
     return next((f"{b[:200]!r}, expected {a[:200]!r}" for a, b in pairs if a != b), "more lines")
 
 
+def unclear(trial: Trial, code: int, start: int = 0) -> list[str]:
+    """What is wrong with how a command says that it failed: expected is one line, the last, in gptmill's own name.
+
+    :param start: where in its standard error the command's own words begin.
+    """
+    said = (trial.folder / "err.txt").read_bytes()[start:].decode(errors="replace").rstrip().splitlines()
+    own = [line for line in said if line.startswith("gptmill:")]
+    if own and said[-1] == own[-1] and "Traceback" not in "\n".join(said):
+        return []
+    return [f"exit code {code}, and no clear line at the end: {said[-8:]}"]
+
+
 def end_all(trial: Trial) -> None:
     """Kill whatever a trial has left: the next one shall not pay for it."""
     for pid in trial.processes():

@@ -40,7 +40,7 @@ class FaultPlan:
     shares: Mapping[str, float]
 
     def fault(self, number: int) -> str:
-        """The fault of the ``number``-th request; empty: none. The same for the same seed, whoever asks."""
+        """The fault of the ``number``-th request; empty: none. One seed, one plan, in whatever order it is asked."""
         draw = random.Random(f"{self.seed}/{number}").random()
         for name, share in self.shares.items():
             draw -= share
