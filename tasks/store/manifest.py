@@ -113,7 +113,7 @@ def problem_of(manifest: Any, stage: str, digest: str) -> str | None:
             return f"its root is {root!r}, expected a folder inside the artifact"
         if not isinstance(manifest["created"], str) or not isinstance(manifest["counts"], Mapping):
             return "its creation time is no text or its counts are no object"
-    except (KeyError, TypeError, AttributeError, InputError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         return f"it is not a manifest ({type(error).__name__}: {error})"
     return None
 

@@ -24,7 +24,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from gptcore.errors import InputError
-from gptcore.files import sha256_file, sha256_json, write_json_atomic
+from gptcore.files import parse_json, sha256_file, sha256_json, write_json_atomic
 from gptcore.reach import require_s3
 from tasks.store.locks import exclusive
 from tasks.store.manifest import (
@@ -285,7 +285,7 @@ class RemoteShelf:
         except FileNotFoundError:
             return None
         try:
-            return json.loads(data)
+            return parse_json(data)
         except ValueError as error:
             return f"unreadable: {error}"
 
