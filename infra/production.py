@@ -89,6 +89,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=4300, help="the first of the ports that are used (%(default)s)")
     parser.add_argument("--shots", type=Path, default=Path("shots"), help="folder for the screenshots (%(default)s)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as for Ctrl-C: nothing is left running
     with tempfile.TemporaryDirectory(prefix="gptmill-production-") as folder:
         trial = Trial(Path(folder), options.port)
         try:
