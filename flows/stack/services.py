@@ -24,6 +24,7 @@ from tasks.store.state import state_folder
 
 HOST = "127.0.0.1"
 _CPU_RUNS = 4  # flows that mostly wait for trainings; more of them at once is memory for nothing
+_DATABASE_SECONDS = "60"  # Prefect's own 5 and 10 are too few beside trainings that take every core
 _PASSWORD_SECONDS = 300  # MLflow believes a password so long: hashing it costs 0.1 s and more a request
 LEVELS = ((postgres.NAME, s3.NAME), ("prefect", "mlflow"), (f"worker-{CPU}", f"worker-{GPU}"))
 """The names of all services: each level needs the ones before it."""
@@ -90,6 +91,8 @@ def _prefect(layout: Layout, credentials: Mapping[str, str]) -> Service:
         environment |= {
             "PREFECT_SERVER_API_AUTH_STRING": credentials[PREFECT[1]],
             "PREFECT_SERVER_DATABASE_CONNECTION_URL": postgres.uri("prefect", layout.postgres_port, "asyncpg"),
+            "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": _DATABASE_SECONDS,
+            "PREFECT_SERVER_DATABASE_TIMEOUT": _DATABASE_SECONDS,
             "PGPASSWORD": credentials[PREFECT_DATABASE_PASSWORD],
         }
     return Service("prefect", command, lambda: _prefect_answers(layout, credentials), environment)
