@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STORE ?= runs/demo
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint format coverage wheel-demo up down status bench clean
+.PHONY: help demo test fuzz audit chaos lint format coverage wheel-demo up full down status bench clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -15,6 +15,11 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing gptmill and its pinned dependencies into $(VENV) (a few minutes, once)"
 	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.full: $(VENV)/.runtime
+	@echo "Installing PostgreSQL and an S3 server into $(VENV)"
+	@$(PIP) --editable '.[stack]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
@@ -27,6 +32,12 @@ demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; p
 
 test: $(VENV)/.dev ## the whole test suite, a file at a time on each core (at most 4)
 	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+fuzz: $(VENV)/.dev ## 10,000 damaged inputs for each reader (the suite has a few); prints what was read and refused
+	@$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0 -n logical --maxprocesses 4
+
+audit: $(VENV)/.dev ## known vulnerabilities of what constraints.txt pins
+	@$(BIN)/python -m infra.audit
 
 coverage: $(VENV)/.dev ## the suite with line coverage of gptcore and tasks (child processes included)
 	@rm -f .coverage .coverage.*
@@ -46,8 +57,11 @@ format: $(VENV)/.dev ## rewrite the sources in the house style
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-up: $(VENV)/.runtime ## Prefect server, MLflow server and a worker on this machine (STORE=runs/demo)
+up: $(VENV)/.runtime ## Prefect server, MLflow server and workers on this machine (STORE=runs/demo)
 	@$(BIN)/gptmill up --store $(STORE)
+
+full: $(VENV)/.full ## the same on PostgreSQL and an S3 server, with passwords
+	@$(BIN)/gptmill up --full
 
 down: ## stop them
 	@$(BIN)/gptmill down
@@ -55,8 +69,14 @@ down: ## stop them
 status: ## what is running, and where
 	@$(BIN)/gptmill status
 
+prefect.yaml: $(VENV)/.runtime flows/deployments/catalog.py
+	@$(BIN)/python -m flows.deployments.yaml > $@
+
 bench: $(VENV)/.runtime ## throughput of cleaning, encoding and training on this machine
 	@$(BIN)/python -m infra.bench
+
+chaos: $(VENV)/.dev ## kills, full disks, bad networks on purpose: counts of what the pipeline survived (half an hour)
+	@$(BIN)/python -m infra.chaos
 
 clean: ## remove the environment and the caches (never a store)
 	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows import signals
+from flows.away import pretrained
+from flows.failures import Failures, leave_out, raise_if_all
 from flows.forms import list_checkpoints
 from flows.inputs import chosen_tasks
 from flows.parameters import PipelineParameters
 from flows.references import pretrained_model
 from gptcore.config import Preset, preset_named
+from gptcore.errors import InputError
 from gptcore.text.corpus import find_sources
 from tasks.stages.baseline import score_baselines
 from tasks.stages.corpus import clean_corpus
 from tasks.stages.dataset import encode_dataset
 from tasks.stages.ngrams import measure_ngrams
 from tasks.stages.partitions import clean_partitions, encode_partitions
-from tasks.stages.pretrain import pretrain_model
 from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import pin_tokenizer, train_tokenizer
@@ -43,6 +45,8 @@ class Chain:
     shards: Artifact
     ngrams: Artifact
     checkpoint: Artifact
+    left_out: Failures
+    """Tasks whose data is broken."""
 
     @property
     def stages(self) -> list[Artifact]:
@@ -51,21 +55,27 @@ class Chain:
 
     def pretrain_lstm(self, parameters: PipelineParameters) -> Artifact:
         """The LSTM of Table 5 on the same windows with the same settings."""
-        preset, store, processes = self.preset, self.store, _processes(parameters)
-        checkpoint: Artifact = pretrain_model(
-            store.url, self.shards, preset.lstm, preset.pretrain, self.ngrams, **processes
+        preset, store = self.preset, self.store
+        checkpoint = pretrained(
+            store_url=store.url,
+            shards=self.shards,
+            model=preset.lstm,
+            config=preset.pretrain,
+            ngrams=self.ngrams,
+            **_processes(parameters),
         )
         list_checkpoints(store.url)
         return checkpoint
 
 
-def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = ()) -> Chain:
+def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: bool = True) -> Chain:
     """Clean -> BPE -> shards -> pre-train, and the tasks' rows encoded; what the store holds is not made again.
 
     With a tokenizer that is given, books are cleaned and encoded one by one, so that a new one is all that is read.
     The baselines come first: fitting them reads every row, so a broken one costs seconds, not days of training.
 
     :param tasks: only these; empty: the form's, or every one whose data is there.
+    :param whole: stop at the first task whose data is broken; else such a task is left out, and said.
     :raises InputError: missing or broken input, before anything is computed from it.
     """
     signals.listen()
@@ -83,8 +93,15 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = ()) -> Chai
         known = store.manifest(pinned)["counts"]["tokenizer_digest"] if pinned else ""
         check_start(store, start, preset.model, known)
     names = chosen_tasks(tasks or parameters.tasks, datasets_url)
+    left_out: Failures = {}
     for name in names:
-        score_baselines(store.url, datasets_url, name)
+        try:
+            score_baselines(store.url, datasets_url, name)
+        except InputError as error:
+            if whole:
+                raise
+            leave_out(left_out, name, error)
+    raise_if_all(left_out, names)
 
     dask = parameters.dask
     if pinned:
@@ -92,14 +109,23 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = ()) -> Chai
     else:
         corpus = clean_corpus(store.url, corpus_url, preset.corpus, dask)
         tokenizer = train_tokenizer(store.url, corpus, preset.tokenizer, dask)
-    datasets = {name: encode_dataset(store.url, datasets_url, name, tokenizer) for name in names}
+    datasets = {
+        name: encode_dataset(store.url, datasets_url, name, tokenizer) for name in names if name not in left_out
+    }
     encode = encode_partitions if pinned else encode_shards
     shards = encode(store.url, corpus, tokenizer, preset.shards, dask)
     ngrams = measure_ngrams(store.url, shards, dask)
-    processes = _processes(parameters)
-    checkpoint = pretrain_model(store.url, shards, preset.model, preset.pretrain, ngrams, start=start, **processes)
+    checkpoint = pretrained(
+        store_url=store.url,
+        shards=shards,
+        model=preset.model,
+        config=preset.pretrain,
+        ngrams=ngrams,
+        start=start,
+        **_processes(parameters),
+    )
     list_checkpoints(store.url)
-    return Chain(store, preset, datasets_url, corpus, tokenizer, datasets, shards, ngrams, checkpoint)
+    return Chain(store, preset, datasets_url, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)
 
 
 def _processes(parameters: PipelineParameters) -> dict[str, Any]:

@@ -262,18 +262,26 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--whole", action="store_true", help="the whole input is one document, not each line")
 
     run = command("deploy", commands.deploy, "put flows, schedules and automations on the Prefect server")
-    store(run)
+    run.add_argument("--store", metavar="URL", help="default store of the forms (the running stack's, else runs/demo)")
     datasets(run)
     run.add_argument(
         "--settings", metavar="FILE", help="TOML: the pipeline's schedules, alerts (deploy.toml of the state folder)"
     )
 
-    run = command("up", commands.up, "Prefect server, MLflow server and a worker on this machine, without Docker")
-    store(run)
+    run = command("up", commands.up, "Prefect server, MLflow server and workers on this machine, without Docker")
+    run.add_argument("--full", action="store_true", help="on PostgreSQL and an S3 server, with passwords")
+    run.add_argument(
+        "--store", metavar="URL", help="default store of the forms (runs/demo; with --full: the S3 server's bucket)"
+    )
     datasets(run)
     run.add_argument("--prefect-port", type=int, default=4200, help="%(default)s")
     run.add_argument("--mlflow-port", type=int, default=5000, help="%(default)s")
-    command("down", commands.down, "stop what `up` started")
+    run.add_argument("--postgres-port", type=int, default=5433, help="with --full: %(default)s")
+    run.add_argument(
+        "--s3-port", type=int, default=8333, help="with --full: %(default)s; takes the next three, and +10000, too"
+    )
+    run = command("down", commands.down, "stop what `up` started; what it has kept stays")
+    run.add_argument("--wipe", action="store_true", help="delete what `up --full` has kept, without asking")
     command("status", commands.status, "what `up` started, and where to open it")
     return parser
 

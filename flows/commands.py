@@ -26,7 +26,7 @@ def pipeline(options: argparse.Namespace) -> None:
     filled = _filled("PipelineParameters", options, overrides=_overrides(options.config), tasks=_names(options.tasks))
     from flows.pipeline import pipeline
 
-    _print_board(*_run_board(pipeline, filled, options))
+    _run_and_print(pipeline, filled, options)
 
 
 def pretrain(options: argparse.Namespace) -> None:
@@ -55,7 +55,7 @@ def finetune_all(options: argparse.Namespace) -> None:
     filled = _filled("FinetuneAllParameters", options, **extra)
     from flows.finetune import finetune_all
 
-    _print_board(*_run_board(finetune_all, filled, options))
+    _run_and_print(finetune_all, filled, options)
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -195,35 +195,39 @@ def submission(options: argparse.Namespace) -> None:
 
 
 def up(options: argparse.Namespace) -> None:
-    for name in ("prefect_port", "mlflow_port"):
-        if not 0 < (port := getattr(options, name)) < 65_536:
-            raise InputError(f"--{name.replace('_', '-')}: found {port}, expected 1 to 65535")
+    from flows.stack.services import Layout
+
+    layout = Layout(options.full, options.prefect_port, options.mlflow_port, options.postgres_port, options.s3_port)
+    for port, option in layout.ports.items():
+        if not 0 < port < 65_536:
+            raise InputError(f"{option}: found {port}, expected 1 to 65535")
     from flows.deployments.settings import read_settings
-    from flows.stack import up
+    from flows.stack.control import up
 
     read_settings()  # before anything is started
-    up(options.store, options.datasets, options.prefect_port, options.mlflow_port)
+    up(layout, options.store, options.datasets)
 
 
 def deploy(options: argparse.Namespace) -> None:
     from flows.deployments.settings import read_settings
-    from flows.environment import require_prefect_server
+    from flows.environment import LIGHT_STORE, read_stack, require_prefect_server
 
     settings = read_settings(options.settings)
     require_prefect_server()
+    store = options.store or (read_stack() or {}).get("store", LIGHT_STORE)
     from flows.deployments.deploy import deploy
 
-    deploy(options.store, options.datasets, settings)
+    deploy(store, options.datasets, settings)
 
 
-def down(_: argparse.Namespace) -> None:
-    from flows.stack import down
+def down(options: argparse.Namespace) -> None:
+    from flows.stack.control import down
 
-    down()
+    down(options.wipe)
 
 
 def status(_: argparse.Namespace) -> None:
-    from flows.stack import status
+    from flows.stack.control import status
 
     status()
 
@@ -236,7 +240,7 @@ def _print_board(board: Leaderboard, page: str, published: bool = False) -> None
 
 
 def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
-    """The flow's form, filled from the options of the same names; what it names is looked up.
+    """The flow's form, filled from the options of the same names; what it names is looked up, the servers are tried.
 
     :raises InputError: a value out of range, or something that is not there.
     """
@@ -244,6 +248,7 @@ def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
 
     from flows import parameters
     from flows.inputs import check_form
+    from flows.servers import require_servers
 
     model: type[BaseModel] = getattr(parameters, form)
     given = {n: getattr(options, n) for n in model.model_fields if getattr(options, n, None) is not None}
@@ -254,6 +259,7 @@ def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
         name = "-".join(str(part) for part in first["loc"][:1]).replace("_", "-")
         raise InputError(f"--{name}: found {first['input']!r}; {first['msg']}") from None
     check_form(filled)
+    require_servers()
     return filled
 
 
@@ -276,6 +282,22 @@ def _run_board(flow: Any, filled: BaseModel, options: argparse.Namespace) -> tup
 
     board: Leaderboard = _run(flow, filled, options)
     return board, kept_leaderboard()[1]
+
+
+def _run_and_print(flow: Any, filled: BaseModel, options: argparse.Namespace) -> None:
+    """The same, and print the board, also where some tasks failed.
+
+    :raises SomeFailed: after the board of the others is printed.
+    """
+    from flows.failures import SomeFailed, SomeInputsBad
+    from tasks.report.kept import kept_leaderboard
+
+    try:
+        board, page = _run_board(flow, filled, options)
+    except (SomeFailed, SomeInputsBad) as error:
+        _print_board(error.board, kept_leaderboard()[1])
+        raise
+    _print_board(board, page)
 
 
 def _look_up_model(options: argparse.Namespace, task: str = "") -> None:

@@ -1,21 +1,26 @@
 """Where the embedded servers keep their state, decided before Prefect and MLflow are imported.
 
-Order of choice: what the environment says (PREFECT_API_URL, MLFLOW_TRACKING_URI); else the local stack, when
-`gptmill up` has started one; else Prefect's ephemeral server and MLflow on SQLite in the state folder.
+Order of choice: what the environment says (PREFECT_API_URL, MLFLOW_TRACKING_URI, AWS_...); else the local stack, when
+`gptmill up` has started one; else Prefect's ephemeral server and MLflow on SQLite in the state folder. The full stack
+has its passwords in a file, from which they come with its addresses.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+from flows.credentials import client_environment, read_credentials
 from gptcore.errors import InputError, without_password
 from gptcore.files import read_json
 from tasks.store.state import state_folder
 
+LIGHT_STORE = "runs/demo"
+"""The default store of the light stack, and of every command."""
 _QUIET = {
     "DO_NOT_TRACK": "1",  # neither server calls home
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -43,8 +48,8 @@ def read_stack() -> dict[str, Any] | None:
         return None
     except (ValueError, OSError) as error:
         raise InputError(f"{stack_file()}: not a record of the stack ({error}); delete it") from None
-    if not isinstance(record, dict) or not {"prefect_url", "mlflow_url", "processes"} <= record.keys():
-        raise InputError(f"{stack_file()}: found no prefect_url, mlflow_url and processes in it; delete it")
+    if not isinstance(record, dict) or not {"prefect_url", "mlflow_url", "processes", "layout"} <= record.keys():
+        raise InputError(f"{stack_file()}: found no prefect_url, mlflow_url, processes and layout in it; delete it")
     return record
 
 
@@ -58,7 +63,12 @@ def prepare() -> None:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     os.environ["GPTMILL_HOME"] = str(state_folder())
-    if stack := read_stack():
+    stack = read_stack()
+    if stack and stack["layout"]["full"]:
+        # Also where it does not answer: its databases are not the ones that a command would use without it.
+        os.environ.update(client_environment(read_credentials(), os.environ))
+        os.environ.setdefault("PREFECT_UI_URL", pages_of(stack["prefect_url"]))
+    elif stack:
         if answers(stack["prefect_url"] + "/api/health"):
             os.environ.setdefault("PREFECT_API_URL", stack["prefect_url"] + "/api")
             os.environ.setdefault("PREFECT_UI_URL", pages_of(stack["prefect_url"]))
@@ -84,10 +94,15 @@ def require_prefect_server() -> None:
         raise InputError(f"PREFECT_API_URL: {without_password(url)} does not answer")
 
 
-def answers(url: str, timeout: float = 2.0) -> bool:
-    """Whether a GET of ``url`` (http, this machine) ends with status 200 within ``timeout`` seconds."""
+def answers(url: str, login: str | None = None, timeout: float = 2.0) -> bool:
+    """Whether a GET of ``url`` (http, this machine) ends with status 200 within ``timeout`` seconds.
+
+    :param login: ``user:password`` for basic authentication.
+    """
+    headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310  # our own loopback addresses
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as response:  # noqa: S310  # our own loopback addresses
+        with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310  # as above
             return bool(response.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -17,13 +17,16 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows import signals
+from flows.away import IN_FLIGHT, train_away, trains_away
+from flows.failures import Failures, raise_for, raise_if_all
 from flows.results import FineTuned, result_card
 from gptcore.config import FinetuneConfig, recorded
+from gptcore.errors import InputError
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from tasks.jobs.devices import visible_gpus
-from tasks.jobs.launch import stop_jobs
+from tasks.jobs.launch import jobs_are_stopped, stop_jobs
 from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import Leaderboard, Row, published_rows
@@ -41,7 +44,7 @@ from tasks.stages import dataset as dataset_stage
 from tasks.stages import finetune as finetune_stage
 from tasks.stages.baseline import BASELINES, score_baselines
 from tasks.stages.baseline import VERSION as BASELINE_VERSION
-from tasks.stages.finetune import finetune_model
+from tasks.stages.finetune import finetune_model, finetune_recipe
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.inputs import Data, has_inputs, log_inputs
@@ -50,6 +53,8 @@ from tasks.tracking.provenance import artifact_page
 from tasks.tracking.tracker import Run, Tracker
 
 _TRAINED = 2.0  # seconds: runs that take less on average were found in the store, and tell nothing of the others
+Waiting = tuple[str, PrefectFuture[Score]]
+"""A task, and the score of one of its runs."""
 Settings = Mapping[str, FinetuneConfig]
 """Task -> its fine-tuning settings; the seed and the arm's changes are filled in for each run."""
 
@@ -94,25 +99,38 @@ def score_tasks(
     seeds: int,
     jobs: int,
     sections: Mapping[str, str] | None = None,
+    left_out: Failures | None = None,
 ) -> Leaderboard:
     """Fine-tune every task in every arm, score the baselines, put all in one table, and show it on the caller's page.
 
+    On a server with a worker in the pool `gpu` each fine-tune is a run of that pool, else a job of this process.
+
     :param seeds: runs of each task, with seeds 0 .. seeds - 1; 0: as many as its registry entry says.
     :param sections: heading -> Markdown that the result's card shows, too.
+    :param left_out: tasks that failed before they came here.
     :raises InputError: before anything is trained, if a dataset is not what an arm's row is of.
+    :raises SomeFailed: after all is done, told and shown: some tasks failed, or were left out.
     """
     slots, threads = machine_slots(jobs)
+    away = trains_away()
+    if away:
+        slots = jobs or IN_FLIGHT
     rows = _counted([arm.label for arm in arms], "row")
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=slots)
     run = fine_tunes.with_options(
         task_runner=cast(TaskRunner[Any], runner),  # Prefect types it by its future
         flow_run_name=f"fine-tunes: {_counted(list(datasets), 'task')} x {rows}",
     )
-    found: FineTuned = run(store_url, datasets_url, datasets, arms, settings, seeds, threads)
-    first = {name: arms[0].settings(settings[name]) for name in datasets}
-    checkpoint = arms[0].checkpoint
-    card = result_card(Store(store_url), datasets_url, datasets, checkpoint, first, found, sections or {})
-    publish_result(card)  # on the calling flow's page, where its starter looks
+    found: FineTuned = run(store_url, datasets_url, datasets, arms, settings, seeds, threads, away)
+    failures = {**(left_out or {}), **found.failures}
+    scored = {score.task for score in found.scores}
+    shown = {name: dataset for name, dataset in datasets.items() if name in scored}
+    if shown:
+        first = {name: arms[0].settings(settings[name]) for name in shown}
+        checkpoint = arms[0].checkpoint
+        card = result_card(Store(store_url), datasets_url, shown, checkpoint, first, found, sections or {})
+        publish_result(card)  # on the calling flow's page, where its starter looks
+    raise_for(failures, found.board)
     return found.board
 
 
@@ -125,11 +143,12 @@ def fine_tunes(
     settings: Settings,
     seeds: int,
     threads: int,
+    away: bool,
 ) -> FineTuned:
     """See :func:`score_tasks`, which chooses this flow's number of workers."""
     signals.listen()
     store, tracker = Store(store_url), Tracker()
-    data = {name: dataset_fingerprint(name, datasets_url) for name in available(datasets_url)}
+    data = _fingerprints(datasets_url, list(datasets))
     suites = [suite_of(store, arm, data, settings) for arm in arms]
     for name, dataset in datasets.items():
         for suite in suites:  # now, not after hours of training
@@ -137,7 +156,7 @@ def fine_tunes(
     with ExitStack() as stack:
         runs = [stack.enter_context(open_suite(tracker, suite)) for suite in suites]
         try:
-            rows, scores = _fine_tuned(store, datasets, arms, settings, suites, runs, seeds, threads)
+            rows, scores, failures = _fine_tuned(store, datasets, arms, settings, suites, runs, seeds, threads, away)
         except BaseException as error:
             if not isinstance(error, Exception):
                 stop_jobs()  # Ctrl-C and cancellation reach this thread only; the jobs belong to the runner's threads
@@ -149,7 +168,19 @@ def fine_tunes(
     every = [score for reached in scores for score in reached]
     board = Leaderboard((*rows, *published_rows()), notes_on(every))
     table = artifact_page(publish_table_of(board, list(datasets)))
-    return FineTuned(board, scores[0], data, runs[0].url, table)
+    return FineTuned(board, scores[0], data, runs[0].url, table, failures)
+
+
+def _fingerprints(datasets_url: str, wanted: list[str]) -> dict[str, str]:
+    """Task -> fingerprint of its files, of every task that is there; an unreadable one matters if it is wanted."""
+    found = {}
+    for name in available(datasets_url):
+        try:
+            found[name] = dataset_fingerprint(name, datasets_url)
+        except InputError:
+            if name in wanted:
+                raise
+    return found
 
 
 def _fine_tuned(
@@ -161,25 +192,56 @@ def _fine_tuned(
     runs: list[Run],
     seeds: int,
     threads: int,
-) -> tuple[list[Row], list[list[Score]]]:
+    away: bool,
+) -> tuple[list[Row], list[list[Score]], Failures]:
     """Submit everything, longest first; then a row for each arm, written to its suite's run."""
-    waiting: list[list[PrefectFuture[Score]]] = [[] for _ in arms]
+    waiting: list[list[Waiting]] = [[] for _ in arms]
     for name in _longest_first(store, datasets):
         for arm, run, futures in zip(arms, runs, waiting, strict=True):
             for seed in range(seeds or task_spec(name).seeds):
                 config = dataclasses.replace(arm.settings(settings[name]), seed=seed)
-                futures.append(
-                    finetune_model.submit(
-                        store.url, name, datasets[name], arm.checkpoint, config, arm.label, run.run_id, threads
-                    )
-                )
-    _show_progress([future for futures in waiting for future in futures])
+                arguments: dict[str, Any] = {
+                    "store_url": store.url,
+                    "name": name,
+                    "dataset": datasets[name],
+                    "checkpoint": arm.checkpoint,
+                    "config": config,
+                    "arm": arm.label,
+                    "suite_run": run.run_id,
+                    "threads": threads,
+                }
+                if away:
+                    recipe = finetune_recipe(store, name, datasets[name], arm.checkpoint, config)
+                    title = f"finetune {name} seed {seed}, {arm.label}"
+                    future = train_away.submit(title, "finetune", recipe, arguments)
+                else:
+                    future = finetune_model.submit(**arguments)
+                futures.append((name, future))
+    _show_progress([future for futures in waiting for _, future in futures])
     rows, scores = [], []
+    failures: Failures = {}
     for suite, run, futures in zip(suites, runs, waiting, strict=True):
-        reached: list[Score] = _results(futures)
+        reached = _reached(futures, failures)
         rows.append(record_row(run, row_of(suite, reached)))
         scores.append(reached)
-    return rows, scores
+    if not any(scores):
+        raise_if_all(failures, list(datasets))
+    return rows, scores, failures
+
+
+def _reached(futures: list[Waiting], failures: Failures) -> list[Score]:
+    """One arm's scores; of a task with a failed seed none, for a number never rests on fewer runs than its row's."""
+    reached: list[Score] = []
+    failed = set()
+    for name, future in futures:
+        try:
+            reached.append(future.result())
+        except Exception as error:  # whatever it was, it is told at the end, and the others' work stands
+            if jobs_are_stopped():
+                raise  # this process ends: no failure of the task
+            failed.add(name)
+            failures.setdefault(name, error)
+    return [score for score in reached if score.task not in failed]
 
 
 def _show_progress(futures: list[PrefectFuture[Any]]) -> None:

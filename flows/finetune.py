@@ -5,12 +5,14 @@ from __future__ import annotations
 from prefect import flow
 
 from flows import signals
+from flows.failures import Failures, leave_out, raise_if_all
 from flows.fanout import Arm, Settings, score_tasks
 from flows.inputs import chosen_tasks, datasets_folder
 from flows.names import from_form
 from flows.parameters import FinetuneAllParameters, FinetuneParameters
 from flows.references import pretrained_model
 from gptcore.config import FinetuneConfig, Preset, preset_named
+from gptcore.errors import InputError
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.dataset import encode_dataset
@@ -53,9 +55,17 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     datasets_url = datasets_folder(store, parameters.datasets)
     names = chosen_tasks(parameters.tasks, datasets_url)
     tokenizer = tokenizer_of(store, checkpoint)
-    datasets = {name: encode_dataset(store.url, datasets_url, name, tokenizer) for name in names}
+    datasets: dict[str, Artifact] = {}
+    left_out: Failures = {}
+    for name in names:
+        try:
+            datasets[name] = encode_dataset(store.url, datasets_url, name, tokenizer)
+        except InputError as error:
+            leave_out(left_out, name, error)
+    raise_if_all(left_out, names)
     arms, seeds, jobs = arms_of(preset, checkpoint), seeds_of(preset, parameters.seeds), parameters.jobs
-    return score_tasks(store.url, datasets_url, datasets, arms, settings_of(preset), seeds, jobs)
+    settings = settings_of(preset)
+    return score_tasks(store.url, datasets_url, datasets, arms, settings, seeds, jobs, left_out=left_out)
 
 
 def settings_of(preset: Preset) -> Settings:

@@ -12,6 +12,7 @@ from flows.references import in_store, pretrained_model
 from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.nlu.readers import available
+from gptcore.reach import require_s3
 from tasks.store.artifact import Artifact
 from tasks.store.references import check_start, named_tokenizer
 from tasks.store.store import Store
@@ -28,6 +29,8 @@ def check_form(form: BaseModel) -> None:
     given = dict(form)
     if not given["store"]:
         raise InputError("--store: found nothing, expected a folder or an address")
+    for name in ("store", "corpus", "datasets"):
+        require_s3(given.get(name) or "", f"--{name}")
     store = Store(given["store"])
     if "preset" in given:
         preset_named(given["preset"], given["overrides"])

@@ -16,7 +16,7 @@ from tasks.report.leaderboard import Leaderboard
 @flow(name="pipeline", flow_run_name=from_form, persist_result=False)
 def pipeline(parameters: PipelineParameters) -> Leaderboard:
     """Clean -> BPE -> shards -> pre-train -> fine-tune every task -> leaderboard; nothing is computed twice."""
-    chain = run_chain(parameters)
+    chain = run_chain(parameters, whole=False)
     return score_tasks(
         chain.store.url,
         chain.datasets_url,
@@ -26,4 +26,5 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
         seeds_of(chain.preset, parameters.seeds),
         parameters.jobs,
         sections={"Stages": stages_table(chain.store, chain.stages)},
+        left_out=chain.left_out,
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from flows.failures import Failures
 from gptcore.config import FinetuneConfig, recorded
 from tasks.report.card import shown, start_note, synthetic_note
 from tasks.report.earlier import contenders
@@ -33,6 +34,8 @@ class FineTuned:
     """MLflow's page of the row."""
     table: str | None
     """Prefect's page of the same tasks in every published row; None on the ephemeral server, which has no pages."""
+    failures: Failures = field(default_factory=dict)
+    """The tasks without a result in one of the rows."""
 
 
 def result_card(

@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
+from uuid import UUID
 
 from flows import left_behind
 
 _SAME_REQUEST_SECONDS = 2.0
 _PARENT_SECONDS = 1.0
+_RUN_SECONDS = 15.0
 
 
 class Ended(KeyboardInterrupt):
@@ -59,6 +61,7 @@ class _Handler:
 
 
 _handler: _Handler | None = None
+_followed = False
 
 
 @contextmanager
@@ -98,17 +101,21 @@ def listen() -> None:
 
     Under :func:`polite_end` it takes SIGTERM back from Prefect, whose own handler of a running flow raises at each of
     two signals that were sent as one. Under a worker, which cancels by SIGTERM, Prefect's handler stays, and the run
-    ends when the worker does: one that is killed leaves its runs behind.
+    ends when the worker does: one that is killed leaves its runs behind. It also ends when the server has given the
+    run to another process, which it does with one that it has not heard of for too long.
     """
     if _handler is not None:
         left_behind.note_flow_run()
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _handler)
         return
-    from prefect.runtime import deployment
+    global _followed  # noqa: PLW0603  # as is the worker of a process
+    from prefect.runtime import deployment, flow_run
 
-    if deployment.id:
+    if deployment.id and not _followed:  # once: a flow inside another is no run of the worker's
+        _followed = True
         threading.Thread(target=_follow_parent, args=(os.getppid(),), name="parent", daemon=True).start()
+        threading.Thread(target=_follow_run, args=(UUID(str(flow_run.id)),), name="run", daemon=True).start()
 
 
 def _follow_parent(parent: int) -> None:
@@ -116,6 +123,31 @@ def _follow_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_PARENT_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _follow_run(run_id: UUID) -> None:
+    """Leave without a word once the run is another process': whatever this one reported would be taken for that one's.
+
+    Its job is told by the kernel, writes its checkpoint and goes; the other process waits for it at the store's lock.
+    """
+    from httpx import HTTPError
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import PrefectException
+
+    count: int | None = None  # how often the run has been started, this time included
+    while True:
+        try:
+            with get_client(sync_client=True) as client:
+                run = client.read_flow_run(run_id)
+        except (HTTPError, PrefectException):
+            pass  # a server that is away has given nobody anything
+        else:
+            count = run.run_count if count is None else count
+            state = run.state
+            if run.run_count != count or (state and (state.is_scheduled() or state.is_pending() or state.is_crashed())):
+                print(f"gptmill: flow run {run_id} goes on elsewhere; this process leaves", file=sys.stderr, flush=True)
+                os._exit(0)
+        time.sleep(_RUN_SECONDS)
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> NoReturn:

@@ -4,17 +4,23 @@ Prefect's ephemeral server (`SubprocessASGIServer`) is the same application on t
 a SIGTERM or Ctrl-C sent to the process group ends it first, and every last report is then retried against it for
 minutes; a `kill -9` of its owner leaves it behind for good. Whoever wanted to change that from outside would have to
 replace a private method. So this starts `create_app`, which is public, under our own roof: in a session of its own,
-where no signal to the group reaches it, told by the kernel when its owner dies, ended last.
+where no signal to the group reaches it, told by the kernel when its owner dies, ended last, and started again on the
+same socket when somebody kills it alone.
 """
 
 from __future__ import annotations
 
 import atexit
+import logging
+import math
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Mapping
+from pathlib import Path
 
 from flows import left_behind
 from flows.environment import answers
@@ -25,6 +31,14 @@ from tasks.store.state import state_folder
 _HOST = "127.0.0.1"
 _START_SECONDS = 180.0  # the first start migrates a new database
 _POLL_SECONDS = 0.05
+_SHORT_LIFE = 10.0  # seconds: a second server that dies younger than this is not followed by a third
+_log = logging.getLogger(__name__)
+_started = False
+
+
+def is_temporary() -> bool:
+    """Whether this process' Prefect API is the one that it started for itself."""
+    return _started
 
 
 def ensure_server() -> None:
@@ -34,6 +48,7 @@ def ensure_server() -> None:
 
     :raises RuntimeError: the server did not start; the message holds the end of its log.
     """
+    global _started  # noqa: PLW0603  # as is the server of a process
     from prefect.context import refresh_global_settings_context
     from prefect.settings import get_current_settings
 
@@ -42,41 +57,71 @@ def ensure_server() -> None:
         return
     log = state_folder() / "logs" / "temporary-server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as listener, open(log, "ab") as output:
-        listener.bind((_HOST, 0))  # the child gets the socket, not its number: nobody else can take it in between
-        url = f"http://{_HOST}:{listener.getsockname()[1]}/api"
-        earlier = output.tell()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "flows.temporary_server_process", str(listener.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            pass_fds=[listener.fileno()],
-            start_new_session=True,
-            env=os.environ
-            | get_current_settings().to_environment_variables(exclude_unset=True)
-            | {PARENT_VARIABLE: str(os.getpid())},
-        )
-    atexit.register(_stop, process)  # after Prefect's own threads have sent their last reports
+    listener = socket.socket()
+    listener.bind((_HOST, 0))  # the child gets the socket, not its number: nobody else can take it in between
+    url = f"http://{_HOST}:{listener.getsockname()[1]}/api"
+    earlier = log.stat().st_size if log.exists() else 0
+    server = _Server(listener, log, get_current_settings().to_environment_variables(exclude_unset=True))
+    atexit.register(server.stop)  # after Prefect's own threads have sent their last reports
     deadline = time.monotonic() + _START_SECONDS
     while not answers(f"{url}/health"):
-        if process.poll() is not None or time.monotonic() > deadline:
-            ending = "in time" if process.returncode is None else f"(exit code {process.returncode})"
+        if (code := server.process.poll()) is not None or time.monotonic() > deadline:
+            ending = "in time" if code is None else f"(exit code {code})"
             with open(log, "rb") as file:
                 file.seek(earlier)
                 tail = b"\n".join(file.read().splitlines()[-15:]).decode(errors="replace")
             raise RuntimeError(f"the temporary Prefect server did not start {ending}; the end of {log}:\n{tail}")
         time.sleep(_POLL_SECONDS)
+    threading.Thread(target=server.keep, name="temporary server", daemon=True).start()
     os.environ["PREFECT_API_URL"] = url
     os.environ["PREFECT_UI_URL"] = ""  # it has no pages: no links to them
     refresh_global_settings_context()
     left_behind.on_server(str(get_current_settings().home))
+    _started = True
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS + 1)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+class _Server:
+    """The process, and the socket that outlives it: who connects while none serves waits for the next one."""
+
+    def __init__(self, listener: socket.socket, log: Path, settings: Mapping[str, str]) -> None:
+        self._listener, self._log = listener, log
+        self._environment = {**os.environ, **settings, PARENT_VARIABLE: str(os.getpid())}
+        self._stopping = threading.Event()
+        self.process = self._start()
+
+    def keep(self) -> None:
+        """Start the server again when somebody kills it (a machine that runs out of memory does), until `stop`."""
+        started = -math.inf
+        while True:
+            code = self.process.wait()
+            if self._stopping.is_set():
+                return
+            if time.monotonic() - started < _SHORT_LIFE:
+                _log.warning("the temporary Prefect server ended with code %d again; see %s", code, self._log)
+                self._listener.close()  # a refused connection is an answer, too
+                return
+            _log.warning("the temporary Prefect server ended with code %d and is started again", code)
+            started = time.monotonic()
+            self.process = self._start()
+
+    def stop(self) -> None:
+        """End it for good."""
+        self._stopping.set()
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS + 1)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with open(self._log, "ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "flows.temporary_server_process", str(self._listener.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[self._listener.fileno()],
+                start_new_session=True,
+                env=self._environment,
+            )

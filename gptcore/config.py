@@ -8,7 +8,8 @@ CPU cores, a generated world and a few minutes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -73,6 +74,7 @@ class ModelConfig:
     forward pass, for the lookup and the tied softmax alike."""
 
     def __post_init__(self) -> None:
+        _require_sizes(self, ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner"), ("n_special", "n_layer"))
         if self.n_embd % self.n_head:
             raise InputError(f"model.n_embd = {self.n_embd} is not a multiple of model.n_head = {self.n_head}")
 
@@ -94,16 +96,39 @@ class LSTMConfig:
     """Dropout after the projection."""
     init_std: float = 0.02
 
+    def __post_init__(self) -> None:
+        _require_sizes(self, ("n_vocab", "n_ctx", "n_units", "n_embd"), ("n_special",))
+
 
 NetworkConfig = ModelConfig | LSTMConfig
 
 
-def network_config(settings: Mapping[str, Any]) -> NetworkConfig:
+def network_config(settings: Any, where: str = "model") -> NetworkConfig:
     """The network that recorded settings describe: ``n_units`` tells an LSTM from a Transformer.
 
-    :raises TypeError: for an unknown field.
+    :raises InputError: an unknown field, or a value of no use; names ``where`` they stand.
     """
-    return LSTMConfig(**settings) if "n_units" in settings else ModelConfig(**settings)
+    recurrent = isinstance(settings, Mapping) and "n_units" in settings
+    return (
+        replace_settings(LSTMConfig(), settings, where)
+        if recurrent
+        else replace_settings(ModelConfig(), settings, where)
+    )
+
+
+def _require_sizes(config: Any, positive: Sequence[str], others: Sequence[str]) -> None:
+    """Refuse sizes that no network has, and rates that are none.
+
+    :raises InputError: naming the first.
+    """
+    for name in (*positive, *others):
+        if (found := getattr(config, name)) < (least := int(name in positive)):
+            raise InputError(f"model.{name} = {found}: expected {least} or more")
+    for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
+        if not 0 <= (rate := getattr(config, name, 0.0)) < 1:
+            raise InputError(f"model.{name} = {rate}: expected 0 or more, and less than 1")
+    if not 0 <= config.init_std < math.inf:
+        raise InputError(f"model.init_std = {config.init_std}: expected a finite number, 0 or more")
 
 
 def check_same_shape(found: NetworkConfig, wanted: NetworkConfig, where: str) -> None:

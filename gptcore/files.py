@@ -6,8 +6,11 @@ import hashlib
 import json
 import os
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from gptcore.errors import InputError
 
 _CHUNK = 1 << 20  # bytes read at a time when hashing: bounded memory for files of any size
 
@@ -35,8 +38,56 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Parse a local UTF-8 JSON file."""
-    return json.loads(Path(path).read_text(encoding="utf-8"))
+    """Parse a local UTF-8 JSON file.
+
+    :raises ValueError: it is none.
+    """
+    return parse_json(Path(path).read_bytes())
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Parse JSON; bytes are UTF-8.
+
+    :raises ValueError: it is none, or it is nested deeper than anything that we write.
+    """
+    try:
+        return json.loads(data.decode("utf-8") if isinstance(data, bytes) else data)
+    except RecursionError:
+        raise ValueError("brackets thousands deep") from None
+
+
+def read_object(
+    path: str | os.PathLike[str], expected: str, fields: Mapping[str, type] | None = None
+) -> dict[str, Any]:
+    """A JSON object of a local file that somebody else may have written, or have lost half of.
+
+    :param expected: what the file should be, in words.
+    :param fields: what must be in it, and of which type.
+    :raises InputError: the file is missing or something else.
+    """
+    try:
+        return checked_object(read_json(path), str(path), expected, fields)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; expected {expected}") from None
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON ({error}); expected {expected}") from None
+
+
+def checked_object(value: Any, where: str, expected: str, fields: Mapping[str, type] | None = None) -> dict[str, Any]:
+    """``value`` where it is a JSON object that has ``fields`` of their types.
+
+    :raises InputError: it is something else; names ``where``.
+    """
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: found a {type(value).__name__}, expected {expected}")
+    for name, kind in (fields or {}).items():
+        found = value.get(name)
+        if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
+            shown = f"{found!r:.60}" if name in value else "nothing"
+            raise InputError(f"{where}: {name}: found {shown}, expected {kind.__name__}")
+    return value
 
 
 def write_bytes_atomic(path: str | os.PathLike[str], data: bytes) -> None:

@@ -233,8 +233,8 @@ TRIALS: dict[str, tuple[Callable[[Trial], None], int]] = {
     "queued": (queued, 1),
     "node failure": (failed_node, 1),
     "two nodes": (undisturbed, 2),
-    "two nodes, scancel": (cancelled, 2),
-    "two nodes, killed": (killed, 2),
+    "two nodes scancel": (cancelled, 2),
+    "two nodes killed": (killed, 2),
 }
 """Name -> what is done to the command, and its processes: one a node."""
 
@@ -260,7 +260,7 @@ def main() -> None:
         print(f"<!-- {_said(environment, 'sinfo', '--version')} -->", flush=True)
         for name in names:
             act, nproc = TRIALS[name]
-            trial = _trial(root / name.replace(" ", "-").replace(",", ""), world, environment, nproc)
+            trial = _trial(root / name.replace(" ", "-"), world, environment, nproc)
             before = _last_job(environment)
             act(trial)
             jobs = [_outcome(environment, number) for number in range(before + 1, _last_job(environment) + 1)]

@@ -21,6 +21,7 @@ from flows.parameters import (
 from flows.pipeline import pipeline
 from flows.pools import CPU, GPU
 from flows.pretrain import pretrain
+from flows.train import train
 from tasks.store.manifest import code_version
 
 OFFERED = "gptmill"
@@ -84,6 +85,7 @@ OFFERS = [
     Offer(layers, CPU, AnalysisParameters),
     Offer(zero_shot_curves, CPU, AnalysisParameters),
     Offer(leaderboard, CPU),
+    Offer(train, GPU, internal=True),
 ]
 
 

@@ -15,7 +15,7 @@ from gptcore import __version__
 
 _HEAD = """\
 # For `prefect deploy --all` on a server of your own; written by `make prefect.yaml` from flows/deployments/catalog.py.
-# `gptmill deploy` does the same and more: schedules, automations, forms that list checkpoints. Two work pools first:
+# `gptmill deploy` does the same and more: schedules, automations, forms that list the checkpoints. First the pools:
 {pools}
 """
 
@@ -33,7 +33,8 @@ def document() -> dict[str, Any]:
 def text() -> str:
     """The file."""
     pools = "\n".join(f"#   prefect work-pool create {name} --type process" for name in POOLS)
-    return _HEAD.format(pools=pools) + yaml.safe_dump(document(), sort_keys=False, width=110)
+    body: str = yaml.safe_dump(document(), sort_keys=False, width=110)
+    return _HEAD.format(pools=pools) + body
 
 
 def _entry(offer: Offer) -> dict[str, Any]:

@@ -17,6 +17,11 @@ def build_model(config: NetworkConfig, generator: torch.Generator | None = None)
 
 
 def load_model(url: str) -> LanguageModel:
-    """Read a model, in eval mode on the CPU, from any of the kinds of folder that :meth:`GPT.load` names."""
+    """Read a model, in eval mode on the CPU, from any of the kinds of folder that :meth:`GPT.load` names.
+
+    :raises InputError: naming the file, and what was expected of it.
+    """
     config, tensors = read_model(url)
+    with torch.device("meta"):  # shapes without memory
+        build_model(config).require(tensors, url)
     return build_model(config).fill(tensors, url)

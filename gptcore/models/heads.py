@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from gptcore.config import network_config, recorded
 from gptcore.errors import InputError
-from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
+from gptcore.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
 from gptcore.models.build import build_model
 from gptcore.models.dropout import dropout
+from gptcore.models.files.folder import ModelFolder
 from gptcore.models.language_model import LanguageModel, initialise
 
 FORMS = ("single", "pair", "similarity", "choices")
@@ -95,13 +96,31 @@ class ClassificationModel(nn.Module):
 
         :raises InputError: if the folder holds no fine-tuned model.
         """
-        if not (folder / "config.json").is_file():
+        where = folder / "config.json"
+        if not where.is_file():
             raise InputError(f"{folder}: no config.json; expected the model folder of a fine-tuning run")
-        config = read_json(folder / "config.json")
+        config = read_object(where, "the settings of a fine-tuned model")
         if "head" not in config:
-            raise InputError(
-                f"{folder / 'config.json'}: no entry 'head'; expected a fine-tuned model, not a bare decoder"
-            )
-        model = cls(build_model(network_config(config["model"])), **config["head"])
-        model.load_state_dict(load_file(folder / "model.safetensors"))
+            raise InputError(f"{where}: no entry 'head'; expected a fine-tuned model, not a bare decoder")
+        head = checked_object(config["head"], f"{where}: head", "a JSON object", {"form": str, "n_outputs": int})
+        rate = head.get("clf_pdrop")
+        if (
+            head["form"] not in FORMS
+            or head["n_outputs"] < 1
+            or isinstance(rate, bool)
+            or not isinstance(rate, int | float)
+        ):
+            raise InputError(f"{where}: head: found {head!r:.200}, expected form, n_outputs and clf_pdrop")
+        network = network_config(config.get("model"), f"{where}: model")
+        tensors = ModelFolder(str(folder)).safetensors("model.safetensors")
+        if getattr(network, "n_layer", 0) > len(tensors):
+            raise InputError(f"{folder}: {len(tensors)} tensors, expected more for the blocks of {where}")
+        with torch.device("meta"):  # shapes without memory: the sizes may be anybody's
+            expected = cls(build_model(network), head["form"], head["n_outputs"], rate).state_dict()
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        if shapes != {name: tensor.shape for name, tensor in expected.items()}:
+            odd = sorted(name for name in {*shapes, *expected} if name not in shapes or name not in expected)
+            raise InputError(f"{folder}: model.safetensors has other tensors than {where} says ({', '.join(odd[:3])})")
+        model = cls(build_model(network), head["form"], head["n_outputs"], rate)
+        model.load_state_dict(tensors)
         return model.eval(), config

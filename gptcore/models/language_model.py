@@ -93,14 +93,22 @@ class LanguageModel(nn.Module, ABC):
         :param url: where they were read, for the error.
         :raises InputError: if one is missing or of another shape.
         """
+        self.require(tensors, url)
+        for name, parameter in self.state_dict().items():
+            parameter.copy_(tensors[name])
+        return self.eval()
+
+    def require(self, tensors: Mapping[str, Tensor], url: str) -> None:
+        """See that ``tensors`` are this network's.
+
+        :raises InputError: if one is missing or of another shape; names ``url``.
+        """
         for name, parameter in self.state_dict().items():
             if name not in tensors:
                 raise InputError(f"{url}: no tensor {name}")
             if tensors[name].shape != parameter.shape:
                 found, expected = list(tensors[name].shape), list(parameter.shape)
                 raise InputError(f"{url}: {name} has the shape {found}, expected {expected}")
-            parameter.copy_(tensors[name])
-        return self.eval()
 
 
 def check_transfer(n_ctx: int, n_transfer: int, positions: int, layers: int) -> None:

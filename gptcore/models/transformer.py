@@ -185,4 +185,6 @@ class GPT(LanguageModel):
         config, tensors = read_model(str(url))
         if not isinstance(config, ModelConfig):
             raise InputError(f"{url}: found {type(config).__name__}, a network of another kind; expected a Transformer")
+        with torch.device("meta"):  # shapes without memory: the sizes may be anybody's
+            cls(config).require(tensors, str(url))
         return cls(config).fill(tensors, str(url))

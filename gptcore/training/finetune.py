@@ -20,16 +20,16 @@ import dataclasses
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
-from gptcore.config import FinetuneConfig, ModelConfig, NetworkConfig, network_config, recorded
+from gptcore.config import FinetuneConfig, ModelConfig, NetworkConfig, network_config, recorded, replace_settings
 from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
-from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
+from gptcore.files import checked_object, read_json, write_bytes_atomic, write_json_atomic
 from gptcore.models.build import build_model, load_model
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.bootstrap import stderrs_of_file
@@ -48,8 +48,6 @@ from gptcore.training.task_objective import FinetuneData, finetune_objective
 
 _CHECKPOINT_SECONDS = 60.0
 _KEEP_CHECKPOINTS = 2
-
-Settings = TypeVar("Settings", NetworkConfig, FinetuneConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +70,9 @@ class FinetuneJob:
         if set(given) != expected:
             odd = ", ".join(sorted(set(given) ^ expected))
             raise InputError(f"finetune job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
-        config = _settings(lambda fields: FinetuneConfig(**fields), given["finetune"], "finetune")
+        texts = ("task", "dataset", "workspace", *(name for name in ("model",) if given[name] is not None))
+        checked_object(given, "finetune job", "a JSON object", dict.fromkeys(texts, str))
+        config = replace_settings(FinetuneConfig(), given["finetune"], "finetune job: finetune")
         for name in ("epochs", "batch_size", "max_train_rows", "max_eval_rows"):
             value = getattr(config, name)
             if value is not None and value < 1:
@@ -85,18 +85,11 @@ class FinetuneJob:
             task=given["task"],
             finetune=config,
             model=None if given["model"] is None else Path(given["model"]),
-            model_config=None if shape is None else _settings(network_config, shape, "model_config"),
+            model_config=None if shape is None else network_config(shape, "finetune job: model_config"),
             dataset=Path(given["dataset"]),
             workspace=Path(given["workspace"]),
             threads=given["threads"],
         )
-
-
-def _settings(make: Callable[[Mapping[str, Any]], Settings], fields: Mapping[str, Any], name: str) -> Settings:
-    try:
-        return make(fields)
-    except TypeError as error:
-        raise InputError(f"finetune job: {name}: {error}") from None
 
 
 def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, str | None]:

@@ -18,16 +18,16 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
-from gptcore.config import NetworkConfig, PretrainConfig, check_same_shape, network_config, recorded
+from gptcore.config import NetworkConfig, PretrainConfig, check_same_shape, network_config, recorded, replace_settings
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
-from gptcore.files import read_json, sha256_file, write_json_atomic
+from gptcore.files import checked_object, read_object, sha256_file, write_json_atomic
 from gptcore.models.build import build_model
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel
@@ -40,8 +40,6 @@ from gptcore.training.loop import LoopSettings, Trainer
 from gptcore.training.optim import adam
 from gptcore.training.parallel import Step, shard, whole
 from gptcore.training.schedules import warmup_cosine
-
-Settings = TypeVar("Settings", NetworkConfig, PretrainConfig)
 
 _SNAPSHOTS = 8  # the first one after less than 1 % of the updates
 
@@ -71,9 +69,11 @@ class PretrainJob:
         if set(given) != expected:
             odd = ", ".join(sorted(set(given) ^ expected))
             raise InputError(f"pretrain job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
+        texts = ["shards", "workspace", "tokenizer_digest", *(["start"] if given["start"] is not None else [])]
+        checked_object(given, "pretrain job", "a JSON object", dict.fromkeys(texts, str))
         parsed = cls(
-            model=_settings(network_config, job["model"], "model"),
-            pretrain=_settings(lambda fields: PretrainConfig(**fields), job["pretrain"], "pretrain"),
+            model=network_config(job["model"], "pretrain job: model"),
+            pretrain=replace_settings(PretrainConfig(), job["pretrain"], "pretrain job: pretrain"),
             shards=Path(job["shards"]),
             tokenizer_digest=job["tokenizer_digest"],
             workspace=Path(job["workspace"]),
@@ -86,9 +86,8 @@ class PretrainJob:
 
     def _check_shards(self) -> None:
         path = self.shards / "meta.json"
-        if not path.is_file():
-            raise InputError(f"{path}: no such file; expected the folder of encoded shards")
-        meta = read_json(path)
+        fields = {"tokenizer_digest": str, "n_vocab": int}
+        meta = read_object(path, "what the folder of encoded shards says of itself", fields)
         if meta["tokenizer_digest"] != self.tokenizer_digest:
             raise InputError(
                 f"{path}: encoded with tokenizer {meta['tokenizer_digest']}, the job expects {self.tokenizer_digest}"
@@ -101,13 +100,6 @@ class PretrainJob:
         if self.pretrain.steps is not None:
             return self.pretrain.steps
         return max(1, math.ceil(self.pretrain.epochs * n_tokens / (self.pretrain.batch_size * self.model.n_ctx)))
-
-
-def _settings(make: Callable[[Mapping[str, Any]], Settings], fields: Mapping[str, Any], name: str) -> Settings:
-    try:
-        return make(fields)
-    except TypeError as error:
-        raise InputError(f"pretrain job: {name}: {error}") from None
 
 
 def snapshot_steps(total_steps: int) -> list[int]:

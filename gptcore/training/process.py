@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from gptcore.errors import InputError
-from gptcore.files import read_json
+from gptcore.files import read_json, read_object
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -129,15 +129,7 @@ def read_job(path: str) -> dict[str, Any]:
 
     :raises InputError: if it is missing or not a JSON object.
     """
-    try:
-        job = read_json(path)
-    except OSError as error:
-        raise InputError(f"job file {path}: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"job file {path}: not JSON ({error})") from None
-    if not isinstance(job, dict):
-        raise InputError(f"job file {path}: expected a JSON object, found {type(job).__name__}")
-    return job
+    return read_object(path, "a job file, a JSON object")
 
 
 def read_outcome(path: Path) -> tuple[int, str] | None:

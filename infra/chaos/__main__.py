@@ -17,15 +17,24 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from infra.chaos import kills
+from infra.chaos import clock, damage, disk, kills, objects
 from infra.chaos.ground import Ground, end_all
-from infra.chaos.plan import moments
+from infra.chaos.plan import Moment, moments
+from infra.chaos.shim import compile_shim
 from infra.trials import Trial
+
+NETWORK, HOSTS = "flaky S3", "two hosts, one S3 store"
+_JUMPS = 6
+_NETWORKS = 4
+_PAIRS = 2
 
 
 @dataclass(frozen=True)
@@ -42,11 +51,54 @@ class Planned:
 def plan_kills(ground: Ground, seed: str, count: int) -> list[Planned]:
     """The kills of processes that a command starts, shared out between caller, jobs and server."""
     counts = {"caller": count - count // 2, "job": count // 2 - count // 8, "own server": count // 8}
-    return [
-        Planned(f"kill {moment.victim}", name, str(moment), lambda n=name, m=moment: kills.kill(ground, n, m))  # type: ignore[misc]
-        for number, moment in enumerate(moments(seed, counts, kills.STAGES))
-        for name in [f"kill-{number:02d}"]
-    ]
+    planned = []
+    for number, moment in enumerate(moments(seed, counts, kills.STAGES)):
+        name = f"kill-{number:02d}"
+        planned.append(Planned(f"kill {moment.victim}", name, str(moment), partial(kills.kill, ground, name, moment)))
+    return planned
+
+
+def plan_disk(ground: Ground, seed: str) -> list[Planned]:
+    """A full disk once in each stage."""
+    return _of_moments("disk full", seed, disk.STAGES, len(disk.STAGES), lambda n, m: disk.fill(ground, n, m))
+
+
+def plan_clock(ground: Ground, seed: str) -> list[Planned]:
+    """The clock set by hours."""
+    return _of_moments("clock jump", seed, clock.STAGES, _JUMPS, lambda n, m: clock.jump(ground, n, m))
+
+
+def _of_moments(
+    kind: str, seed: str, stages: Sequence[str], count: int, run: Callable[[str, Moment], tuple[str, list[str]]]
+) -> list[Planned]:
+    planned = []
+    for number, moment in enumerate(moments(seed, {kind: count}, {kind: stages})):
+        name = f"{kind.replace(' ', '-')}-{number:02d}"
+        planned.append(Planned(kind, name, str(moment), partial(run, name, moment)))
+    return planned
+
+
+def plan_damage(ground: Ground, seed: str) -> list[Planned]:
+    """Flipped bits and cut files."""
+    planned = []
+    for kind, (wounds, run) in damage.TRIALS.items():
+        for number, wound in enumerate(wounds):
+            name = f"{kind.replace(' ', '-')}-{number:02d}"
+            planned.append(Planned(kind, name, wound.what, partial(run, ground, name, wound, seed)))
+    return planned
+
+
+def plan_objects(ground: Ground, seed: str) -> list[Planned]:
+    """One S3 store: over bad networks, and from two hosts at once."""
+    planned = []
+    for number in range(_NETWORKS):
+        name = f"network-{number:02d}"
+        run = partial(objects.over_bad_network, ground, name, f"{seed}/network/{number}")
+        planned.append(Planned(NETWORK, name, "requests dropped, refused, cut, late", run))
+    for number in range(_PAIRS):
+        name = f"hosts-{number:02d}"
+        planned.append(Planned(HOSTS, name, "at the same time", partial(objects.from_two_hosts, ground, name)))
+    return planned
 
 
 def main() -> int:
@@ -64,13 +116,18 @@ def main() -> int:
     start = time.monotonic()
     ground = Ground(root)
     ground.lay()
+    compile_shim(root)
     life = " ".join(f"{part} {span[0]:.1f}" for part, span in ground.spans.items())
     print(f"seed {options.seed}; reference run, seconds: {life}\nfolder {root}", flush=True)
-    planned = plan_kills(ground, options.seed, options.kills)
+    planned = plan_kills(ground, options.seed, options.kills) + plan_disk(ground, options.seed)
+    planned += plan_clock(ground, options.seed) + plan_damage(ground, options.seed)
+    planned += plan_objects(ground, options.seed)
     if words := tuple(word.strip() for word in options.only.split(",") if word.strip()):
         planned = [trial for trial in planned if trial.kind.startswith(words)]
+    planned = _mixed(planned)
+    remote = any(trial.kind in (NETWORK, HOSTS) for trial in planned)
     counts: dict[str, list[int]] = {}
-    with ThreadPoolExecutor(options.jobs) as pool:
+    with objects.s3_server(root) if remote else nullcontext(), ThreadPoolExecutor(options.jobs) as pool:
         futures = {pool.submit(_run, ground, trial): trial for trial in planned}
         for number, future in enumerate(as_completed(futures), start=1):
             trial = futures[future]
@@ -90,6 +147,16 @@ def main() -> int:
     if not bad and not options.folder:
         shutil.rmtree(root)
     return 1 if bad else 0
+
+
+def _mixed(planned: list[Planned]) -> list[Planned]:
+    """The first of every kind, then the second of every kind, and so on: what goes wrong shows early."""
+    seen: Counter[str] = Counter()
+    places = []
+    for trial in planned:
+        places.append(seen[trial.kind])
+        seen[trial.kind] += 1
+    return [trial for _, trial in sorted(zip(places, planned, strict=True), key=lambda pair: pair[0])]
 
 
 def _run(ground: Ground, planned: Planned) -> tuple[float, str, list[str]]:

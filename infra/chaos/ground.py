@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,12 +124,15 @@ def _after(stage: str) -> Iterable[str]:
 
 
 def board(trial: Trial) -> str:
-    """The leaderboard as CSV."""
+    """The leaderboard as CSV, without the commit of the code that made it."""
     command = [sys.executable, "-m", "flows.cli", "leaderboard", "--format", "csv"]
     done = subprocess.run(
         command, check=False, env=trial.environment, capture_output=True, text=True, timeout=LIMIT_SECONDS
     )
-    return done.stdout if done.returncode == 0 else f"exit code {done.returncode}: {done.stderr}"
+    if done.returncode:
+        return f"exit code {done.returncode}: {done.stderr}"
+    rows = [{**row, "commits": ""} for row in csv.DictReader(io.StringIO(done.stdout))]
+    return "\n".join(",".join(row.values()) for row in rows)
 
 
 def files(trial: Trial) -> dict[str, str]:
@@ -180,13 +185,26 @@ def jobs_of(trial: Trial) -> list[int]:
     return sorted(pid for pid, words in trial.processes().items() if any(job in words for job in JOBS))
 
 
-def come_to(trial: Trial, process: subprocess.Popen[bytes], stage: str, job: bool) -> bool:
-    """Wait until a command is in a part of its life, and a job of it works there; False where it ended before."""
+def come_to(
+    trial: Trial, process: subprocess.Popen[bytes], stage: str, job: bool, more: Callable[[], bool] = lambda: True
+) -> bool:
+    """Wait until a command is in a part of its life, and a job of it works there; False where it ended before.
+
+    :param more: what must hold, too.
+    """
     while process.poll() is None:
-        if part_of(trial) == stage and (not job or jobs_of(trial)):
+        if part_of(trial) == stage and (not job or jobs_of(trial)) and more():
             return True
         time.sleep(_POLL_SECONDS)
     return False
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait so long; False where the process has ended meanwhile."""
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(_POLL_SECONDS, left))
+    return process.poll() is None
 
 
 def _watched(trial: Trial) -> dict[str, list[float]]:
@@ -212,6 +230,18 @@ def _watched(trial: Trial) -> dict[str, list[float]]:
 def _first_difference(expected: str, found: str) -> str:
     pairs = zip(expected.splitlines(), [*found.splitlines(), *[""] * expected.count("\n")], strict=False)
     return next((f"{b[:200]!r}, expected {a[:200]!r}" for a, b in pairs if a != b), "more lines")
+
+
+def unclear(trial: Trial, code: int, start: int = 0) -> list[str]:
+    """What is wrong with how a command says that it failed: expected is one line, the last, in gptmill's own name.
+
+    :param start: where in its standard error the command's own words begin.
+    """
+    said = (trial.folder / "err.txt").read_bytes()[start:].decode(errors="replace").rstrip().splitlines()
+    own = [line for line in said if line.startswith("gptmill:")]
+    if own and said[-1] == own[-1] and "Traceback" not in "\n".join(said):
+        return []
+    return [f"exit code {code}, and no clear line at the end: {said[-8:]}"]
 
 
 def end_all(trial: Trial) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 
-from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, end_all, jobs_of, left_over, part_of
+from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, end_all, jobs_of, left_over, part_of, wait
 from infra.chaos.plan import JOB_STAGES, LIFE, Moment
 from infra.trials import Trial
 
@@ -24,7 +23,7 @@ def kill(ground: Ground, name: str, moment: Moment) -> tuple[str, list[str]]:
         process = trial.start()
         if come_to(trial, process, moment.stage, job=moment.victim == "job"):
             span = ground.spans[f"job {moment.stage}" if moment.victim == "job" else moment.stage][0]
-            if _sleep(process, share * span) and (victim := _victim(trial, process, moment)):
+            if wait(process, share * span) and (victim := _victim(trial, process, moment)):
                 os.kill(victim, signal.SIGKILL)
                 return _aftermath(ground, trial, process, moment)
         share /= 2
@@ -55,11 +54,3 @@ def _victim(trial: Trial, process: subprocess.Popen[bytes], moment: Moment) -> i
     else:
         jobs = [pid for pid, words in trial.processes().items() if "temporary_server_process" in words]
     return jobs[moment.draw % len(jobs)] if jobs else None
-
-
-def _sleep(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait; False where the process has ended meanwhile."""
-    deadline = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(min(0.02, max(0.0, deadline - time.monotonic())))
-    return process.poll() is None

@@ -1,6 +1,6 @@
 """What a person sees on both sites, asserted in a headless Chromium: a form, its run's result, the leaderboard.
 
-    make demo && make up
+    make demo && make up          # or make full, with a pipeline on its store
     python -m infra.pages --shots shots
 
 Starts a fine-tune from Prefect's form, reads score, baselines and the paper's number on the page of that run, then
@@ -17,9 +17,10 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from flows.environment import read_stack
+from flows.environment import prepare, read_stack
 from gptcore.errors import InputError
 from gptcore.nlu.registry import task_spec
+from infra.pages.login import check_refusals, log_in_to_prefect, new_page
 from infra.pages.mlflow import check_mlflow
 from infra.pages.prefect import check_prefect
 
@@ -34,17 +35,22 @@ def main() -> int:
     parser.add_argument("--shots", type=Path, default=Path("shots"), help="folder for the screenshots (%(default)s)")
     options = parser.parse_args()
     options.shots.mkdir(parents=True, exist_ok=True)
+    prepare()
     stack = read_stack()
     if stack is None:
         raise InputError("the sites are not running; start them first: gptmill up")
+    prefect_url, mlflow_url = stack["prefect_url"], stack["mlflow_url"]
+    if stack["layout"]["full"]:
+        print("\n".join(check_refusals(prefect_url, mlflow_url)))
     paper = next(score for score in task_spec(options.task).paper.values() if score is not None)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_CHROMIUM)
-        page = browser.new_page(viewport={"width": 1100, "height": 900})
+        page = new_page(browser)
+        log_in_to_prefect(page, prefect_url)
         settings = {"Lr": options.lr, "Seeds": 2, "Epochs": 1}
-        run = check_prefect(page, stack["prefect_url"], options.shots, options.task, paper, **settings)
+        run = check_prefect(page, prefect_url, options.shots, options.task, paper, **settings)
         print(f"Prefect: {run['name']}")
-        for line in check_mlflow(page, stack["mlflow_url"], options.shots):
+        for line in check_mlflow(page, mlflow_url, options.shots):
             print(f"MLflow: {line}")
         browser.close()
     return 0

@@ -10,6 +10,8 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
+from infra.pages.login import authorization
+
 _RUN_SECONDS = 600.0
 _ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
@@ -17,7 +19,8 @@ _ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 def call(url: str, body: dict[str, Any] | None = None) -> Any:
     """GET, or POST with a JSON body, and parse the JSON answer."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310  # our own servers
+    headers = {"Content-Type": "application/json", **authorization("PREFECT_API_AUTH_STRING")}
+    request = urllib.request.Request(url, data, headers)  # noqa: S310  # our own servers
     with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310  # as above
         return json.load(response)
 

@@ -62,9 +62,8 @@ def pretrain_model(
     """
     store = Store(store_url)
     encoded = store.manifest(shards)["counts"]
-    model = dataclasses.replace(model, n_vocab=encoded["n_vocab"])
-    settings = {"model": recorded(model), "pretrain": recorded(config)}
-    recipe = Recipe("pretrain", VERSION, settings, {"shards": shards, **({"start": start} if start else {})})
+    recipe = pretrain_recipe(store, shards, model, config, start)
+    settings = dict(recipe.config)
     before = {}
     if start:
         check_start(store, start, model, encoded["tokenizer_digest"])
@@ -112,6 +111,15 @@ def pretrain_model(
         if not is_registered(run):
             register(run, pretrained_entry(store, built.artifact, shards))
     return built.artifact
+
+
+def pretrain_recipe(
+    store: Store, shards: Artifact, model: NetworkConfig, config: PretrainConfig, start: Artifact | None = None
+) -> Recipe:
+    """What a pre-trained model is made from; ``model``'s vocabulary is that of the shards."""
+    model = dataclasses.replace(model, n_vocab=store.manifest(shards)["counts"]["n_vocab"])
+    settings = {"model": recorded(model), "pretrain": recorded(config)}
+    return Recipe("pretrain", VERSION, settings, {"shards": shards, **({"start": start} if start else {})})
 
 
 def _made(counts: Mapping[str, Any]) -> str:

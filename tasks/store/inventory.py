@@ -6,13 +6,13 @@ names of the store's own forms are seen; whatever else somebody keeps in the sam
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from gptcore.errors import InputError
+from gptcore.files import parse_json
 from gptcore.places import file_system, names_in
 from tasks.store.artifact import check_name
 from tasks.store.locks import is_locked, lock_file
@@ -135,8 +135,8 @@ def _manifest(data: bytes | Exception, stage: str, digest: str) -> tuple[dict[st
     if isinstance(data, Exception):
         return {}, f"unreadable: {data}"
     try:
-        manifest = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        manifest = parse_json(data)
+    except ValueError as error:
         return {}, f"unreadable: {error}"
     problem = problem_of(manifest, stage, digest)
     return ({}, problem) if problem else (manifest, "")

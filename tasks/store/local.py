@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.files import fsync_folder, read_json, sha256_file
-from tasks.store.manifest import MANIFEST, Manifest, local_sizes
+from tasks.store.manifest import MANIFEST, Manifest, local_sizes, verify_once
 
 
 class LocalShelf:
@@ -56,7 +56,9 @@ class LocalShelf:
         return manifest
 
     def local(self, stage: str, digest: str, manifest: Manifest) -> Path:
-        return Path(self.root, stage, digest)
+        folder = Path(self.root, stage, digest)
+        verify_once(folder, manifest, str(folder))
+        return folder
 
     def save_partial(self, stage: str, digest: str, workspace: Path) -> None:
         """Nothing to do: the workspace lies in the store itself."""

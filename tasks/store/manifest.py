@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 Manifest = dict[str, Any]
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_verified: set[tuple[str, tuple[tuple[str, int, int], ...]]] = set()
 
 
 class CorruptArtifact(InputError):
@@ -112,7 +113,7 @@ def problem_of(manifest: Any, stage: str, digest: str) -> str | None:
             return f"its root is {root!r}, expected a folder inside the artifact"
         if not isinstance(manifest["created"], str) or not isinstance(manifest["counts"], Mapping):
             return "its creation time is no text or its counts are no object"
-    except (KeyError, TypeError, AttributeError, InputError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         return f"it is not a manifest ({type(error).__name__}: {error})"
     return None
 
@@ -153,6 +154,15 @@ def verify_files(folder: Path, manifest: Manifest, name: str) -> None:
             break
     if problem is not None:
         raise CorruptArtifact(f"{name}: {problem}; delete this folder and run again to rebuild it")
+
+
+def verify_once(folder: Path, manifest: Manifest, name: str) -> None:
+    """:func:`verify_files`, once in a process as long as no file gets another size or time of change."""
+    stats = {path: os.stat(folder / path) for path in local_sizes(folder, manifest)}
+    state = str(folder), tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items())
+    if state not in _verified:
+        verify_files(folder, manifest, name)
+        _verified.add(state)
 
 
 @lru_cache(maxsize=1)

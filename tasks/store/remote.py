@@ -24,23 +24,29 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from gptcore.errors import InputError
-from gptcore.files import sha256_file, sha256_json, write_json_atomic
+from gptcore.files import parse_json, sha256_file, sha256_json, write_json_atomic
+from gptcore.reach import require_s3
 from tasks.store.locks import exclusive
 from tasks.store.manifest import (
     MANIFEST,
     CorruptArtifact,
     Manifest,
     is_safe,
-    local_sizes,
     problem_of,
     size_problem,
     verify_files,
+    verify_once,
 )
 from tasks.store.state import state_folder
 
 log = logging.getLogger(__name__)
 _CHUNK = 1 << 20  # bytes read at a time when hashing
 _INDEX = "index.json"
+
+
+def scratch_folder(root: str) -> Path:
+    """Where this machine works for the store at ``root`` and keeps copies of its artifacts."""
+    return state_folder() / "remote" / sha256_json(root)[:16]
 
 
 class RemoteShelf:
@@ -50,14 +56,22 @@ class RemoteShelf:
         """:raises InputError: a protocol that fsspec does not know, or whose package is not installed."""
         self.root = url.rstrip("/")
         try:
-            self._fs, base = fsspec.core.url_to_fs(self.root)
+            self._file_system, base = fsspec.core.url_to_fs(self.root)
         except (ValueError, ImportError) as error:
             raise InputError(f"--store {url}: {error}") from None
-        if isinstance(self._fs, LocalFileSystem):
+        if isinstance(self._file_system, LocalFileSystem):
             raise InputError(f"--store {url}: found a local address, expected it without the protocol")
         self._base = base.rstrip("/")
-        self.scratch = state_folder() / "remote" / sha256_json(self.root)[:16]
+        self.scratch = scratch_folder(self.root)
         self._hashes: dict[tuple[str, int, int], str] = {}
+
+    @property
+    def _fs(self) -> Any:
+        """
+        :raises InputError: the server does not answer, refuses the key or has no such bucket.
+        """
+        require_s3(self.root, "--store")
+        return self._file_system
 
     # --- finished artifacts
 
@@ -139,16 +153,20 @@ class RemoteShelf:
         return copy
 
     def cached(self, stage: str, digest: str) -> Path | None:
-        """This host's copy where it is whole (sizes; its bytes were checked when they arrived); else None."""
+        """This host's copy where it is whole, down to its bytes; else None."""
         copy = self._copy(stage, digest)
         try:
             manifest = json.loads((copy / MANIFEST).read_bytes())
         except (FileNotFoundError, ValueError):
             return None
-        whole = (
-            problem_of(manifest, stage, digest) is None and size_problem(manifest, local_sizes(copy, manifest)) is None
-        )
-        return copy if whole else None
+        if problem_of(manifest, stage, digest) is not None:
+            return None
+        try:
+            verify_once(copy, manifest, str(copy))
+        except CorruptArtifact as error:
+            log.warning("this host's copy is fetched again: %s", error)
+            return None
+        return copy
 
     # --- unfinished workspaces
 
@@ -267,7 +285,7 @@ class RemoteShelf:
         except FileNotFoundError:
             return None
         try:
-            return json.loads(data)
+            return parse_json(data)
         except ValueError as error:
             return f"unreadable: {error}"
 

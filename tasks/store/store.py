@@ -180,7 +180,10 @@ class Store:
     # --- reading
 
     def local(self, artifact: Artifact) -> Path:
-        """A local folder with the artifact's files: the store's own, or a verified copy in this host's cache.
+        """A local folder with the artifact's files: the store's own, or this host's copy.
+
+        Whoever asks is about to read them: a process compares them with the manifest the first time. A copy that is
+        broken is fetched again.
 
         :raises InputError: where the artifact is missing; :class:`CorruptArtifact` where its bytes are wrong.
         """

@@ -12,12 +12,13 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gptcore.errors import InputError, without_password
+from gptcore.reach import answers_at
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
@@ -40,6 +41,7 @@ _TAG_LENGTH = 8000
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else MLflow's UI opens it on its pages for LLM traces
 TRAINING = "?workflowType=machine_learning"
 """For addresses of the UI: the browser's own choice, GenAI at first, would outweigh an experiment's kind."""
+_FIRST_SECONDS = "5"  # for a server's first answer
 _UI = "http://127.0.0.1:5000"  # where `gptmill up` serves the same SQLite file
 
 
@@ -173,6 +175,8 @@ class Tracker:
     def client(self) -> MlflowClient:
         """MLflow's client. The first use of a fresh SQLite file creates its tables, one process at a time."""
         if self._client is None:
+            if self.served and not answers_at(self.uri):  # before MLflow is imported
+                raise InputError(f"MLflow at {self.shown}: does not answer; check MLFLOW_TRACKING_URI")
             with exclusive(state_folder() / ".mlflow-open.lock", "creation of the tracking database"):
                 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
                 # cards and tables have the links
@@ -183,10 +187,10 @@ class Tracker:
                     logging.getLogger(name).setLevel(logging.WARNING)
                 try:
                     client = MlflowClient(self.uri)
-                    client.search_experiments(max_results=1)
+                    with _in_a_hurry():
+                        client.search_experiments(max_results=1)
                 except Exception as error:  # each kind of database and server has its own words for it
-                    reason = without_password(str(error).partition("\n")[0])
-                    raise InputError(f"MLflow at {self.shown}: cannot be used ({reason})") from None
+                    raise InputError(f"MLflow at {self.shown}: {_reason(error)}") from None
                 self._client = client
         return self._client
 
@@ -287,6 +291,30 @@ class Tracker:
         flat = [Param(key, str(value)[:_PARAM_LENGTH]) for key, value in params.items()]
         for part in _parts(flat, _PARAMS_A_CALL):
             self.client.log_batch(run_id, params=part)
+
+
+@contextmanager
+def _in_a_hurry() -> Iterator[None]:
+    """No second try: whether a server can be used at all is said within seconds. It reads these anew at each call."""
+    hurry = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": _FIRST_SECONDS}
+    before = {name: os.environ.get(name) for name in hurry}
+    os.environ.update(hurry)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _reason(error: Exception) -> str:
+    """Why a database or server cannot be used, in one line."""
+    line = without_password(str(error).partition("\n")[0])
+    if "error code 401" in line or "error code 403" in line:
+        return "refuses the log-in; check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+    return f"cannot be used ({line})"
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -53,6 +53,10 @@ BAD = {
     "a rate of zero": (["finetune", "rte", "--lr", "0"], "--lr: found 0"),
     "no checkpoint yet": (["finetune", "rte", "--store", "{tmp}/store"], "pretrain 'latest'"),
     "a digest that is none": (["pretrain", "--shards", "abc", "--store", "{tmp}/store"], "shards 'abc'"),
+    "no checkpoint to go on from": (["pipeline", "--from", "abc", "--store", "{tmp}/store"], "pretrain 'abc'"),
+    "a tokenizer that is none": (["pipeline", "--tokenizer", "abc", "--store", "{tmp}/store"], "tokenizer 'abc'"),
+    "a folder without a tokenizer": (["pipeline", "--tokenizer", "{tmp}/empty"], "no tokenizer here"),
+    "a Dask scheduler that is none": (["pipeline", "--dask", "nonsense"], "--dask nonsense: no scheduler answers"),
     "a store that is a file": (["pretrain", "--store", "{tmp}/file"], "--store"),
     "no such settings file": (["pipeline", "--config", "{tmp}/none.toml"], "none.toml"),
     "settings that are not TOML": (["pipeline", "--config", "{tmp}/file"], "not TOML"),
@@ -116,7 +120,7 @@ def test_a_failure_is_exit_code_one(capsys: pytest.CaptureFixture[str], monkeypa
     def broken(*_: object) -> None:
         raise OSError("disk on fire")
 
-    monkeypatch.setattr("flows.stack.status", broken)
+    monkeypatch.setattr("flows.stack.control.status", broken)
     assert main(["status"]) == 1
     assert "disk on fire" in failed_line(capsys)
 

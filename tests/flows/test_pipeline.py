@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from gptcore.errors import InputError
 from gptcore.files import read_json
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import EXPERIMENT, read_leaderboard
+from tasks.stages.partitions import clean_partitions
+from tasks.store.lineage import tokenizer_of
 from tasks.store.references import checkpoint_label, pretrained_model
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
@@ -22,15 +25,20 @@ from tests.flows.world import OVERRIDES, TASKS
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
-def run(world: tuple[str, str], store: str, tasks: Sequence[str] = TASKS, **changes: Any) -> Leaderboard:
+def run(
+    world: tuple[str, str],
+    store: str,
+    tasks: Sequence[str] = TASKS,
+    form: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Leaderboard:
     from flows.pipeline import pipeline
 
     books, datasets = world
-    overrides = {section: {**values, **changes.get(section, {})} for section, values in OVERRIDES.items()}
-    form = PipelineParameters(
-        preset="demo", corpus=books, datasets=datasets, store=store, tasks=list(tasks), overrides=overrides, jobs=2
-    )
-    board = pipeline(form)
+    overrides: dict[str, Any] = {s: {**values, **changes.pop(s, {})} for s, values in OVERRIDES.items()}
+    overrides |= changes
+    fields = {"corpus": books, "datasets": datasets, "store": store, "tasks": list(tasks), "jobs": 2, **(form or {})}
+    board = pipeline(PipelineParameters(preset="demo", overrides=overrides, **fields))
     assert isinstance(board, Leaderboard)
     return board
 
@@ -164,6 +172,36 @@ def test_another_book_starts_from_cleaning(board: Leaderboard, world: tuple[str,
     changed = {stage for stage in before if after[stage] != before[stage]}
     assert changed >= {"corpus", "shards", "pretrain", "finetune"}
     assert "baseline" not in changed  # the datasets are as they were
+
+
+def test_a_new_book_with_a_pinned_tokenizer_goes_on_from_the_checkpoint(
+    board: Leaderboard, checkpoint: str, world: tuple[str, str], store: str, tmp_path: Path
+) -> None:
+    there = Store(store)
+    first = pretrained_model(there, checkpoint)
+    books = shutil.copytree(world[0], tmp_path / "books")
+    form = {"tokenizer": tokenizer_of(there, first).short, "start": checkpoint}
+    clean_partitions.fn(store, str(books), preset_named("demo", OVERRIDES).corpus)
+    size = (books / "a-new-one.txt").write_text("The new one .\nIt is short , and nobody knew it .\n" * 9)
+    rows = run((str(books), world[1]), store, ["rte"], form, scratch=False)
+
+    counts = there.manifest(there.list("corpus")[0])["counts"]
+    assert counts["partitions"] == {"all": 9, "read": 1, "bytes_read": size}
+    model = there.list("pretrain")[0]
+    manifest = there.manifest(model)
+    assert manifest["inputs"]["start"] == {"stage": "pretrain", "digest": first.digest}
+    seen = there.manifest(first)["counts"]["tokens_seen"]
+    assert manifest["counts"]["tokens_seen_before"] == seen
+    assert f"after {first.short}" in checkpoint_label(there, model)
+    assert first.short in (there.local(model) / "model" / "README.md").read_text(encoding="utf-8")
+    said = f"went on from the weights of {first.short}"
+    assert any(said in found["data"] for found in newest("pipeline")[1])
+    suites = Tracker().search(EXPERIMENT, {"kind": "ours", "suite": rows.rows[0].suite})
+    assert suites[0].data.tags["start_digest"] == first.digest
+
+    before = made(store)
+    assert run((str(books), world[1]), store, ["rte"], form, scratch=False) == rows
+    assert made(store) == before
 
 
 def test_mlflow_holds_the_same_rows_with_their_fine_tunes_below(board: Leaderboard) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from prefect import flow
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import signals
-from flows.temporary_server import ensure_server
+from flows.temporary_server import _Server, ensure_server
 
 
 @pytest.fixture(autouse=True)
@@ -101,3 +103,35 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path, monkeypatch: pyte
     ):
         ensure_server()
     assert "PREFECT_API_URL" not in os.environ
+
+
+def test_a_killed_server_is_started_again_on_its_socket_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with socket.socket() as listener:
+        server = _Server(listener, tmp_path / "log", {})
+        keeper = threading.Thread(target=server.keep, daemon=True)
+        keeper.start()
+        first = server.process
+        first.kill()
+        deadline = time.monotonic() + 20
+        while server.process is first:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert server.process.poll() is None
+        assert listener.fileno() >= 0
+        server.process.kill()
+        keeper.join(20)
+        assert not keeper.is_alive()
+        assert listener.fileno() < 0  # whoever waits there is told
+
+        server = _Server(socket.socket(), tmp_path / "log", {})
+        keeper = threading.Thread(target=server.keep, daemon=True)
+        keeper.start()
+        server.stop()
+        keeper.join(20)
+        assert server.process.returncode == -signal.SIGTERM

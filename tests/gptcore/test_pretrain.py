@@ -23,6 +23,7 @@ from gptcore import GPT
 from gptcore.config import ModelConfig, PretrainConfig
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards, write_shards
+from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.files import read_json
 from gptcore.losses import language_model_loss
@@ -400,3 +401,35 @@ def test_the_metrics_file_is_cut_where_the_checkpoint_was(tmp_path: Path) -> Non
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1]
     MetricsLog(path, size - 2).close()  # a file that lost its end: no half line stays
     assert path.read_bytes() == b""
+
+
+# --- from another model's weights ------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_from_weights_and_resumes_to_the_bit(
+    straight: Path, job_for: Callable[..., Job], tmp_path: Path
+) -> None:
+    """Fresh optimiser and schedule: the first evaluation is about where the other run ended, not where one begins."""
+
+    def job(name: str) -> Job:
+        return {**job_for(tmp_path / name, steps=20, lr=1e-4, eval_every=5), "start": str(straight / "model")}
+
+    pretrain.run(job("whole"), process.StopRequest())
+    first, last = (
+        next(found["validation/loss"] for _, found in records if "validation/loss" in found)
+        for records in (timeless(tmp_path / "whole"), timeless(straight)[::-1])
+    )
+    assert first == pytest.approx(last, rel=0.05)
+    with pytest.raises(process.Interrupted):
+        pretrain.run(job("cut"), StopAfter(7))
+    pretrain.run(job("cut"), process.StopRequest())
+    assert_same_run(tmp_path / "cut", tmp_path / "whole")
+    with pytest.raises(InputError, match="checkpoint of another run: start = "):
+        pretrain.run(job_for(tmp_path / "cut", steps=20, lr=1e-4, eval_every=5), process.StopRequest())
+
+
+def test_weights_of_another_shape_are_refused(straight: Path, job_for: Callable[..., Job], tmp_path: Path) -> None:
+    job = {**job_for(tmp_path), "start": str(straight / "model")}
+    job["model"] = {**job["model"], "n_layer": 1, "resid_pdrop": 0.3}
+    with pytest.raises(InputError, match="model: its n_layer is 2, expected 1 as in the settings"):
+        pretrain.run(job, process.StopRequest())

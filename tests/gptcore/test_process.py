@@ -78,7 +78,7 @@ def test_bad_job_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     printed = capsys.readouterr().err
     assert "No such file" in printed
     assert "not JSON" in printed
-    assert "expected a JSON object, found list" in printed
+    assert "found a list, expected a job file" in printed
 
 
 def test_sigterm_is_noted_and_the_old_handler_returns() -> None:

@@ -21,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.errors import InputError
-from gptcore.files import read_json
+from gptcore.files import read_json, sha256_file
+from tasks.store import digests
 from tasks.store.artifact import Artifact, Recipe, canonical
 from tasks.store.manifest import MANIFEST, CorruptArtifact, is_safe, problem_of
 from tasks.store.store import Store
@@ -274,6 +275,17 @@ def test_changed_bytes_of_the_same_size_are_noticed_by_verify(store: Store) -> N
         store.verify(artifact)
 
 
+def test_changed_bytes_are_not_read(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    artifact = store.build(recipe(a=1), writes(x="whole")).artifact
+    assert files_of(store, artifact) == {"x": "whole"}
+    put(store, artifact, "x", "WHOLE")
+    with pytest.raises(CorruptArtifact, match=rf"{artifact.digest}: x has the SHA-256 .* delete this folder"):
+        store.local(artifact)
+    put(store, artifact, "x", "whole")
+    assert files_of(store, artifact) == {"x": "whole"}
+
+
 def test_a_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(f"memory://download-{uuid.uuid4().hex}")
     artifact = store.build(recipe(a=1), writes(x="whole", y="y")).artifact
@@ -290,8 +302,9 @@ def test_a_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_broken_local_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(f"memory://copy-{uuid.uuid4().hex}")
     artifact = store.build(recipe(a=1), writes(x="whole")).artifact
-    (store.local(artifact) / "x").write_text("wh")
-    assert files_of(store, artifact) == {"x": "whole"}
+    for broken in ("wh", "WHOLE"):
+        (store.local(artifact) / "x").write_text(broken)
+        assert files_of(store, artifact) == {"x": "whole"}
 
 
 @pytest.mark.parametrize(
@@ -571,3 +584,45 @@ def test_the_local_store_is_plain_files(tmp_path: Path) -> None:
     assert artifact.url == f"{tmp_path}/stage/{artifact.digest}"
     assert read_json(Path(artifact.url) / MANIFEST)["digest"] == artifact.digest
     assert (Path(artifact.url) / "x").read_text() == "X"
+
+
+# --- parts of what is known ------------------------------------------------------------------------------------------
+
+
+def test_one_file_is_read_without_the_others_and_checked(store: Store) -> None:
+    artifact = store.build(recipe(a=1), writes(small="index", large="text")).artifact
+    assert store.read(artifact, "small") == b"index"
+    with pytest.raises(InputError, match="found no file other"):
+        store.read(artifact, "other")
+    path = store.local(artifact) / "small"
+    path.write_text("xedni")
+    with pytest.raises(CorruptArtifact, match="small has the SHA-256"):
+        store.read(artifact, "small")
+
+
+def test_a_file_is_hashed_again_only_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def counting(path: str) -> str:
+        read.append(path)
+        return sha256_file(path)
+
+    def known() -> str:
+        with digests.FileDigests() as memory:
+            return memory.sha256(str(book))
+
+    monkeypatch.setattr(digests, "sha256_file", counting)
+    book = tmp_path / "book.txt"
+    book.write_text("one")
+    assert known() == known() == sha256_file(book)
+    assert len(read) == 2  # too young: it may change once more within the grain of the file system's clock
+    monkeypatch.setattr(digests, "_SETTLED", -1.0)
+    assert known() == known() == known()
+    assert len(read) == 3
+    times = book.stat().st_mtime_ns
+    book.write_text("two")
+    os.utime(book, ns=(times, times))  # as long, and as old, as before
+    assert known() == sha256_file(book)
+    (memo,) = (tmp_path / "home" / "digests").iterdir()
+    memo.write_text("broken")
+    assert known() == sha256_file(book)

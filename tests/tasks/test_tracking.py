@@ -259,7 +259,7 @@ def test_processes_and_threads_write_at_once(tracker: Tracker, experiment: str) 
         thread.start()
     for thread in threads:
         thread.join()
-    assert [process.wait(60) for process in processes] == [0, 0]
+    assert [process.wait(240) for process in processes] == [0, 0]
     assert errors == []
     runs = tracker.search(experiment, {})
     assert sorted(run.data.tags[JOB_KEY] for run in runs) == sorted(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from safetensors.torch import load as parse_safetensors
 from torch import Tensor
 
 from gptcore.errors import InputError
+from gptcore.files import checked_object, parse_json
 from gptcore.places import file_system
 
 
@@ -37,14 +38,21 @@ class ModelFolder:
 
     def json(self, name: str) -> Any:
         try:
-            return json.loads(self.read(name))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            return parse_json(self.read(name))
+        except InputError:
+            raise
+        except ValueError as error:
             raise InputError(f"{self.path(name)}: not JSON ({error})") from None
+
+    def object(self, name: str, fields: Mapping[str, type] | None = None) -> dict[str, Any]:
+        return checked_object(self.json(name), self.path(name), "a JSON object", fields)
 
     def safetensors(self, name: str) -> dict[str, Tensor]:
         try:
             return parse_safetensors(self.read(name))
-        except SafetensorError as error:
+        except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a kind of number that torch lacks
+            if isinstance(error, InputError):
+                raise
             raise InputError(f"{self.path(name)}: not a safetensors file ({error})") from None
 
     def pickled(self, name: str) -> dict[str, Tensor]:

@@ -14,13 +14,14 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
+from gptcore.config import LAYER_NORM_EPSILON, ModelConfig, replace_settings
 from gptcore.errors import InputError
-from gptcore.files import fsync_folder, write_json_atomic
+from gptcore.files import checked_object, fsync_folder, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_inner, ours
 from gptcore.text.bpe import UNKNOWN, Tokenizer
 
+_SIZES = ("vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
 SPECIAL_NAMES = ("_start_", "_delimiter_", "_classify_")
 """What the added rows are called in the exported tokenizer (original code)."""
 
@@ -34,6 +35,7 @@ def read_hugging_face(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple
     older = folder.has("pytorch_model.bin") and not folder.has("model.safetensors")
     name = "pytorch_model.bin" if older else "model.safetensors"
     stored = folder.pickled(name) if older else folder.safetensors(name)
+    checked_object(settings, folder.path("config.json"), "a JSON object", dict.fromkeys(_SIZES, int))
     theirs = {key.removeprefix("transformer."): value for key, value in stored.items()}
 
     def part(key: str) -> Tensor:
@@ -42,23 +44,19 @@ def read_hugging_face(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple
         return theirs[key]
 
     tokens, n_special = part("tokens_embed.weight"), settings.get("n_special", 0)
-    try:
-        config = ModelConfig(
-            # transformers counts special rows among vocab_size; its first versions put them after
-            n_vocab=settings["vocab_size"] - (n_special if len(tokens) == settings["vocab_size"] else 0),
-            n_special=n_special,
-            n_ctx=settings["n_positions"],
-            n_layer=settings["n_layer"],
-            n_head=settings["n_head"],
-            n_embd=settings["n_embd"],
-            n_inner=4 * settings["n_embd"],
-            embd_pdrop=settings.get("embd_pdrop", 0.1),
-            attn_pdrop=settings.get("attn_pdrop", 0.1),
-            resid_pdrop=settings.get("resid_pdrop", 0.1),
-            init_std=settings.get("initializer_range", 0.02),
-        )
-    except KeyError as error:
-        raise InputError(f"{folder.path('config.json')}: no {error.args[0]}") from None
+    if not isinstance(n_special, int):
+        raise InputError(f"{folder.path('config.json')}: n_special: found {n_special!r:.60}, expected int")
+    sizes = {
+        # transformers counts special rows among vocab_size; its first versions put them after
+        "n_vocab": settings["vocab_size"] - (n_special if list(tokens.shape[:1]) == [settings["vocab_size"]] else 0),
+        "n_special": n_special,
+        "n_ctx": settings["n_positions"],
+        **{name: settings[name] for name in ("n_layer", "n_head", "n_embd")},
+        "n_inner": 4 * settings["n_embd"],
+        **{name: settings[name] for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop") if name in settings},
+        **({"init_std": settings["initializer_range"]} if "initializer_range" in settings else {}),
+    }
+    config = replace_settings(ModelConfig(), sizes, folder.path("config.json"))
     blocks = {(n, ours): part(f"h.{n}.{its}") for n in range(config.n_layer) for ours, its in BLOCK_PARTS.items()}
     return config, ours(tokens, part("positions_embed.weight"), blocks)
 

@@ -10,7 +10,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gptcore.config import LSTMConfig, ModelConfig, NetworkConfig, optional, recorded
+from gptcore.config import LSTMConfig, ModelConfig, NetworkConfig, network_config, optional, recorded
 from gptcore.errors import InputError
 from gptcore.files import fsync_folder, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
@@ -38,4 +38,4 @@ def read_own(folder: ModelFolder, name: str, settings: Mapping[str, Any]) -> tup
     # a fine-tuned model holds its decoder under "gpt." beside the classifier's head
     inner = {key.removeprefix("gpt."): value for key, value in tensors.items() if key.startswith("gpt.")}
     known = {field.name: settings[field.name] for field in fields if field.name in settings}
-    return kind(**known), inner or tensors
+    return network_config(known, folder.path(name)), inner or tensors

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from gptcore.config import NetworkConfig
+from gptcore.config import ModelConfig, NetworkConfig
 from gptcore.errors import InputError
+from gptcore.files import checked_object
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.files.hugging_face import read_hugging_face
 from gptcore.models.files.own import MODEL_TYPE, read_own
@@ -17,11 +18,18 @@ def read_model(url: str) -> tuple[NetworkConfig, dict[str, Tensor]]:
 
     :raises InputError: naming the file, and what was expected of it.
     """
-    folder = ModelFolder(url)
+    config, tensors = _read(ModelFolder(url), url)
+    if isinstance(config, ModelConfig) and config.n_layer > len(tensors):
+        raise InputError(f"{url}: {len(tensors)} tensors, expected those of {config.n_layer} blocks")
+    return config, tensors
+
+
+def _read(folder: ModelFolder, url: str) -> tuple[NetworkConfig, dict[str, Tensor]]:
+    """The same, whether they fit together or not."""
     if folder.has("params_shapes.json"):
         return read_release(folder)
     if folder.has("config.json"):
-        settings = folder.json("config.json")
+        settings = folder.object("config.json")
         kind = settings.get("model_type")
         if kind == MODEL_TYPE:
             return read_own(folder, "config.json", settings)
@@ -29,5 +37,9 @@ def read_model(url: str) -> tuple[NetworkConfig, dict[str, Tensor]]:
             return read_hugging_face(folder, settings)
         raise InputError(f"{folder.path('config.json')}: model_type = {kind!r}, expected {MODEL_TYPE} or openai-gpt")
     if folder.has("state.json"):
-        return read_own(folder, "state.json", folder.json("state.json")["identity"]["model"])
+        identity = folder.object("state.json", {"identity": dict})["identity"]
+        where = folder.path("state.json")
+        return read_own(
+            folder, "state.json", checked_object(identity, where, "a JSON object", {"model": dict})["model"]
+        )
     raise InputError(f"{url}: not a model folder; expected config.json, state.json or params_shapes.json in it")

@@ -28,9 +28,11 @@ RELEASED_FILES = 10
 def read_release(folder: ModelFolder) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Configuration and tensors, by our names."""
     shapes = folder.json("params_shapes.json")
+    where = folder.path("params_shapes.json")
+    if not _are_shapes(shapes):
+        raise InputError(f"{where}: expected a list of shapes, lists of 1 to 3 sizes, the first two of 2")
     flat = np.concatenate([_read_npy(folder, f"params_{n}.npy") for n in range(RELEASED_FILES)])
     sizes = [math.prod(shape) for shape in shapes]
-    where = folder.path("params_shapes.json")
     if sum(sizes) != len(flat):
         raise InputError(f"{where}: shapes of {sum(sizes)} numbers, the params_*.npy hold {len(flat)}")
     n_layer, rest = divmod(len(shapes) - 2, len(BLOCK_PARTS))
@@ -55,11 +57,24 @@ def read_release(folder: ModelFolder) -> tuple[ModelConfig, dict[str, Tensor]]:
     return config, ours(tokens, positions, blocks)
 
 
+def _are_shapes(shapes: Any) -> bool:
+    """Whether it lists the shapes of positions, tokens and blocks."""
+    return (
+        isinstance(shapes, list)
+        and len(shapes) > 1
+        and all(isinstance(shape, list) and 1 <= len(shape) <= 3 for shape in shapes)
+        and all(type(size) is int and 0 < size < 1 << 31 for shape in shapes for size in shape)
+        and all(len(shape) == 2 for shape in shapes[:2])
+    )
+
+
 def _read_npy(folder: ModelFolder, name: str) -> np.ndarray[Any, np.dtype[Any]]:
     try:
         array: np.ndarray[Any, np.dtype[Any]] = np.load(io.BytesIO(folder.read(name)), allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, EOFError, SyntaxError, TypeError, MemoryError) as error:
         raise InputError(f"{folder.path(name)}: not a numpy file ({error})") from None
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{folder.path(name)}: found an array of {array.dtype}, expected numbers")
     return array.reshape(-1)
 
 

@@ -1,0 +1,60 @@
+"""When some tasks fail: the others' results stand, and the flow ends as failed, naming those."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gptcore.errors import InputError
+from tasks.tracking.logs import logger
+
+if TYPE_CHECKING:
+    from tasks.report.leaderboard import Leaderboard
+
+Failures = dict[str, Exception]
+"""Task -> what went wrong first."""
+
+
+class SomeFailed(RuntimeError):
+    """Some tasks have no result; the others' stand in ``board``. The same command does only the missing ones."""
+
+    def __init__(self, message: str, board: Leaderboard) -> None:
+        super().__init__(message)
+        self.board = board
+
+
+class SomeInputsBad(InputError):
+    """The same, and each of the failed tasks had bad input."""
+
+    def __init__(self, message: str, board: Leaderboard) -> None:
+        super().__init__(message)
+        self.board = board
+
+
+def leave_out(failures: Failures, task: str, error: Exception) -> None:
+    """Note that a task goes no further, and say so."""
+    failures[task] = error
+    logger().warning("%s is left out: %s", task, first_line(error))
+
+
+def raise_if_all(failures: Failures, tasks: list[str]) -> None:
+    """Raise the first failure where there is nothing to go on with."""
+    if len(failures) == len(tasks):
+        raise next(iter(failures.values()))
+
+
+def raise_for(failures: Failures, board: Leaderboard) -> None:
+    """End a flow whose other results are told.
+
+    :raises SomeFailed: naming each task with its reason; :class:`SomeInputsBad` where bad input was all there was.
+    """
+    if not failures:
+        return
+    kind = SomeInputsBad if all(isinstance(error, InputError) for error in failures.values()) else SomeFailed
+    said = "; ".join(f"{task}: {first_line(error)}" for task, error in failures.items())
+    raise kind(f"{len(failures)} of the tasks failed, the others stand: {said}", board)
+
+
+def first_line(error: Exception) -> str:
+    """An error in one line, without the log that may follow."""
+    words = str(error).partition("\n")[0]
+    return words if isinstance(error, InputError) else f"{type(error).__name__}: {words}"

@@ -1,0 +1,99 @@
+"""One process of the stack: started in a group of its own, waited for until it answers, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypedDict
+
+import psutil
+
+_START_SECONDS = 180.0  # the first start of each server migrates a new database
+_STOP_SECONDS = 20.0
+_POLL_SECONDS = 0.2
+_TAIL = 15  # lines of a log
+
+
+class Process(TypedDict):
+    """What tells one process from all others, also after its pid is used again."""
+
+    pid: int
+    created: float
+
+
+@dataclass(frozen=True)
+class Service:
+    """What a process of the stack is, running or not."""
+
+    name: str
+    command: list[str]
+    ready: Callable[[], bool]
+    """Whether it does its work: asked as its clients ask, with their password."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables beside this process's own. Secrets go here, never into the command, which everybody may read."""
+
+
+def start(service: Service, logs: Path) -> Process:
+    """Start a service in its own process group; its output goes to a log file."""
+    print(f"starting {service.name} ...", flush=True)
+    with open(log_file(service, logs), "ab") as log:
+        started = subprocess.Popen(
+            service.command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=os.environ | service.environment,
+        )
+    return {"pid": started.pid, "created": psutil.Process(started.pid).create_time()}
+
+
+def wait_until_ready(service: Service, process: Process, logs: Path) -> None:
+    """
+    :raises RuntimeError: it ended, or does not answer in time; the message holds the end of its log.
+    """
+    deadline = time.monotonic() + _START_SECONDS
+    while not service.ready():
+        if not alive(process) or time.monotonic() > deadline:
+            log = log_file(service, logs)
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL:])
+            raise RuntimeError(f"{service.name} did not start; the end of {log}:\n{tail}")
+        time.sleep(_POLL_SECONDS)
+
+
+def stop(processes: Sequence[tuple[Process, signal.Signals]]) -> None:
+    """End processes side by side: each one's signal to its group, SIGKILL to what is left after a while."""
+    for process, number in processes:
+        if alive(process):
+            _signal(process, number)
+    deadline = time.monotonic() + _STOP_SECONDS
+    for process, _ in processes:
+        while alive(process):
+            if time.monotonic() > deadline:
+                _signal(process, signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
+
+
+def alive(process: Process) -> bool:
+    """Whether that very process runs: a pid that another program has got since is not ours to stop."""
+    try:
+        found = psutil.Process(process["pid"])
+        return found.create_time() == process["created"] and found.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def log_file(service: Service, logs: Path) -> Path:
+    """Where a service's output goes."""
+    return logs / f"{service.name}.log"
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it went by itself: that is what was wanted
+        os.killpg(process["pid"], number)

@@ -1,0 +1,50 @@
+"""A training as a run of its own: what a worker of the pool `gpu` starts for a pipeline or a fan-out."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from prefect import flow
+
+from flows import signals
+from gptcore.config import FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig
+from tasks.stages.finetune import finetune_model
+from tasks.stages.pretrain import pretrain_model
+from tasks.store.artifact import Artifact
+
+TRAININGS: dict[str, Any] = {"pretrain": pretrain_model, "finetune": finetune_model}
+"""Stage -> its task."""
+_RECORDS = {kind.__name__: kind for kind in (Artifact, FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig)}
+
+
+@flow(name="train", persist_result=False)
+def train(stage: str, arguments: dict[str, Any]) -> None:
+    """One training of a pipeline or a fan-out, which starts it, waits for it and reads its result from the store."""
+    signals.listen()
+    given = unpacked(arguments)
+    if "threads" in given:
+        given["threads"] = os.cpu_count() or 1  # of this machine; its worker takes one run a GPU, or one
+    TRAININGS[stage](**given)
+
+
+def packed(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's arguments as JSON; :func:`unpacked` reads them back."""
+    return {
+        name: {"kind": type(value).__name__, "fields": dataclasses.asdict(value)} if _is_record(value) else value
+        for name, value in arguments.items()
+    }
+
+
+def unpacked(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What :func:`packed` wrote."""
+    return {
+        name: _RECORDS[value["kind"]](**value["fields"]) if isinstance(value, dict) else value
+        for name, value in arguments.items()
+    }
+
+
+def _is_record(value: object) -> bool:
+    return type(value) in _RECORDS.values()

@@ -1,0 +1,347 @@
+"""Deployments, schedules and lost machines on a real local stack: what `gptmill deploy` promises, tried.
+
+    python -m infra.schedules [--folder FOLDER] [--prefect-port 4200] [--mlflow-port 4201] [--only again,lost]
+
+Starts `gptmill up` with heartbeats every 30 s (Prefect's least; 180 s otherwise) and a webhook receiver of its own, and
+prints a row for each trial as it is known. Processes are killed by their pids, found by the trial's state folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+
+from gptcore.storyworld.write import generate
+
+_OVERRIDES: dict[str, dict[str, object]] = {
+    "corpus": {"validation_fraction": 0.1, "min_characters": 10},
+    "tokenizer": {"n_merges": 150},
+    "model": {"n_ctx": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 32},
+    "pretrain": {"steps": 40, "batch_size": 4, "warmup_steps": 2, "eval_every": 20, "eval_tokens": 256},
+    "finetune": {"epochs": 1, "max_train_rows": 64, "max_eval_rows": 32},
+}
+_TASKS = ["rte", "cola"]
+_PATIENCE = 420.0  # seconds: a lost run is known after 90 to 180 of them
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Keeps what the alerts send."""
+
+    texts: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        """Prefect's call."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.texts.append(json.loads(body)["text"])
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """The table is all that is printed."""
+
+
+class Stack:
+    """A local stack in a folder of its own."""
+
+    def __init__(self, folder: Path, prefect_port: int, mlflow_port: int, webhook: str) -> None:
+        self.folder, self.home, self.store = folder, folder / "home", folder / "store"
+        self.api = f"http://127.0.0.1:{prefect_port}/api"
+        self.ports = ["--prefect-port", str(prefect_port), "--mlflow-port", str(mlflow_port)]
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))
+        }
+        self.environment |= {
+            "GPTMILL_HOME": str(self.home),
+            "GPTMILL_WEBHOOK": webhook,
+            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def gptmill(self, *words: str, code: int | None = 0) -> str:
+        """Run a command; what it printed on both streams."""
+        command = [sys.executable, "-m", "flows.cli", *words]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        if code is not None and done.returncode != code:
+            sys.exit(f"gptmill {words[0]}: exit code {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}")
+        return done.stdout + done.stderr
+
+    def deploy(self) -> str:
+        """`gptmill deploy`."""
+        return self.gptmill("deploy", "--store", str(self.store), "--datasets", str(self.folder / "world/datasets"))
+
+    def request(self, method: str, path: str, body: object | None = None) -> Any:
+        """One call of the Prefect server."""
+        import httpx
+
+        answer = httpx.request(method, f"{self.api}{path}", json=body, timeout=30)
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def start(self, deployment: str, form: dict[str, Any]) -> str:
+        """A run of a deployment; its id."""
+        found = self.request("GET", f"/deployments/name/{deployment}/{deployment}")
+        merged = {**found["parameters"].get("parameters", {}), **form}
+        body = {"parameters": {"parameters": merged}}
+        return str(self.request("POST", f"/deployments/{found['id']}/create_flow_run", body)["id"])
+
+    def runs(self, flow: str) -> list[dict[str, Any]]:
+        """Runs of a flow, newest first."""
+        body = {"flows": {"name": {"any_": [flow]}}, "sort": "EXPECTED_START_TIME_DESC", "limit": 200}
+        return list(self.request("POST", "/flow_runs/filter", body))
+
+    def run(self, run: str) -> dict[str, Any]:
+        """One flow run."""
+        return dict(self.request("GET", f"/flow_runs/{run}"))
+
+    def states(self, run: str) -> list[str]:
+        """The names of a run's states, in their order."""
+        return [state["name"] for state in self.request("GET", f"/flow_run_states/?flow_run_id={run}")]
+
+    def ended(self, run: str) -> dict[str, Any]:
+        """The run at a good or bad end that nobody will change."""
+        wait(lambda: self.run(run)["state"]["type"] in ("COMPLETED", "FAILED", "CANCELLED"), f"the end of run {run}")
+        return self.run(run)
+
+    def processes(self, *parts: str) -> list[psutil.Process]:
+        """Processes of this stack with one of these words in their command line or flow run."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                environ = process.environ()
+                words = " ".join(process.cmdline()) + " " + environ.get("PREFECT__FLOW_RUN_ID", "")
+                if environ.get("GPTMILL_HOME") == str(self.home) and any(part in words for part in parts):
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def lose(self, pool: str, run: str) -> int:
+        """Kill a pool's worker and a run's processes outright, as a machine that goes; how many processes that was."""
+        lost = [p for p in self.processes(f"--pool {pool}", run) if "gptcore.training" not in " ".join(p.cmdline())]
+        for process in lost:
+            process.kill()
+        return len(lost)
+
+    def worker(self, pool: str) -> None:
+        """Start a worker in the place of the lost one."""
+        command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
+        extra = {"PREFECT_API_URL": self.api, "PREFECT_HOME": str(self.home / "prefect")}
+        extra["MLFLOW_TRACKING_URI"] = f"http://127.0.0.1:{self.ports[-1]}"
+        with open(self.home / "logs" / f"worker-{pool}-2.log", "ab") as log:
+            subprocess.Popen(
+                [*command, "--limit", "1" if pool == "gpu" else "4"],
+                stdout=log,
+                stderr=log,
+                env=self.environment | extra,
+                start_new_session=True,
+            )
+
+    def stop(self) -> None:
+        """End everything of this stack."""
+        self.gptmill("down", code=None)
+        for process in self.processes(""):
+            process.send_signal(signal.SIGTERM)
+
+
+def wait(condition: Callable[[], object], what: str, seconds: float = _PATIENCE) -> float:
+    """Wait for something; how long that took.
+
+    :raises TimeoutError: it did not come.
+    """
+    start = time.monotonic()
+    while not condition():
+        if time.monotonic() - start > seconds:
+            raise TimeoutError(f"{what} did not come in {seconds:.0f} s")
+        time.sleep(1.0)
+    return time.monotonic() - start
+
+
+def row(*cells: object) -> None:
+    """A row of the table."""
+    print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
+
+
+def again(stack: Stack) -> None:
+    """`gptmill deploy` twice."""
+
+    def updated() -> dict[str, str]:
+        found = {d["name"]: d["updated"] for d in stack.request("POST", "/deployments/filter", {})}
+        return found | {a["name"]: a["updated"] for a in stack.request("POST", "/automations/filter", {})}
+
+    stack.deploy()
+    before = updated()
+    said = [line for line in stack.deploy().splitlines() if "changed" in line or "created" in line]
+    moved = [name for name, when in updated().items() if before[name] != when]
+    row("deploy twice", "; ".join(" ".join(line.split()) for line in said), f"{len(moved)} objects newer {moved}")
+
+
+def scheduled(stack: Stack) -> None:
+    """A cron line fires the pipeline; the next time nothing is computed."""
+    settings = stack.home / "deploy.toml"
+    form = {"preset": "demo", "corpus": str(stack.folder / "world/books"), "tasks": _TASKS, "seeds": 1}
+    settings.write_text(
+        '[[schedule]]\nname = "often"\ncron = "*/2 * * * *"\n[schedule.parameters]\n'
+        + "".join(f"{name} = {json.dumps(value)}\n" for name, value in form.items())
+        + "".join(
+            f"[schedule.parameters.overrides.{section}]\n"
+            + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+            for section, values in _OVERRIDES.items()
+        )
+    )
+    stack.deploy()
+
+    def done() -> list[dict[str, Any]]:
+        return [run for run in stack.runs("pipeline") if run["state"]["type"] == "COMPLETED"]
+
+    wait(lambda: len(done()) >= 2, "the second scheduled run", 900)
+    second, first = done()[:2]
+    settings.write_text("")
+    removed = "removed often" in stack.deploy()
+    artifacts = len(list(stack.store.glob("*/*/manifest.json")))
+    row(
+        "schedule fires",
+        f"first run {first['total_run_time']:.0f} s, the next over the same books {second['total_run_time']:.0f} s",
+        f"{artifacts} artifacts; schedule taken out of the file: removed {removed}",
+    )
+
+
+def lost(stack: Stack) -> None:
+    """A worker and its run killed outright in a training."""
+    form = {"task": "rte", "epochs": 800, "max_train_rows": 64, "seeds": 1, "store": str(stack.store)}
+    run = stack.start("finetune", form)
+    wait(lambda: list(stack.store.glob(".work/finetune/*/checkpoints/*/manifest.json")), "a checkpoint")
+    killed = stack.lose("gpu", run)
+    stack.worker("gpu")
+    crashed = wait(lambda: "Crashed" in stack.states(run), "Crashed")
+    end = stack.ended(run)
+    resumed = sum("resum" in p.read_text().lower() for p in stack.store.glob("finetune/*/log.txt"))
+    model = newest(stack.store)
+    shutil.copytree(stack.store, stack.folder / "other", ignore=shutil.ignore_patterns("finetune", ".work", ".locks"))
+    undisturbed = stack.ended(stack.start("finetune", {**form, "store": str(stack.folder / "other")}))
+    row(
+        "worker and run killed (9) in a fine-tune",
+        f"{killed} processes; Crashed after {crashed:.0f} s; {' > '.join(stack.states(run))}; {end['state']['name']}",
+        f"resumed {resumed}; files as undisturbed ({undisturbed['state']['name']}): "
+        f"{model == newest(stack.folder / 'other')}; told: {told('finetune rte')}",
+    )
+
+
+def parent(stack: Stack) -> None:
+    """The parent of a fan-out killed outright; its children go on, and it makes no twin of one."""
+    overrides = {**_OVERRIDES, "finetune": {"epochs": 100, "max_train_rows": 64, "max_eval_rows": 31}}
+    form = {"preset": "demo", "tasks": _TASKS, "seeds": 2, "overrides": overrides, "store": str(stack.store)}
+    before = {run["id"] for run in stack.runs("train")}
+    run = stack.start("finetune-all", form)
+
+    def children() -> list[dict[str, Any]]:
+        return [child for child in stack.runs("train") if child["id"] not in before]
+
+    wait(lambda: any(child["state"]["type"] == "RUNNING" for child in children()), "a running child")
+    killed = stack.lose("cpu", run)
+    at = Counter(child["state"]["type"].lower() for child in children())
+    stack.worker("cpu")
+    end = stack.ended(run)
+    names = Counter(child["name"] for child in children())
+    row(
+        "parent and its worker killed (9) in the fan-out",
+        f"{killed} processes, children then: {dict(at)}; {' > '.join(stack.states(run))}; {end['state']['name']}",
+        f"{len(children())} children of {len(names)} names, twins: {sum(count > 1 for count in names.values())}",
+    )
+
+
+def broken(stack: Stack) -> None:
+    """One task's data broken: the others' results stand; mended, the same command does one."""
+    table = stack.folder / "world/datasets/RTE/train.tsv"
+    text = table.read_text()
+    config = stack.folder / "broken.toml"
+    settings: dict[str, dict[str, object]] = {**_OVERRIDES, "finetune": {"epochs": 2, "max_train_rows": 32}}
+    config.write_text(
+        "scratch = false\n"
+        + "".join(
+            f"[{section}]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+            for section, values in settings.items()
+        )
+    )
+    command = ["finetune-all", "--tasks", "rte,cola,sst2", "--seeds", "1", "--config", str(config)]
+    command += ["--store", str(stack.store), "--datasets", str(stack.folder / "world/datasets")]
+    table.write_text(text + "9999\tonly one column\n")
+    before = len(stack.runs("train"))
+    said = stack.gptmill(*command, code=2).splitlines()
+    board = [line.split()[0] for line in said if line.startswith(("cola", "sst2", "rte"))]
+    first = len(stack.runs("train")) - before
+    table.write_text(text)
+    stack.gptmill(*command)
+    row(
+        "one task's data broken",
+        f"exit code 2: {said[-1]}",
+        f"{first} trained, on the board {', '.join(dict.fromkeys(board))}; "
+        f"mended: {len(stack.runs('train')) - before - first} trained",
+    )
+
+
+def newest(store: Path) -> list[tuple[str, str]]:
+    """The files of a store's newest fine-tuned model with their digests."""
+    found = [json.loads(path.read_text()) for path in store.glob("finetune/*/manifest.json")]
+    manifest = max(found, key=lambda manifest: str(manifest["created"]))
+    return [(f["path"], f["sha256"]) for f in manifest["files"] if f["path"].endswith(".safetensors")]
+
+
+def told(about: str) -> int:
+    """How many alerts there were about a run."""
+    return sum(about in text for text in Receiver.texts)
+
+
+TRIALS: dict[str, Callable[[Stack], None]] = {
+    "again": again,
+    "scheduled": scheduled,
+    "lost": lost,
+    "parent": parent,
+    "broken": broken,
+}
+
+
+def main() -> None:
+    """All trials on one stack; the later ones need what the schedule has made."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", help="keep the stack's state there")
+    parser.add_argument("--prefect-port", type=int, default=4200)
+    parser.add_argument("--mlflow-port", type=int, default=4201)
+    parser.add_argument("--only", default=",".join(TRIALS))
+    options = parser.parse_args()
+    folder = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-schedules-"))
+    receiver = HTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
+    webhook = f"http://127.0.0.1:{receiver.server_port}/hook"
+    stack = Stack(folder, options.prefect_port, options.mlflow_port, webhook)
+    if not (folder / "world").exists():
+        generate(folder / "world", seed=7, books=16, characters=20_000)
+    try:
+        start = time.monotonic()
+        datasets = ["--datasets", str(folder / "world/datasets")]
+        stack.gptmill("up", "--store", str(stack.store), *datasets, *stack.ports)
+        row("trial", "what happened", "what was found")
+        row("---", "---", "---")
+        row("gptmill up", f"{time.monotonic() - start:.0f} s", "")
+        for name in options.only.split(","):
+            TRIALS[name](stack)
+    finally:
+        stack.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""`gptmill deploy` through the harness: what it makes, that it makes nothing twice, and whose things it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows import cli
+from flows.deployments.settings import read_settings
+from gptcore.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEDULE = """
+[[schedule]]
+name = "nightly"
+cron = "30 2 * * mon-fri"
+timezone = "Europe/Berlin"
+parameters = { preset = "demo", tasks = ["rte"] }
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "deploy.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_prefects_own_file_says_the_same_as_the_list() -> None:
+    from flows.deployments.catalog import OFFERS
+    from flows.deployments.yaml import text
+    from flows.pools import POOLS
+
+    found = (ROOT / "prefect.yaml").read_text(encoding="utf-8")
+    entries = {entry["name"]: entry for entry in yaml.safe_load(found)["deployments"]}
+    assert list(entries) == [offer.name for offer in OFFERS]
+    for offer in OFFERS:
+        entry = entries[offer.name]
+        assert entry["work_pool"]["name"] == offer.pool in POOLS
+        assert (entry["entrypoint"], entry["description"], entry["tags"]) == (
+            offer.entrypoint,
+            offer.description,
+            offer.tags,
+        )
+        assert offer.description
+    assert found == text(), "run `make prefect.yaml`"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[[schedule]]\nname = "a"\ncron = "61 * * * *"', r"schedule a: cron: found '61 \* \* \* \*', expected five"),
+        ('[[schedule]]\nname = "a"\ncron = "* * * *"', "expected five fields"),
+        ('[[schedule]]\nname = "a"\ncron = "* * * * * *"', "expected five fields"),
+        ('[[schedule]]\nname = "a"\ncron = "*/0 * * * *"', "expected five fields"),
+        ('[[schedule]]\nname = "a"\ncron = "0 5-2 * * *"', "expected five fields"),
+        ('[[schedule]]\nname = "a"\ncron = "0 2 * * noday"', "expected five fields"),
+        ('[[schedule]]\nname = "a"\ncron = "0 2 * * *"\ntimezone = "Mars"', "timezone: found 'Mars'"),
+        ('[[schedule]]\nname = "a"\ncron = "0 2 * * *"\nwhen = 1', "schedule 1: found 'when', expected name, cron"),
+        ('[[schedule]]\nname = "a"', "schedule 1: found no cron"),
+        ('[[schedule]]\nname = "A b"\ncron = "0 2 * * *"', "name: found 'A b', expected small letters"),
+        ('[[schedule]]\nname = "a"\ncron = "0 2 * * *"\nactive = 1', "active: found 1, expected true or false"),
+        ('[[schedule]]\nname = "a"\ncron = "0 2 * * *"\nparameters = { sede = 1 }', "parameters: sede: found 1"),
+        (2 * '[[schedule]]\nname = "a"\ncron = "0 2 * * *"\n', "two schedules named 'a'"),
+        ('schedule = "nightly"', "expected a list of tables"),
+        ('[alerts]\nwebhook = "secret-token"', "webhook: found an address of another kind"),
+        ("a = [", "no TOML"),
+    ],
+)
+def test_settings_that_are_wrong_are_one_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        read_settings(written(tmp_path, text))
+    assert "\n" not in str(caught.value)
+    assert "secret-token" not in str(caught.value)
+
+
+def test_wrong_settings_and_no_server_end_with_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
+    for name in ("PREFECT_API_URL", "PREFECT_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert cli.main(["deploy", "--settings", str(tmp_path / "none.toml")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    assert cli.main(["deploy"]) == 2
+    assert "no Prefect server: start one with `gptmill up`" in capsys.readouterr().err
+
+
+def everything() -> dict[str, Any]:
+    """Each object that deploy makes, as the server has it, with the time of its last change."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        found = {}
+        for path in ("deployments", "automations", "work_pools", "block_documents"):
+            for item in client.request("POST", f"/{path}/filter", json={}).json():
+                found[f"{path} {item.get('name')}"] = item
+        return found
+
+
+@pytest.fixture
+def clean_server(prefect_server: None) -> Iterator[None]:
+    """Automations of a test act on no other test's runs."""
+    yield
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        for item in client.request("POST", "/automations/filter", json={}).json():
+            client.delete_automation(item["id"])
+
+
+@pytest.mark.usefixtures("clean_server")
+def test_deploying_twice_changes_nothing_the_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from prefect.client.orchestration import get_client
+
+    from flows.deployments.deploy import deploy
+    from flows.forms import with_choices
+
+    monkeypatch.setenv("GPTMILL_WEBHOOK", "http://127.0.0.1:9/secret-token")
+    store = str(tmp_path / "store")
+    first = deploy(store, "", read_settings(written(tmp_path, SCHEDULE)))
+    assert set(first.done) == {"work pools", "deployments", "schedules", "alerts", "automations"}
+    assert len(first.done["automations"]["created"]) == 6
+
+    with get_client(sync_client=True) as client:
+        one = client.read_deployment_by_name("finetune/finetune")
+        body = {"parameter_openapi_schema": with_choices(one.parameter_openapi_schema or {}, ["latest", "abc"])}
+        client.request("PATCH", f"/deployments/{one.id}", json=body)  # as flows/forms.py does after a pre-training
+        pipeline = client.read_deployment_by_name("pipeline/pipeline")
+        body_of_a_person = [{"schedule": {"cron": "0 0 1 1 *"}, "active": False}]
+        client.request("POST", f"/deployments/{pipeline.id}/schedules", json=body_of_a_person)
+        (ours, *_) = client.read_deployment(pipeline.id).schedules
+    assert {s.slug for s in [ours]} <= {"gptmill-nightly", None}
+
+    before = everything()
+    second = deploy(store, "", read_settings(written(tmp_path, SCHEDULE)))
+    assert all(set(done) == {"unchanged"} for done in second.done.values()), second.done
+    assert everything() == before, "not even the times have moved"
+    assert "secret-token" not in capsys.readouterr().out
+    assert "secret-token" not in str(before)
+
+    changed = deploy(str(tmp_path / "other"), "", read_settings(written(tmp_path, SCHEDULE.replace("30", "40"))))
+    assert changed.done["schedules"] == {"updated": ["nightly"]}
+    assert "finetune" in changed.done["deployments"]["updated"]
+    removed = deploy(str(tmp_path / "other"), "", read_settings(written(tmp_path, "")))
+    assert removed.done["schedules"] == {"removed": ["nightly"]}
+    with get_client(sync_client=True) as client:
+        (left,) = client.read_deployment(pipeline.id).schedules
+    assert left.slug is None, "a schedule that a person made is left alone"

@@ -1,0 +1,242 @@
+"""The full stack: its secrets, what its processes are told, what a start says; PostgreSQL and S3 for real."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows import credentials as file
+from flows.credentials import client_environment, credentials_file, ensure_credentials, read_credentials
+from flows.environment import stack_file
+from flows.stack import postgres, s3
+from flows.stack.control import down, status, up
+from flows.stack.processes import Process, Service, alive, start, stop, wait_until_ready
+from flows.stack.services import Layout, client_variables, service
+from gptcore.errors import InputError
+from gptcore.files import write_json_atomic
+from gptcore.reach import require_s3
+from tasks.store.artifact import Recipe
+from tasks.store.store import Store
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
+    return tmp_path
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def s3_port() -> int:
+    """A port whose inner neighbours are below 65536 and free, as far as one look can tell."""
+    for port in range(20_000 + os.getpid() % 5_000, 30_000, 7):
+        with socket.socket() as probe:
+            if all(probe.connect_ex(("127.0.0.1", one)) for one in s3.ports(port)):
+                return port
+    raise AssertionError("no free ports")
+
+
+@pytest.fixture
+def layout() -> Layout:
+    prefect, mlflow, database = free_ports(3)
+    return Layout(True, prefect, mlflow, database, s3_port())
+
+
+def made(layout: Layout) -> dict[str, str]:
+    return ensure_credentials(layout.prefect_url, layout.mlflow_url, layout.s3_url)
+
+
+def secrets_of(found: dict[str, str]) -> list[str]:
+    return [value.removeprefix("admin:") for value in found.values() if "//" not in value and len(value) > 20]
+
+
+def test_secrets_are_made_once_for_their_owner_alone(home: Path, layout: Layout) -> None:
+    first = made(layout)
+    assert credentials_file().stat().st_mode & 0o777 == 0o600
+    moved = ensure_credentials("http://127.0.0.1:1", layout.mlflow_url, layout.s3_url)
+    assert moved["PREFECT_API_URL"] == "http://127.0.0.1:1/api"
+    assert secrets_of(moved) == secrets_of(first) == secrets_of(read_credentials())
+    assert len(set(secrets_of(first))) == 7
+    assert all(line.startswith("#") or "=" in line for line in credentials_file().read_text().splitlines())
+
+
+def test_a_file_that_others_may_read_or_that_lacks_something_is_refused(home: Path, layout: Layout) -> None:
+    made(layout)
+    credentials_file().chmod(0o644)
+    with pytest.raises(InputError, match="mode 644"):
+        read_credentials()
+    credentials_file().chmod(0o600)
+    credentials_file().write_text("PREFECT_API_URL=x\n")
+    with pytest.raises(InputError, match="found no PREFECT_API_AUTH_STRING"):
+        read_credentials()
+
+
+def test_a_client_of_other_servers_does_not_get_our_passwords(home: Path, layout: Layout) -> None:
+    ours = made(layout)
+    assert set(client_environment(ours, {})) == {*file.PREFECT, *file.MLFLOW, *file.S3}
+    elsewhere = {"PREFECT_API_URL": "https://else/api", "MLFLOW_TRACKING_URI": "https://else", "AWS_PROFILE": "mine"}
+    assert client_environment(ours, elsewhere) == {}
+    assert client_environment(ours, {"PREFECT_API_AUTH_STRING": "mine"}).get("PREFECT_API_AUTH_STRING") is None
+
+
+def test_no_command_carries_a_secret(home: Path, layout: Layout) -> None:
+    found = made(layout)
+    for name in layout.names:
+        command = " ".join(service(name, layout, found).command)
+        assert not [secret for secret in secrets_of(found) if secret in command]
+        assert "0.0.0.0" not in command
+    assert not [secret for secret in secrets_of(found) if secret in repr(service("mlflow", layout, found))]
+    assert "GPTMILL_POSTGRES_PASSWORD" not in client_variables(layout, found)  # workers and jobs need none of these
+
+
+def test_a_taken_port_is_named_with_its_option_and_nothing_is_started(home: Path, layout: Layout) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", layout.postgres_port))
+        other.listen()
+        with pytest.raises(InputError, match=rf"port {layout.postgres_port} .* --postgres-port"):
+            up(layout, None, "")
+    assert not stack_file().exists()
+    assert not credentials_file().exists()
+
+
+def test_databases_without_their_passwords_are_not_touched(home: Path, layout: Layout) -> None:
+    (home / "postgres").mkdir()
+    with pytest.raises(InputError, match="put the file back, or delete everything: gptmill down --wipe"):
+        up(layout, None, "")
+
+
+def test_up_beside_the_other_stack_says_what_runs(
+    home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    light = Layout(False, layout.prefect_port, layout.mlflow_port, 0, 0)
+    monkeypatch.setattr("flows.stack.control.alive", lambda _: True)
+    processes = {name: {"pid": 1, "created": 0.0} for name in light.names}
+    record = {"prefect_url": "", "mlflow_url": "", "store": "x", "layout": vars(light), "processes": processes}
+    write_json_atomic(stack_file(), record)
+    with pytest.raises(InputError, match="the light stack is running; stop it first"):
+        up(layout, None, "")
+    monkeypatch.setattr("flows.stack.control.status", lambda: None)
+    up(light, None, "")
+    assert "The light stack is already running." in capsys.readouterr().out
+
+
+def test_status_of_dead_processes_and_wipe(home: Path, layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    made(layout)
+    (home / "postgres").mkdir()
+    (home / "logs").mkdir()
+    dead = {name: {"pid": 2**22 + 1, "created": 0.0} for name in layout.names}
+    record = {"prefect_url": "", "mlflow_url": "", "store": "s3://gptmill/runs", "layout": vars(layout)}
+    write_json_atomic(stack_file(), {**record, "processes": dead})
+    status()
+    shown = capsys.readouterr().out
+    assert shown.count("NOT running") == len(layout.names) == 6
+    assert not [secret for secret in secrets_of(read_credentials()) if secret in shown]
+    down(wipe=True)
+    said = capsys.readouterr().out
+    assert "databases of Prefect and MLflow" in said
+    assert "passwords and keys" in said
+    assert {path.name for path in home.iterdir()} == set()
+
+
+def test_postgres_starts_keeps_its_data_and_comes_back_after_a_kill(home: Path, layout: Layout) -> None:
+    import psycopg2
+
+    found = made(layout)
+    postgres.prepare(found)
+    server = postgres.postgres(layout.postgres_port, found)
+    process = running(server, home)
+    try:
+        for _ in range(2):
+            postgres.create_databases(layout.postgres_port, found)
+
+        def ask(password: str, database: str, query: str) -> object:
+            connection = psycopg2.connect(
+                host="127.0.0.1", port=layout.postgres_port, user="prefect", dbname=database, password=password
+            )
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                cursor.execute(query)
+                return cursor.fetchall() if cursor.description else None
+
+        password = found[file.PREFECT_DATABASE_PASSWORD]
+        ask(password, "prefect", "CREATE EXTENSION pg_trgm")  # as Prefect's migrations do, by the same role
+        ask(password, "prefect", "CREATE TABLE kept AS SELECT 7 AS n")
+        with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
+            ask("wrong", "prefect", "SELECT 1")
+        with pytest.raises(psycopg2.OperationalError, match="permission denied"):
+            ask(password, "mlflow", "SELECT 1")
+        stop([(process, signal.SIGKILL)])
+        lock = postgres.data_folder() / "postmaster.pid"
+        lock.write_text(f"{os.getpid()}\n")  # its pid is another program's by now
+        postgres.prepare(found)
+        process = running(server, home)
+        assert ask(password, "prefect", "SELECT n FROM kept") == [(7,)]
+        with pytest.raises(InputError, match="works on it already"):
+            postgres.prepare(found)
+    finally:
+        stop([(process, postgres.STOP_SIGNAL)])
+    assert not [secret for secret in secrets_of(found) if secret in (home / "postgres.log").read_text()]
+
+
+@pytest.fixture
+def bucket(home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    found = made(layout)
+    s3.prepare(found)
+    process = running(service("s3", layout, found), home)
+    for name in file.S3:
+        monkeypatch.setenv(name, found[name])
+    require_s3.cache_clear()
+    yield found
+    stop([(process, signal.SIGKILL)])
+
+
+def test_a_store_in_the_bucket_and_every_way_to_miss_it(
+    bucket: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fsspec
+
+    def fresh() -> None:
+        require_s3.cache_clear()
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+    fresh()
+    store = Store(s3.STORE)
+    recipe = Recipe("corpus", 1, {"a": 1})
+    built = store.build(recipe, lambda folder: {"bytes": (folder / "x").write_text("hello")})
+    assert store.resolve("latest", "corpus") == built.artifact
+    assert (store.local(built.artifact) / "x").read_text() == "hello"
+    with pytest.raises(InputError, match="typo"):
+        Store("s3://typo/runs").list("corpus")
+    for name, expected in {
+        "AWS_SECRET_ACCESS_KEY": "permission denied",
+        "AWS_ACCESS_KEY_ID": "permission denied",
+        "AWS_ENDPOINT_URL": "does not answer; check AWS_ENDPOINT_URL",
+    }.items():
+        with monkeypatch.context() as changed:
+            changed.setenv(name, "http://127.0.0.1:9" if name == "AWS_ENDPOINT_URL" else "wrong")
+            fresh()
+            with pytest.raises(InputError, match=expected) as error:
+                Store(s3.STORE).list("corpus")
+            assert "\n" not in str(error.value)
+            assert bucket["AWS_SECRET_ACCESS_KEY"] not in str(error.value)
+    fresh()
+
+
+def running(server: Service, home: Path) -> Process:
+    process = start(server, home)
+    wait_until_ready(server, process, home)
+    assert alive(process)
+    return process

@@ -1,0 +1,257 @@
+"""Everything that reads somebody's file: how a small, sound one is written, and how it is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flows.commands import _overrides
+from flows.environment import read_stack
+from gptcore.config import LSTMConfig, ModelConfig, preset_named, recorded
+from gptcore.data.cache import cache_shards
+from gptcore.data.shards import Shards, write_shards
+from gptcore.files import write_json_atomic
+from gptcore.models.build import build_model, load_model
+from gptcore.models.files.hugging_face import export_hugging_face
+from gptcore.models.files.release import export_release
+from gptcore.models.heads import ClassificationModel
+from gptcore.models.transformer import GPT
+from gptcore.nlu.dprd import read_dprd
+from gptcore.nlu.own_rows import read_own_rows
+from gptcore.nlu.readers import iterate_test, labelled_splits, load_task
+from gptcore.nlu.registry import REGISTRY, task_spec
+from gptcore.nlu.submission import SUBMISSION
+from gptcore.text.bpe import Tokenizer
+from gptcore.text.corpus import build_corpus
+from gptcore.training import checkpoint
+from gptcore.training.finetune import FinetuneJob
+from gptcore.training.pretrain import PretrainJob
+from gptcore.training.process import read_job
+from tasks.jobs.launch import MetricsTail
+from tasks.report.kept import _kept
+from tasks.store.artifact import Recipe
+from tasks.store.inventory import inventory
+from tasks.store.store import Store
+from tests.gptcore.datasets import write_task
+from tests.gptcore.hub_rows import write_hub
+from tests.gptcore.tiny_glue import save_model, tokenizer, write_test_files
+
+SHAPE = ModelConfig(n_vocab=40, n_ctx=8, n_layer=1, n_head=2, n_embd=8, n_inner=32)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One kind of input."""
+
+    write: Callable[[Path], object]
+    """Leaves sound files in a folder."""
+    read: Callable[[Path], object]
+    """Reads that folder to the end."""
+    damaged: str = "**/*"
+    """Which of the files may come damaged."""
+
+
+def _task(name: str) -> Reader:
+    def read(folder: Path) -> None:
+        for split in labelled_splits(task_spec(name), str(folder)):
+            load_task(name, str(folder), split)
+
+    return Reader(lambda folder: write_task(str(folder), task_spec(name), rows=3), read)
+
+
+def _parquet(name: str) -> Reader:
+    def write(folder: Path) -> None:
+        write_task(str(folder / "public"), task_spec(name), rows=3)
+        write_hub(str(folder / "public"), task_spec(name), str(folder / "hub" / task_spec(name).folder))
+
+    def read(folder: Path) -> None:
+        for split in labelled_splits(task_spec(name), str(folder / "hub")):
+            load_task(name, str(folder / "hub"), split)
+
+    return Reader(write, read, "hub/**/*.parquet")
+
+
+def _tests(folder: Path) -> None:
+    for file in SUBMISSION:
+        exhaust(iterate_test(task_spec(file.task), str(folder), file.path, file.index))
+
+
+def exhaust(items: Iterable[Any]) -> None:
+    for _ in items:
+        pass
+
+
+def _book(name: str, data: bytes) -> Callable[[Path], object]:
+    return lambda folder: ((folder / "books").mkdir(), (folder / "books" / name).write_bytes(data))
+
+
+def _corpus(folder: Path) -> None:
+    out = folder / ".out"
+    config = preset_named("demo", {"corpus": {"validation_fraction": 0.0, "min_characters": 10}}).corpus
+    try:
+        build_corpus(str(folder / "books"), out, config, map=map)
+    finally:
+        for path in sorted(out.rglob("*"), reverse=True):
+            path.unlink() if path.is_file() else path.rmdir()
+
+
+def _settings_file(folder: Path) -> None:
+    preset_named("demo", _overrides(str(folder / "settings.toml")))
+
+
+SETTINGS = """\
+scratch = false
+seeds = 2
+[corpus]
+validation_fraction = 0.3
+[tokenizer]
+n_merges = 150
+[model]
+n_ctx = 32
+n_head = 2
+n_embd = 16
+[pretrain]
+steps = 6
+lr = 1e-3
+[finetune]
+epochs = 1
+[tasks.rte]
+max_train_rows = 32
+"""
+
+
+def _stored(folder: Path) -> None:
+    store = Store(folder)
+    corpus = store.build(Recipe("corpus", 1, {"a": 1}), lambda out: (out / "x").write_text("X") and {"words": 3})
+    recipe = Recipe("pretrain", 1, {"b": [1, 2.5, None]}, {"corpus": corpus.artifact, "files": "ab" * 32})
+    store.build(recipe, lambda out: (out / "y").write_text("Y") and {"synthetic": True})
+
+
+def _read_store(folder: Path) -> None:
+    store = Store(folder)
+    for stage in ("corpus", "pretrain"):
+        for artifact in store.list(stage):
+            store.verify(artifact)
+    inventory(store)
+
+
+def _checkpointed(folder: Path) -> None:
+    tensors = {"model": {"w": torch.ones(3)}, "optimizer": {"m": torch.zeros(2, 2)}}
+    for step in (1, 2):
+        checkpoint.save(folder, step, tensors, {"rng": {"python": [1, 2]}, "metrics_size": 0}, keep=2)
+
+
+def _read_checkpoint(folder: Path) -> None:
+    found = checkpoint.newest_valid(folder)
+    if found is not None:
+        found.tensors("model")
+
+
+def _job(kind: str) -> Reader:
+    parse: Any = {"pretrain": PretrainJob, "finetune": FinetuneJob}[kind].parse
+    preset = preset_named("demo")
+
+    def write(folder: Path) -> None:
+        places = {"workspace": str(folder / "work"), "threads": 1}
+        if kind == "finetune":
+            finetune = {"model": str(folder), "model_config": None, "dataset": str(folder), "task": "rte"}
+            write_json_atomic(folder / "JOB.json", {**finetune, **places, "finetune": recorded(preset.finetune)})
+            return
+        write_json_atomic(folder / "meta.json", {"tokenizer_digest": "ab" * 32, "n_vocab": 40})
+        shards = {"shards": str(folder), "tokenizer_digest": "ab" * 32, "model": recorded(SHAPE)}
+        write_json_atomic(folder / "JOB.json", {**shards, **places, "pretrain": recorded(preset.pretrain)})
+
+    return Reader(write, lambda folder: parse(read_job(str(folder / "JOB.json"))), "*.json")
+
+
+def _sharded(folder: Path) -> None:
+    for split in ("train", "validation"):
+        documents = [(f"{n}", [[n, n + 1, 3]]) for n in range(4)]
+        write_shards(documents, folder / split, n_vocab=40, max_tokens=8)
+    write_json_atomic(folder / "meta.json", {"tokenizer_digest": "ab" * 32, "n_vocab": 40})
+
+
+def _read_shards(folder: Path) -> None:
+    cache_shards(str(folder), folder)
+    for split in ("train", "validation"):
+        shards = Shards(folder / split)
+        exhaust(shards.documents())
+
+
+def _released(folder: Path) -> None:
+    shape = ModelConfig(n_vocab=20, n_ctx=4, n_layer=1, n_head=12, n_embd=12, n_inner=48)
+    export_release(GPT(shape), folder)
+
+
+def _foreign(folder: Path) -> None:
+    words = tokenizer()
+    export_hugging_face(GPT(ModelConfig(**{**recorded(SHAPE), "n_vocab": words.n_vocab})), words, folder)
+
+
+def _lines(folder: Path) -> list[bytes]:
+    return (folder / "rows.jsonl").read_bytes().splitlines(keepends=True)
+
+
+def _rows(folder: Path) -> None:
+    rows = [{"premise": "A cat sat.", "hypothesis": "It sat."}, {"sentence1": "A", "sentence2": "B", "more": 1}]
+    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def _metrics(folder: Path) -> None:
+    records = [{"step": n, "time": 1.5, "metrics": {"train/loss": 0.5}} for n in range(3)]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+
+
+def _stack(folder: Path) -> None:
+    processes = {"worker": {"pid": 1, "created": 1.5}}
+    record = {"prefect_url": "http://127.0.0.1:1", "mlflow_url": "http://127.0.0.1:2", "processes": processes}
+    write_json_atomic(folder / "stack.json", record)
+
+
+def _board(folder: Path) -> None:
+    cell = {"split": "dev", "seeds": 1, "low": 1.0, "high": 2.0, "stderr": None, "collapsed": 0, "commits": ["a"]}
+    row = {"name": "mine", "kind": "ours", "split": "dev", "percent": {"rte": 61.5}, "cells": {"rte": cell}}
+    write_json_atomic(folder / "board.json", {"of": [1], "rows": [row], "page": "x"})
+
+
+def _pronouns(folder: Path) -> None:
+    text = "The bee landed on the flower because it had pollen.\nit\nThe bee,the flower\nthe flower\n\n" * 2
+    for name in ("train.c.txt", "test.c.txt"):
+        (folder / "DPRD").mkdir(exist_ok=True)
+        (folder / "DPRD" / name).write_text(text)
+
+
+READERS: dict[str, Reader] = {
+    **{name: _task(name) for name in REGISTRY},
+    **{f"{name} of the hub": _parquet(name) for name in ("rte", "stsb", "race", "snli")},
+    "GLUE's test rows": Reader(lambda folder: write_test_files(str(folder), 3), _tests),
+    "pronouns": Reader(_pronouns, lambda folder: exhaust(read_dprd(str(folder), "test"))),
+    "rows of a user": Reader(_rows, lambda folder: exhaust(read_own_rows(task_spec("rte"), _lines(folder)))),
+    "books as text": Reader(_book("a.txt", b"A story of a cat.\n\nIt sat on the mat, and slept.\n" * 3), _corpus),
+    "books as JSON lines": Reader(_book("a.jsonl", b'{"text": "A story of a cat that sat."}\n' * 3), _corpus),
+    "settings": Reader(lambda folder: (folder / "settings.toml").write_text(SETTINGS), _settings_file),
+    "manifests": Reader(_stored, _read_store, "**/manifest.json"),
+    "tokenizer": Reader(
+        lambda folder: tokenizer().save(folder), lambda folder: Tokenizer.load(str(folder)).encode("a cat")
+    ),
+    "checkpoints": Reader(_checkpointed, _read_checkpoint),
+    "job of pre-training": _job("pretrain"),
+    "job of fine-tuning": _job("finetune"),
+    "shards": Reader(_sharded, _read_shards),
+    "own model": Reader(lambda folder: GPT(SHAPE).save(folder), lambda folder: load_model(str(folder))),
+    "own LSTM": Reader(
+        lambda folder: build_model(LSTMConfig(n_vocab=20, n_ctx=4, n_units=8, n_embd=4)).save(folder),
+        lambda folder: load_model(str(folder)),
+    ),
+    "fine-tuned model": Reader(lambda folder: save_model("rte", tokenizer(), folder, 8), ClassificationModel.load),
+    "Hugging Face's model": Reader(_foreign, lambda folder: load_model(str(folder)), "*odel*.*"),
+    "released model": Reader(_released, lambda folder: load_model(str(folder))),
+    "metrics of a job": Reader(_metrics, lambda folder: MetricsTail(folder / "metrics.jsonl").read()),
+    "record of the stack": Reader(_stack, lambda folder: read_stack()),
+    "kept leaderboard": Reader(_board, lambda folder: _kept(folder / "board.json", [1])),
+}

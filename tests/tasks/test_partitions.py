@@ -1,0 +1,193 @@
+"""Books cleaned and encoded one by one: the whole is that of an undivided build, and a new book is all that is read."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+import tasks.stages.partitions as partitions
+from gptcore.config import CorpusConfig, ShardConfig
+from gptcore.data.encode import encode_corpus
+from gptcore.data.shards import Shards
+from gptcore.errors import InputError
+from gptcore.files import read_json
+from gptcore.text.bpe import Tokenizer
+from gptcore.text.corpus import build_corpus
+from tasks.stages.partitions import clean_partitions, encode_partitions
+from tasks.stages.shards import local_shards
+from tasks.stages.tokenizer import pin_tokenizer
+from tasks.store.artifact import Artifact
+from tasks.store.store import Store
+from tests.gptcore.test_corpus import story
+
+CONFIG = CorpusConfig(validation_fraction=0.3, min_characters=40)
+SHARDS = ShardConfig(max_tokens=60)  # so that documents go on in further files
+OPENED: list[str] = []
+
+
+class Watched(LocalFileSystem):
+    """Local files under another name, which keeps account of those that are read."""
+
+    protocol = "watched"
+
+    def _open(self, path: str, mode: str = "rb", **settings: Any) -> Any:
+        OPENED.append(Path(path).name)
+        return super()._open(path, mode, **settings)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return LocalFileSystem._strip_protocol(str(path).removeprefix("watched://"))
+
+    def unstrip_protocol(self, name: str) -> str:
+        return f"watched://{name}"
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process, so that what it reads can be counted; no page of a run."""
+    import fsspec
+
+    fsspec.register_implementation("watched", Watched, clobber=True)
+    monkeypatch.setattr(partitions, "_chosen", lambda *_: map)
+    monkeypatch.setattr(partitions, "publish_report", lambda *_: None)
+    OPENED.clear()
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Path:
+    """Books of one, no, and several documents; some of which lie in two books, or twice in one."""
+    folder = tmp_path / "books"
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"b{number}.txt").write_text(story(number), encoding="utf-8")
+    rows = [story(5), story(1), story(6), story(6), "short", " \n" * 50]
+    (folder / "c.jsonl").write_text("".join(f'{{"text": {_quoted(row)}}}\n' for row in rows))
+    (folder / "d.jsonl").write_text("".join(f'{{"text": {_quoted(story(n))}}}\n' for n in (7, 5, 8)))
+    return folder
+
+
+def _quoted(text: str) -> str:
+    import json
+
+    return json.dumps(text)
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> str:
+    Tokenizer.train([" ".join(story(n).lower().split()) for n in range(3)], 60).save(tmp_path / "vocabulary")
+    return str(tmp_path / "vocabulary")
+
+
+def by_partition(store: str, books: Path, vocabulary: str) -> tuple[Artifact, Artifact]:
+    tokenizer = pin_tokenizer.fn(store, vocabulary)
+    corpus = clean_partitions.fn(store, f"watched://{books}", CONFIG)
+    return corpus, encode_partitions.fn(store, corpus, tokenizer, SHARDS)
+
+
+def documents(folder: Path) -> list[tuple[str, str, list[int]]]:
+    """(split, name, tokens) of every document, in order."""
+    return [
+        (split, name, np.concatenate(rows).tolist())
+        for split in ("train", "validation")
+        for name, rows in Shards(folder / split).documents()
+    ]
+
+
+def files(store: Store, artifact: Artifact) -> dict[str, bytes]:
+    folder = store.local(artifact)
+    return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "manifest.json"}
+
+
+def test_the_whole_is_that_of_an_undivided_build(books: Path, vocabulary: str, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    corpus, shards = by_partition(store.url, books, vocabulary)
+    report = build_corpus(str(books), tmp_path / "whole", CONFIG)
+    counts = store.manifest(corpus)["counts"]
+    assert {name: counts[name] for name in report} == report
+    assert report["documents"]["dropped"] == {"too short": 1, "duplicate": 3, "no words": 1}
+
+    told = encode_corpus(tmp_path / "whole", Tokenizer.load(vocabulary), tmp_path / "encoded", SHARDS)
+    folder = local_shards(store, shards)
+    assert documents(folder) == documents(tmp_path / "encoded")
+    assert {name: read_json(folder / "meta.json")[name] for name in told} == told
+    train = Shards(folder / "train")
+    assert train.n_tokens == train.lengths.sum()
+    assert not list(folder.rglob("*.arrow"))  # named, not copied
+
+
+def test_a_new_book_is_all_that_is_read(books: Path, vocabulary: str, tmp_path: Path) -> None:
+    """It sorts first and repeats an old document: it takes that one's place, and changes no partition."""
+    store = Store(tmp_path / "store")
+    by_partition(store.url, books, vocabulary)
+    assert set(OPENED) == {path.name for path in books.iterdir()}
+    before = {stage: {a.digest for a in store.list(stage)} for stage in ("corpus-part", "shards-part")}
+
+    OPENED.clear()
+    (books / "a.jsonl").write_text("".join(f'{{"text": {_quoted(story(n))}}}\n' for n in (9, 1, 2)))
+    corpus, shards = by_partition(store.url, books, vocabulary)
+    assert set(OPENED) == {"a.jsonl"}
+    for stage, digests in before.items():
+        after = {artifact.digest for artifact in store.list(stage)}
+        assert digests < after
+        assert len(after - digests) == 1
+    listed = {entry["source"]: entry["dropped"] for entry in read_json(store.local(corpus) / "partitions.json")}
+    assert [len(listed[name]) for name in ("a.jsonl", "b1.txt", "b2.txt", "c.jsonl", "d.jsonl")] == [0, 1, 1, 1, 1]
+
+    fresh = Store(tmp_path / "fresh")
+    whole = by_partition(fresh.url, books, vocabulary)
+    assert whole[0].digest == corpus.digest
+    assert whole[1].digest == shards.digest
+    assert files(fresh, whole[0]) == files(store, corpus)
+    assert files(fresh, whole[1]) == files(store, shards)
+    assert documents(local_shards(fresh, whole[1])) == documents(local_shards(store, shards))
+
+    OPENED.clear()
+    assert by_partition(store.url, books, vocabulary) == (corpus, shards)
+    assert not OPENED
+
+
+def test_a_book_that_goes_leaves_the_others(books: Path, vocabulary: str, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    by_partition(store.url, books, vocabulary)
+    OPENED.clear()
+    (books / "b1.txt").unlink()  # its document is in c.jsonl too, from where it comes now
+    _, shards = by_partition(store.url, books, vocabulary)
+    assert not OPENED
+    build_corpus(str(books), tmp_path / "whole", CONFIG)
+    encode_corpus(tmp_path / "whole", Tokenizer.load(vocabulary), tmp_path / "encoded", SHARDS)
+    assert documents(local_shards(store, shards)) == documents(tmp_path / "encoded")
+
+
+def test_a_remote_store_reads_small_files_and_copies_partitions_for_training(books: Path, vocabulary: str) -> None:
+    store = Store("memory://growing")
+    _, shards = by_partition(store.url, books, vocabulary)
+    shutil.rmtree(Path(str(store.local(shards))).parents[1])  # another host has no copies yet
+    assert len(documents(local_shards(store, shards))) == 8
+
+
+def test_too_many_files_and_nothing_left(books: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="no training document left of 13 read in 6 files"):
+        clean_partitions.fn(str(tmp_path / "store"), str(books), replace(CONFIG, min_characters=10**6))
+    monkeypatch.setattr(partitions, "MOST", 3)
+    with pytest.raises(InputError, match=r"6 files; by partition \(--tokenizer\) at most 3"):
+        clean_partitions.fn(str(tmp_path / "store"), str(books), CONFIG)
+
+
+def test_a_pinned_tokenizer_goes_by_its_content(vocabulary: str, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    first = pin_tokenizer.fn(store.url, vocabulary)
+    Tokenizer.load(vocabulary).save(tmp_path / "elsewhere")
+    assert pin_tokenizer.fn(store.url, str(tmp_path / "elsewhere")) == first
+    for ref in ("latest", first.digest, first.short, first.url):
+        assert pin_tokenizer.fn(store.url, ref) == first
+    assert pin_tokenizer.fn(str(tmp_path / "other"), first.url).digest == first.digest
+    with pytest.raises(InputError, match="no such artifact"):
+        pin_tokenizer.fn(store.url, "0000")
+    with pytest.raises(InputError, match="no tokenizer here"):
+        pin_tokenizer.fn(store.url, str(tmp_path))

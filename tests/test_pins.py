@@ -1,0 +1,125 @@
+"""What constraints.txt pins is what the project needs, all of it and no more, under licences that may be used."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from infra import audit
+
+ROOT = Path(__file__).resolve().parents[1]
+INSTALLERS = {"pip", "setuptools", "wheel"}
+FREE = re.compile(
+    r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|MPL|Mozilla|Zlib|CC0|Unlicense|BSL-1\.0|CNRI|HPND|Public Domain"
+)
+STRICT = re.compile(r"GPL|SSPL|Commons Clause|Proprietary|BUSL|Business Source", re.IGNORECASE)
+NAMED = {
+    "psycopg2-binary": "LGPL, linked dynamically and not changed; the full stack alone",
+    "text-unidecode": "the Artistic License may be chosen",
+    "huey": "MIT, in its repository and not in its metadata; MLflow's",
+    "skops": "BSD-3-Clause, in its repository; MLflow's",
+}
+
+
+def pins() -> dict[str, str]:
+    lines = (line.partition("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines())
+    return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines if line)}
+
+
+def needed() -> dict[str, Distribution]:
+    """Every installed package that the project needs with all its extras, however indirectly."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [text for texts in project["optional-dependencies"].values() for text in texts]
+    waiting = [(Requirement(text), "") for text in [*project["dependencies"], *extras]]
+    found: dict[str, Distribution] = {}
+    seen = set()
+    while waiting:
+        requirement, extra = waiting.pop()
+        key = (canonicalize_name(requirement.name), tuple(sorted(requirement.extras)), extra)
+        if key in seen or (requirement.marker and not requirement.marker.evaluate({"extra": extra})):
+            continue
+        seen.add(key)
+        try:
+            package = found[key[0]] = distribution(requirement.name)
+        except PackageNotFoundError:
+            continue  # an extra that is not installed here: its own pins are looked at where it is
+        inner = [Requirement(text) for text in package.requires or []]
+        waiting += [(child, wanted) for child in inner for wanted in ("", *requirement.extras)]
+    return {name: package for name, package in found.items() if name not in INSTALLERS}
+
+
+@pytest.fixture(scope="module")
+def packages() -> dict[str, Distribution]:
+    return needed()
+
+
+def test_every_package_that_is_needed_is_pinned_as_installed(packages: dict[str, Distribution]) -> None:
+    pinned = pins()
+    assert sorted(set(packages) - set(pinned)) == [], "not pinned"
+    public = {name: Version(package.version).public for name, package in packages.items()}
+    assert {name: (found, pinned[name]) for name, found in public.items() if found != pinned[name]} == {}
+
+
+def test_nothing_is_pinned_that_nobody_needs(packages: dict[str, Distribution]) -> None:
+    assert sorted(set(pins()) - set(packages)) == []
+
+
+def licences(package: Distribution) -> Iterator[str]:
+    about = package.metadata
+    if expression := about.get("License-Expression"):
+        yield expression
+        return
+    yield from (text.rpartition(" :: ")[2] for text in about.get_all("Classifier") or [] if text.startswith("License"))
+    yield (about.get("License") or "").partition("\n")[0]
+
+
+def test_every_licence_may_be_used(packages: dict[str, Distribution]) -> None:
+    odd = {}
+    for name, package in packages.items():
+        words = " / ".join(filter(None, licences(package)))
+        if name not in NAMED and (STRICT.search(words) or not FREE.search(words)):
+            odd[name] = words
+    assert odd == {}
+
+
+HOLE = {"id": "CVE-1", "fix_versions": ["2"]}
+
+
+@pytest.mark.parametrize(
+    ("canary", "answer", "code", "words"),
+    [
+        ([{"name": "jinja2", "vulns": [HOLE]}], [{"name": "a", "version": "1", "vulns": []}], 0, "1 of 1 pins, 0 vuln"),
+        (
+            [{"name": "jinja2", "vulns": [HOLE]}],
+            [{"name": "a", "version": "1", "vulns": [HOLE]}],
+            1,
+            "a 1: CVE-1, fixed",
+        ),
+        ([{"name": "jinja2", "vulns": [HOLE]}], [{"name": "a", "skip_reason": "gone"}], 0, "a: not looked up: gone"),
+        ([{"name": "jinja2", "vulns": []}], [{"name": "a", "version": "1", "vulns": []}], 0, "NOT AUDITED"),
+        ([{"name": "jinja2", "skip_reason": "no such"}], [], 0, "NOT AUDITED"),
+        (None, None, 0, "NOT AUDITED"),
+    ],
+)
+def test_an_audit_that_asked_nobody_says_so(
+    canary: Any, answer: Any, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        found = answer if str(audit.PINS) in command else canary
+        text = "Traceback" if found is None else json.dumps({"dependencies": found})
+        return subprocess.CompletedProcess(command, 1, text, "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert audit.main() == code
+    assert words in capsys.readouterr().out
