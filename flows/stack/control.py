@@ -37,7 +37,7 @@ def up(layout: Layout, store: str | None, datasets: str) -> None:
     with exclusive(home / ".up.lock", "another gptmill up"):
         running = _running(layout)
         if running.keys() >= set(layout.names):
-            print("The stack is already running.")
+            print(f"The {'full' if s3.NAME in running else 'light'} stack is already running.")
         else:
             if not running:
                 down(quiet=True)
