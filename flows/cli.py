@@ -6,10 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from flows import commands, environment, signals
+from flows.space import lack_of_space
 from gptcore.errors import InputError, without_password
+from tasks.store.state import state_folder
 
 _ROWS = """\
 a row's fields are named as the dataset names its columns, or:
@@ -36,12 +39,11 @@ every other command reads. Licences are shown first: they are the authors', and 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run, and turn what happened into an exit code."""
-    debug = False
+    options = argparse.Namespace(debug=False)
     try:
         with signals.polite_end(program=arguments is None):
             environment.prepare()
             options = _parser().parse_args(arguments)
-            debug = options.debug
             options.run(options)
             sys.stdout.flush()
     except InputError as error:
@@ -53,8 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(ended.farewell, file=sys.stderr)
         return ended.exit_code
     except Exception as error:
-        print(f"gptmill: failed: {type(error).__name__}: {without_password(str(error))}", file=sys.stderr)
-        if debug:
+        reason = lack_of_space(error, [state_folder(), Path(getattr(options, "store", None) or "")])
+        reason = reason or f"{type(error).__name__}: {without_password(str(error))}"
+        print(f"gptmill: failed: {reason}", file=sys.stderr)
+        if options.debug:
             raise
         return 1
     return 0

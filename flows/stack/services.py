@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,14 +57,15 @@ class Layout:
         """Its services, in the order of their start."""
         return [name for level in LEVELS[0 if self.full else 1 :] for name in level]
 
-    @property
-    def ports(self) -> dict[int, str]:
-        """Port -> the option that chooses it."""
-        options = {self.prefect_port: "--prefect-port", self.mlflow_port: "--mlflow-port"}
-        if self.full:
-            options |= {self.postgres_port: "--postgres-port"}
-            options |= dict.fromkeys(s3.ports(self.s3_port), "--s3-port")
-        return options
+    def ports(self, names: Collection[str]) -> dict[int, str]:
+        """Port -> the option that chooses it, of those that the services ``names`` take."""
+        ports = {
+            "prefect": [self.prefect_port],
+            "mlflow": [self.mlflow_port],
+            postgres.NAME: [self.postgres_port],
+            s3.NAME: s3.ports(self.s3_port),
+        }
+        return {port: f"--{name}-port" for name in names for port in ports.get(name, [])}
 
 
 def service(name: str, layout: Layout, credentials: Mapping[str, str]) -> Service:
