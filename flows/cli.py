@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.run(options)
             sys.stdout.flush()
     except InputError as error:
-        print(f"gptmill: error: {error}", file=sys.stderr)
+        print(f"gptmill: error: {without_password(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `gptmill ... | head`: the reader has enough
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         print(f"gptmill: failed: {type(error).__name__}: {without_password(str(error))}", file=sys.stderr)
         if debug:
-            raise
+            print(without_password(traceback.format_exc()), end="", file=sys.stderr)
         return 1
     return 0
 
