@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.run(options)
             sys.stdout.flush()
     except InputError as error:
-        print(f"gptmill: error: {error}", file=sys.stderr)
+        print(f"gptmill: error: {without_password(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `gptmill ... | head`: the reader has enough
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reason = reason or f"{type(error).__name__}: {without_password(str(error))}"
         print(f"gptmill: failed: {reason}", file=sys.stderr)
         if options.debug:
-            raise
+            print(without_password(traceback.format_exc()), end="", file=sys.stderr)
         return 1
     return 0
 

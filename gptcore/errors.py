@@ -16,3 +16,15 @@ class InputError(ValueError):
 def without_password(text: str) -> str:
     """Text that may be shown or logged: addresses in it lose their user and password."""
     return re.sub(r"//[^/@\s]*@", "//", text)
+
+
+def refuse_password(address: str) -> None:
+    """Refuse an address with a password in it: addresses are recorded with every run that they are used in.
+
+    :raises InputError: naming the address without it.
+    """
+    if re.search(r"//[^/@\s]*:[^/@\s]*@", address):
+        raise InputError(
+            f"{without_password(address)}: found a password in the address, expected it in the environment or in "
+            "fsspec's own settings: an address is recorded with every run"
+        )
