@@ -203,12 +203,11 @@ def come_to(
     return False
 
 
-def wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait so long; False where the process has ended meanwhile."""
+def linger(trial: Trial, stage: str, seconds: float) -> None:
+    """Wait so long, or until that part of a trial's life is over: the machine may be quieter by now."""
     deadline = time.monotonic() + seconds
-    while process.poll() is None and (left := deadline - time.monotonic()) > 0:
+    while part_of(trial) == stage and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(_POLL_SECONDS, left))
-    return process.poll() is None
 
 
 def _watched(trial: Trial) -> dict[str, list[float]]:

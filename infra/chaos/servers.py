@@ -26,7 +26,7 @@ import fsspec
 from flows.credentials import MLFLOW, PREFECT, S3
 from flows.stack import s3
 from gptcore.files import read_json, sha256_json
-from infra.chaos.ground import JOBS, LIMIT_SECONDS, STAGES, Ground, part_of
+from infra.chaos.ground import JOBS, LIMIT_SECONDS, STAGES, Ground, linger, part_of
 from infra.chaos.plan import Moment
 from infra.trials import TASKS, Trial
 
@@ -158,7 +158,7 @@ def kill(ground: Ground, stack: Stack, name: str, moment: Moment) -> tuple[str, 
     deadline = time.monotonic() + LIMIT_SECONDS
     while part_of(trial) != moment.stage and stack.state(run) not in _ENDED and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-    time.sleep(moment.share * ground.spans[moment.stage][0])
+    linger(trial, moment.stage, moment.share * ground.spans[moment.stage][0])
     hit = part_of(trial)
     stack.kill(moment.victim)
     time.sleep(_DOWN_SECONDS)
