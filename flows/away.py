@@ -165,5 +165,5 @@ def _error(title: str, reason: str) -> Exception:
 
 def _pool(client: SyncPrefectClient) -> str | None:
     """The work pool that runs this process' flow; None where none does."""
-    run = client.read_flow_run(UUID(str(flow_run.root_flow_run_id)))
-    return run.work_pool_name
+    root = flow_run.root_flow_run_id
+    return client.read_flow_run(UUID(str(root))).work_pool_name if root else None

@@ -165,6 +165,7 @@ def test_a_strangers_run_that_was_cancelled_is_replaced_by_one_of_our_own(
 
 def test_what_ends_the_parent_cancels_its_child(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.client.orchestration import get_client
+    from prefect.client.schemas.sorting import FlowRunSort
 
     from flows import away
 
@@ -173,14 +174,11 @@ def test_what_ends_the_parent_cancels_its_child(small: World, monkeypatch: pytes
     with pytest.raises(Exception, match="was not waited for, as this process ends"):
         small.parent()
     with get_client(sync_client=True) as client:
-        (child,) = (run for run in client.read_flow_runs(limit=200) if small.recipe.digest[:1] and is_of(run, small))
+        runs = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=50)
+    (child,) = (run for run in runs if run.parameters.get("arguments", {}).get("store_url") == small.store.url)
     assert child.state
     assert child.state.is_cancelled()
     assert child.state.message == "with the run that started it"
-
-
-def is_of(run: Any, world: World) -> bool:
-    return bool(run.parameters.get("arguments", {}).get("store_url") == world.store.url)
 
 
 def test_bad_input_is_no_failed_work(small: World) -> None:
