@@ -39,6 +39,7 @@ IN_FLIGHT = 16
 DEPLOYMENT = "train/train"
 _LOST = 2  # times that a child is started again after its machine was lost
 _POLL_SECONDS = 2.0
+_KNOWN_TRIES, _KNOWN_SECONDS = 20, 0.25
 
 
 def trains_away() -> bool:
@@ -90,9 +91,10 @@ class ChildFailed(RuntimeError):
 
 def _train(store: Store, title: str, stage: str, recipe: Recipe, arguments: dict[str, Any]) -> None:
     key = sha256_json({"store": store.url, "recipe": recipe.digest})
-    parent, mine = UUID(str(task_run.id)), f"of {flow_run.root_flow_run_id}"
+    mine = f"of {flow_run.root_flow_run_id}"
     lost = 0
     with get_client(sync_client=True) as client:
+        parent = _known(client, UUID(str(task_run.id)))
         deployment = client.read_deployment_by_name(DEPLOYMENT)
         for attempt in itertools.count():
             child = client.create_flow_run_from_deployment(
@@ -119,6 +121,19 @@ def _train(store: Store, title: str, stage: str, recipe: Recipe, arguments: dict
             elif own:
                 raise _error(title, reason)
             # else somebody else's run that was adopted, and failed or was cancelled: now one of our own
+
+
+def _known(client: SyncPrefectClient, run: UUID) -> UUID | None:
+    """This task run, once the server has it, which is told of task runs behind their backs; None where that lasts.
+
+    Only the picture of the parent on its page needs it.
+    """
+    for _ in range(_KNOWN_TRIES):
+        try:
+            return client.read_task_run(run).id
+        except ObjectNotFound:
+            time.sleep(_KNOWN_SECONDS)
+    return None
 
 
 def _followed(client: SyncPrefectClient, child: FlowRun, own: bool) -> FlowRun:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from flows import commands, environment, signals
+from flows.space import lack_of_space
 from gptcore.errors import InputError, without_password
+from tasks.store.state import state_folder
 
 _ROWS = """\
 a row's fields are named as the dataset names its columns, or:
@@ -36,16 +40,15 @@ every other command reads. Licences are shown first: they are the authors', and 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run, and turn what happened into an exit code."""
-    debug = False
+    options = argparse.Namespace(debug=False)
     try:
         with signals.polite_end(program=arguments is None):
             environment.prepare()
             options = _parser().parse_args(arguments)
-            debug = options.debug
             options.run(options)
             sys.stdout.flush()
     except InputError as error:
-        print(f"gptmill: error: {error}", file=sys.stderr)
+        print(f"gptmill: error: {without_password(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `gptmill ... | head`: the reader has enough
@@ -53,9 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(ended.farewell, file=sys.stderr)
         return ended.exit_code
     except Exception as error:
-        print(f"gptmill: failed: {type(error).__name__}: {without_password(str(error))}", file=sys.stderr)
-        if debug:
-            raise
+        reason = lack_of_space(error, [state_folder(), Path(getattr(options, "store", None) or "")])
+        reason = reason or f"{type(error).__name__}: {without_password(str(error))}"
+        print(f"gptmill: failed: {reason}", file=sys.stderr)
+        if options.debug:
+            print(without_password(traceback.format_exc()), end="", file=sys.stderr)
         return 1
     return 0
 

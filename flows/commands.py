@@ -198,7 +198,7 @@ def up(options: argparse.Namespace) -> None:
     from flows.stack.services import Layout
 
     layout = Layout(options.full, options.prefect_port, options.mlflow_port, options.postgres_port, options.s3_port)
-    for port, option in layout.ports.items():
+    for port, option in layout.ports(layout.names).items():
         if not 0 < port < 65_536:
             raise InputError(f"{option}: found {port}, expected 1 to 65535")
     from flows.deployments.settings import read_settings

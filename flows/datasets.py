@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from gptcore.errors import InputError
+from gptcore.errors import InputError, without_password
 from gptcore.nlu.dprd import read_dprd
 from gptcore.nlu.origins import ORIGINS, Origin, origins_named
 from gptcore.nlu.readers import (
@@ -100,7 +100,7 @@ def get_datasets(names: list[str], to: str, mirror: str = "") -> None:
         try:
             done = get_dataset(origin, folder, mirror)
         except (InputError, FetchError, OSError) as error:
-            print(f"gptmill: {origin.name}: {error}", file=sys.stderr, flush=True)
+            print(f"gptmill: {origin.name}: {without_password(str(error))}", file=sys.stderr, flush=True)
             failed.append(origin.name)
             continue
         state = "was there, unchanged since it was fetched" if done == "there" else _fetched(origin)

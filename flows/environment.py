@@ -16,7 +16,7 @@ from typing import Any
 
 from flows.credentials import client_environment, read_credentials
 from gptcore.errors import InputError, without_password
-from gptcore.files import read_json
+from gptcore.files import checked_object, read_object
 from tasks.store.state import state_folder
 
 LIGHT_STORE = "runs/demo"
@@ -42,14 +42,15 @@ def read_stack() -> dict[str, Any] | None:
 
     :raises InputError: a file that is no such record.
     """
-    try:
-        record = read_json(stack_file())
-    except FileNotFoundError:
+    path = stack_file()
+    if not path.exists():
         return None
-    except (ValueError, OSError) as error:
-        raise InputError(f"{stack_file()}: not a record of the stack ({error}); delete it") from None
-    if not isinstance(record, dict) or not {"prefect_url", "mlflow_url", "processes", "layout"} <= record.keys():
-        raise InputError(f"{stack_file()}: found no prefect_url, mlflow_url, processes and layout in it; delete it")
+    try:
+        fields = {"prefect_url": str, "mlflow_url": str, "processes": dict, "layout": dict}
+        record = read_object(path, "a record of the stack", fields)
+        checked_object(record["layout"], f"{path}: layout", "a JSON object", {"full": bool})
+    except InputError as error:
+        raise InputError(f"{error}; delete it if the stack is down") from None
     return record
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.references import in_store, pretrained_model
 from gptcore.config import preset_named
-from gptcore.errors import InputError
+from gptcore.errors import InputError, refuse_password
 from gptcore.nlu.readers import available
 from gptcore.reach import require_s3
 from tasks.store.artifact import Artifact
@@ -30,6 +30,7 @@ def check_form(form: BaseModel) -> None:
     if not given["store"]:
         raise InputError("--store: found nothing, expected a folder or an address")
     for name in ("store", "corpus", "datasets"):
+        refuse_password(given.get(name) or "")
         require_s3(given.get(name) or "", f"--{name}")
     store = Store(given["store"])
     if "preset" in given:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 CPU = "cpu"
 """For what orchestrates, reads and cleans: the pipeline, the analyses, finetune-all, the leaderboard."""
 GPU = "gpu"
@@ -17,12 +19,14 @@ _WORKERS_READ = 200  # the most that Prefect gives at once
 def worker_online(pool: str) -> bool:
     """Whether the Prefect server hears of a worker of ``pool``; False where there is no such pool."""
     from prefect.client.orchestration import get_client  # here, as the stack's start reads the names before Prefect
-    from prefect.exceptions import ObjectNotFound
+    from prefect.exceptions import PrefectHTTPStatusError
 
     with get_client(sync_client=True) as client:
         try:
             # Without the two numbers the client's own defaults are refused by the server.
             workers = client.read_workers_for_work_pool(pool, offset=0, limit=_WORKERS_READ)
-        except ObjectNotFound:
+        except PrefectHTTPStatusError as error:
+            if error.response.status_code != HTTPStatus.NOT_FOUND:
+                raise
             return False
     return any(worker.status == "ONLINE" for worker in workers)

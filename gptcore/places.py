@@ -9,7 +9,7 @@ from typing import Any
 
 import fsspec
 
-from gptcore.errors import InputError
+from gptcore.errors import InputError, refuse_password
 
 _NO_SUCH_PLACE = (ValueError, NotImplementedError)
 
@@ -17,8 +17,9 @@ _NO_SUCH_PLACE = (ValueError, NotImplementedError)
 def file_system(url: str) -> tuple[Any, str]:
     """The file system of any fsspec URL, and the path on it.
 
-    :raises InputError: a kind of address that nobody knows, or whose package is not installed.
+    :raises InputError: a kind of address that nobody knows, or whose package is not installed; one with a password.
     """
+    refuse_password(url)
     try:
         fs, path = fsspec.url_to_fs(url)
     except ImportError as error:

@@ -24,7 +24,7 @@ from typing import Any
 from flows.credentials import MLFLOW_DATABASE_PASSWORD, PREFECT_DATABASE_PASSWORD, S3
 
 _RUN_SECONDS = 1500.0
-_ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+_ENDED = ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]
 _TASKS = ["rte", "sst2", "cola"]
 _QUICK: dict[str, dict[str, Any]] = {
     "corpus": {"validation_fraction": 0.1, "min_characters": 10},
@@ -89,6 +89,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=4300, help="the first of the ports that are used (%(default)s)")
     parser.add_argument("--shots", type=Path, default=Path("shots"), help="folder for the screenshots (%(default)s)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as for Ctrl-C: nothing is left running
     with tempfile.TemporaryDirectory(prefix="gptmill-production-") as folder:
         trial = Trial(Path(folder), options.port)
         try:
@@ -107,11 +108,13 @@ def _run(trial: Trial, quick: bool, shots: Path) -> None:
     credentials = trial.load_credentials()
     mode = (trial.home / "credentials").stat().st_mode & 0o777
     assert mode == 0o600, f"credentials: mode {mode:o}"
-    run = _scheduled_run(trial.record()["prefect_url"])
+    prefect_url = trial.record()["prefect_url"]
+    _scheduled_run(prefect_url, [*_ENDED, "RUNNING"])
+    trial.schedule(quick, active=False)  # one run is enough
+    trial.gptmill("deploy")
+    run = _scheduled_run(prefect_url, _ENDED)
     print(f"the schedule's first run: {run['state_type']} {run['name']} ({run['total_run_time']:.0f} s)")
     assert run["state_type"] == "COMPLETED"
-    trial.schedule(quick, active=False)
-    trial.gptmill("deploy")
     for line in (*_in_bucket(credentials), *_in_databases(trial, credentials)):
         print(line)
     print(trial.pages(shots), end="")
@@ -125,18 +128,18 @@ def _run(trial: Trial, quick: bool, shots: Path) -> None:
     print(f"the same leaderboard: {len(before.splitlines())} lines")
 
 
-def _scheduled_run(prefect_url: str) -> dict[str, Any]:
-    """The first run that the schedule made, once it has ended."""
+def _scheduled_run(prefect_url: str, states: list[str]) -> dict[str, Any]:
+    """The first run that the schedule made, once it is in one of ``states``."""
     from infra.pages.prefect import call
 
-    query = {"flow_runs": {"state": {"type": {"any_": list(_ENDED)}}}, "sort": "EXPECTED_START_TIME_ASC"}
+    query = {"flow_runs": {"state": {"type": {"any_": states}}}, "sort": "EXPECTED_START_TIME_ASC"}
     deadline = time.monotonic() + _RUN_SECONDS
     while time.monotonic() < deadline:
         runs = [run for run in call(f"{prefect_url}/api/flow_runs/filter", query) if run["auto_scheduled"]]
         if runs:
             return dict(runs[0])
         time.sleep(2)
-    raise TimeoutError(f"no scheduled run ended within {_RUN_SECONDS:.0f} s")
+    raise TimeoutError(f"no scheduled run was {states} within {_RUN_SECONDS:.0f} s")
 
 
 def _in_bucket(credentials: dict[str, str]) -> list[str]:

@@ -35,13 +35,17 @@ def up(layout: Layout, store: str | None, datasets: str) -> None:
     home = state_folder()
     (home / "logs").mkdir(parents=True, exist_ok=True)
     with exclusive(home / ".up.lock", "another gptmill up"):
-        if not _runs_already(layout):
-            down(quiet=True)
-            store = store or (s3.STORE if layout.full else LIGHT_STORE)
-            try:
-                _start_all(layout, store, datasets)
-            except BaseException:
+        running = _running(layout)
+        if running.keys() >= set(layout.names):
+            print(f"The {'full' if s3.NAME in running else 'light'} stack is already running.")
+        else:
+            if not running:
                 down(quiet=True)
+            starting = _Starting(layout, store or (s3.STORE if layout.full else LIGHT_STORE), running)
+            try:
+                _start_all(starting, datasets)
+            except BaseException:
+                starting.undo()
                 raise
     status()
     print("\nStart a fine-tune: Prefect UI -> Deployments -> finetune -> Run -> Custom run. Stop all: gptmill down")
@@ -96,37 +100,39 @@ def status() -> None:
         print(f"Scores   {leaderboard_link(Tracker(layout.mlflow_url))}")
 
 
-def _runs_already(layout: Layout) -> bool:
-    """Whether all of a stack runs, which is said.
+def _running(layout: Layout) -> dict[str, Process]:
+    """The processes of such a stack that run: after the death of one, the others go on with their work.
 
-    :raises InputError: it is the light one where the full one is wanted.
+    :raises InputError: the light one runs where the full one is wanted.
     """
     record = read_stack()
-    if record is None or not all(map(alive, record["processes"].values())):
-        return False
-    running = Layout(**record["layout"])
-    if not record["processes"].keys() >= set(running.names):
-        return False
-    if layout.full and not running.full:
+    if record is None:
+        return {}
+    there = Layout(**record["layout"])
+    running = {name: process for name, process in record["processes"].items() if alive(process)}
+    if layout.full and not there.full and running.keys() >= set(there.names):
         raise InputError("--full: the light stack is running; stop it first: gptmill down")
-    print(f"The {'full' if running.full else 'light'} stack is already running.")
-    return True
+    if there.full and not layout.full and running.keys() >= set(there.names):
+        return running  # it has all that the light one has
+    return running if there == layout else {}
 
 
-def _start_all(layout: Layout, store: str, datasets: str) -> None:
+def _start_all(starting: _Starting, datasets: str) -> None:
     """Side by side where nothing depends on one another."""
-    for port, option in layout.ports.items():
+    layout, lacking = starting.layout, starting.lacking
+    for port, option in layout.ports(lacking).items():
         _require_free(port, option)
     credentials: Mapping[str, str] = {}
     if layout.full:
         _require_extra()
         credentials = _credentials(layout)
-        postgres.prepare(credentials)
-        s3.prepare(credentials)
+        if postgres.NAME in lacking:
+            postgres.prepare(credentials)
+        if s3.NAME in lacking:
+            s3.prepare(credentials)
         write_users_file(layout)
     os.environ.update(client_variables(layout, credentials))  # for Prefect, which reads it once, and the workers
     services = {name: service(name, layout, credentials) for name in layout.names}
-    starting = _Starting(layout, store)
     storage, servers, workers = ([services[name] for name in level if name in services] for level in LEVELS)
     starting.start(storage)
     starting.wait(storage)
@@ -137,7 +143,7 @@ def _start_all(layout: Layout, store: str, datasets: str) -> None:
     starting.wait([prefect])
     from flows.deployments.deploy import deploy
 
-    deploy(store, datasets)
+    deploy(starting.store, datasets)
     starting.start(workers)
     starting.wait([mlflow])
     _refresh_experiments(layout.mlflow_url)
@@ -147,8 +153,13 @@ def _start_all(layout: Layout, store: str, datasets: str) -> None:
 class _Starting:
     """One start, on record from its first process on: `down` finds what a killed start left."""
 
-    def __init__(self, layout: Layout, store: str) -> None:
-        self._processes: dict[str, Process] = {}
+    def __init__(self, layout: Layout, store: str, running: Mapping[str, Process]) -> None:
+        """
+        :param running: services that need no start.
+        """
+        self.layout, self.store = layout, store
+        self.lacking = [name for name in layout.names if name not in running]
+        self._processes = dict(running)
         self._record: dict[str, Any] = {
             "prefect_url": layout.prefect_url,
             "mlflow_url": layout.mlflow_url,
@@ -160,12 +171,22 @@ class _Starting:
 
     def start(self, services: Sequence[Service]) -> None:
         for one in services:
-            self._processes[one.name] = start(one, self._logs)
-            write_json_atomic(stack_file(), self._record)
+            if one.name in self.lacking:
+                self._processes[one.name] = start(one, self._logs)
+                write_json_atomic(stack_file(), self._record)
 
     def wait(self, services: Sequence[Service]) -> None:
         for one in services:
             wait_until_ready(one, self._processes[one.name], self._logs)
+
+    def undo(self) -> None:
+        """Stop what this start has started."""
+        if len(self.lacking) == len(self.layout.names):
+            down(quiet=True)
+            return
+        started = [name for name in self.lacking if name in self._processes]
+        stop([(self._processes.pop(name), _stop_signal(name)) for name in reversed(started)])
+        write_json_atomic(stack_file(), self._record)
 
 
 def _credentials(layout: Layout) -> dict[str, str]:

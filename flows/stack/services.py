@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from tasks.store.state import state_folder
 
 HOST = "127.0.0.1"
 _CPU_RUNS = 4  # flows that mostly wait for trainings; more of them at once is memory for nothing
+_DATABASE_SECONDS = "60"  # Prefect's own 5 and 10 are too few beside trainings that take every core
 _PASSWORD_SECONDS = 300  # MLflow believes a password so long: hashing it costs 0.1 s and more a request
 LEVELS = ((postgres.NAME, s3.NAME), ("prefect", "mlflow"), (f"worker-{CPU}", f"worker-{GPU}"))
 """The names of all services: each level needs the ones before it."""
@@ -56,14 +57,15 @@ class Layout:
         """Its services, in the order of their start."""
         return [name for level in LEVELS[0 if self.full else 1 :] for name in level]
 
-    @property
-    def ports(self) -> dict[int, str]:
-        """Port -> the option that chooses it."""
-        options = {self.prefect_port: "--prefect-port", self.mlflow_port: "--mlflow-port"}
-        if self.full:
-            options |= {self.postgres_port: "--postgres-port"}
-            options |= dict.fromkeys(s3.ports(self.s3_port), "--s3-port")
-        return options
+    def ports(self, names: Collection[str]) -> dict[int, str]:
+        """Port -> the option that chooses it, of those that the services ``names`` take."""
+        ports = {
+            "prefect": [self.prefect_port],
+            "mlflow": [self.mlflow_port],
+            postgres.NAME: [self.postgres_port],
+            s3.NAME: s3.ports(self.s3_port),
+        }
+        return {port: f"--{name}-port" for name in names for port in ports.get(name, [])}
 
 
 def service(name: str, layout: Layout, credentials: Mapping[str, str]) -> Service:
@@ -90,6 +92,8 @@ def _prefect(layout: Layout, credentials: Mapping[str, str]) -> Service:
         environment |= {
             "PREFECT_SERVER_API_AUTH_STRING": credentials[PREFECT[1]],
             "PREFECT_SERVER_DATABASE_CONNECTION_URL": postgres.uri("prefect", layout.postgres_port, "asyncpg"),
+            "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": _DATABASE_SECONDS,
+            "PREFECT_SERVER_DATABASE_TIMEOUT": _DATABASE_SECONDS,
             "PGPASSWORD": credentials[PREFECT_DATABASE_PASSWORD],
         }
     return Service("prefect", command, lambda: _prefect_answers(layout, credentials), environment)

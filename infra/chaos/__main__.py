@@ -1,11 +1,11 @@
 """Faults on purpose, all over the pipeline's life: what they leave behind, and whether it ends the same.
 
-    python -m infra.chaos [--only kill,disk] [--kills 50] [--seed chaos-1]
+    python -m infra.chaos [--only disk,clock] [--kills 50] [--seed chaos-1]
 
-Each trial runs `gptmill pipeline` on a tiny generated world, does one thing to it at a moment that the seed names, and
-lets the same command go on. Then the leaderboard and every model must be those of an undisturbed run, bit for bit, no
-process be left, and no run be called running. A line is printed for each trial, at the end a table of counts; exit
-code 1 where anything did not hold. Needs gcc, and `pip install gptmill[stack]` for the S3 server.
+Each trial runs the pipeline on a tiny generated world, does one thing to it at a moment that the seed names, and lets
+the same command, or the same run of a deployment on the full stack, go on. Then the leaderboard and every model must
+be those of an undisturbed run, bit for bit, no process be left, and no run be called running. A line is printed for
+each trial, at the end a table of counts; exit code 1 where anything did not hold. Needs gcc and gptmill[stack].
 """
 
 from __future__ import annotations
@@ -15,96 +15,24 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from infra.chaos import clock, damage, disk, kills, objects
+from infra.chaos.agenda import Planned, agenda
 from infra.chaos.ground import Ground, end_all
-from infra.chaos.plan import Moment, moments
+from infra.chaos.servers import UNDISTURBED, Stack
 from infra.chaos.shim import compile_shim
 from infra.trials import Trial
-
-NETWORK, HOSTS = "flaky S3", "two hosts, one S3 store"
-_JUMPS = 6
-_NETWORKS = 4
-_PAIRS = 2
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A trial that waits for its turn."""
-
-    kind: str
-    name: str
-    """Folder of its files, below the kind's."""
-    what: str
-    run: Callable[[], tuple[str, list[str]]]
-
-
-def plan_kills(ground: Ground, seed: str, count: int) -> list[Planned]:
-    """The kills of processes that a command starts, shared out between caller, jobs and server."""
-    counts = {"caller": count - count // 2, "job": count // 2 - count // 8, "own server": count // 8}
-    planned = []
-    for number, moment in enumerate(moments(seed, counts, kills.STAGES)):
-        name = f"kill-{number:02d}"
-        planned.append(Planned(f"kill {moment.victim}", name, str(moment), partial(kills.kill, ground, name, moment)))
-    return planned
-
-
-def plan_disk(ground: Ground, seed: str) -> list[Planned]:
-    """A full disk once in each stage."""
-    return _of_moments("disk full", seed, disk.STAGES, len(disk.STAGES), lambda n, m: disk.fill(ground, n, m))
-
-
-def plan_clock(ground: Ground, seed: str) -> list[Planned]:
-    """The clock set by hours."""
-    return _of_moments("clock jump", seed, clock.STAGES, _JUMPS, lambda n, m: clock.jump(ground, n, m))
-
-
-def _of_moments(
-    kind: str, seed: str, stages: Sequence[str], count: int, run: Callable[[str, Moment], tuple[str, list[str]]]
-) -> list[Planned]:
-    planned = []
-    for number, moment in enumerate(moments(seed, {kind: count}, {kind: stages})):
-        name = f"{kind.replace(' ', '-')}-{number:02d}"
-        planned.append(Planned(kind, name, str(moment), partial(run, name, moment)))
-    return planned
-
-
-def plan_damage(ground: Ground, seed: str) -> list[Planned]:
-    """Flipped bits and cut files."""
-    planned = []
-    for kind, (wounds, run) in damage.TRIALS.items():
-        for number, wound in enumerate(wounds):
-            name = f"{kind.replace(' ', '-')}-{number:02d}"
-            planned.append(Planned(kind, name, wound.what, partial(run, ground, name, wound, seed)))
-    return planned
-
-
-def plan_objects(ground: Ground, seed: str) -> list[Planned]:
-    """One S3 store: over bad networks, and from two hosts at once."""
-    planned = []
-    for number in range(_NETWORKS):
-        name = f"network-{number:02d}"
-        run = partial(objects.over_bad_network, ground, name, f"{seed}/network/{number}")
-        planned.append(Planned(NETWORK, name, "requests dropped, refused, cut, late", run))
-    for number in range(_PAIRS):
-        name = f"hosts-{number:02d}"
-        planned.append(Planned(HOSTS, name, "at the same time", partial(objects.from_two_hosts, ground, name)))
-    return planned
 
 
 def main() -> int:
     """All trials; 0 if all ended well."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="A,B", help="only kinds that begin with one of these words")
+    parser.add_argument("--only", default="", metavar="A,B", help="only kinds (of the table) with one of these words")
     parser.add_argument("--kills", type=int, default=50, help="how many (%(default)s)")
     parser.add_argument("--seed", default="chaos-1", help="names the moments (%(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="trials at the same time (%(default)s)")
@@ -114,52 +42,69 @@ def main() -> int:
     root = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-chaos-")).absolute()
     root.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
-    ground = Ground(root)
+    ground, stack = Ground(root), Stack(root)
     ground.lay()
     compile_shim(root)
     life = " ".join(f"{part} {span[0]:.1f}" for part, span in ground.spans.items())
     print(f"seed {options.seed}; reference run, seconds: {life}\nfolder {root}", flush=True)
-    planned = plan_kills(ground, options.seed, options.kills) + plan_disk(ground, options.seed)
-    planned += plan_clock(ground, options.seed) + plan_damage(ground, options.seed)
-    planned += plan_objects(ground, options.seed)
-    if words := tuple(word.strip() for word in options.only.split(",") if word.strip()):
-        planned = [trial for trial in planned if trial.kind.startswith(words)]
-    planned = _mixed(planned)
-    remote = any(trial.kind in (NETWORK, HOSTS) for trial in planned)
-    counts: dict[str, list[int]] = {}
-    with objects.s3_server(root) if remote else nullcontext(), ThreadPoolExecutor(options.jobs) as pool:
-        futures = {pool.submit(_run, ground, trial): trial for trial in planned}
-        for number, future in enumerate(as_completed(futures), start=1):
-            trial = futures[future]
-            seconds, how, faults = future.result()
-            done = counts.setdefault(trial.kind, [0, 0])
-            done[0] += 1
-            done[1] += bool(faults)
-            outcome = "FAILED: " + "; ".join(faults) if faults else "well"
-            at = time.monotonic() - start
-            print(f"{at:6.0f} s  {number:>3}/{len(planned)}  {trial.name}  {trial.what:<40} {seconds:5.1f} s  "
-                  f"{how:<40} {outcome}", flush=True)  # fmt: skip
-    print(f"\n| {'fault':<24} | trials | well | failed |\n|{'-' * 26}|-------:|-----:|-------:|")
-    for kind, (n, bad) in counts.items():
-        print(f"| {kind:<24} | {n:>6} | {n - bad:>4} | {bad:>6} |")
-    n, bad = (sum(row[i] for row in counts.values()) for i in (0, 1))
-    print(f"| {'all':<24} | {n:>6} | {n - bad:>4} | {bad:>6} |\n\n{time.monotonic() - start:.0f} s", flush=True)
+    planned = agenda(ground, stack, options.seed, options.kills)
+    if words := [word.strip() for word in options.only.split(",") if word.strip()]:
+        chosen = {trial.name for trial in planned if any(word in trial.kind for word in words)}
+        if any(trial.alone and trial.name in chosen for trial in planned):
+            chosen.add(UNDISTURBED)  # whose store the others on the stack begin with
+        planned = [trial for trial in planned if trial.name in chosen]
+    with stack.running() if any(trial.on_stack for trial in planned) else nullcontext():
+        bad = _Lanes(ground, planned, start).run(options.jobs)
     if not bad and not options.folder:
         shutil.rmtree(root)
     return 1 if bad else 0
 
 
-def _mixed(planned: list[Planned]) -> list[Planned]:
-    """The first of every kind, then the second of every kind, and so on: what goes wrong shows early."""
-    seen: Counter[str] = Counter()
-    places = []
-    for trial in planned:
-        places.append(seen[trial.kind])
-        seen[trial.kind] += 1
-    return [trial for _, trial in sorted(zip(places, planned, strict=True), key=lambda pair: pair[0])]
+class _Lanes:
+    """Trials side by side, those that stop a server of the stack one at a time."""
+
+    def __init__(self, ground: Ground, planned: list[Planned], start: float) -> None:
+        self._ground, self._waiting, self._start = ground, list(planned), start
+        self._total = len(planned)
+        self._one_alone = False
+        self._lock = threading.Lock()
+        self._counts: dict[str, list[int]] = {trial.kind: [0, 0] for trial in planned}
+
+    def run(self, lanes: int) -> int:
+        """How many trials did not end well."""
+        with ThreadPoolExecutor(lanes) as pool:
+            for lane in [pool.submit(self._lane) for _ in range(lanes)]:
+                lane.result()
+        print(f"\n| {'fault':<28} | trials | well | failed |\n|{'-' * 30}|-------:|-----:|-------:|")
+        every = [sum(row[place] for row in self._counts.values()) for place in (0, 1)]
+        for kind, (done, bad) in {**self._counts, "all": every}.items():
+            print(f"| {kind:<28} | {done:>6} | {done - bad:>4} | {bad:>6} |")
+        print(f"\n{time.monotonic() - self._start:.0f} s", flush=True)
+        return every[1]
+
+    def _lane(self) -> None:
+        while planned := self._next():
+            seconds, how, faults = _outcome(self._ground, planned)
+            with self._lock:
+                self._one_alone &= not planned.alone
+                counts = self._counts[planned.kind]
+                counts[0] += 1
+                counts[1] += bool(faults)
+                done = sum(row[0] for row in self._counts.values())
+                at = f"{time.monotonic() - self._start:6.0f} s  {done:>3}/{self._total}  {planned.name}"
+                outcome = "FAILED: " + "; ".join(faults) if faults else "well"
+                print(f"{at}  {planned.what:<40} {seconds:5.1f} s  {how:<40} {outcome}", flush=True)
+
+    def _next(self) -> Planned | None:
+        with self._lock:
+            for place, planned in enumerate(self._waiting):
+                if not (planned.alone and self._one_alone):
+                    self._one_alone |= planned.alone
+                    return self._waiting.pop(place)
+        return None
 
 
-def _run(ground: Ground, planned: Planned) -> tuple[float, str, list[str]]:
+def _outcome(ground: Ground, planned: Planned) -> tuple[float, str, list[str]]:
     """Seconds, how it went, what did not hold; the folder of a trial that went well is removed."""
     start = time.monotonic()
     trial = Trial(ground.root / planned.name, ground.world)

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -94,6 +95,22 @@ int posix_fallocate(int file, off_t at, off_t size) {
 }
 int posix_fallocate64(int file, off64_t at, off64_t size) {
     return refused(file, at + size) ? ENOSPC : REAL(posix_fallocate64)(file, at, size);
+}
+
+/* Free blocks of the full disk: none. */
+static int on_disk(const char *path) {
+    size_t length = disk ? strlen(disk) - 1 : 0; /* without its last slash */
+    return control && control[1] && disk && !strncmp(path, disk, length) && (!path[length] || path[length] == '/');
+}
+int statvfs(const char *restrict path, struct statvfs *restrict found) {
+    int code = REAL(statvfs)(path, found);
+    if (!code && on_disk(path)) found->f_bavail = found->f_bfree = 0;
+    return code;
+}
+int statvfs64(const char *restrict path, struct statvfs64 *restrict found) {
+    int code = REAL(statvfs64)(path, found);
+    if (!code && on_disk(path)) found->f_bavail = found->f_bfree = 0;
+    return code;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {

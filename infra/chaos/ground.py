@@ -103,9 +103,13 @@ class Ground:
 
     def faults(self, trial: Trial) -> list[str]:
         """What does not hold after a trial has come to its end, in words; nothing where all is well."""
+        left = left_over(trial)
+        found = [f"left running: {left}"] if left else []
+        return [*found, *self.differences(trial), *still_running(trial)]
+
+    def differences(self, trial: Trial) -> list[str]:
+        """What has come out otherwise than in the undisturbed run, and what is half-made."""
         found = []
-        if left := left_over(trial):
-            found.append(f"left running: {left}")
         if (there := board(trial)) != self.board:
             found.append(f"another leaderboard: {_first_difference(self.board, there)}")
         stored = files(trial)
@@ -113,9 +117,9 @@ class Ground:
             if stored.get(name) != self.files.get(name):
                 what = "missing" if name not in stored else "not the reference's" if name in self.files else "too much"
                 found.append(f"{name}: {what}")
-        if work := [str(path.relative_to(trial.folder)) for path in trial.stored(".work/*/*")]:
+        if work := [str(path) for path in trial.stored(".work/*/*")]:
             found.append(f"workspaces left: {work}")
-        return [*found, *still_running(trial)]
+        return found
 
 
 def _after(stage: str) -> Iterable[str]:
@@ -199,12 +203,11 @@ def come_to(
     return False
 
 
-def wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait so long; False where the process has ended meanwhile."""
+def linger(trial: Trial, stage: str, seconds: float) -> None:
+    """Wait so long, or until that part of a trial's life is over: the machine may be quieter by now."""
     deadline = time.monotonic() + seconds
-    while process.poll() is None and (left := deadline - time.monotonic()) > 0:
+    while part_of(trial) == stage and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(_POLL_SECONDS, left))
-    return process.poll() is None
 
 
 def _watched(trial: Trial) -> dict[str, list[float]]:

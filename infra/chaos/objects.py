@@ -1,44 +1,22 @@
-"""One S3 store for several hosts: over a bad network, and worked on by two hosts at once."""
+"""One S3 store, the full stack's, for commands elsewhere: over a bad network, and from two hosts at once."""
 
 from __future__ import annotations
 
-import os
-import secrets
 import shutil
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from flows.credentials import S3
-from flows.stack import processes, s3
+from flows.stack import s3
 from infra.chaos.ground import LIMIT_SECONDS, Ground, unclear
 from infra.chaos.proxy import SHARES, FaultPlan, Proxy
+from infra.chaos.servers import PORTS
 from infra.trials import Trial
 
-PORT = 4640
 _COMMANDS = 6
-
-
-@contextmanager
-def s3_server(root: Path) -> Iterator[None]:
-    """The full stack's S3 server alone, and this process as its client."""
-    os.environ["GPTMILL_HOME"] = str(root / "objects")
-    (root / "objects").mkdir(exist_ok=True)
-    os.environ |= {S3[0]: f"http://{s3.HOST}:{PORT}", S3[1]: "chaos", S3[2]: secrets.token_hex(24)}
-    s3.prepare(os.environ)
-    service = s3.s3(PORT, os.environ)
-    process = processes.start(service, root)
-    try:
-        processes.wait_until_ready(service, process, root)
-        yield
-    finally:
-        processes.stop([(process, signal.SIGTERM)])
 
 
 def over_bad_network(ground: Ground, name: str, seed: str) -> tuple[str, list[str]]:
     """A pipeline whose store is behind a flaky proxy: the same command, a few times if it must be, ends the same."""
-    proxy = Proxy(PORT, FaultPlan(seed, SHARES))
+    proxy = Proxy(PORTS["s3"], FaultPlan(seed, SHARES))
     faults = []
     with proxy.running():
         trial = _trial(ground, name, name)

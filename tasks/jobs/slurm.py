@@ -138,7 +138,8 @@ class SlurmJob:
             key, _, value = word.partition("=")
             fields.setdefault(key, value)  # the first: a comment further on may hold anything
         state = fields["JobState"]
-        self.waiting = f"waiting in the queue ({fields['Reason']})" if state in _QUEUED else ""
+        reason = f" ({fields['Reason']})" if fields["Reason"] != "None" else ""  # none yet: it was just submitted
+        self.waiting = f"waiting in the queue{reason}" if state in _QUEUED else ""
         if state in _ENDED:
             self._code = _exit_code(state, fields["ExitCode"])
             if state in _STOPPED | _BROKEN:

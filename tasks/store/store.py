@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from gptcore.errors import InputError
+from gptcore.errors import InputError, refuse_password
 from tasks.store import leases
 from tasks.store.artifact import Artifact, Recipe, check_name
 from tasks.store.local import LocalShelf
@@ -315,6 +315,7 @@ class Store:
 
 def _shelf(url: str) -> Shelf:
     """The local folder or remote place of an address."""
+    refuse_password(url)
     url = url.rstrip("/") or "/"
     if url.startswith("file://"):
         url = url.removeprefix("file://")

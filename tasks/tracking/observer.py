@@ -44,7 +44,8 @@ class JobObserver:
             progress(Underway(self._stage, share, words, self._item), line=due)
         if due:
             self._shown = time.monotonic()
-            self._show()
+            if "progress" in self._latest:
+                self._show(self._words())
         if time.monotonic() - self._mirrored >= _MIRROR_EVERY:
             self._mirror()
             self._mirrored = time.monotonic()
@@ -57,9 +58,8 @@ class JobObserver:
             self._shown = time.monotonic()
             self._show(why)
 
-    def _show(self, words: str = "") -> None:
-        text = words or self._words()
-        if self._key is None or not (words or "progress" in self._latest):
+    def _show(self, text: str) -> None:
+        if self._key is None:
             return
         percent = 100.0 * self._latest.get("progress", 0.0)
         if self._artifact is None:

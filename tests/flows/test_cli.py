@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -123,6 +124,41 @@ def test_a_failure_is_exit_code_one(capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setattr("flows.stack.control.status", broken)
     assert main(["status"]) == 1
     assert "disk on fire" in failed_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("error", "where"),
+    [
+        (OSError(28, "No space left on device", "/store/x"), "the disk of /store/x; free some"),
+        (RuntimeError("sqlite3.OperationalError: database or disk is full\n[SQL: INSERT ..."), "the disk; free some"),
+        (RuntimeError("job ended with code 1; the end of its log:\n... No space left on device (os error 28)\n"), ""),
+    ],
+    ids=["a file", "a database", "a job"],
+)
+def test_a_full_disk_is_said_in_one_line(
+    error: Exception, where: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        try:
+            raise error
+        except Exception:
+            raise RuntimeError("a library's own words") from None
+
+    monkeypatch.setattr("flows.stack.control.status", broken)
+    assert main(["status"]) == 1
+    assert f"no space left on {where}" in failed_line(capsys)
+
+
+def test_a_server_whose_disk_is_full_is_said_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ConnectionError("error 500")
+
+    monkeypatch.setattr("flows.stack.control.status", broken)
+    monkeypatch.setattr("flows.space.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    assert main(["status"]) == 1
+    assert "no space left on the disk of" in failed_line(capsys)
 
 
 def test_a_reader_that_leaves_early_is_no_failure() -> None:

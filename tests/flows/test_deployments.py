@@ -144,6 +144,13 @@ def test_deploying_twice_changes_nothing_the_second_time(
     assert "secret-token" not in capsys.readouterr().out
     assert "secret-token" not in str(before)
 
+    with get_client(sync_client=True) as client:  # as the server's scheduler does; with SQLAlchemy 2.1 it cannot
+        client.request("POST", f"/deployments/{pipeline.id}/schedule", json={"min_runs": 2})
+        waiting = [run for run in client.read_flow_runs(limit=200) if run.deployment_id == pipeline.id]
+    assert len(waiting) >= 2
+    assert all({"gptmill", "auto-scheduled"} <= set(run.tags) for run in waiting)
+    assert waiting[0].parameters["parameters"] == {"store": store, "preset": "demo", "tasks": ["rte"]}
+
     changed = deploy(str(tmp_path / "other"), "", read_settings(written(tmp_path, SCHEDULE.replace("30", "40"))))
     assert changed.done["schedules"] == {"updated": ["nightly"]}
     assert "finetune" in changed.done["deployments"]["updated"]

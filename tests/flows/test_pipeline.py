@@ -61,15 +61,15 @@ def checkpoint(board: Leaderboard, store: str) -> str:
     return checkpoint_label(found, found.list("pretrain")[0])
 
 
-def newest(flow: str) -> tuple[str, list[dict[str, Any]]]:
-    """Name and artifacts (Markdown and tables) of the newest run of a flow."""
+def newest(flow: str, older: int = 0) -> tuple[str, list[dict[str, Any]]]:
+    """Name and artifacts (Markdown and tables) of the newest run of a flow, or of one before it."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowFilter
     from prefect.client.schemas.sorting import FlowRunSort
 
     with get_client(sync_client=True) as client:
         where = FlowFilter.model_validate({"name": {"any_": [flow]}})
-        run = client.read_flow_runs(flow_filter=where, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=1)[0]
+        run = client.read_flow_runs(flow_filter=where, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=9)[older]
         body = {"artifacts": {"flow_run_id": {"any_": [str(run.id)]}}}
         artifacts = client.request("POST", "/artifacts/filter", json=body).json()
     return run.name, [found for found in artifacts if found["type"] in ("markdown", "table")]
@@ -234,16 +234,55 @@ def test_the_pretraining_card_holds_curve_lineage_and_ngrams(board: Leaderboard,
     assert run.data.metrics["validation/perplexity"] > 1
 
 
-def test_a_broken_row_stops_the_run_before_anything_is_trained(world: tuple[str, str], tmp_path: Path) -> None:
+def test_a_broken_row_costs_its_own_task_alone(board: Leaderboard, world: tuple[str, str], store: str) -> None:
+    """Named at the end, after the others' row and card; where nothing is left, before anything is computed."""
+    from flows.failures import SomeInputsBad
+
     path = Path(world[1]) / "RTE" / "train.tsv"
     text = path.read_text(encoding="utf-8")
+    before = made(store)
     try:
         path.write_text(text + "9999\tonly one column\n", encoding="utf-8")
-        with pytest.raises(InputError, match=r"RTE/train\.tsv, line \d+"):
-            run(world, str(tmp_path / "store"))
+        with pytest.raises(
+            SomeInputsBad, match=r"1 of the tasks failed, .*: rte: .*RTE/train\.tsv, line \d+"
+        ) as caught:
+            run(world, store)
+        with pytest.raises(InputError, match=r"RTE/train\.tsv, line \d+") as alone:
+            run(world, store, tasks=["rte"])
     finally:
         path.write_text(text, encoding="utf-8")
-    assert not any(artifacts for stage, artifacts in made(str(tmp_path / "store")).items() if stage != "baseline")
+    assert not isinstance(alone.value, SomeInputsBad)
+    assert made(store) == before
+    ours = caught.value.board.rows[0]
+    assert set(ours.per_task) == {"sst2", "storycloze"}
+    assert ours.percent == {name: board.rows[0].percent[name] for name in ours.percent}
+    name, artifacts = newest("pipeline", 1)
+    assert name.startswith("pipeline demo → ")
+    assert any(found["key"] is None and "storycloze" in found["data"] for found in artifacts)
+
+
+def test_a_fine_tune_that_fails_leaves_the_others(
+    board: Leaderboard, world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows.failures import SomeFailed
+    from tasks.jobs.launch import JobDiverged
+    from tasks.stages import finetune as stage
+
+    train = stage.run_job
+
+    def diverges(module: str, job: dict[str, Any], *rest: Any, **options: Any) -> dict[str, Any]:
+        if job["task"] == "rte":
+            raise JobDiverged("the loss is NaN\nthe end of its log")
+        return train(module, job, *rest, **options)
+
+    monkeypatch.setattr(stage, "run_job", diverges)
+    with pytest.raises(SomeFailed, match=r"others stand: rte: JobDiverged: the loss is NaN$") as caught:
+        run(world, store, finetune={"lr": 3e-3})
+    assert set(caught.value.board.rows[0].per_task) == {"sst2", "storycloze"}
+    monkeypatch.undo()
+    before = made(store)
+    run(world, store, finetune={"lr": 3e-3})
+    assert len(made(store)["finetune"] - before["finetune"]) == 2, "rte, pre-trained and from scratch"
 
 
 def test_every_manifest_leads_back_to_its_inputs(board: Leaderboard, store: str) -> None:

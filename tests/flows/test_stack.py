@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from flows.stack.control import down, status, up
 from flows.stack.processes import Process, Service, alive, start, stop, wait_until_ready
 from flows.stack.services import Layout, client_variables, service
 from gptcore.errors import InputError
-from gptcore.files import write_json_atomic
+from gptcore.files import read_json, write_json_atomic
 from gptcore.reach import require_s3
 from tasks.store.artifact import Recipe
 from tasks.store.store import Store
@@ -131,6 +132,40 @@ def test_up_beside_the_other_stack_says_what_runs(
     monkeypatch.setattr("flows.stack.control.status", lambda: None)
     up(light, None, "")
     assert "The light stack is already running." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["it starts", "it does not start"])
+def test_up_starts_what_has_died_and_leaves_the_rest_to_its_work(
+    home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    light = Layout(False, layout.prefect_port, layout.mlflow_port, 0, 0)
+    there: dict[str, Process] = {name: {"pid": pid, "created": 0.0} for pid, name in enumerate(light.names)}
+    record = {"prefect_url": "", "mlflow_url": "", "store": "x", "layout": vars(light), "processes": there}
+    write_json_atomic(stack_file(), record)
+    fresh: Process = {"pid": 99, "created": 1.0}
+    started, stopped = [], []
+
+    def wait(one: Service, process: Process, logs: Path) -> None:
+        if fails and one.name == "mlflow":
+            raise RuntimeError("mlflow did not start")
+
+    control = "flows.stack.control"
+    monkeypatch.setattr(f"{control}.alive", lambda process: process not in (there["mlflow"], there["worker-cpu"]))
+    monkeypatch.setattr(f"{control}.start", lambda one, logs: started.append(one.name) or fresh)
+    monkeypatch.setattr(f"{control}.stop", lambda processes: stopped.extend(process for process, _ in processes))
+    monkeypatch.setattr(f"{control}.wait_until_ready", wait)
+    for name in (f"{control}.status", f"{control}._refresh_experiments", "flows.deployments.deploy.deploy"):
+        monkeypatch.setattr(name, lambda *_: None)
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        up(light, None, "")
+    assert started == ["mlflow", "worker-cpu"]
+    left = read_json(stack_file())["processes"]
+    if fails:
+        assert stopped == [fresh, fresh]
+        assert left == {name: there[name] for name in ("prefect", "worker-gpu")}
+    else:
+        assert not stopped
+        assert left == {**there, "mlflow": fresh, "worker-cpu": fresh}
 
 
 def test_status_of_dead_processes_and_wipe(home: Path, layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:

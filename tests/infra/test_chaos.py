@@ -150,7 +150,7 @@ def test_a_full_disk_and_a_wrong_clock_are_seen_by_a_child_alone(tmp_path: Path)
     trial = Trial(tmp_path, tmp_path)
     switch = Switch(trial, tmp_path, disk)
     program = f"""
-import os, sys, time
+import os, shutil, sys, time
 def write(path, mode, data):
     try:
         with open(path, mode, buffering=0) as file:
@@ -163,6 +163,7 @@ print(write("{disk}/first", "wb", b"1234"), flush=True)
 sys.stdin.readline()
 print(write("{disk}/half", "wb", b"1234"), write("{disk}/none", "wb", b"1234"), flush=True)
 print(write("{disk}/old", "r+b", b"over"), write("{tmp_path}/elsewhere", "wb", b"1234"), flush=True)
+print(shutil.disk_usage("{disk}").free, shutil.disk_usage("{tmp_path}").free > 0, flush=True)
 print(round((time.time() - before[0]) / 3600), round((time.monotonic() - before[1]) / 3600), flush=True)
 """
     environment = {**os.environ, **trial.more}
@@ -173,5 +174,5 @@ print(round((time.time() - before[0]) / 3600), round((time.monotonic() - before[
         assert child.stdout.readline() == "4\n"
         switch.set(full=True, clock=-7 * 3600)
         said, _ = child.communicate("go on\n", timeout=30)
-    assert said.splitlines() == ["2 No space left on device", "4 4", "-7 0"]
+    assert said.splitlines() == ["2 No space left on device", "4 4", "0 True", "-7 0"]
     assert (disk / "old").read_bytes() == b"over456789"

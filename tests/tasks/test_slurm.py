@@ -11,13 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gptcore.errors import InputError
 from tasks.jobs import launch, places, slurm
 from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, Records, run_job
+from tasks.tracking.logs import PROGRESS, Underway
+from tasks.tracking.observer import JobObserver
+from tasks.tracking.tracker import Run
 from tests.tasks import fake_slurm
 from tests.tasks.test_launch import FAKE, ROOT, gone, wait_for
 
@@ -116,6 +119,15 @@ def test_a_timeout_lets_the_job_save_first_and_does_not_count_the_queue(cluster:
     assert words[-1] == "waiting in the queue (Resources)"
     assert (work / "checkpoint").read_text() == "saved"
     assert jobs(cluster)[0]["exit_code"] == "75:0"
+
+
+def test_the_progress_says_what_a_job_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", PROGRESS)
+    observer = JobObserver("pretrain", cast(Run, None), None, lambda: None)
+    observer.waiting("waiting in the queue (Resources)")
+    (record,) = caplog.records
+    assert record.getMessage() == "pretrain waiting in the queue (Resources)"
+    assert vars(record)["news"] == Underway("pretrain", 0.0, "waiting in the queue (Resources)")
 
 
 def test_a_job_that_ignores_sigterm_is_killed_after_the_grace(cluster: Path, work: Path) -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-import fsspec
 import numpy as np
 
 from gptcore.errors import InputError
@@ -15,7 +14,7 @@ from gptcore.nlu.readers.parquet import read_parquet
 from gptcore.nlu.readers.rows import Example, Record, example_of, label_of, show
 from gptcore.nlu.readers.text_files import READERS, passage_names
 from gptcore.nlu.registry import REGISTRY, Source, TaskSpec, task_spec
-from gptcore.places import exists
+from gptcore.places import exists, file_system
 
 
 def load_task(name: str, datasets_url: str, split: str = "dev") -> list[Example]:
@@ -69,7 +68,7 @@ def labelled_splits(spec: TaskSpec, datasets_url: str) -> list[str]:
     if layout := parquet_layout(spec.folder, datasets_url):
         test_is_there = any(layout.has(source.path) for source in spec.splits.get("test", ()))
     else:
-        fs, root = fsspec.url_to_fs(datasets_url)
+        fs, root = file_system(datasets_url)
         folder = f"{root.rstrip('/')}/{spec.folder}"
         test_is_there = any(exists(fs, f"{folder}/{source.path}") for source in spec.splits.get("test", ()))
     return [split for split in spec.splits if split != "test" or test_is_there]
@@ -125,7 +124,7 @@ def has_test_rows(datasets_url: str, path: str) -> bool:
     folder, _, file = path.rpartition("/")
     if layout := parquet_layout(folder, datasets_url):
         return layout.has(file)
-    fs, root = fsspec.url_to_fs(datasets_url)
+    fs, root = file_system(datasets_url)
     return exists(fs, f"{root.rstrip('/')}/{path}")
 
 
