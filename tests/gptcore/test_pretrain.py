@@ -357,9 +357,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
     ("change", "said"),
     [
         ({"tokenizer_digest": "d2"}, "encoded with tokenizer d1, the job expects d2"),
-        ({"shards": "/nowhere"}, "no such file"),
+        ({"shards": "/nowhere"}, "No such file"),
         ({"model": {"n_vocab": 41}}, "n_vocab = 40, the job has model.n_vocab = 41"),
-        ({"model": {"width": 3}}, "model: "),
+        ({"model": {"width": 3}}, "model.width is not a setting"),
         ({"pretrain": {"precision": "int8", "steps": 1}, "model": dataclasses.asdict(MODEL)}, "precision = 'int8'"),
         ({"extra": 1}, "missing or unknown field: extra"),
     ],
