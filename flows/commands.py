@@ -328,7 +328,7 @@ def _overrides(config: str | None) -> dict[str, Any]:
         return tomllib.loads(Path(config).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"--config {config}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; a number of thousands of digits; deep brackets
         raise InputError(f"--config {config}: not TOML: {error}") from None
 
 

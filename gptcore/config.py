@@ -122,8 +122,8 @@ def _require_sizes(config: Any, positive: Sequence[str], others: Sequence[str]) 
     :raises InputError: naming the first.
     """
     for name in (*positive, *others):
-        if (found := getattr(config, name)) < (least := int(name in positive)):
-            raise InputError(f"model.{name} = {found}: expected {least} or more")
+        if not (least := int(name in positive)) <= (found := getattr(config, name)) < 1 << 31:
+            raise InputError(f"model.{name} = {found}: expected {least} or more, in 31 bits")
     for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
         if not 0 <= (rate := getattr(config, name, 0.0)) < 1:
             raise InputError(f"model.{name} = {rate}: expected 0 or more, and less than 1")
@@ -394,4 +394,7 @@ def _checked(value: Any, annotation: str, where: str) -> Any:
         return None
     if not isinstance(value, accepted[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise InputError(f"{where} = {value!r}; expected {annotation}")
-    return float(value) if isinstance(value, int | float) and kind == "float" else value
+    try:
+        return float(value) if isinstance(value, int | float) and kind == "float" else value
+    except OverflowError:
+        raise InputError(f"{where} = {value!r:.60}; expected {annotation}") from None

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 
+_LONGEST = 2000  # characters of a message
+
 
 class InputError(ValueError):
     """Bad input: a file, row, field, option or address that cannot be used as given.
 
     The message is one line that names the place (file, line, column or option), what was found and what was
     expected. The command line prints it and exits with code 2; nothing half-written is left behind.
+    What a file put into it may be long or have lines of its own: it is cut, and line ends are written out.
     """
+
+    def __init__(self, message: str) -> None:
+        line = message.replace("\r", "\\r").replace("\n", "\\n")
+        super().__init__(line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}")
 
 
 def without_password(text: str) -> str:

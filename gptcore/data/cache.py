@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import uuid
@@ -12,9 +11,9 @@ from typing import Any
 import fsspec
 
 from gptcore.data.encode import META_FILE, SPLITS
-from gptcore.data.shards import INDEX_FILE
+from gptcore.data.shards import INDEX_FILE, checked_index
 from gptcore.errors import InputError
-from gptcore.files import sha256_file, sha256_json, write_json_atomic
+from gptcore.files import parse_json, sha256_file, sha256_json, write_json_atomic
 
 
 def cache_shards(url: str, cache: Path) -> Path:
@@ -30,7 +29,7 @@ def cache_shards(url: str, cache: Path) -> Path:
     """
     filesystem, root = fsspec.core.url_to_fs(str(url).rstrip("/"))
     meta = _read_json(filesystem, f"{root}/{META_FILE}", url)
-    indices = {split: _read_json(filesystem, f"{root}/{split}/{INDEX_FILE}", url) for split in SPLITS}
+    indices = {split: _index(filesystem, f"{root}/{split}/{INDEX_FILE}", url) for split in SPLITS}
     is_local = "file" in (filesystem.protocol if isinstance(filesystem.protocol, tuple) else (filesystem.protocol,))
     folder = Path(root) if is_local else cache / sha256_json([meta, indices])
     for split, index in indices.items():
@@ -51,9 +50,16 @@ def cache_shards(url: str, cache: Path) -> Path:
     return folder
 
 
+def _index(filesystem: Any, path: str, url: str) -> dict[str, Any]:
+    index = checked_index(_read_json(filesystem, path, url), path)
+    if odd := [entry["name"] for entry in index["files"] if "/" in entry["name"]]:
+        raise InputError(f"{path}: found the name {odd[0]!r:.60}, expected that of a file beside it")
+    return index
+
+
 def _read_json(filesystem: Any, path: str, url: str) -> Any:
     try:
-        return json.loads(filesystem.cat_file(path))
+        return parse_json(filesystem.cat_file(path))
     except (OSError, ValueError) as error:
         raise InputError(f"{url}: not a folder of token shards: {path}: {type(error).__name__}: {error}") from error
 

@@ -20,9 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gptcore.errors import InputError
-from gptcore.files import read_json, sha256_file, write_json_atomic
+from gptcore.files import checked_object, read_object, sha256_file, write_json_atomic
 
 INDEX_FILE = "index.json"
+_WHAT = "the list of a folder's token shards"
+_LONGEST_NAME = 255
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
 
@@ -133,7 +135,7 @@ class Shards:
         self.folder = Path(folder)
         if not (self.folder / INDEX_FILE).is_file():
             raise InputError(f"{self.folder}: no {INDEX_FILE} here, expected a folder of token shards")
-        index = read_json(self.folder / INDEX_FILE)
+        index = checked_index(read_object(self.folder / INDEX_FILE, _WHAT), str(self.folder / INDEX_FILE))
         self.n_vocab = index["n_vocab"]
         self.n_tokens = index["n_tokens"]
         self.n_documents = index["n_documents"]
@@ -182,6 +184,20 @@ class Shards:
         firsts = np.flatnonzero(self._part == 0).tolist()
         for first, end in pairwise([*firsts, self.n_rows]):
             yield self.document(first), [self.tokens(row) for row in range(first, end)]
+
+
+def checked_index(index: Any, where: str) -> dict[str, Any]:
+    """What an index.json holds, if it is one.
+
+    :raises InputError: it is none; names ``where`` it stands.
+    """
+    found = checked_object(index, where, _WHAT, {"n_vocab": int, "n_tokens": int, "n_documents": int, "files": list})
+    for number, entry in enumerate(found["files"]):
+        fields = {"name": str, "n_rows": int, "n_tokens": int, "sha256": str}
+        name = checked_object(entry, f"{where}: files[{number}]", "a JSON object", fields)["name"]
+        if not 0 < len(name) <= _LONGEST_NAME or "\0" in name:
+            raise InputError(f"{where}: files[{number}]: found the name {name!r:.60}, expected that of a file")
+    return found
 
 
 def _open_file(path: Path, entry: dict[str, Any]) -> pa.RecordBatch:

@@ -260,6 +260,8 @@ def _parse_vocabulary(text: str, name: str) -> dict[str, int]:
         vocabulary = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{name}: line {error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
+        raise InputError(f"{name}: not JSON: {error}") from error
     if not isinstance(vocabulary, dict):
         raise InputError(f"{name}: found a JSON {type(vocabulary).__name__}, expected an object of piece -> id")
     return vocabulary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, part_of, wait
+from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, linger, part_of
 from infra.chaos.plan import LIFE, Moment
 from infra.chaos.shim import Switch
 from infra.trials import Trial
@@ -25,7 +25,7 @@ def jump(ground: Ground, name: str, moment: Moment) -> tuple[str, list[str]]:
     process = trial.start()
     if not come_to(trial, process, moment.stage, job=False):
         return "never met", ["ended before the stage came"]
-    wait(process, moment.share * ground.spans[moment.stage][0])
+    linger(trial, moment.stage, moment.share * ground.spans[moment.stage][0])
     switch.set(clock=3600 * hours)
     hit = part_of(trial)
     code = process.wait(LIMIT_SECONDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, end_all, files, left_over, part_of, unclear, wait
+from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, end_all, files, left_over, linger, part_of, unclear
 from infra.chaos.plan import LIFE, Moment
 from infra.chaos.shim import Switch
 from infra.trials import Trial
@@ -18,7 +18,7 @@ def fill(ground: Ground, name: str, moment: Moment) -> tuple[str, list[str]]:
     process = trial.start()
     if not come_to(trial, process, moment.stage, job=False):
         return "never met", ["ended before the stage came"]
-    wait(process, moment.share * ground.spans[moment.stage][0])
+    linger(trial, moment.stage, moment.share * ground.spans[moment.stage][0])
     switch.set(full=True)
     hit, before = part_of(trial), (trial.folder / "err.txt").stat().st_size
     code = process.wait(LIMIT_SECONDS)

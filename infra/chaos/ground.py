@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,15 +107,18 @@ class Ground:
         found = [f"left running: {left}"] if left else []
         return [*found, *self.differences(trial), *still_running(trial)]
 
-    def differences(self, trial: Trial) -> list[str]:
-        """What has come out otherwise than in the undisturbed run, and what is half-made."""
-        found = []
+    def differences(self, trial: Trial, expected: Mapping[str, str] | None = None) -> list[str]:
+        """What has come out otherwise than in the undisturbed run, and what is half-made.
+
+        :param expected: the files, where they are not the reference's.
+        """
+        found, expected = [], self.files if expected is None else expected
         if (there := board(trial)) != self.board:
             found.append(f"another leaderboard: {_first_difference(self.board, there)}")
         stored = files(trial)
-        for name in sorted({*stored, *self.files}):
-            if stored.get(name) != self.files.get(name):
-                what = "missing" if name not in stored else "not the reference's" if name in self.files else "too much"
+        for name in sorted({*stored, *expected}):
+            if stored.get(name) != expected.get(name):
+                what = "missing" if name not in stored else "not the reference's" if name in expected else "too much"
                 found.append(f"{name}: {what}")
         if work := [str(path) for path in trial.stored(".work/*/*")]:
             found.append(f"workspaces left: {work}")
@@ -203,12 +206,11 @@ def come_to(
     return False
 
 
-def wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait so long; False where the process has ended meanwhile."""
+def linger(trial: Trial, stage: str, seconds: float) -> None:
+    """Wait so long, or until that part of a trial's life is over: the machine may be quieter by now."""
     deadline = time.monotonic() + seconds
-    while process.poll() is None and (left := deadline - time.monotonic()) > 0:
+    while part_of(trial) == stage and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(_POLL_SECONDS, left))
-    return process.poll() is None
 
 
 def _watched(trial: Trial) -> dict[str, list[float]]:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 
-from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, end_all, jobs_of, left_over, part_of, wait
+from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, end_all, jobs_of, left_over, linger, part_of
 from infra.chaos.plan import JOB_STAGES, LIFE, Moment
 from infra.trials import Trial
 
@@ -23,7 +23,8 @@ def kill(ground: Ground, name: str, moment: Moment) -> tuple[str, list[str]]:
         process = trial.start()
         if come_to(trial, process, moment.stage, job=moment.victim == "job"):
             span = ground.spans[f"job {moment.stage}" if moment.victim == "job" else moment.stage][0]
-            if wait(process, share * span) and (victim := _victim(trial, process, moment)):
+            linger(trial, moment.stage, share * span)
+            if process.poll() is None and (victim := _victim(trial, process, moment)):
                 os.kill(victim, signal.SIGKILL)
                 return _aftermath(ground, trial, process, moment)
         share /= 2

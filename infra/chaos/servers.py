@@ -26,7 +26,7 @@ import fsspec
 from flows.credentials import MLFLOW, PREFECT, S3
 from flows.stack import s3
 from gptcore.files import read_json, sha256_json
-from infra.chaos.ground import JOBS, LIMIT_SECONDS, STAGES, Ground, part_of
+from infra.chaos.ground import JOBS, LIMIT_SECONDS, STAGES, Ground, files, linger, part_of
 from infra.chaos.plan import Moment
 from infra.trials import TASKS, Trial
 
@@ -63,6 +63,8 @@ class Stack:
     def __init__(self, root: Path) -> None:
         self._owner = Trial(root / "stack", root / "world", more={"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(_BEAT)})
         self._log = root / "stack.log"
+        self.files: dict[str, str] = {}
+        """What a store of the stack holds after an undisturbed run."""
 
     @property
     def home(self) -> Path:
@@ -144,11 +146,18 @@ class Stack:
 
 
 def undisturbed(ground: Ground, stack: Stack) -> tuple[str, list[str]]:
-    """The pipeline once without a fault: the stores of the other trials begin with parts of this one's."""
+    """The pipeline once without a fault: the stores of the other trials begin with parts of this one's.
+
+    Fine-tunes are runs of their own there, one at a time on all cores instead of one on each, and sums over two threads
+    round otherwise: their weights are not the reference's, but from here on always the same.
+    """
     trial = _prepare(ground, stack, UNDISTURBED, STAGES[0])
     state, starts = _end_of(stack, stack.start(trial))
     faults = [] if (state, starts) == ("COMPLETED", 1) else [f"the run is {state} after {starts} starts"]
-    return "on the full stack", [*faults, *_after(stack), *ground.differences(trial)]
+    stack.files = files(trial)
+    tuned = {name for name in ground.files if name.startswith("finetune/") and name.endswith(".safetensors")}
+    expected = {**ground.files, **{name: stack.files.get(name, "") for name in tuned}}
+    return "on the full stack", [*faults, *_after(stack), *ground.differences(trial, expected)]
 
 
 def kill(ground: Ground, stack: Stack, name: str, moment: Moment) -> tuple[str, list[str]]:
@@ -158,7 +167,7 @@ def kill(ground: Ground, stack: Stack, name: str, moment: Moment) -> tuple[str, 
     deadline = time.monotonic() + LIMIT_SECONDS
     while part_of(trial) != moment.stage and stack.state(run) not in _ENDED and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-    time.sleep(moment.share * ground.spans[moment.stage][0])
+    linger(trial, moment.stage, moment.share * ground.spans[moment.stage][0])
     hit = part_of(trial)
     stack.kill(moment.victim)
     time.sleep(_DOWN_SECONDS)
@@ -166,7 +175,7 @@ def kill(ground: Ground, stack: Stack, name: str, moment: Moment) -> tuple[str, 
     state, starts = _end_of(stack, run)
     faults = [] if state == "COMPLETED" else [f"the run is {state}"]
     how = f"in {hit}: {state.lower()} after {starts} start{'s' * (starts != 1)}"
-    return how, [*faults, *_after(stack), *ground.differences(trial)]
+    return how, [*faults, *_after(stack), *ground.differences(trial, stack.files)]
 
 
 def _end_of(stack: Stack, run: str) -> tuple[str, int]:

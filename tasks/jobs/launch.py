@@ -151,8 +151,8 @@ class MetricsTail:
     def _parse(self, line: bytes) -> dict[str, Any] | None:
         try:
             record: dict[str, Any] = json.loads(line)
-            name = (int(record["step"]), tuple(sorted(record["metrics"])))
-        except (ValueError, KeyError, TypeError, AttributeError):
+            name = (int(record["step"]), tuple(sorted(record["metrics"].keys())))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             log.warning("%s: found %r, expected one metrics record; skipped", self._path, line[:80])
             return None
         if name in self._seen:

@@ -56,7 +56,7 @@ def _kept(path: Path, state: Any | None) -> tuple[list[Row], str] | None:
         if state is None or kept["of"] != state:
             return None
         return [_row(row) for row in kept["rows"]], str(kept["page"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

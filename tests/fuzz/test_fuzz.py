@@ -69,3 +69,37 @@ def test_any_file_is_read_or_refused_in_one_line(
     assert grown < _MEMORY, f"{grown} MB more than before"
     for key, value in {"reader": name, **counts, "megabytes": grown}.items():
         record_property(key, value)
+
+
+KNOWN = [
+    ("settings", "settings.toml", b"seeds = " + b"9" * 5000),
+    ("settings", "settings.toml", b"seeds = " + b"[" * 3000),
+    ("tokenizer", "vocab.json", b"[" * 3000),
+    ("tokenizer", "vocab.json", b'{"<unk>": ' + b"9" * 5000 + b"}"),
+    ("job of pre-training", "meta.json", b"7"),
+    ("job of pre-training", "meta.json", b"\x80"),
+    ("job of fine-tuning", "JOB.json", b'{"' + b"x" * 5000 + b'": 1}'),
+    ("shards", "train/index.json", b'{"files": 7}'),
+    ("shards", "train/index.json", b"\xed\xa0\x80"),
+    ("own model", "config.json", b"[]"),
+    ("own model", "config.json", b'{"model_type": "gptmill", "n_vocab": 1' + b"0" * 30 + b"}"),
+    ("fine-tuned model", "config.json", b'{"head": [1], "model": {}}'),
+    ("released model", "params_6.npy", b"\x93NUMPY\x01\x00v\x00{'descr': '<f4'" + b"[" * 200),
+    ("rte", "RTE/train.tsv", b"index\tsentence1\tsentence2\tlabel\n" + b"x" * 5000 + b"\n"),
+    ("record of the stack", "stack.json", b'{"prefect_url": 1, "mlflow_url": 2, "processes": 3, "layout": 4}'),
+]
+"""Reader, file and bytes that were a traceback, or pages of text, before they were found."""
+
+
+@pytest.mark.parametrize(("name", "file", "data"), KNOWN, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_was_found_once_is_one_line_now(
+    name: str, file: str, data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
+    READERS[name].write(tmp_path)
+    assert (tmp_path / file).is_file()
+    (tmp_path / file).write_bytes(data)
+    with pytest.raises(InputError) as refused:
+        READERS[name].read(tmp_path)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 3000

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def _are_shapes(shapes: Any) -> bool:
 def _read_npy(folder: ModelFolder, name: str) -> np.ndarray[Any, np.dtype[Any]]:
     try:
         array: np.ndarray[Any, np.dtype[Any]] = np.load(io.BytesIO(folder.read(name)), allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError, TypeError, MemoryError) as error:
+    except (ValueError, EOFError, SyntaxError, TypeError, MemoryError, TokenError) as error:
         raise InputError(f"{folder.path(name)}: not a numpy file ({error})") from None
     if array.dtype.kind not in "fiu":
         raise InputError(f"{folder.path(name)}: found an array of {array.dtype}, expected numbers")

@@ -47,7 +47,7 @@ def read_parquet(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
                     record = Record(url, str(number), {}, unit="row", called=called)
                     values = {name: _text(columns[name][row], record, name) for name in expected}
                     yield _record(record, values, spec, hub, number_type)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter of a column's name
         raise _broken(url, number, error) from error
     except FileNotFoundError as error:
         raise unreadable(url, error) from error
@@ -98,7 +98,7 @@ def _classes(schema: Any, label: str, url: str) -> list[str] | None:
         return None
     try:
         names = json.loads(written)["info"]["features"][label].get("names")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             f"{url}, metadata 'huggingface': found {show(written)}, expected JSON with info.features.{label}"
         ) from error
