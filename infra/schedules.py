@@ -88,7 +88,7 @@ class Stack:
         """One call of the Prefect server."""
         import httpx
 
-        answer = httpx.request(method, f"{self.api}{path}", json=body, timeout=30)
+        answer = httpx.request(method, f"{self.api}{path}", json=body, timeout=300)  # a busy machine's
         answer.raise_for_status()
         return answer.json() if answer.content else None
 

@@ -22,6 +22,7 @@ _STARTS = 4  # of one run: a machine that dies of a run is not to die of it for 
 _MISSED = 3  # heartbeats
 _HEARTBEAT = 180  # seconds; Prefect's own default, where heartbeats are switched off here but on at the workers
 _ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+_BEGUN = {"prefect.flow-run.Running", "prefect.flow-run.Retrying"}
 _RUN = "prefect.flow-run.*"
 _Labels = dict[str, str | list[str]]
 _TEXT = """\
@@ -50,7 +51,7 @@ def lost_runs() -> list[AutomationCore]:
             description="A worker took a run and was gone before it began: another takes it.",
             trigger=_missing(
                 after={"prefect.flow-run.Pending"},
-                expect={"prefect.flow-run.Running", "prefect.flow-run.Cancelling", *_ENDS},
+                expect={*_BEGUN, "prefect.flow-run.Cancelling", *_ENDS},
                 within=4 * patience,
                 match_related=_tagged(OFFERED),
             ),
@@ -99,7 +100,7 @@ def alerts(webhook: UUID) -> list[AutomationCore]:
             description=f"Tells of a scheduled run that no worker took for {patience.seconds} s.",
             trigger=_missing(
                 after={"prefect.flow-run.Late"},
-                expect={"prefect.flow-run.Pending", "prefect.flow-run.Running", *_ENDS},
+                expect={"prefect.flow-run.Pending", *_BEGUN, *_ENDS},
                 within=patience,
                 match_related=_tagged("auto-scheduled"),  # Prefect's own tag of what a schedule made
             ),

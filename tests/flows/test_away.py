@@ -177,8 +177,7 @@ def test_what_ends_the_parent_cancels_its_child(small: World, monkeypatch: pytes
         runs = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=50)
     (child,) = (run for run in runs if run.parameters.get("arguments", {}).get("store_url") == small.store.url)
     assert child.state
-    assert child.state.is_cancelled()
-    assert child.state.message == "with the run that started it"
+    assert child.state.is_cancelled(), "no worker had taken it: there is nothing to wait for"
 
 
 def test_bad_input_is_no_failed_work(small: World) -> None:
