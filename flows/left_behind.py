@@ -1,4 +1,6 @@
-"""Flow runs that a killed command left Running: the next command on the same Prefect server ends them as Crashed.
+"""Flow runs that a command left Running: the next command on the same Prefect server ends them as Crashed.
+
+It was killed, or its server could not write down how they ended.
 
 A run of a deployment is its worker's, whose host may be another one: Prefect's own heartbeats judge those.
 """
@@ -41,7 +43,7 @@ def _end(flow_run: UUID) -> None:
     from prefect.exceptions import ObjectNotFound
     from prefect.states import Crashed
 
-    crashed: State[None] = Crashed(message="The command that ran it was killed; the same command goes on from here.")
+    crashed: State[None] = Crashed(message="The command that ran it has ended; the same command goes on from here.")
     its = filters.FlowRunFilter(id=filters.FlowRunFilterId(any_=[flow_run]))
     open_states = filters.TaskRunFilterStateType(any_=[kind for kind in StateType if kind not in TERMINAL_STATES])
     unended = filters.TaskRunFilter(state=filters.TaskRunFilterState(type=open_states))

@@ -11,6 +11,7 @@ each trial, at the end a table of counts; exit code 1 where anything did not hol
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -28,6 +29,8 @@ from infra.chaos.servers import UNDISTURBED, Stack
 from infra.chaos.shim import compile_shim
 from infra.trials import Trial
 
+_INTERRUPTED = 130  # as a shell says it
+
 
 def main() -> int:
     """All trials; 0 if all ended well."""
@@ -39,6 +42,7 @@ def main() -> int:
     parser.add_argument("--folder", help="keep reference and failed trials there")
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background, and so by children
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind
     root = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-chaos-")).absolute()
     root.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
@@ -73,8 +77,13 @@ class _Lanes:
     def run(self, lanes: int) -> int:
         """How many trials did not end well."""
         with ThreadPoolExecutor(lanes) as pool:
-            for lane in [pool.submit(self._lane) for _ in range(lanes)]:
-                lane.result()
+            try:
+                for lane in [pool.submit(self._lane) for _ in range(lanes)]:
+                    lane.result()
+            except KeyboardInterrupt:
+                for folder in self._ground.root.iterdir():  # the stack's among them
+                    end_all(Trial(folder, self._ground.world))
+                os._exit(_INTERRUPTED)  # the lanes would go on with their trials
         print(f"\n| {'fault':<28} | trials | well | failed |\n|{'-' * 30}|-------:|-----:|-------:|")
         every = [sum(row[place] for row in self._counts.values()) for place in (0, 1)]
         for kind, (done, bad) in {**self._counts, "all": every}.items():

@@ -11,7 +11,16 @@ from infra.chaos import clock, damage, disk, kills, objects, servers
 from infra.chaos.ground import Ground
 from infra.chaos.plan import Moment, moments
 
-_OF_FIFTY = {"caller": 15, "job": 12, "own server": 3, "worker-cpu": 5, "prefect": 5, "mlflow": 5, "postgres": 5}
+_OF_FIFTY = {
+    "caller": 15,
+    "job": 12,
+    "own server": 3,
+    "worker-cpu": 3,
+    "worker-gpu": 3,
+    "prefect": 5,
+    "mlflow": 4,
+    "postgres": 5,
+}
 """Who is killed how often, of 50 kills."""
 _JUMPS = 6
 _NETWORKS = 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, end_all, files, left_over, linger, part_of, unclear
 from infra.chaos.plan import LIFE, Moment
 from infra.chaos.shim import Switch
@@ -14,7 +16,7 @@ def fill(ground: Ground, name: str, moment: Moment) -> tuple[str, list[str]]:
     """Fill the disk of the store, or (every other draw) that of the state folder too, and clear it later."""
     whole = moment.draw % 2 == 1
     trial = ground.trial(name, moment.stage)
-    switch = Switch(trial, ground.root, trial.folder if whole else trial.folder / "store")
+    switch = Switch(trial, ground.root, [Path(trial.store), *([trial.home] if whole else [])])
     process = trial.start()
     if not come_to(trial, process, moment.stage, job=False):
         return "never met", ["ended before the stage came"]

@@ -1,7 +1,7 @@
 /* A full disk and a clock that jumps, for the processes that load this (LD_PRELOAD), without root.
  *
  * CHAOS_CONTROL names a file of two 64-bit integers that all of them map: seconds that the wall clock is wrong by, and
- * whether the disk is full. CHAOS_DISK is the folder that is the disk. A full disk takes no new bytes: a write that
+ * whether the disk is full. CHAOS_DISK names the folders that are the disk, each with a colon before it. A full disk takes no new bytes: a write that
  * would make a file longer is cut in half once, as the last blocks are given away, and refused with ENOSPC after that;
  * writing over old bytes and deleting go on. The monotonic clock is left alone, as it is when somebody sets the time.
  */
@@ -38,11 +38,19 @@ __attribute__((constructor)) static void begin(void) {
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
+static int on_disk(const char *path) {
+    for (const char *at = disk; at && *at == ':'; at = strchr(at + 1, ':')) {
+        size_t length = strcspn(at + 1, ":");
+        if (!strncmp(path, at + 1, length) && (!path[length] || path[length] == '/')) return 1;
+    }
+    return 0;
+}
+
 /* Whether `end` is beyond what the file has already, and the file lies on the full disk. */
 static int refused(int file, off_t end) {
     char link[40] = "/proc/self/fd/", path[PATH_MAX];
     struct stat stat;
-    if (!control || !control[1] || !disk) return 0;
+    if (!control || !control[1]) return 0;
     int saved = errno, number = file, digits = 1;
     for (int rest = file; rest >= 10; rest /= 10) digits++;
     for (int at = 13 + digits; at > 13; at--, number /= 10) link[at] = '0' + number % 10;
@@ -51,7 +59,7 @@ static int refused(int file, off_t end) {
     errno = saved;
     if (length < 0) return 0;
     path[length] = 0;
-    if (strncmp(path, disk, strlen(disk)) || fstat(file, &stat) || !S_ISREG(stat.st_mode)) return 0;
+    if (!on_disk(path) || fstat(file, &stat) || !S_ISREG(stat.st_mode)) return 0;
     return end > stat.st_size;
 }
 
@@ -98,18 +106,14 @@ int posix_fallocate64(int file, off64_t at, off64_t size) {
 }
 
 /* Free blocks of the full disk: none. */
-static int on_disk(const char *path) {
-    size_t length = disk ? strlen(disk) - 1 : 0; /* without its last slash */
-    return control && control[1] && disk && !strncmp(path, disk, length) && (!path[length] || path[length] == '/');
-}
 int statvfs(const char *restrict path, struct statvfs *restrict found) {
     int code = REAL(statvfs)(path, found);
-    if (!code && on_disk(path)) found->f_bavail = found->f_bfree = 0;
+    if (!code && control && control[1] && on_disk(path)) found->f_bavail = found->f_bfree = 0;
     return code;
 }
 int statvfs64(const char *restrict path, struct statvfs64 *restrict found) {
     int code = REAL(statvfs64)(path, found);
-    if (!code && on_disk(path)) found->f_bavail = found->f_bfree = 0;
+    if (!code && control && control[1] && on_disk(path)) found->f_bavail = found->f_bfree = 0;
     return code;
 }
 

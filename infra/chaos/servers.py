@@ -31,7 +31,7 @@ from infra.chaos.plan import Moment
 from infra.trials import TASKS, Trial
 
 PORTS = {"prefect": 4650, "mlflow": 4651, "postgres": 4652, "s3": 4653}
-VICTIMS = ("worker-cpu", "prefect", "mlflow", "postgres")
+VICTIMS = ("worker-cpu", "worker-gpu", "prefect", "mlflow", "postgres")
 MET = ("corpus", "shards", "ngrams", "pretrain", "finetune", "report")
 """The parts of the life in which they are killed."""
 _BEAT = 30  # seconds between two heartbeats of a run: Prefect's least

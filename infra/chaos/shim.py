@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import struct
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from infra.trials import Trial
@@ -23,17 +24,16 @@ def compile_shim(folder: Path) -> None:
 class Switch:
     """What the processes of one trial, started after this, can be made to suffer."""
 
-    def __init__(self, trial: Trial, library: Path, disk: Path | None = None) -> None:
+    def __init__(self, trial: Trial, library: Path, disk: Iterable[Path] = ()) -> None:
         """
-        :param disk: the folder that is the disk; None: there is none.
+        :param disk: the folders that are the disk.
         """
         control = trial.folder / "control"
         control.write_bytes(struct.pack(_FORM, 0, 0))
         with open(control, "r+b") as file:
             self._mapped = mmap.mmap(file.fileno(), struct.calcsize(_FORM))
         trial.more |= {"LD_PRELOAD": str(library / _NAME), "CHAOS_CONTROL": str(control)}
-        if disk is not None:
-            trial.more["CHAOS_DISK"] = f"{disk}/"
+        trial.more["CHAOS_DISK"] = "".join(f":{folder}" for folder in disk)
 
     def set(self, *, clock: int = 0, full: bool = False) -> None:
         """From now on, in all processes of the trial.

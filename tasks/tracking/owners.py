@@ -38,12 +38,18 @@ def owner_name(uri: str) -> str:
             file = open(path, "w")  # noqa: SIM115 - open for as long as the process lives
             fcntl.flock(file, fcntl.LOCK_EX)
             _held[folder] = file
-            atexit.register(path.unlink, missing_ok=True)
+            atexit.register(_leave, path)
         return Path(_held[folder].name).name
 
 
+def _leave(path: Path) -> None:
+    """Nobody has to read an empty file. One with lines stays: whether all of it came to its end the next may ask."""
+    if path.exists() and not path.stat().st_size:
+        path.unlink()
+
+
 def note(uri: str, line: str) -> None:
-    """Leave a line that whoever finds this process dead gets to read."""
+    """Leave a line that whoever finds this process ended gets to read."""
     owner_name(uri)
     file = _held[_owners(uri)]
     file.write(f"{line}\n")

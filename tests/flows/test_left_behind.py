@@ -1,4 +1,4 @@
-"""A killed command leaves flow runs Running; the next one on the same server ends them, and no living command's."""
+"""A command leaves flow runs Running; the next one on the same server ends them, and no living command's."""
 
 from __future__ import annotations
 
@@ -54,18 +54,16 @@ def running(prefect_server: None) -> UUID:
         return created.id
 
 
-def dead_command(flow_run: UUID) -> None:
-    """A process that notes a run as its own and is killed."""
-    program = (
-        "import os, signal, sys; from tasks.tracking.owners import note; note(*sys.argv[1:]);"
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
+def dead_command(flow_run: UUID, end: str) -> None:
+    """A process that notes a run as its own and ends."""
+    program = f"import os, sys; from tasks.tracking.owners import note; note(*sys.argv[1:]); {end}"
     environment = os.environ | {"GPTMILL_HOME": str(state_folder())}
     subprocess.run([sys.executable, "-c", program, SERVER, str(flow_run)], env=environment, check=False)
 
 
-def test_a_killed_commands_run_is_ended_by_the_next(running: UUID) -> None:
-    dead_command(running)
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit(1)"], ids=["killed", "its report was lost"])
+def test_an_ended_commands_run_is_ended_by_the_next(running: UUID, end: str) -> None:
+    dead_command(running, end)
     assert states_of(running) == ["Running", "Running"]
     left_behind.on_server(SERVER)
     assert states_of(running) == ["Crashed", "Crashed"]
@@ -78,7 +76,7 @@ def test_a_living_commands_run_is_left_alone(running: UUID) -> None:
 
 
 def test_a_run_that_the_server_does_not_know_is_no_fault(prefect_server: None) -> None:
-    dead_command(UUID(int=1))
+    dead_command(UUID(int=1), "sys.exit(1)")
     left_behind.on_server(SERVER)
     with owners.dead_owners(SERVER) as dead:
         assert not dead

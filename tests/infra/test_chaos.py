@@ -148,7 +148,7 @@ def test_a_full_disk_and_a_wrong_clock_are_seen_by_a_child_alone(tmp_path: Path)
     disk.mkdir()
     (disk / "old").write_bytes(b"0123456789")
     trial = Trial(tmp_path, tmp_path)
-    switch = Switch(trial, tmp_path, disk)
+    switch = Switch(trial, tmp_path, [tmp_path / "other", disk])
     program = f"""
 import os, shutil, sys, time
 def write(path, mode, data):
