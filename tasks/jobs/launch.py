@@ -111,7 +111,8 @@ def run_job(
         left = read_outcome(running.outcome)
         running.outcome.unlink(missing_ok=True)
     lines = _tail(output, earlier)
-    return _result(module, left or (code, _last_words(lines)), running.ending, workspace, lines)
+    ending = (left.code, left.reason) if left and code else (code, _last_words(lines))  # none counts that was mended
+    return _result(module, ending, running.ending, workspace, lines)
 
 
 class MetricsTail:

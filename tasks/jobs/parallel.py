@@ -60,7 +60,7 @@ def partition_map(
 
             def dask_map(function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
                 # not pure: the work is in the files it leaves, so a result that was seen before is no reason to skip it
-                return _in_order(partial(client.submit, function, pure=False), iterables, ahead)
+                return _in_order(partial(client.submit, function, pure=False), iterables, ahead, cancels=True)
 
             yield dask_map
         return
@@ -91,8 +91,14 @@ def partition_map(
             raise
 
 
-def _in_order(submit: Callable[..., _Future], iterables: tuple[Iterable[Any], ...], ahead: int) -> Iterator[Any]:
-    """Results in the items' order; at most ``ahead`` items have been submitted and not been given out."""
+def _in_order(
+    submit: Callable[..., _Future], iterables: tuple[Iterable[Any], ...], ahead: int, cancels: bool = False
+) -> Iterator[Any]:
+    """Results in the items' order; at most ``ahead`` items have been submitted and not been given out.
+
+    :param cancels: whether to cancel what nobody asks for any more. Not in a pool of this machine: its workers are
+        killed, and the executor's own thread then fails on a future that was cancelled just before.
+    """
     waiting: deque[_Future] = deque()
     try:
         for items in zip(*iterables, strict=True):
@@ -102,7 +108,7 @@ def _in_order(submit: Callable[..., _Future], iterables: tuple[Iterable[Any], ..
         while waiting:
             yield waiting.popleft().result()
     finally:
-        for future in waiting:  # an error, or nobody asks for the rest
+        for future in waiting if cancels else ():  # an error, or nobody asks for the rest
             future.cancel()
 
 

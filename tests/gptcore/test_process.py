@@ -49,21 +49,32 @@ def test_exit_codes(
         assert "a.txt and 1 more" in printed
 
 
-def test_the_first_process_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("there", "restart", "says"),
+    [
+        (None, 0, "RuntimeError: connection closed by peer"),
+        ({"code": 2, "reason": "the other one's", "restart": 0}, 0, "the other one's"),  # also by one that starts late
+        ({"code": 75, "reason": "told to stop", "restart": 0}, 0, "RuntimeError: connection closed by peer"),
+        ({"code": 3, "reason": "an earlier world's", "restart": 0}, 1, "RuntimeError: connection closed by peer"),
+    ],
+)
+def test_the_first_process_that_fails_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: dict[str, Any] | None, restart: int, says: str
+) -> None:
     path, left = tmp_path / "job.json", tmp_path / "outcome.json"
     path.write_text("{}")
     monkeypatch.setenv(process.OUTCOME_VARIABLE, str(left))
-    left.write_text("of an earlier world")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restart))
+    if there:
+        left.write_text(json.dumps(there))
 
-    def first(job: dict[str, Any], stop: process.StopRequest) -> None:
-        assert not left.exists()
-        left.write_text(json.dumps({"code": 2, "reason": "the other one's"}))
+    def fails(job: dict[str, Any], stop: process.StopRequest) -> None:
         raise RuntimeError("connection closed by peer")
 
-    assert process.main(first, [str(path)]) == process.EXIT_FAILED
-    assert process.read_outcome(left) == (2, "the other one's")
-    assert process.main(lambda job, stop: None, [str(path)]) == process.EXIT_DONE
-    assert process.read_outcome(left) is None
+    assert process.main(fails, [str(path)]) == process.EXIT_FAILED
+    outcome = process.read_outcome(left)
+    assert outcome is not None
+    assert outcome.reason == says
     left.write_text('{"code": 2, "rea')
     assert process.read_outcome(left) is None
 

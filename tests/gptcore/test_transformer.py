@@ -55,6 +55,9 @@ def test_folders_that_are_no_model(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"model\.safetensors: not a safetensors file"):
         GPT.load(tmp_path)
     save_file({"tokens.weight": torch.zeros(3, 24)}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match="1 tensors, expected those of 2 blocks"):
+        GPT.load(tmp_path)
+    save_file(tiny().state_dict() | {"tokens.weight": torch.zeros(3, 24)}, tmp_path / "model.safetensors")
     with pytest.raises(InputError, match=r"tokens\.weight has the shape \[3, 24\], expected \[50, 24\]"):
         GPT.load(tmp_path)
     (tmp_path / "model.safetensors").unlink()

@@ -180,7 +180,7 @@ def test_a_world_that_is_stopped_and_killed_and_one_on_two_hosts_end_with_the_sa
     wait_for_checkpoint(stopped, children[0])
     children[0].terminate()  # torchrun alone: it passes the signal on
     children[0].wait(60)
-    assert process.read_outcome(tmp_path / "stopped" / "outcome.json") == (process.EXIT_INTERRUPTED, ANY)
+    assert process.read_outcome(tmp_path / "stopped" / "outcome.json") == (process.EXIT_INTERRUPTED, ANY, 0)
     reached = checkpoint.newest_valid(tmp_path / "stopped" / "checkpoints")
     assert reached is not None
 

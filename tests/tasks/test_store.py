@@ -596,8 +596,11 @@ def test_one_file_is_read_without_the_others_and_checked(store: Store) -> None:
         store.read(artifact, "other")
     path = store.local(artifact) / "small"
     path.write_text("xedni")
-    with pytest.raises(CorruptArtifact, match="small has the SHA-256"):
-        store.read(artifact, "small")
+    if "://" in store.url:  # only this host's copy is damaged: it is fetched again
+        assert store.read(artifact, "small") == b"index"
+    else:
+        with pytest.raises(CorruptArtifact, match="small has the SHA-256"):
+            store.read(artifact, "small")
 
 
 def test_a_file_is_hashed_again_only_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
