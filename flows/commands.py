@@ -210,14 +210,24 @@ def up(options: argparse.Namespace) -> None:
 
 def deploy(options: argparse.Namespace) -> None:
     from flows.deployments.settings import read_settings
-    from flows.environment import LIGHT_STORE, read_stack, require_prefect_server
+    from flows.environment import LIGHT_STORE, read_stack
+    from flows.servers import require_log_in, require_prefect
 
     settings = read_settings(options.settings)
-    require_prefect_server()
+    require_prefect()
     store = options.store or (read_stack() or {}).get("store", LIGHT_STORE)
+    require_log_in()
+    from httpx import TransportError
+
     from flows.deployments.deploy import deploy
 
-    deploy(store, options.datasets, settings)
+    try:
+        deploy(store, options.datasets, settings)
+    except TransportError as error:
+        raise ConnectionError(
+            f"the Prefect server went away meanwhile ({str(error) or type(error).__name__}); "
+            "what is done stays: deploy again"
+        ) from error
 
 
 def down(options: argparse.Namespace) -> None:

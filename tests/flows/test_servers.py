@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from flows.cli import main
 from flows.servers import require_servers
 from gptcore.errors import InputError
 from tasks.tracking.tracker import Tracker
@@ -51,3 +52,32 @@ def test_a_dead_or_refusing_prefect(refusing: str, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("PREFECT_API_URL", url)
         with temporary_settings({PREFECT_API_URL: url}), pytest.raises(InputError, match=expected):
             require_servers()
+
+
+def test_deploy_asks_whether_it_may_before_it_begins(
+    refusing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    url = f"{refusing}/api"
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    with temporary_settings({PREFECT_API_URL: url}):
+        assert main(["deploy"]) == 2
+    assert capsys.readouterr().err == (
+        f"gptmill: error: Prefect at {url}: refuses the log-in; check PREFECT_API_AUTH_STRING\n"
+    )
+
+
+def test_a_server_that_leaves_during_deploy_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import httpx
+
+    def leaves(*_: object) -> None:
+        raise httpx.ConnectError("")
+
+    for name in ("require_prefect", "require_log_in"):
+        monkeypatch.setattr(f"flows.servers.{name}", lambda: None)
+    monkeypatch.setattr("flows.deployments.deploy.deploy", leaves)
+    assert main(["deploy"]) == 1
+    assert "the Prefect server went away meanwhile (ConnectError)" in capsys.readouterr().err
