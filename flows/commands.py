@@ -211,11 +211,13 @@ def up(options: argparse.Namespace) -> None:
 def deploy(options: argparse.Namespace) -> None:
     from flows.deployments.settings import read_settings
     from flows.environment import LIGHT_STORE, read_stack
+    from flows.inputs import check_places
     from flows.servers import require_log_in, require_prefect
 
     settings = read_settings(options.settings)
     require_prefect()
     store = options.store or (read_stack() or {}).get("store", LIGHT_STORE)
+    check_places({"store": store, "datasets": options.datasets})
     require_log_in()
     from httpx import TransportError
 

@@ -39,6 +39,10 @@ def require_prefect() -> None:
 
 def _require_answer(url: str) -> None:
     """Before Prefect is imported."""
+    if not url.startswith(("http://", "https://")):
+        raise InputError(
+            f"PREFECT_API_URL: found {without_password(url)}, expected an address such as http://127.0.0.1:4200/api"
+        )
     if not answers_at(url):
         raise InputError(f"Prefect at {without_password(url)}: does not answer; check PREFECT_API_URL")
 
