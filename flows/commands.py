@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tasks.report.leaderboard import Leaderboard
 
 _FINETUNE_FORM = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_rows", "layers")
+_MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and still a date
 
 
 def pipeline(options: argparse.Namespace) -> None:
@@ -115,8 +116,8 @@ def encode(options: argparse.Namespace) -> None:
 
 
 def gc(options: argparse.Namespace) -> None:
-    if not options.older_than >= 0:
-        raise InputError(f"--older-than: found {options.older_than}, expected hours, 0 or more")
+    if not 0 <= options.older_than <= _MOST_HOURS:
+        raise InputError(f"--older-than: found {options.older_than:g}, expected hours, 0 to {_MOST_HOURS:,}")
     from flows.gc import gc
 
     gc(options.store, options.yes, options.older_than, options.all_unreferenced)

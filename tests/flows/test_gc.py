@@ -100,9 +100,15 @@ def test_a_row_that_comes_while_the_word_is_typed_counts(
     assert len(store.list("pretrain")) == 2
 
 
-@pytest.mark.parametrize("hours", ["-1", "nan"])
-def test_an_age_that_is_none_is_refused(hours: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hours", ["-1", "nan", "inf", "1e12"])
+def test_an_age_that_is_none_is_refused(hours: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gc", "--store", str(tmp_path), "--older-than", hours]) == 2
+    assert f"--older-than: found {float(hours):g}, expected hours, 0 to 1,000,000" in capsys.readouterr().err
+
+
+def test_an_age_of_a_hundred_years_keeps_everything(stored: tuple[Store, Artifact, Artifact]) -> None:
+    assert gc(stored[0], "--yes", "--older-than", "1e6") == 0
+    assert len(stored[0].list("pretrain")) == 2
 
 
 def test_an_unreadable_manifest_is_named(
