@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tasks.report.leaderboard import Leaderboard
 
 _FINETUNE_FORM = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_rows", "layers")
+_MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and still a date
 
 
 def pipeline(options: argparse.Namespace) -> None:
@@ -115,8 +116,8 @@ def encode(options: argparse.Namespace) -> None:
 
 
 def gc(options: argparse.Namespace) -> None:
-    if not options.older_than >= 0:
-        raise InputError(f"--older-than: found {options.older_than}, expected hours, 0 or more")
+    if not 0 <= options.older_than <= _MOST_HOURS:
+        raise InputError(f"--older-than: found {options.older_than:g}, expected hours, 0 to {_MOST_HOURS:,}")
     from flows.gc import gc
 
     gc(options.store, options.yes, options.older_than, options.all_unreferenced)
@@ -210,14 +211,26 @@ def up(options: argparse.Namespace) -> None:
 
 def deploy(options: argparse.Namespace) -> None:
     from flows.deployments.settings import read_settings
-    from flows.environment import LIGHT_STORE, read_stack, require_prefect_server
+    from flows.environment import LIGHT_STORE, read_stack
+    from flows.inputs import check_places
+    from flows.servers import require_log_in, require_prefect
 
     settings = read_settings(options.settings)
-    require_prefect_server()
+    require_prefect()
     store = options.store or (read_stack() or {}).get("store", LIGHT_STORE)
+    check_places({"store": store, "datasets": options.datasets})
+    require_log_in()
+    from httpx import TransportError
+
     from flows.deployments.deploy import deploy
 
-    deploy(store, options.datasets, settings)
+    try:
+        deploy(store, options.datasets, settings)
+    except TransportError as error:
+        raise ConnectionError(
+            f"the Prefect server went away meanwhile ({str(error) or type(error).__name__}); "
+            "what is done stays: deploy again"
+        ) from error
 
 
 def down(options: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.credentials import client_environment, read_credentials
-from gptcore.errors import InputError, without_password
+from gptcore.errors import InputError
 from gptcore.files import checked_object, read_object
 from tasks.store.state import state_folder
 
@@ -81,18 +81,6 @@ def prepare() -> None:
             home.mkdir(parents=True, exist_ok=True)  # the server does not make it before it opens its database there
         except OSError as error:
             raise InputError(f"{home}: cannot be made ({error.strerror}); set GPTMILL_HOME to a folder") from None
-
-
-def require_prefect_server() -> None:
-    """Refuse to go on where a Prefect server would be started for this command alone.
-
-    :raises InputError: none is set, or it does not answer.
-    """
-    url = os.environ.get("PREFECT_API_URL")
-    if not url:
-        raise InputError("no Prefect server: start one with `gptmill up`, or set PREFECT_API_URL to that of another")
-    if not answers(f"{url.rstrip('/')}/health"):
-        raise InputError(f"PREFECT_API_URL: {without_password(url)} does not answer")
 
 
 def answers(url: str, login: str | None = None, timeout: float = 2.0) -> bool:

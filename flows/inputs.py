@@ -5,7 +5,7 @@ The flows use the same functions: a run that the Prefect UI starts has passed no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flows.references import in_store, pretrained_model
@@ -20,6 +20,11 @@ from tasks.store.store import Store
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+_PLACES = {name: f"--{name}" for name in ("store", "corpus", "datasets", "tokenizer", "checkpoint", "shards")} | {
+    "start": "--from"
+}
+"""Fields that may hold an address -> the option that fills them."""
+
 
 def check_form(form: BaseModel) -> None:
     """Look up what a filled form names: settings, sources, artifacts, datasets.
@@ -27,11 +32,7 @@ def check_form(form: BaseModel) -> None:
     :raises InputError: for the first that is not there.
     """
     given = dict(form)
-    if not given["store"]:
-        raise InputError("--store: found nothing, expected a folder or an address")
-    for name in ("store", "corpus", "datasets"):
-        refuse_password(given.get(name) or "")
-        require_s3(given.get(name) or "", f"--{name}")
+    check_places(given)
     store = Store(given["store"])
     if "preset" in given:
         preset_named(given["preset"], given["overrides"])
@@ -56,6 +57,19 @@ def check_form(form: BaseModel) -> None:
     tasks = [given["task"]] if "task" in given else given.get("tasks", ())
     if "checkpoint" in given or given.get("datasets"):
         chosen_tasks(tasks, datasets_folder(store, given["datasets"]))
+
+
+def check_places(given: Mapping[str, Any]) -> None:
+    """See that the addresses among a form's fields can be used: their server, the log-in, the bucket.
+
+    :raises InputError: for the first that cannot, or that has a password in it.
+    """
+    if not given["store"]:
+        raise InputError("--store: found nothing, expected a folder or an address")
+    for name, option in _PLACES.items():
+        refuse_password(given.get(name) or "")
+        require_s3(given.get(name) or "", option)
+    Store(given["store"])
 
 
 def _tokenizer(store: Store, ref: str) -> dict[str, Any]:

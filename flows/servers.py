@@ -17,21 +17,46 @@ def require_servers() -> None:
     :raises InputError: one does not answer, or refuses the log-in.
     """
     url = os.environ.get("PREFECT_API_URL")
-    where = f"Prefect at {without_password(url or '')}"
-    if url and not answers_at(url):  # before Prefect is imported
-        raise InputError(f"{where}: does not answer; check PREFECT_API_URL")
+    if url:
+        _require_answer(url)
     tracker = Tracker()
     if tracker.served:
         _ = tracker.client
     if url:
-        _require_log_in(where)
+        require_log_in()
 
 
-def _require_log_in(where: str) -> None:
+def require_prefect() -> None:
+    """Refuse to go on where a Prefect server would be started for this command alone, or none answers.
+
+    :raises InputError: none is set, or it does not answer.
+    """
+    url = os.environ.get("PREFECT_API_URL")
+    if not url:
+        raise InputError("no Prefect server: start one with `gptmill up`, or set PREFECT_API_URL to that of another")
+    _require_answer(url)
+
+
+def _require_answer(url: str) -> None:
+    """Before Prefect is imported."""
+    if not url.startswith(("http://", "https://")):
+        raise InputError(
+            f"PREFECT_API_URL: found {without_password(url)}, expected an address such as http://127.0.0.1:4200/api"
+        )
+    if not answers_at(url):
+        raise InputError(f"Prefect at {without_password(url)}: does not answer; check PREFECT_API_URL")
+
+
+def require_log_in() -> None:
+    """See that the Prefect server that is set takes our log-in.
+
+    :raises InputError: it does not, or it is none.
+    """
     from httpx import HTTPError, HTTPStatusError
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
+    where = f"Prefect at {without_password(os.environ['PREFECT_API_URL'])}"
     try:
         with (
             temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),

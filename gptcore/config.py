@@ -392,9 +392,9 @@ def _checked(value: Any, annotation: str, where: str) -> Any:
     kind, _, optional = annotation.partition(" | ")
     if value is None and optional == "None":
         return None
-    if not isinstance(value, accepted[kind]) or (isinstance(value, bool) and kind != "bool"):
-        raise InputError(f"{where} = {value!r}; expected {annotation}")
-    try:
-        return float(value) if isinstance(value, int | float) and kind == "float" else value
-    except OverflowError:
-        raise InputError(f"{where} = {value!r:.60}; expected {annotation}") from None
+    fits = isinstance(value, accepted[kind]) and (kind == "bool" or not isinstance(value, bool))
+    if fits and kind == "float":
+        fits = abs(value) <= 1e308  # so no NaN, and no integer beyond what a float takes
+    if not fits:
+        raise InputError(f"{where} = {value!r:.60}; expected {annotation}{' up to 1e308' if kind == 'float' else ''}")
+    return float(value) if kind == "float" else value

@@ -30,7 +30,10 @@ def require_s3(url: str, option: str) -> None:
 
     files, path = fsspec.core.url_to_fs(url)
     bucket = path.split("/", 1)[0]
-    server = files.s3.meta.endpoint_url
+    try:
+        server = files.s3.meta.endpoint_url
+    except Exception as error:  # no address, half a key, a profile that is not there: all in the environment
+        raise InputError(f"{option} {url}: cannot be used ({_line(error)}); check AWS_ENDPOINT_URL") from None
     if not answers_at(server):
         where = without_password(server)
         raise InputError(f"{option} {url}: the S3 server {where} does not answer; check AWS_ENDPOINT_URL")
@@ -56,6 +59,8 @@ def answers_at(server: str) -> bool:
             requests.head(server, timeout=_SECONDS, allow_redirects=False)
         except (requests.exceptions.SSLError, requests.exceptions.InvalidSchema):
             return True  # its own client knows which certificates it trusts, and what else it speaks
+        except (requests.exceptions.MissingSchema, requests.exceptions.InvalidURL):
+            return False
         except requests.exceptions.Timeout:
             return False
         except requests.exceptions.ConnectionError:

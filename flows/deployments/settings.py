@@ -27,7 +27,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import ValidationError
 
 from flows.parameters import PipelineParameters
-from gptcore.errors import InputError
+from gptcore.config import preset_named
+from gptcore.errors import InputError, refuse_password
 from tasks.store.state import state_folder
 
 WEBHOOK_VARIABLE = "GPTMILL_WEBHOOK"
@@ -36,6 +37,8 @@ _MONTHS = ["", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "o
 _DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 _CRON: list[tuple[int, int, list[str]]] = [(0, 59, []), (0, 23, []), (1, 31, []), (1, 12, _MONTHS), (0, 7, _DAYS)]
 """Field -> lowest, highest, names; 7 is Sunday, too."""
+_LONGEST = [0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
+"""Month -> days, at most."""
 _FIELDS: dict[str, type] = {"name": str, "cron": str, "timezone": str, "active": bool, "parameters": dict}
 
 
@@ -103,36 +106,62 @@ def _schedule(file: Path, number: int, item: Any) -> PipelineSchedule:
     where = f"{file}: schedule {item['name']}"
     timezone = item.get("timezone", "UTC")
     if not _is_cron(item["cron"]):
-        raise InputError(f'{where}: cron: found {item["cron"]!r}, expected five fields such as "30 2 * * *"')
+        raise InputError(
+            f'{where}: cron: found {item["cron"]!r}, expected five fields, such as "30 2 * * *", '
+            "and a day that some month has"
+        )
     try:
         ZoneInfo(timezone)
-    except (ZoneInfoNotFoundError, ValueError):
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # it is a file's name to Python: a folder's, one too long
         raise InputError(f'{where}: timezone: found {timezone!r}, expected a name such as "Europe/Berlin"') from None
     parameters = item.get("parameters", {})
-    try:
-        PipelineParameters(**parameters)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"]))
-        raise InputError(f"{where}: parameters: {place}: found {problem['input']!r}: {problem['msg']}") from None
+    _check_parameters(f"{where}: parameters", parameters)
     return PipelineSchedule(item["name"], item["cron"], timezone, item.get("active", True), parameters)
 
 
+def _check_parameters(where: str, parameters: Mapping[str, Any]) -> None:
+    """What can be seen without the store: a run at night tells nobody of a typing error."""
+    try:
+        form = PipelineParameters(**parameters)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise InputError(f"{where}: {place}: found {_shown(problem['input'])}: {problem['msg']}") from None
+    try:
+        preset_named(form.preset, form.overrides)
+        for value in dict(form).values():
+            refuse_password(value if isinstance(value, str) else "")
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
 def _is_cron(line: str) -> bool:
-    """Whether these are minute, hour, day, month and weekday: each ``*``, numbers, names, ranges, lists, steps."""
-    fields = line.lower().split()
-    return len(fields) == len(_CRON) and all(
-        _is_part(part, low, high, names)
-        for text, (low, high, names) in zip(fields, _CRON, strict=True)
-        for part in text.split(",")
-    )
+    """Whether these are minute, hour, day, month and weekday, and some day fits them.
+
+    Each is ``*``, numbers, names, ranges, lists, steps. A day and a weekday are alternatives where both are limited.
+    """
+    fields = line.lower().split(" ")
+    if not (line.isascii() and len(fields) == len(_CRON)):
+        return False
+    values = [_values(text, *limits) for text, limits in zip(fields, _CRON, strict=True)]
+    _, _, days, months, weekdays = values
+    if not all(values):
+        return False
+    return not weekdays >= set(range(7)) or any(min(days) <= _LONGEST[month] for month in months)
 
 
-def _is_part(part: str, low: int, high: int, names: list[str]) -> bool:
-    span, slash, step = part.partition("/")
-    ends = [low, high] if span == "*" else [_number(end, names) for end in span.split("-")]
-    within = len(ends) <= 2 and ends == sorted(ends) and low <= ends[0] and ends[-1] <= high
-    return within and (not slash or (step.isdecimal() and int(step) > 0 and (span == "*" or len(ends) == 2)))
+def _values(text: str, low: int, high: int, names: list[str]) -> set[int]:
+    """The numbers that a field stands for; none where it is wrong."""
+    values: set[int] = set()
+    for part in text.split(","):
+        span, slash, step = part.partition("/")
+        ends = [low, high] if span == "*" else [_number(end, names) for end in span.split("-")]
+        within = len(ends) <= 2 and ends == sorted(ends) and low <= ends[0] and ends[-1] <= high
+        stepped = step.isdecimal() and 0 < int(step) <= high - low and len(ends) == 2
+        if not within or (slash and not stepped):
+            return set()
+        values.update(range(ends[0], ends[-1] + 1, int(step) if slash else 1))
+    return values
 
 
 def _number(word: str, names: list[str]) -> int:
@@ -146,7 +175,15 @@ def _check_fields(where: str, found: Mapping[str, Any], expected: Mapping[str, t
             raise InputError(f"{where}: found {name!r}, expected {', '.join(expected)}")
         if type(value) is not expected[name]:
             kinds = {str: "a text", bool: "true or false", dict: "a table", list: "a list of tables: [[schedule]]"}
-            raise InputError(f"{where}: {name}: found {value!r}, expected {kinds[expected[name]]}")
+            raise InputError(f"{where}: {name}: found {_shown(value)}, expected {kinds[expected[name]]}")
+
+
+def _shown(value: Any) -> str:
+    """A number or a word; of what may hold a secret, an address above all, the kind alone."""
+    if isinstance(value, int | float) or (isinstance(value, str) and "/" not in value):
+        return repr(value)
+    kinds: dict[type, str] = {str: "an address", dict: "a table", list: "a list"}
+    return kinds.get(type(value), f"a {type(value).__name__}")
 
 
 def _checked_address(url: str, where: str) -> str:

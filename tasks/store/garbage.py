@@ -1,14 +1,15 @@
 """What of a store may go: marking from what is referred to, through lineage, and deleting the rest.
 
 Everything in doubt stays: what is young, what a process works with, what stands behind a manifest that nobody can
-read, and what the tracker has never heard of, which may be in somebody else's.
+read or that is missing, and what the tracker has never heard of, which may be in somebody else's. What a record names
+stays in whatever state it is: only a person can tell what is to become of it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -89,17 +90,18 @@ def plan(items: list[Item], referred: Referred, leased: Collection[str], rules: 
         return item.changed is None or item.changed > oldest
 
     for reason in dict.fromkeys(referred.named.values()):
-        marks.keep((i.name for i in marks.artifacts.values() if referred.named.get(i.digest) == reason), reason)
+        marks.keep((item.name for item in items if referred.named.get(item.digest) == reason), reason)
     busy = [item for item in items if item.busy]
     marks.keep([*leased, *(item.name for item in busy), *(name for item in busy for name in item.reads)], "in use now")
     work = [item for item in items if item.kind in ("unfinished", "mirror")]
     wanted = [item for item in work if young(item) or item.digest in referred.named]
     marks.keep((name for item in wanted for name in item.reads), "unfinished work")
     marks.keep((item.name for item in marks.artifacts.values() if young(item)), "young")
-    _keep_unreadable(marks)
     if not rules.unknown:
         tracked = (item for item in marks.artifacts.values() if item.stage in rules.tracked)
         marks.keep((item.name for item in tracked if item.digest not in referred.heard), "no run here")
+    bare = {item.path for item in items if _lost_manifest(item, marks) and item.name not in leased}
+    _keep_unreadable(marks, [item for item in items if item.problem or item.path in bare])
     _keep_world(marks, rules)
     _keep_measures(marks, referred, rules)
 
@@ -107,13 +109,12 @@ def plan(items: list[Item], referred: Referred, leased: Collection[str], rules: 
     for item in sorted(items, key=_age, reverse=True):
         reason = marks.why.get(item.name, "")
         if item.kind != "artifact":
-            held = item.busy or item.name in leased
-            if item.kind == "copy":
-                reason = "in use now" if held else reason if item.name in marks.artifacts else ""
-            elif item in wanted and item.name not in marks.artifacts:
-                reason = referred.named.get(item.digest, "young")
-            else:
-                reason = "in use now" if held else "young" if young(item) else ""
+            if item.busy or item.name in leased:
+                reason = "in use now"
+            elif item.kind != "copy" and (item.name in marks.artifacts or not reason):  # of no use once it is finished
+                reason = "young" if young(item) else ""
+        if item.path in bare:
+            item = replace(item, problem=f"found no {MANIFEST}, expected one: needed by {reason}")
         if reason:
             result.kept.append((item, reason))
         else:
@@ -149,9 +150,13 @@ def _remove(fs: Any, path: str) -> None:
         log.debug("%s was gone already", path)
 
 
-def _keep_unreadable(marks: _Marks) -> None:
+def _lost_manifest(item: Item, marks: _Marks) -> bool:
+    """Whether these are all the files of something that is needed, without its manifest."""
+    return item.kind == "remains" and not item.busy and item.name in marks.why and item.name not in marks.artifacts
+
+
+def _keep_unreadable(marks: _Marks, broken: list[Item]) -> None:
     """What nobody can read stays, and so does all that it may have been made from: whatever is not newer."""
-    broken = [item for item in marks.artifacts.values() if item.problem]
     marks.keep((item.name for item in broken), "unreadable")
     older = [item for item in marks.lost() if any(_age(item) <= _age(other) for other in broken)]
     marks.keep((item.name for item in older), "behind unreadable")

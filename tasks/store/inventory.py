@@ -14,6 +14,7 @@ from typing import Any, Literal
 from gptcore.errors import InputError
 from gptcore.files import parse_json
 from gptcore.places import file_system, names_in
+from gptcore.reach import require_s3
 from tasks.store.artifact import check_name
 from tasks.store.locks import is_locked, lock_file
 from tasks.store.manifest import MANIFEST, problem_of
@@ -87,6 +88,7 @@ def inventory(store: Store) -> list[Item]:
 
     :raises InputError: there is no such store, or it cannot be listed.
     """
+    require_s3(store.url, "--store")
     fs, base = file_system(store.url)
     try:
         fs.invalidate_cache()

@@ -29,6 +29,18 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
+def scheduled(parameters: str = "", cron: str = "0 2 * * *", timezone: str = "UTC") -> str:
+    return f'[[schedule]]\nname = "a"\ncron = "{cron}"\ntimezone = "{timezone}"\nparameters = {{ {parameters} }}\n'
+
+
+@pytest.mark.parametrize("cron", ["*/15 * * * *", "0 0 29 2 *", "0 0 31 2 mon", "0 0 31 * *", "5,7 0-6/2 * jan-mar 7"])
+def test_schedules_that_prefect_takes_are_taken(tmp_path: Path, cron: str) -> None:
+    from prefect.client.schemas.schedules import CronSchedule
+
+    (schedule,) = read_settings(written(tmp_path, scheduled(cron=cron))).schedules
+    assert CronSchedule(cron=schedule.cron).cron == cron
+
+
 def test_prefects_own_file_says_the_same_as_the_list() -> None:
     from flows.deployments.catalog import OFFERS
     from flows.deployments.yaml import text
@@ -68,6 +80,22 @@ def test_prefects_own_file_says_the_same_as_the_list() -> None:
         ('schedule = "nightly"', "expected a list of tables"),
         ('[alerts]\nwebhook = "secret-token"', "webhook: found an address of another kind"),
         ("a = [", "no TOML"),
+        (scheduled(cron="*/90 2 * * *"), "expected five fields"),
+        (scheduled(cron="٣ 2 * * *"), "expected five fields"),
+        (scheduled(cron="0 2\\n* * *"), "expected five fields"),
+        (scheduled(cron="0 0 31 2 *"), "expected five fields, such as .* and a day that some month has"),
+        (scheduled(cron="0 0 31 4,jun */1"), "and a day that some month has"),
+        (scheduled(timezone="Europe"), "timezone: found 'Europe', expected a name"),
+        (scheduled(timezone="x" * 400), "timezone: found 'xxx"),
+        (scheduled("overrides = { pretrain = { stepz = 1 } }"), "pretrain.stepz is not a setting"),
+        (scheduled("overrides = { pretrain = { steps = 2024-01-01 } }"), "pretrain.steps = datetime"),
+        (scheduled("overrides = { finetune = { lr = inf } }"), "finetune.lr = inf; expected float up to 1e308"),
+        (scheduled('corpus = "https://u:secret-token@h/x"'), "parameters: https://h/x: found a password"),
+        (scheduled('corpus = ["https://u:secret-token@h/x"]'), "parameters: corpus: found a list"),
+        (scheduled('preset = "https://u:secret-token@h/x"'), "parameters: preset: found an address"),
+        (scheduled('preset = "huge"'), "parameters: preset: found 'huge'"),
+        ('[alerts]\nwebhook = ["https://secret-token"]', "webhook: found a list, expected a text"),
+        ('alerts = "https://secret-token"', "alerts: found an address, expected a table"),
     ],
 )
 def test_settings_that_are_wrong_are_one_line(tmp_path: Path, text: str, message: str) -> None:

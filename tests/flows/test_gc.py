@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from flows import gc as command
 from flows.cli import main
+from gptcore.reach import require_s3
 from tasks.store.artifact import Artifact
 from tasks.store.garbage import Referred
 from tasks.store.store import Store
@@ -96,9 +100,15 @@ def test_a_row_that_comes_while_the_word_is_typed_counts(
     assert len(store.list("pretrain")) == 2
 
 
-@pytest.mark.parametrize("hours", ["-1", "nan"])
-def test_an_age_that_is_none_is_refused(hours: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hours", ["-1", "nan", "inf", "1e12"])
+def test_an_age_that_is_none_is_refused(hours: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gc", "--store", str(tmp_path), "--older-than", hours]) == 2
+    assert f"--older-than: found {float(hours):g}, expected hours, 0 to 1,000,000" in capsys.readouterr().err
+
+
+def test_an_age_of_a_hundred_years_keeps_everything(stored: tuple[Store, Artifact, Artifact]) -> None:
+    assert gc(stored[0], "--yes", "--older-than", "1e6") == 0
+    assert len(stored[0].list("pretrain")) == 2
 
 
 def test_an_unreadable_manifest_is_named(
@@ -111,3 +121,41 @@ def test_an_unreadable_manifest_is_named(
     assert gc(store, "--yes", "--older-than", "0") == 0
     assert f"{unloved.url}: kept, with all that it may have been made from: unreadable" in capsys.readouterr().out
     assert manifest.exists()
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No connection of another test, and none is left to one."""
+
+    def forget_connections() -> None:
+        require_s3.cache_clear()
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr("gptcore.reach._SECONDS", 0.1)
+    forget_connections()
+    yield
+    forget_connections()
+
+
+@pytest.mark.usefixtures("stored", "s3")
+def test_an_object_store_that_cannot_be_used_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and never answers
+        for server, message in {
+            "http://127.0.0.1:9": "the S3 server http://127.0.0.1:9 does not answer",
+            f"http://127.0.0.1:{silent.getsockname()[1]}": "does not answer; check AWS_ENDPOINT_URL",
+            "garbage": "cannot be used (Invalid endpoint: garbage); check AWS_ENDPOINT_URL",
+        }.items():
+            monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+            fsspec.get_filesystem_class("s3").clear_instance_cache()
+            assert main(["gc", "--store", "s3://b/runs"]) == 2
+            said = capsys.readouterr().err
+            assert message in said
+            assert said.count("\n") == 1

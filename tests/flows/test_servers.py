@@ -5,9 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
+import fsspec
 import pytest
 
+from flows.cli import main
+from flows.inputs import check_form
+from flows.parameters import PipelineParameters
 from flows.servers import require_servers
 from gptcore.errors import InputError
 from tasks.tracking.tracker import Tracker
@@ -45,9 +50,52 @@ def test_a_dead_or_refusing_prefect(refusing: str, monkeypatch: pytest.MonkeyPat
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     for url, expected in {
+        "garbage/api": "PREFECT_API_URL: found garbage/api, expected an address such as http://",
+        "http://": "Prefect at http://: does not answer",
         "http://127.0.0.1:9/api": "Prefect at http://127.0.0.1:9/api: does not answer; check PREFECT_API_URL",
         f"{refusing}/api": "refuses the log-in; check PREFECT_API_AUTH_STRING",
     }.items():
         monkeypatch.setenv("PREFECT_API_URL", url)
         with temporary_settings({PREFECT_API_URL: url}), pytest.raises(InputError, match=expected):
             require_servers()
+
+
+def test_deploy_asks_whether_it_may_before_it_begins(
+    refusing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    url = f"{refusing}/api"
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    for name in ("store", "datasets"):
+        assert main(["deploy", f"--{name}", "s3://nobucket/runs"]) == 2
+        assert f"--{name} s3://nobucket/runs: the S3 server http://127.0.0.1:9" in capsys.readouterr().err
+    with temporary_settings({PREFECT_API_URL: url}):
+        assert main(["deploy"]) == 2
+    assert capsys.readouterr().err == (
+        f"gptmill: error: Prefect at {url}: refuses the log-in; check PREFECT_API_AUTH_STRING\n"
+    )
+
+
+def test_a_server_that_leaves_during_deploy_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import httpx
+
+    def leaves(*_: object) -> None:
+        raise httpx.ConnectError("")
+
+    for name in ("require_prefect", "require_log_in"):
+        monkeypatch.setattr(f"flows.servers.{name}", lambda: None)
+    monkeypatch.setattr("flows.deployments.deploy.deploy", leaves)
+    assert main(["deploy"]) == 1
+    assert "the Prefect server went away meanwhile (ConnectError)" in capsys.readouterr().err
+
+
+def test_every_address_of_a_form_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "garbage")
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    for field, option in {"tokenizer": "--tokenizer", "start": "--from", "corpus": "--corpus"}.items():
+        with pytest.raises(InputError, match=rf"^{option} s3://x: cannot be used \(Invalid endpoint: garbage\)"):
+            check_form(PipelineParameters.model_validate({"store": str(tmp_path), field: "s3://x"}))

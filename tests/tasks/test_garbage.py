@@ -188,6 +188,31 @@ def test_files_of_an_attempt_that_no_manifest_names_go(tmp_path: Path, monkeypat
     assert fs.exists(f"{base}/Letters/{'0' * 64}/mine")
 
 
+def test_what_a_record_names_stays_without_its_manifest(store: Store) -> None:
+    other, corpus = make(store, "corpus", "other"), make(store, "corpus")
+    checkpoint = make(store, "model", corpus=corpus)
+    tuned = make(store, "tuned", checkpoint=checkpoint)
+    unloved = make(store, "tuned", "unloved", checkpoint=checkpoint)
+    forget()
+    fs, base = fsspec.core.url_to_fs(store.url)
+
+    def lose(artifact: Artifact) -> None:
+        fs.rm(f"{base}/{artifact.stage}/{artifact.digest}/{MANIFEST}")
+
+    lose(unloved)
+    lose(tuned)
+    found = planned(store, tuned)
+    assert {item.digest for item in found.dropped} == {unloved.digest}, "also this host's copy of the other stays"
+    kept = {item.name: (reason, item.problem) for item, reason in found.kept if item.kind != "copy"}
+    assert kept[f"tuned/{tuned.digest}"] == ("rows", f"found no {MANIFEST}, expected one: needed by rows")
+    assert {kept[name][0] for name in kept if name != f"tuned/{tuned.digest}"} == {"behind unreadable"}
+    lose(checkpoint)  # nobody names it, but a measurement that stays was made from it
+    score = make(store, "score", model=store.artifact("model", checkpoint.digest))
+    forget()
+    names = {item.name for item, _ in planned(store, score).kept}
+    assert {f"model/{checkpoint.digest}", f"corpus/{corpus.digest}", f"corpus/{other.digest}"} <= names
+
+
 def _works_with(url: str, home: str, digest: str, ready: Any, end: Any) -> None:
     import os
 
