@@ -89,6 +89,9 @@ class Stack:
         import httpx
 
         answer = httpx.request(method, f"{self.api}{path}", json=body, timeout=300)  # a busy machine's
+        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:  # SQLite, locked
+            time.sleep(2.0)
+            return self.request(method, path, body)
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
