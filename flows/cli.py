@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = argparse.Namespace(debug=False)
     try:
         with signals.polite_end(program=arguments is None):
-            environment.prepare()
             options = _parser().parse_args(arguments)
+            environment.prepare(client=options.command not in ("up", "down", "status"))
             options.run(options)
             sys.stdout.flush()
     except InputError as error:
@@ -279,12 +279,10 @@ def _parser() -> argparse.ArgumentParser:
         "--store", metavar="URL", help="default store of the forms (runs/demo; with --full: the S3 server's bucket)"
     )
     datasets(run)
-    run.add_argument("--prefect-port", type=int, default=4200, help="%(default)s")
-    run.add_argument("--mlflow-port", type=int, default=5000, help="%(default)s")
-    run.add_argument("--postgres-port", type=int, default=5433, help="with --full: %(default)s")
-    run.add_argument(
-        "--s3-port", type=int, default=8333, help="with --full: %(default)s; takes the next three, and +10000, too"
-    )
+    for name, port in environment.PORTS.items():
+        text = f"{'with --full: ' if name in ('postgres', 's3') else ''}{port}, or the running one's"
+        text += "; takes the next three, and +10000, too" if name == "s3" else ""
+        run.add_argument(f"--{name}-port", type=int, metavar="PORT", help=text)
     run = command("down", commands.down, "stop what `up` started; what it has kept stays")
     run.add_argument("--wipe", action="store_true", help="delete what `up --full` has kept, without asking")
     command("status", commands.status, "what `up` started, and where to open it")

@@ -196,17 +196,13 @@ def submission(options: argparse.Namespace) -> None:
 
 
 def up(options: argparse.Namespace) -> None:
-    from flows.stack.services import Layout
-
-    layout = Layout(options.full, options.prefect_port, options.mlflow_port, options.postgres_port, options.s3_port)
-    for port, option in layout.ports(layout.names).items():
-        if not 0 < port < 65_536:
-            raise InputError(f"{option}: found {port}, expected 1 to 65535")
     from flows.deployments.settings import read_settings
+    from flows.environment import PORTS
     from flows.stack.control import up
 
     read_settings()  # before anything is started
-    up(layout, options.store, options.datasets)
+    given = {name: port for name in PORTS if (port := getattr(options, f"{name}_port")) is not None}
+    up(options.full, given, options.store, options.datasets)
 
 
 def deploy(options: argparse.Namespace) -> None:

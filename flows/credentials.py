@@ -58,7 +58,8 @@ def read_credentials() -> dict[str, str]:
         mode = stat.S_IMODE(path.stat().st_mode)
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); the full stack keeps its passwords there") from None
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be read ({reason}); put the file back, or gptmill down --wipe") from None
     if mode & 0o077:
         raise InputError(f"{path}: others may read it (mode {mode:03o}), expected 600; run chmod 600 {path}")
     found = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))

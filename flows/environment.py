@@ -11,6 +11,7 @@ import base64
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from tasks.store.state import state_folder
 
 LIGHT_STORE = "runs/demo"
 """The default store of the light stack, and of every command."""
+PORTS = {"prefect": 4200, "mlflow": 5000, "postgres": 5433, "s3": 8333}
+"""Where the local stack's servers listen unless it is told otherwise."""
 _QUIET = {
     "DO_NOT_TRACK": "1",  # neither server calls home
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -59,16 +62,30 @@ def pages_of(prefect_url: str) -> str:
     return f"{prefect_url}/v2"
 
 
-def prepare() -> None:
-    """Set the defaults that are not set; call before the first import of prefect."""
+def log_in(stack: Mapping[str, Any]) -> dict[str, str]:
+    """Make this process a client of the full stack on record, whose credentials these are.
+
+    :raises InputError: their file is not as it should be.
+    """
+    credentials = read_credentials()
+    os.environ.update(client_environment(credentials, os.environ))
+    os.environ.setdefault("PREFECT_UI_URL", pages_of(stack["prefect_url"]))
+    return credentials
+
+
+def prepare(client: bool = True) -> None:
+    """Set the defaults that are not set; call before the first import of prefect.
+
+    :param client: whether the command uses the full stack; what mends or ends it must do without its credentials.
+    :raises InputError: the stack's record, its credentials or the state folder are not as they should be.
+    """
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     os.environ["GPTMILL_HOME"] = str(state_folder())
     stack = read_stack()
     if stack and stack["layout"]["full"]:
-        # Also where it does not answer: its databases are not the ones that a command would use without it.
-        os.environ.update(client_environment(read_credentials(), os.environ))
-        os.environ.setdefault("PREFECT_UI_URL", pages_of(stack["prefect_url"]))
+        if client:  # also where it does not answer: its databases are not those that a command would use without it
+            log_in(stack)
     elif stack:
         if answers(stack["prefect_url"] + "/api/health"):
             os.environ.setdefault("PREFECT_API_URL", stack["prefect_url"] + "/api")

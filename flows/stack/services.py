@@ -20,12 +20,14 @@ from flows.environment import answers, pages_of
 from flows.pools import CPU, GPU, worker_online
 from flows.stack import postgres, s3
 from flows.stack.processes import Service
+from gptcore.errors import InputError
 from tasks.store.state import state_folder
 
 HOST = "127.0.0.1"
 _CPU_RUNS = 4  # flows that mostly wait for trainings; more of them at once is memory for nothing
 _DATABASE_SECONDS = "60"  # Prefect's own 5 and 10 are too few beside trainings that take every core
 _PASSWORD_SECONDS = 300  # MLflow believes a password so long: hashing it costs 0.1 s and more a request
+_LAST_PORT = 65_535
 LEVELS = ((postgres.NAME, s3.NAME), ("prefect", "mlflow"), (f"worker-{CPU}", f"worker-{GPU}"))
 """The names of all services: each level needs the ones before it."""
 
@@ -57,15 +59,28 @@ class Layout:
         """Its services, in the order of their start."""
         return [name for level in LEVELS[0 if self.full else 1 :] for name in level]
 
+    @property
+    def chosen(self) -> dict[str, int]:
+        """The port of each of its servers that clients use."""
+        ports = {"prefect": self.prefect_port, "mlflow": self.mlflow_port}
+        return ports | ({postgres.NAME: self.postgres_port, s3.NAME: self.s3_port} if self.full else {})
+
     def ports(self, names: Collection[str]) -> dict[int, str]:
-        """Port -> the option that chooses it, of those that the services ``names`` take."""
-        ports = {
-            "prefect": [self.prefect_port],
-            "mlflow": [self.mlflow_port],
-            postgres.NAME: [self.postgres_port],
-            s3.NAME: s3.ports(self.s3_port),
-        }
-        return {port: f"--{name}-port" for name in names for port in ports.get(name, [])}
+        """Port -> the option that chooses it, of those that the services ``names`` take.
+
+        :raises InputError: one of its ports is none, or two of its services would have the same.
+        """
+        taken: dict[int, str] = {}
+        for name, port in self.chosen.items():
+            every, last = (s3.ports(port), s3.LAST_PORT) if name == s3.NAME else ([port], _LAST_PORT)
+            if not 0 < port <= last:
+                raise InputError(f"--{name}-port: found {port}, expected 1 to {last}")
+            for one in every:
+                if one in taken:
+                    others = f" (it takes {', '.join(map(str, every))})" if len(every) > 1 else ""
+                    raise InputError(f"--{name}-port {port}{others}: {one} is also --{taken[one]}-port; choose another")
+                taken[one] = name
+        return {port: f"--{name}-port" for port, name in taken.items() if name in names}
 
 
 def service(name: str, layout: Layout, credentials: Mapping[str, str]) -> Service:

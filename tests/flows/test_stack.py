@@ -5,23 +5,27 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+import psutil
 import pytest
 
 from flows import credentials as file
+from flows.cli import main
 from flows.credentials import client_environment, credentials_file, ensure_credentials, read_credentials
 from flows.environment import stack_file
 from flows.stack import postgres, s3
 from flows.stack.control import down, status, up
-from flows.stack.processes import Process, Service, alive, start, stop, wait_until_ready
+from flows.stack.processes import Process, Service, alive, orphans, start, stop, wait_until_ready
 from flows.stack.services import Layout, client_variables, service
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
 from gptcore.reach import require_s3
 from tasks.store.artifact import Recipe
+from tasks.store.locks import is_locked
 from tasks.store.store import Store
 
 
@@ -108,7 +112,7 @@ def test_a_taken_port_is_named_with_its_option_and_nothing_is_started(home: Path
         other.bind(("127.0.0.1", layout.postgres_port))
         other.listen()
         with pytest.raises(InputError, match=rf"port {layout.postgres_port} .* --postgres-port"):
-            up(layout, None, "")
+            up(True, layout.chosen, None, "")
     assert not stack_file().exists()
     assert not credentials_file().exists()
 
@@ -116,7 +120,7 @@ def test_a_taken_port_is_named_with_its_option_and_nothing_is_started(home: Path
 def test_databases_without_their_passwords_are_not_touched(home: Path, layout: Layout) -> None:
     (home / "postgres").mkdir()
     with pytest.raises(InputError, match="put the file back, or delete everything: gptmill down --wipe"):
-        up(layout, None, "")
+        up(True, layout.chosen, None, "")
 
 
 def test_up_beside_the_other_stack_says_what_runs(
@@ -124,14 +128,157 @@ def test_up_beside_the_other_stack_says_what_runs(
 ) -> None:
     light = Layout(False, layout.prefect_port, layout.mlflow_port, 0, 0)
     monkeypatch.setattr("flows.stack.control.alive", lambda _: True)
-    processes = {name: {"pid": 1, "created": 0.0} for name in light.names}
-    record = {"prefect_url": "", "mlflow_url": "", "store": "x", "layout": vars(light), "processes": processes}
-    write_json_atomic(stack_file(), record)
-    with pytest.raises(InputError, match="the light stack is running; stop it first"):
-        up(layout, None, "")
+    recorded(light)
+    with pytest.raises(InputError, match=r"--full: the light stack is running with .*; stop it first: gptmill down"):
+        up(True, {}, None, "")
     monkeypatch.setattr("flows.stack.control.status", lambda: None)
-    up(light, None, "")
+    up(False, light.chosen, None, "")
     assert "The light stack is already running." in capsys.readouterr().out
+
+
+def recorded(layout: Layout, **processes: Process) -> dict[str, Process]:
+    """A record of such a stack: its processes."""
+    all_of_them: dict[str, Process] = {name: {"pid": 2**22 + 1, "created": 0.0} for name in layout.names}
+    record = {"prefect_url": layout.prefect_url, "mlflow_url": layout.mlflow_url, "store": "x", "layout": vars(layout)}
+    write_json_atomic(stack_file(), {**record, "processes": all_of_them | processes})
+    return all_of_them | processes
+
+
+@pytest.mark.parametrize("dead", [(), ("mlflow", "s3")], ids=["whole", "two are dead"])
+def test_up_with_other_ports_touches_nothing_of_what_runs(
+    home: Path,
+    layout: Layout,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    dead: tuple[str, ...],
+) -> None:
+    there = recorded(layout, **{name: Process(pid=2**22 + 2, created=0.0) for name in dead})
+    before = stack_file().read_bytes()
+    control = "flows.stack.control"
+    monkeypatch.setattr(f"{control}.alive", lambda process: process not in [there[name] for name in dead])
+    stopped: list[Process] = []
+    monkeypatch.setattr(f"{control}.stop", lambda processes: stopped.extend(process for process, _ in processes))
+    for ports in ({"prefect": 4890}, {"s3": 5}, {"mlflow": 4890, "postgres": layout.postgres_port}):
+        with pytest.raises(
+            InputError, match=rf"-port \d+: .*with .*--prefect-port {layout.prefect_port} .*gptmill down"
+        ):
+            up(True, ports, None, "")
+    assert stack_file().read_bytes() == before
+    assert not stopped
+    started: list[list[str]] = []
+    monkeypatch.setattr(f"{control}._start_all", lambda starting, _: started.append(starting.lacking))
+    monkeypatch.setattr(f"{control}.status", lambda: None)
+    for full, same in ((True, {}), (False, {}), (True, layout.chosen)):  # the running one's ports are kept
+        up(full, same, None, "")
+    assert started == [[name for name in layout.names if name in dead]] * 3 * bool(dead)
+    assert ("already running" in capsys.readouterr().out) == (not dead)
+
+
+def test_ports_that_cannot_be_are_refused_before_anything(home: Path) -> None:
+    for ports, said in {
+        (("s3", 60_000),): "--s3-port: found 60000, expected 1 to 55532",
+        (("mlflow", 0),): "--mlflow-port: found 0, expected 1 to 65535",
+        (("prefect", 5433),): "--postgres-port 5433: 5433 is also --prefect-port",
+        (("prefect", 18_334),): "--s3-port 8333 (it takes 8333, .*): 18334 is also --prefect-port",
+    }.items():
+        with pytest.raises(InputError, match=said.replace("(", r"\(").replace(")", r"\)")):
+            up(True, dict(ports), None, "")
+    assert not stack_file().exists()
+
+
+@pytest.fixture
+def orphan(home: Path, layout: Layout) -> Iterator[tuple[Process, psutil.Process]]:
+    """A killed process, and its child, which still listens on MLflow's port."""
+    listen = f"import socket; s = socket.create_server(('127.0.0.1', {layout.mlflow_port})); s.accept(); s.accept()"
+    command = ["sh", "-c", f'{sys.executable} -S -c "{listen}" & wait']
+    process = start(Service("mlflow", command, lambda: True), home)
+    child = None
+    try:
+        while child is None or not child.net_connections():
+            child = next(iter(psutil.Process(process["pid"]).children()), None)
+        os.kill(process["pid"], signal.SIGKILL)
+        while alive(process):
+            pass
+        yield process, child
+    finally:
+        if child is not None and child.is_running():
+            child.kill()
+
+
+def test_what_a_killed_server_left_is_ended_by_down(
+    orphan: tuple[Process, psutil.Process], layout: Layout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    process, child = orphan
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("GPTMILL_HOME", str(tmp_path / "another"))
+        assert not orphans(process)  # another stack's, whose leader has had that number
+    assert not orphans({"pid": process["pid"], "created": child.create_time() + 1})
+    assert orphans(process) == [child]
+    recorded(layout, mlflow=process)
+    down()
+    assert not running_still(child)
+    assert not stack_file().exists()
+
+
+def test_what_a_killed_server_left_does_not_keep_up_from_its_port(
+    orphan: tuple[Process, psutil.Process], layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, child = orphan
+    me = psutil.Process()
+    recorded(layout, prefect={"pid": me.pid, "created": me.create_time()}, mlflow=process)
+    lacking: list[str] = []
+    monkeypatch.setattr("flows.stack.control._start_all", lambda starting, _: lacking.extend(starting.lacking))
+    monkeypatch.setattr("flows.stack.control.status", lambda: None)
+    up(True, {}, None, "")
+    assert lacking == [name for name in layout.names if name != "prefect"]
+    assert not running_still(child)
+
+
+def running_still(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("broken", ["others may read it", "it lacks a key", "it is gone"])
+def test_broken_credentials_do_not_keep_from_what_mends_them(
+    home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    made(layout)
+    if broken == "others may read it":
+        credentials_file().chmod(0o644)
+    elif broken == "it lacks a key":
+        credentials_file().write_text("PREFECT_API_URL=x\n")
+        credentials_file().chmod(0o600)
+    else:
+        credentials_file().unlink()
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    me = psutil.Process()
+    recorded(layout, s3={"pid": me.pid, "created": me.create_time()})
+    assert main(["leaderboard"]) == 2
+    assert str(credentials_file()) in capsys.readouterr().err
+    with pytest.raises(SystemExit) as shown:
+        main(["--help"])
+    assert shown.value.code == 0
+    assert main(["status"]) == 2
+    said = capsys.readouterr()
+    assert f"s3         runs (pid {me.pid})" in said.out
+    assert "prefect    NOT running" in said.out
+    assert str(credentials_file()) in said.err
+    recorded(layout)
+    assert main(["down", "--wipe"]) == 0
+    assert not stack_file().exists()
+    assert not credentials_file().exists()
+
+
+def test_down_keeps_off_while_another_command_starts_or_stops(
+    home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(layout)
+    held: list[bool] = []
+    monkeypatch.setattr("flows.stack.control.stop", lambda _: held.append(is_locked(home / ".up.lock")))
+    monkeypatch.setattr("flows.stack.control._wipe", lambda: held.append(is_locked(home / ".up.lock")))
+    down(wipe=True)
+    assert held == [True] * 4
+    assert not is_locked(home / ".up.lock")
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["it starts", "it does not start"])
@@ -139,11 +286,15 @@ def test_up_starts_what_has_died_and_leaves_the_rest_to_its_work(
     home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     light = Layout(False, layout.prefect_port, layout.mlflow_port, 0, 0)
-    there: dict[str, Process] = {name: {"pid": pid, "created": 0.0} for pid, name in enumerate(light.names)}
-    record = {"prefect_url": "", "mlflow_url": "", "store": "x", "layout": vars(light), "processes": there}
-    write_json_atomic(stack_file(), record)
+    (home / "logs").mkdir(mode=0o755)
+    there = recorded(light, **{name: Process(pid=pid, created=0.0) for pid, name in enumerate(light.names)})
     fresh: Process = {"pid": 99, "created": 1.0}
-    started, stopped = [], []
+    started: list[str] = []
+    stopped: list[list[Process]] = []
+
+    def begin(one: Service, logs: Path) -> Process:
+        started.append(one.name)
+        return fresh
 
     def wait(one: Service, process: Process, logs: Path) -> None:
         if fails and one.name == "mlflow":
@@ -151,20 +302,21 @@ def test_up_starts_what_has_died_and_leaves_the_rest_to_its_work(
 
     control = "flows.stack.control"
     monkeypatch.setattr(f"{control}.alive", lambda process: process not in (there["mlflow"], there["worker-cpu"]))
-    monkeypatch.setattr(f"{control}.start", lambda one, logs: started.append(one.name) or fresh)
-    monkeypatch.setattr(f"{control}.stop", lambda processes: stopped.extend(process for process, _ in processes))
+    monkeypatch.setattr(f"{control}.start", begin)
+    monkeypatch.setattr(f"{control}.stop", lambda processes: stopped.append([process for process, _ in processes]))
     monkeypatch.setattr(f"{control}.wait_until_ready", wait)
     for name in (f"{control}.status", f"{control}._refresh_experiments", "flows.deployments.deploy.deploy"):
         monkeypatch.setattr(name, lambda *_: None)
     with pytest.raises(RuntimeError) if fails else nullcontext():
-        up(light, None, "")
+        up(False, light.chosen, None, "")
+    assert (home / "logs").stat().st_mode & 0o777 == 0o700  # the S3 server writes key ids to its log
     assert started == ["mlflow", "worker-cpu"]
     left = read_json(stack_file())["processes"]
     if fails:
-        assert stopped == [fresh, fresh]
+        assert stopped == [[there["mlflow"]], [fresh, fresh]]  # what a killed server left; what this start has started
         assert left == {name: there[name] for name in ("prefect", "worker-gpu")}
     else:
-        assert not stopped
+        assert stopped == [[there["mlflow"]]]
         assert left == {**there, "mlflow": fresh, "worker-cpu": fresh}
 
 
@@ -172,9 +324,7 @@ def test_status_of_dead_processes_and_wipe(home: Path, layout: Layout, capsys: p
     made(layout)
     (home / "postgres").mkdir()
     (home / "logs").mkdir()
-    dead = {name: {"pid": 2**22 + 1, "created": 0.0} for name in layout.names}
-    record = {"prefect_url": "", "mlflow_url": "", "store": "s3://gptmill/runs", "layout": vars(layout)}
-    write_json_atomic(stack_file(), {**record, "processes": dead})
+    recorded(layout)
     status()
     shown = capsys.readouterr().out
     assert shown.count("NOT running") == len(layout.names) == 6
@@ -183,7 +333,7 @@ def test_status_of_dead_processes_and_wipe(home: Path, layout: Layout, capsys: p
     said = capsys.readouterr().out
     assert "databases of Prefect and MLflow" in said
     assert "passwords and keys" in said
-    assert {path.name for path in home.iterdir()} == set()
+    assert {path.name for path in home.iterdir()} == {".up.lock"}
 
 
 def test_postgres_starts_keeps_its_data_and_comes_back_after_a_kill(home: Path, layout: Layout) -> None:
