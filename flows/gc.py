@@ -19,6 +19,21 @@ from tasks.tracking.tracker import Tracker
 _MEASURES = ("ngrams", "baseline", "evaluation", "zero-shot")
 _TRACKED = ("pretrain", "finetune")
 _WORLDS = "storyworld"
+_STAGES = (
+    "storyworld",
+    "corpus",
+    "corpus-part",
+    "tokenizer",
+    "shards",
+    "shards-part",
+    "ngrams",
+    "pretrain",
+    "dataset",
+    "baseline",
+    "finetune",
+    "evaluation",
+    "zero-shot",
+)
 _KINDS = {
     "remains": "remains",
     "unfinished": "unfinished",
@@ -68,7 +83,7 @@ def _plan(store: Store, tracker: Tracker, rules: Rules) -> tuple[list[Item], Pla
 
     :raises InputError: the tracker has never heard of this store: its word would empty it.
     """
-    items, known = inventory(store), referred(tracker)
+    items, known = inventory(store, _STAGES), referred(tracker)
     artifacts = [item for item in items if item.kind == "artifact"]
     if artifacts and not rules.unknown and not any(item.digest in known.heard for item in artifacts):
         raise InputError(

@@ -1,12 +1,13 @@
 """All that lies in a store: finished artifacts, unfinished work, this host's copies, and what crashes left.
 
 Read straight from the file system, one listing a folder, so that nothing hides behind what a reader would skip. Only
-names of the store's own forms are seen; whatever else somebody keeps in the same folder is not ours to touch.
+names of the store's own forms are seen; whatever else somebody keeps in the same folder is not ours to touch, nor
+walked through: below a folder that is no known stage only what has a manifest of ours counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -83,9 +84,10 @@ class _Folder:
         return max(known) if known and len(known) == len(times) else None
 
 
-def inventory(store: Store) -> list[Item]:
+def inventory(store: Store, known: Collection[str]) -> list[Item]:
     """Everything of ``store``, and of what this host keeps of it, under a name of the store's own forms.
 
+    :param known: stages whose folders are ours, with all that lies in them.
     :raises InputError: there is no such store, or it cannot be listed.
     """
     require_s3(store.url, "--store")
@@ -94,7 +96,12 @@ def inventory(store: Store) -> list[Item]:
         fs.invalidate_cache()
         if not names_in(fs, base):
             raise InputError(f"--store {store.url}: found nothing there, expected a store")
-        items = [item for stage in _stages(fs, base) for item in _finished(store, fs, base, stage)]
+        items = []
+        for stage in _stages(fs, base):
+            ours = stage in known
+            folders = _folders(fs, f"{base}/{stage}") if ours else _finished_folders(fs, f"{base}/{stage}")
+            found = _finished(store, fs, stage, folders)
+            items += [item for item in found if ours or (item.manifest and item.kind == "artifact")]
         scratch = str(store.scratch)
         items += _workspaces(store, "unfinished", ".work")
         if scratch != store.url:
@@ -107,9 +114,8 @@ def inventory(store: Store) -> list[Item]:
     return items
 
 
-def _finished(store: Store, fs: Any, base: str, stage: str) -> Iterator[Item]:
+def _finished(store: Store, fs: Any, stage: str, folders: Mapping[str, _Folder]) -> Iterator[Item]:
     """Artifacts of a stage, and files that no manifest names."""
-    folders = _folders(fs, f"{base}/{stage}")
     paths = [f"{folder.path}/{MANIFEST}" for folder in folders.values() if MANIFEST in folder.files]
     manifests = fs.cat(paths, on_error="return") if paths else {}
     for digest, folder in folders.items():
@@ -180,16 +186,29 @@ def _stages(fs: Any, base: str) -> list[str]:
     return [name for name in names_in(fs, base) if _is_name(name, "0" * 64)]
 
 
-def _folders(fs: Any, path: str, suffix: str = "") -> dict[str, _Folder]:
-    """Digest (with ``suffix``, where it has that) -> what lies in its folder; by one listing."""
+def _folders(fs: Any, path: str, suffix: str = "", only: str = "") -> dict[str, _Folder]:
+    """Digest (with ``suffix``, where it has that) -> what lies in its folder; by one listing.
+
+    :param only: the end of the path of one folder.
+    """
     folders: dict[str, _Folder] = {}
-    for file, info in fs.find(path, detail=True, withdirs=False).items():
+    for file, info in fs.find(f"{path}{only}", detail=True, withdirs=False).items():
         digest, _, name = file.removeprefix(f"{path}/").partition("/")
         if name and _is_name("x", digest.removesuffix(suffix) if suffix else digest):
             folder = folders.setdefault(digest, _Folder(f"{path}/{digest}"))
             times = filter(None, (_time(info.get(key)) for key in _TIMES))
             folder.files[name] = int(info.get("size") or 0), next(times, None)
     return folders
+
+
+def _finished_folders(fs: Any, path: str) -> dict[str, _Folder]:
+    """The same of a folder that may be anybody's: only what has a manifest, found without a walk through the rest."""
+    try:
+        digests = [name for name in names_in(fs, path) if _is_name("x", name)]
+    except PermissionError:
+        return {}  # somebody else's, closed to us
+    there = [digest for digest in digests if fs.exists(f"{path}/{digest}/{MANIFEST}")]
+    return {digest: _folders(fs, path, only=f"/{digest}")[digest] for digest in there}
 
 
 def _is_name(stage: str, digest: str) -> bool:

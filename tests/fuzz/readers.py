@@ -137,7 +137,7 @@ def _read_store(folder: Path) -> None:
     for stage in ("corpus", "pretrain"):
         for artifact in store.list(stage):
             store.verify(artifact)
-    inventory(store)
+    inventory(store, ["corpus", "pretrain", "finetune"])
 
 
 def _checkpointed(folder: Path) -> None:

@@ -21,6 +21,7 @@ from tasks.store.manifest import MANIFEST
 from tasks.store.store import Store
 
 RULES = Rules(measures=("score",), tracked=("model",), worlds="world", young=timedelta(0))
+STAGES = ("world", "corpus", "words", "model", "tuned", "score")
 LATER = timedelta(days=1)
 
 
@@ -49,7 +50,7 @@ def make(store: Store, stage: str, name: str = "", counts: dict[str, Any] | None
 
 def planned(store: Store, *named: Artifact, heard: Any = None, rules: Rules = RULES, at: timedelta = LATER) -> Plan:
     """The plan where ``named`` are in rows of a tracker that has heard of everything, or of ``heard``."""
-    items = inventory(store)
+    items = inventory(store, STAGES)
     known = {item.digest for item in items} if heard is None else {artifact.digest for artifact in heard}
     with leases.noted(store.scratch) as leased:
         referred = Referred({artifact.digest: "rows" for artifact in named}, known)
@@ -62,7 +63,7 @@ def gone(found: Plan) -> list[tuple[str, str]]:
 
 def collect(store: Store, *named: Artifact) -> list[tuple[str, str]]:
     found = planned(store, *named)
-    return [(item.kind, item.stage) for item in sweep(store, found.dropped, inventory(store))]
+    return [(item.kind, item.stage) for item in sweep(store, found.dropped, inventory(store, STAGES))]
 
 
 def test_a_kept_model_keeps_what_it_was_made_from_and_nothing_else(store: Store) -> None:
@@ -90,10 +91,10 @@ def test_dependents_go_before_what_they_were_made_from(store: Store) -> None:
     forget()
     found = planned(store)
     assert [stage for kind, stage in gone(found) if kind == "artifact"] == ["model", "corpus"]
-    swept = sweep(store, found.dropped, inventory(store))
+    swept = sweep(store, found.dropped, inventory(store, STAGES))
     assert {next(swept).stage for kind, stage in gone(found) if stage == "model"} == {"model"}
     swept.close()  # type: ignore[attr-defined]  # a generator
-    assert [item.stage for item in inventory(store) if item.kind == "artifact"] == ["corpus"]
+    assert [item.stage for item in inventory(store, STAGES) if item.kind == "artifact"] == ["corpus"]
 
 
 def test_an_interrupted_deletion_leaves_nothing_that_is_trusted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +109,7 @@ def test_an_interrupted_deletion_leaves_nothing_that_is_trusted(store: Store, mo
         remove(self, path, *args, **kwargs)
 
     found = [item for item in planned(store).dropped if item.kind == "artifact"]
-    items = inventory(store)
+    items = inventory(store, STAGES)
     monkeypatch.setattr(type(fs), "rm", breaks)
     with pytest.raises(OSError, match="the wire"):
         list(sweep(store, found, items))
@@ -167,8 +168,8 @@ def test_unfinished_work_stays_while_it_is_young_and_keeps_what_it_reads(store: 
     assert {kind for kind, stage in gone(found) if stage == "model"} == kinds
     assert ("artifact", "corpus") in gone(found)
     named = Referred({recipe.digest: "rows"}, [corpus.digest])
-    assert plan(inventory(store), named, [], young, datetime.now(UTC) + LATER).dropped == []
-    list(sweep(store, found.dropped, inventory(store)))
+    assert plan(inventory(store, STAGES), named, [], young, datetime.now(UTC) + LATER).dropped == []
+    list(sweep(store, found.dropped, inventory(store, STAGES)))
     assert inventory_or_nothing(store) == []
 
 
@@ -213,6 +214,25 @@ def test_what_a_record_names_stays_without_its_manifest(store: Store) -> None:
     assert {f"model/{checkpoint.digest}", f"corpus/{corpus.digest}", f"corpus/{other.digest}"} <= names
 
 
+def test_folders_that_are_not_ours_are_neither_taken_nor_walked_through(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = make(store, "novelty", corpus=make(store, "corpus"))  # of a stage that only a later version knows
+    forget()
+    fs, base = fsspec.core.url_to_fs(store.url)
+    for number, (name, data) in enumerate({"layer.tar": b"x", MANIFEST: b"{}", f"sub/{MANIFEST}": b"{}"}.items()):
+        path = f"{base}/layers/{number}{'a' * 63}/{name}"
+        fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+        fs.pipe_file(path, data)
+    walked: list[str] = []
+    find = type(fs).find
+    monkeypatch.setattr(type(fs), "find", lambda self, path, **kw: walked.append(path) or find(self, path, **kw))
+    items = [item for item in inventory(store, STAGES) if item.kind != "copy"]
+    assert sorted((item.kind, item.stage) for item in items) == [("artifact", "corpus"), ("artifact", "novelty")]
+    assert all(item.reads for item in items if item.digest == newer.digest)
+    assert [path for path in walked if path in (f"{base}/layers", f"{base}/novelty")] == []
+
+
 def _works_with(url: str, home: str, digest: str, ready: Any, end: Any) -> None:
     import os
 
@@ -238,7 +258,7 @@ def test_what_a_living_process_works_with_stays(tmp_path: Path, monkeypatch: pyt
     process.start()
     assert ready.wait(60)
     assert [item.digest for item in planned(store).dropped] == [other.digest]
-    assert [item.digest for item in sweep(store, before.dropped, inventory(store))] == [other.digest]
+    assert [item.digest for item in sweep(store, before.dropped, inventory(store, STAGES))] == [other.digest]
     end.set()
     process.join(60)
     assert {stage for _, stage in gone(planned(store))} == {"corpus", "tuned"}
@@ -261,11 +281,11 @@ def test_a_build_under_way_stays(store: Store) -> None:
 
 def test_a_place_that_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="found nothing there, expected a store"):
-        inventory(Store(tmp_path / "nowhere"))
+        inventory(Store(tmp_path / "nowhere"), STAGES)
 
 
 def inventory_or_nothing(store: Store) -> list[Any]:
     try:
-        return inventory(store)
+        return inventory(store, STAGES)
     except InputError:
         return []
