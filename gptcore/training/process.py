@@ -174,13 +174,13 @@ def _leave_outcome(path: Path, code: int, reason: str) -> None:
     that starts late would delete the reason of one that has failed early. One that an elastic torchrun's earlier
     processes left is older than this world, and is replaced.
     """
-    mine = {"code": code, "reason": reason, "restart": int(os.environ.get(_RESTART_VARIABLE, "0"))}
+    mine = Outcome(code, reason, int(os.environ.get(_RESTART_VARIABLE, "0")))
     with contextlib.suppress(FileExistsError), open(path, "x", encoding="utf-8") as file:
-        json.dump(mine, file)
+        json.dump(mine._asdict(), file)
         return
     earlier = read_outcome(path)
-    if earlier is None or earlier.restart < mine["restart"] or earlier.code == EXIT_INTERRUPTED != code:
-        write_json_atomic(path, mine)
+    if earlier is None or earlier.restart < mine.restart or earlier.code == EXIT_INTERRUPTED != code:
+        write_json_atomic(path, mine._asdict())
 
 
 def _ending(run: Callable[[dict[str, Any], StopRequest], object], path: str) -> tuple[int, str]:
