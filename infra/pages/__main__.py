@@ -15,7 +15,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from flows.environment import prepare, read_stack
 from gptcore.errors import InputError
@@ -24,6 +24,7 @@ from infra.pages.login import check_refusals, log_in_to_prefect, new_page
 from infra.pages.mlflow import check_mlflow
 from infra.pages.prefect import check_prefect
 
+_PATIENCE_SECONDS = 60  # a page of a server that trains beside it
 _CHROMIUM = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 
 
@@ -43,6 +44,7 @@ def main() -> int:
     if stack["layout"]["full"]:
         print("\n".join(check_refusals(prefect_url, mlflow_url)))
     paper = next(score for score in task_spec(options.task).paper.values() if score is not None)
+    expect.set_options(timeout=1000 * _PATIENCE_SECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_CHROMIUM)
         page = new_page(browser)
