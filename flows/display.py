@@ -47,6 +47,9 @@ def shown(command: str, verbose: bool = False, console: Console | None = None) -
     console.print(f"{'log':<11} {path}", style="dim", soft_wrap=True)
     file = logging.FileHandler(path, encoding="utf-8")
     file.setFormatter(_Lines("%(asctime)s %(levelname)-7s %(run)s - %(message)s"))
+    # A line that cannot be written, to a full disk or to a server that is away, is lost in silence: logging's own words
+    # on it are a page a line. For good, as the last of them come while the process ends.
+    logging.raiseExceptions = False
     with closing(file):
         if verbose:
             with _listening([file]), _without_input_errors():

@@ -225,3 +225,16 @@ def test_a_run_of_prefect_is_silent_but_for_its_stages(
         told()
     assert screen.lines == []
     assert "Beginning flow run" in screen.log
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_log_that_cannot_be_written_is_not_pages_on_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(display, "_log_file", lambda _: Path("/dev/full"))
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+    screen = Screen()
+    with pytest.raises(OSError, match="No space left"), shown("pipeline", console=screen.console):
+        tell("corpus", "36 documents")
+    assert len(screen.lines) == 1
+    assert capfd.readouterr().err == ""
