@@ -105,7 +105,10 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
         _until(lambda: _said(environment, "sinfo", "-h", "-o", "%D %t") == "2 idle", "the nodes")
         yield environment
     finally:
-        subprocess.run(["scancel", "--user=root"], env=environment, check=False, capture_output=True)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)  # a second one would leave daemons behind
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the controller itself may be the one that is stuck
+            subprocess.run(["scancel", "--user=root"], env=environment, check=False, capture_output=True, timeout=20)
         for daemon in reversed(daemons):
             daemon.terminate()
             try:
@@ -125,6 +128,7 @@ class Trial:
     nproc: int = 1
     place: str = "slurm"
     happened: list[str] = field(default_factory=list)
+    commands: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> subprocess.Popen[bytes]:
         """The command as a person would give it."""
@@ -135,9 +139,17 @@ class Trial:
         command = [sys.executable, "-m", "flows.cli", "pretrain", "--preset", "demo", "--nproc", str(self.nproc)]
         command += ["--config", str(self.world / "settings.toml"), "--store", str(self.folder / "store")]
         with open(self.folder / "out.txt", "ab") as out:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0
             )
+        self.commands.append(process)
+        return process
+
+    def end(self) -> None:
+        """Kill the commands that still run: the trial broke down, or was told to end."""
+        for process in self.commands:
+            process.kill()
+            process.wait()
 
     def said(self, *command: str) -> str:
         """What a client of Slurm prints."""
@@ -209,13 +221,15 @@ def killed(trial: Trial) -> None:
 
 
 def queued(trial: Trial) -> None:
-    """no node is free for 15 s"""
-    hold = ["sbatch", "--parsable", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 15"]
-    trial.said(*hold)
+    """no node is free until the command has said that it waits"""
+    hold = trial.said("sbatch", "--parsable", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 600")
     trial.place += " --exclusive"
-    trial.ended(trial.start())
-    waiting = (trial.folder / "out.txt").read_text().count("waiting in the queue")
-    trial.happened.append(f"'waiting in the queue' shown: {'yes' if waiting else 'NO'}")
+    process = trial.start()
+    words = "waiting in the queue (Resources)"
+    _until(lambda: words in (trial.folder / "out.txt").read_text(), repr(words), _STAGE_SECONDS)
+    trial.happened.append(f"it said {words!r}")
+    trial.said("scancel", hold)
+    trial.ended(process)
 
 
 def failed_node(trial: Trial) -> None:
@@ -266,7 +280,10 @@ def main() -> None:
             act, nproc = TRIALS[name]
             trial = _trial(root / name.replace(" ", "-"), world, environment, nproc)
             before = _last_job(environment)
-            act(trial)
+            try:
+                act(trial)
+            finally:
+                trial.end()
             jobs = [_outcome(environment, number) for number in range(before + 1, _last_job(environment) + 1)]
             equal = trial.weights() == expected[nproc]
             failed |= not equal

@@ -20,6 +20,7 @@ _DENSE_BF16_PEAKS = {
     "H200": 989e12,
     "A100": 312e12,
 }
+_VECTOR_FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "tanh", "erf", "sin", "cos")
 
 
 def pick_device(local_rank: int) -> torch.device:
@@ -28,6 +29,7 @@ def pick_device(local_rank: int) -> torch.device:
     A GPU is told to add in one order only (flash attention's backward pass and cuBLAS otherwise do not), since a
     resumed run promises the bits of one that never stopped.
     """
+    settle_vector_functions()
     if not torch.cuda.is_available():
         return torch.device("cpu")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for to be deterministic
@@ -37,6 +39,19 @@ def pick_device(local_rank: int) -> torch.device:
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
+
+
+def settle_vector_functions() -> None:
+    """Call each vector function of MKL once, on one thread, before two threads can be the first to call it.
+
+    MKL 2024.2, which torch brings, chooses a function's kernel in its first call. Where two threads make that call, one
+    of them may get a kernel of low accuracy, that once: 4 of 3,000 processes had another first `exp` on two busy cores,
+    none after this (https://github.com/pytorch/pytorch/issues/188792).
+    """
+    for dtype in (torch.float32, torch.float64):
+        one = torch.ones(1, dtype=dtype)
+        for name in _VECTOR_FUNCTIONS:
+            getattr(torch, name)(one)
 
 
 def pick_dtype(precision: str, device: torch.device) -> torch.dtype:
