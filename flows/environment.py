@@ -31,6 +31,7 @@ _QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # its own seven keep a command with a wrong address silent for minutes
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # the first start migrates a new database
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",  # what its server says while its database is away
     "PREFECT_CLI_PROMPT": "false",
 }
 

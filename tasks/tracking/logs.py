@@ -47,15 +47,20 @@ class Underway:
 
 def logger() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
     """The run's logger inside a Prefect run, a plain one outside (units, other schedulers)."""
-    if "prefect" not in sys.modules:  # then nothing here runs in one of its runs, and the import takes seconds
+    if not in_run():
         return logging.getLogger("gptmill")
-    from prefect.exceptions import MissingContextError
     from prefect.logging import get_run_logger
 
-    try:
-        return get_run_logger()
-    except MissingContextError:
-        return logging.getLogger("gptmill")
+    return get_run_logger()
+
+
+def in_run() -> bool:
+    """Whether this is done by a Prefect run."""
+    if "prefect" not in sys.modules:  # then nothing here runs in one of its runs, and the import takes seconds
+        return False
+    from prefect.context import FlowRunContext, TaskRunContext
+
+    return bool(FlowRunContext.get() or TaskRunContext.get())
 
 
 def progress(news: Underway, line: bool = False) -> None:

@@ -11,17 +11,18 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gptcore.errors import InputError, without_password
 from gptcore.reach import answers_at
-from tasks.jobs.launch import JobInterrupted
+from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
+from tasks.tracking.logs import in_run, logger
 from tasks.tracking.owners import dead_owners, owner_name
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric
     from mlflow.entities import Run as MlflowRun
 
+Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 JOB_KEY = "job_key"
 OWNER = "owner"
@@ -42,6 +44,7 @@ _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else MLflow's U
 TRAINING = "?workflowType=machine_learning"
 """For addresses of the UI: the browser's own choice, GenAI at first, would outweigh an experiment's kind."""
 _FIRST_SECONDS = "5"  # for a server's first answer
+_AWAY_SECONDS, _AGAIN_SECONDS = 1800.0, 2.0
 _UI = "http://127.0.0.1:5000"  # where `gptmill up` serves the same SQLite file
 
 
@@ -94,7 +97,7 @@ class Run:
                     self._last[name] = record["step"]
                     self._waiting.append(Metric(name, value, int(record["time"] * 1000), record["step"]))
         try:
-            self._send()
+            self._send(self.tracker.hasty)
         except MlflowException as error:
             log.warning("%d metrics wait for MLflow at %s: %s", len(self._waiting), self.tracker.shown, error)
 
@@ -153,9 +156,10 @@ class Run:
             self._last[name] = max((point.step for point in history), default=-1)
         return self._last[name]
 
-    def _send(self) -> None:
+    def _send(self, client: MlflowClient | None = None) -> None:
+        client = client or self.tracker.client
         while self._waiting:
-            self.tracker.client.log_batch(self.run_id, metrics=self._waiting[:_METRICS_A_CALL])
+            client.log_batch(self.run_id, metrics=self._waiting[:_METRICS_A_CALL])
             del self._waiting[:_METRICS_A_CALL]
 
 
@@ -173,26 +177,40 @@ class Tracker:
 
     @property
     def client(self) -> MlflowClient:
-        """MLflow's client. The first use of a fresh SQLite file creates its tables, one process at a time."""
-        if self._client is None:
-            if self.served and not answers_at(self.uri):  # before MLflow is imported
-                raise InputError(f"MLflow at {self.shown}: does not answer; check MLFLOW_TRACKING_URI")
-            with exclusive(state_folder() / ".mlflow-open.lock", "creation of the tracking database"):
-                os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-                # cards and tables have the links
-                os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-                from mlflow import MlflowClient
+        """MLflow's client. In a flow's run it waits for a server that is away: nobody is there to start it again.
 
-                for name in ("mlflow", "alembic"):  # after the import, which sets their levels
-                    logging.getLogger(name).setLevel(logging.WARNING)
-                try:
-                    client = MlflowClient(self.uri)
-                    with _in_a_hurry():
-                        client.search_experiments(max_results=1)
-                except Exception as error:  # each kind of database and server has its own words for it
-                    raise InputError(f"MLflow at {self.shown}: {_reason(error)}") from None
-                self._client = client
+        The first use of a fresh SQLite file creates its tables, one process at a time.
+
+        :raises InputError: the database or server cannot be used.
+        """
+        return cast("MlflowClient", _Patient(self.hasty, self.shown)) if self.served else self.hasty
+
+    @property
+    def hasty(self) -> MlflowClient:
+        """The same client, which does not wait: for what can as well be sent later."""
+        if self._client is None:
+            self._client = _patiently(self._connect, self.shown)
         return self._client
+
+    def _connect(self) -> MlflowClient:
+        if self.served and not answers_at(self.uri):  # before MLflow is imported
+            raise _Away(f"MLflow at {self.shown}: does not answer; check MLFLOW_TRACKING_URI")
+        with exclusive(state_folder() / ".mlflow-open.lock", "creation of the tracking database"):
+            os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+            # cards and tables have the links
+            os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+            from mlflow import MlflowClient
+
+            for name in ("mlflow", "alembic"):  # after the import, which sets their levels
+                logging.getLogger(name).setLevel(logging.WARNING)
+            try:
+                client = MlflowClient(self.uri)
+                with _in_a_hurry():
+                    client.search_experiments(max_results=1)
+            except Exception as error:  # each kind of database and server has its own words for it
+                kind = _Away if self.served and _is_away(error) else InputError
+                raise kind(f"MLflow at {self.shown}: {_reason(error)}") from None
+            return client
 
     def page(self, experiment_id: str, run_id: str) -> str:
         """A run's page in the MLflow UI."""
@@ -291,6 +309,58 @@ class Tracker:
         flat = [Param(key, str(value)[:_PARAM_LENGTH]) for key, value in params.items()]
         for part in _parts(flat, _PARAMS_A_CALL):
             self.client.log_batch(run_id, params=part)
+
+
+class _Away(InputError):
+    """A server does not answer, or not sensibly."""
+
+
+class _Patient:
+    """MLflow's client, each of whose calls is made again while the server is away."""
+
+    def __init__(self, client: MlflowClient, shown: str) -> None:
+        self._client, self._shown = client, shown
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            return _patiently(lambda: method(*arguments, **named), self._shown)
+
+        return call
+
+
+def _patiently(call: Callable[[], Result], shown: str) -> Result:
+    """The result of ``call``; in a flow's run it is made again as long as the server is away, for half an hour."""
+    deadline: float | None = None
+    while True:
+        try:
+            return call()
+        except Exception as error:
+            if not _is_away(error) or not in_run():
+                raise
+            now = time.monotonic()
+            if deadline is None:
+                deadline = now + _AWAY_SECONDS
+                logger().warning("MLflow at %s does not answer; waiting for it", shown)
+            if now > deadline:
+                raise
+        if jobs_are_stopped():
+            raise JobInterrupted(f"MLflow at {shown} was not waited for, as this process ends")
+        time.sleep(_AGAIN_SECONDS)
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether a server could not be reached, or not reach its database: what it was asked may be all right."""
+    if isinstance(error, _Away):
+        return True
+    from mlflow.exceptions import MlflowException
+    from requests.exceptions import ConnectionError as Unconnected
+
+    if isinstance(error, MlflowException):
+        status = error.get_http_status_code()  # type: ignore[no-untyped-call]
+        return bool(status >= 500 and str(error).startswith("API request to"))
+    return isinstance(error, Unconnected)
 
 
 @contextmanager
