@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import socket
 import subprocess
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow.exceptions import MlflowException
+from prefect import flow
 
 from gptcore.errors import InputError
 from tasks.jobs.launch import JobInterrupted
@@ -157,8 +161,6 @@ def test_what_is_no_finite_number_is_left_out(tracker: Tracker, experiment: str)
 def test_metrics_wait_while_mlflow_is_away(
     tracker: Tracker, experiment: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from mlflow.exceptions import MlflowException
-
     with opened(tracker, experiment) as run:
         with monkeypatch.context() as patch:
             patch.setattr(tracker.client, "log_batch", lambda *_, **__: (_ for _ in ()).throw(MlflowException("away")))
@@ -204,6 +206,82 @@ def test_the_address_of_the_tracker(home: Path, monkeypatch: pytest.MonkeyPatch)
     assert Tracker().uri == f"sqlite:///{home}/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     assert Tracker().uri == "http://127.0.0.1:1"
+
+
+class _Server(ThreadingHTTPServer):
+    """As much of an MLflow server as a search for experiments needs; ``broken`` answers are errors first."""
+
+    broken = 0
+
+    class _Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            assert isinstance(self.server, _Server)
+            self.server.broken -= 1
+            self.send_response(500 if self.server.broken >= 0 else 200)
+            self.end_headers()
+            self.wfile.write(b'{"experiments": [{"experiment_id": "7", "name": "found"}]}')
+
+        do_GET = do_POST
+
+        def log_message(self, *_: object) -> None: ...
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), self._Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.tracking.tracker._AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("gptcore.reach._PAUSE", 0.0)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+
+
+def _names(tracker: Tracker) -> list[str]:
+    return [experiment.name for experiment in tracker.client.search_experiments()]
+
+
+@pytest.mark.usefixtures("prefect_server", "home", "quick")
+def test_a_flow_waits_for_a_server_that_is_away_and_a_command_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with pytest.raises(InputError, match=f"{url}: does not answer"):
+        _ = Tracker(url).client
+    server: list[_Server] = []
+    threading.Timer(1.0, lambda: server.append(_Server(port))).start()
+    assert flow(_names)(Tracker(url)) == ["found"]
+    server[0].shutdown()
+    server[0].server_close()
+    assert f"MLflow at {url} does not answer; waiting" in caplog.text
+
+
+@pytest.mark.usefixtures("prefect_server", "home", "quick")
+def test_a_flow_waits_for_a_server_whose_database_is_away() -> None:
+    server = _Server()
+    tracker = Tracker(f"http://127.0.0.1:{server.server_port}")
+    assert _names(tracker) == ["found"]
+    server.broken = 3
+    with pytest.raises(MlflowException, match="500"):
+        _names(tracker)
+    server.broken = 3
+    assert flow(_names)(tracker) == ["found"]
+    assert server.broken < 0
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.usefixtures("prefect_server", "home", "quick")
+def test_a_process_that_ends_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.tracking.tracker.jobs_are_stopped", lambda: True)
+    with pytest.raises(JobInterrupted, match="was not waited for"):
+        flow(_names)(Tracker("http://127.0.0.1:1"))
 
 
 VICTIM = """
