@@ -213,15 +213,17 @@ def deploy(options: argparse.Namespace) -> None:
 
     settings = read_settings(options.settings)
     require_prefect()
-    store = options.store or (read_stack() or {}).get("store", LIGHT_STORE)
-    check_places({"store": store, "datasets": options.datasets})
+    record = read_stack()
+    there = record["forms"] if record else {"store": LIGHT_STORE, "datasets": ""}
+    forms = {"store": options.store or there["store"], "datasets": options.datasets or there["datasets"]}
+    check_places(forms)
     require_log_in()
     from httpx import TransportError
 
     from flows.deployments.deploy import deploy
 
     try:
-        deploy(store, options.datasets, settings)
+        deploy(**forms, settings=settings)
     except TransportError as error:
         raise ConnectionError(
             f"the Prefect server went away meanwhile ({str(error) or type(error).__name__}); "

@@ -50,9 +50,10 @@ def read_stack() -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        fields = {"prefect_url": str, "mlflow_url": str, "processes": dict, "layout": dict}
+        fields = {"prefect_url": str, "mlflow_url": str, "processes": dict, "layout": dict, "forms": dict}
         record = read_object(path, "a record of the stack", fields)
         checked_object(record["layout"], f"{path}: layout", "a JSON object", {"full": bool})
+        checked_object(record["forms"], f"{path}: forms", "a JSON object", {"store": str, "datasets": str})
     except InputError as error:
         raise InputError(f"{error}; delete it if the stack is down") from None
     return record

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -30,20 +30,24 @@ def up(full: bool, ports: Mapping[str, int], store: str | None, datasets: str) -
     """Start what is not running, register the deployments, print the addresses.
 
     :param ports: server -> port, of those that were chosen; the others are the running stack's, or `PORTS`.
-    :param store: default store of the deployments' forms; None: `runs/demo`, or the full stack's bucket.
-    :param datasets: default datasets folder of the forms; empty: the generated world in the store.
+    :param store: default store of the deployments' forms; None: the running stack's, else `runs/demo` or the full
+        stack's bucket.
+    :param datasets: default datasets folder of the forms; empty: the running stack's, else the generated world in the
+        store.
     :raises InputError: a port is taken, a package is not installed, or another stack runs.
     """
     with _alone():
         layout, running = _wanted(full, ports)
+        forms = _forms(layout, bool(running), store, datasets)
+        _end_rests(running)
         if running.keys() >= set(layout.names):
             print(f"The {'full' if layout.full else 'light'} stack is already running.")
         else:
-            starting = _Starting(layout, store or (s3.STORE if layout.full else LIGHT_STORE), running)
+            starting = _Starting(layout, forms, running)
             for port, option in layout.ports(starting.lacking).items():
                 _require_free(port, option)
             try:
-                _start_all(starting, datasets)
+                _start_all(starting)
             except BaseException:
                 starting.undo()
                 raise
@@ -92,7 +96,7 @@ def status() -> None:
         print(f"{name:<10} {'answers' if name in answering else 'runs, but does NOT answer'} (pid {process['pid']})")
     print(f"\nPrefect  {layout.prefect_url}\nMLflow   {layout.mlflow_url}")
     if layout.full:
-        print(f"S3       {layout.s3_url}\nStore    {record['store']}\nLog-in   {credentials_file()}")
+        print(f"S3       {layout.s3_url}\nStore    {record['forms']['store']}\nLog-in   {credentials_file()}")
     print(f"Logs     {state_folder() / 'logs'}")
     if refusal:
         raise refusal
@@ -126,8 +130,6 @@ def _log_in(record: Mapping[str, Any]) -> tuple[Mapping[str, str], InputError | 
 def _wanted(full: bool, ports: Mapping[str, int]) -> tuple[Layout, dict[str, Process]]:
     """The stack to have, and its processes that run: after the death of one, the others go on with their work.
 
-    Of a running stack nothing is touched but what a killed server has left behind.
-
     :raises InputError: what runs is something else, or the ports cannot be.
     """
     record = read_stack()
@@ -142,9 +144,29 @@ def _wanted(full: bool, ports: Mapping[str, int]) -> tuple[Layout, dict[str, Pro
         asked = "--full" if layout.full != there.full else _shown(layout.chosen.items() - there.chosen.items())
         where = _shown(there.chosen.items())
         raise InputError(f"{asked}: the {kind} stack is running with {where}; stop it first: gptmill down")
-    dead = {name: one for name, one in record["processes"].items() if name in PORTS and name not in running}
-    stop([(process, _stop_signal(name)) for name, process in dead.items()])  # not a dead worker's runs: they go on
     return layout, running
+
+
+def _end_rests(running: Container[str]) -> None:
+    """End what killed servers have left behind; not a dead worker's runs, which go on."""
+    there = (read_stack() or {"processes": {}})["processes"]
+    dead = {name: process for name, process in there.items() if name in PORTS and name not in running}
+    stop([(process, _stop_signal(name)) for name, process in dead.items()])
+
+
+def _forms(layout: Layout, running: bool, store: str | None, datasets: str) -> dict[str, str]:
+    """What the deployments' forms begin with; of a running stack nothing changes, as with its ports.
+
+    :raises InputError: it runs with others.
+    """
+    record = read_stack() if running else None
+    there = record["forms"] if record else {}
+    for option, asked in (("store", store), ("datasets", datasets)):
+        if there and asked and asked != there[option]:
+            kept = f"--{option} {there[option]}" if there[option] else f"no --{option}"
+            raise InputError(f"--{option} {asked}: the stack is running with {kept}; gptmill deploy changes the forms")
+    default = s3.STORE if layout.full else LIGHT_STORE
+    return {"store": store or there.get("store", default), "datasets": datasets or there.get("datasets", "")}
 
 
 def _layout(full: bool, ports: Mapping[str, int]) -> Layout:
@@ -169,7 +191,7 @@ def _stop_all(processes: Mapping[str, Process]) -> list[str]:
     return stopped
 
 
-def _start_all(starting: _Starting, datasets: str) -> None:
+def _start_all(starting: _Starting) -> None:
     """Side by side where nothing depends on one another."""
     layout, lacking = starting.layout, starting.lacking
     _private_logs()
@@ -194,7 +216,7 @@ def _start_all(starting: _Starting, datasets: str) -> None:
     starting.wait([prefect])
     from flows.deployments.deploy import deploy
 
-    deploy(starting.store, datasets)
+    deploy(starting.forms["store"], starting.forms["datasets"])
     starting.start(workers)
     starting.wait([mlflow])
     _refresh_experiments(layout.mlflow_url)
@@ -204,18 +226,19 @@ def _start_all(starting: _Starting, datasets: str) -> None:
 class _Starting:
     """One start, on record from its first process on: `down` finds what a killed start left."""
 
-    def __init__(self, layout: Layout, store: str, running: Mapping[str, Process]) -> None:
+    def __init__(self, layout: Layout, forms: dict[str, str], running: Mapping[str, Process]) -> None:
         """
+        :param forms: what the deployments' forms begin with: `store` and `datasets`.
         :param running: services that need no start.
         """
-        self.layout, self.store = layout, store
+        self.layout, self.forms = layout, forms
         self.lacking = [name for name in layout.names if name not in running]
         self._processes = dict(running)
         self._record: dict[str, Any] = {
             "prefect_url": layout.prefect_url,
             "mlflow_url": layout.mlflow_url,
             "layout": asdict(layout),
-            "store": store,
+            "forms": forms,
             "processes": self._processes,
         }
         self._logs = state_folder() / "logs"

@@ -139,7 +139,8 @@ def test_up_beside_the_other_stack_says_what_runs(
 def recorded(layout: Layout, **processes: Process) -> dict[str, Process]:
     """A record of such a stack: its processes."""
     all_of_them: dict[str, Process] = {name: {"pid": 2**22 + 1, "created": 0.0} for name in layout.names}
-    record = {"prefect_url": layout.prefect_url, "mlflow_url": layout.mlflow_url, "store": "x", "layout": vars(layout)}
+    record = {"prefect_url": layout.prefect_url, "mlflow_url": layout.mlflow_url, "layout": vars(layout)}
+    record["forms"] = {"store": "/mine", "datasets": "/rows"}
     write_json_atomic(stack_file(), {**record, "processes": all_of_them | processes})
     return all_of_them | processes
 
@@ -166,7 +167,7 @@ def test_up_with_other_ports_touches_nothing_of_what_runs(
     assert stack_file().read_bytes() == before
     assert not stopped
     started: list[list[str]] = []
-    monkeypatch.setattr(f"{control}._start_all", lambda starting, _: started.append(starting.lacking))
+    monkeypatch.setattr(f"{control}._start_all", lambda starting: started.append(starting.lacking))
     monkeypatch.setattr(f"{control}.status", lambda: None)
     for full, same in ((True, {}), (False, {}), (True, layout.chosen)):  # the running one's ports are kept
         up(full, same, None, "")
@@ -227,7 +228,7 @@ def test_what_a_killed_server_left_does_not_keep_up_from_its_port(
     me = psutil.Process()
     recorded(layout, prefect={"pid": me.pid, "created": me.create_time()}, mlflow=process)
     lacking: list[str] = []
-    monkeypatch.setattr("flows.stack.control._start_all", lambda starting, _: lacking.extend(starting.lacking))
+    monkeypatch.setattr("flows.stack.control._start_all", lambda starting: lacking.extend(starting.lacking))
     monkeypatch.setattr("flows.stack.control.status", lambda: None)
     up(True, {}, None, "")
     assert lacking == [name for name in layout.names if name != "prefect"]
@@ -305,18 +306,25 @@ def test_up_starts_what_has_died_and_leaves_the_rest_to_its_work(
     monkeypatch.setattr(f"{control}.start", begin)
     monkeypatch.setattr(f"{control}.stop", lambda processes: stopped.append([process for process, _ in processes]))
     monkeypatch.setattr(f"{control}.wait_until_ready", wait)
-    for name in (f"{control}.status", f"{control}._refresh_experiments", "flows.deployments.deploy.deploy"):
+    for name in (f"{control}.status", f"{control}._refresh_experiments"):
         monkeypatch.setattr(name, lambda *_: None)
+    deployed: list[tuple[str, ...]] = []
+    monkeypatch.setattr("flows.deployments.deploy.deploy", lambda *forms: deployed.append(forms))
+    with pytest.raises(InputError, match="--store /other: the stack is running with --store /mine; gptmill deploy"):
+        up(False, light.chosen, "/other", "")
+    assert not started
     with pytest.raises(RuntimeError) if fails else nullcontext():
         up(False, light.chosen, None, "")
     assert (home / "logs").stat().st_mode & 0o777 == 0o700  # the S3 server writes key ids to its log
     assert started == ["mlflow", "worker-cpu"]
     left = read_json(stack_file())["processes"]
+    assert read_json(stack_file())["forms"] == {"store": "/mine", "datasets": "/rows"}
     if fails:
         assert stopped == [[there["mlflow"]], [fresh, fresh]]  # what a killed server left; what this start has started
         assert left == {name: there[name] for name in ("prefect", "worker-gpu")}
     else:
         assert stopped == [[there["mlflow"]]]
+        assert deployed == [("/mine", "/rows")]
         assert left == {**there, "mlflow": fresh, "worker-cpu": fresh}
 
 

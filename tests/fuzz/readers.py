@@ -210,7 +210,7 @@ def _metrics(folder: Path) -> None:
 def _stack(folder: Path) -> None:
     processes = {"worker": {"pid": 1, "created": 1.5}}
     record = {"prefect_url": "http://127.0.0.1:1", "mlflow_url": "http://127.0.0.1:2", "processes": processes}
-    record["layout"] = {"full": False}
+    record |= {"layout": {"full": False}, "forms": {"store": "runs", "datasets": ""}}
     write_json_atomic(folder / "stack.json", record)
 
 
