@@ -60,17 +60,21 @@ def finetune_all(options: argparse.Namespace) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
+    from flows.inputs import check_places
     from flows.scoring import evaluate
     from gptcore.nlu.registry import task_spec
 
+    check_places(vars(options))
     task = task_spec(options.task).name
     for split, scores in evaluate(options.store, task, options.model, options.datasets).items():
         print(f"{task} {split}: " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
 
 
 def zero_shot(options: argparse.Namespace) -> None:
+    from flows.inputs import check_places
     from flows.scoring import zero_shot
 
+    check_places(vars(options))
     if options.max_rows is not None and options.max_rows < 1:
         raise InputError(f"--max-rows: found {options.max_rows}, expected 1 or more")
     tasks = [name.strip() for name in options.tasks.split(",") if name.strip()]
@@ -182,8 +186,10 @@ def generate(options: argparse.Namespace) -> None:
 
 
 def submission(options: argparse.Namespace) -> None:
+    from flows.inputs import check_places
     from flows.submission import submission
 
+    check_places(vars(options))
     tasks = _names(options.tasks)
     report = submission(options.store, options.checkpoint, options.out, options.datasets, tasks)
     for name, counts in report["files"].items():
@@ -316,10 +322,11 @@ def _look_up_model(options: argparse.Namespace, task: str = "") -> None:
 
     :raises InputError: it is not.
     """
-    from flows.inputs import any_model, check_address
+    from flows.inputs import any_model, check_address, check_places
     from flows.references import fine_tuned_model, in_store
     from tasks.store.store import Store
 
+    check_places(vars(options))
     if options.tokenizer:
         return  # a folder: whoever loads it says what is wrong with it
     store = Store(options.store)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -25,8 +24,8 @@ from gptcore.errors import InputError
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
-from tasks.jobs.devices import visible_gpus
 from tasks.jobs.launch import jobs_are_stopped, stop_jobs
+from tasks.jobs.places import slots_and_threads
 from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import Leaderboard, Row, published_rows
@@ -80,16 +79,6 @@ class Arm:
         return dataclasses.replace(config, **{"pretrained": True, **self.changes})
 
 
-def machine_slots(jobs: int) -> tuple[int, int]:
-    """How many fine-tunes run at the same time, and the CPU threads of each.
-
-    :param jobs: what was asked for; 0: one a GPU where there is one, else one a core.
-    """
-    cores = os.cpu_count() or 1
-    slots = jobs or len(visible_gpus()) or cores
-    return slots, max(1, cores // slots)
-
-
 def score_tasks(
     store_url: str,
     datasets_url: str,
@@ -111,7 +100,7 @@ def score_tasks(
     :raises InputError: before anything is trained, if a dataset is not what an arm's row is of.
     :raises SomeFailed: after all is done, told and shown: some tasks failed, or were left out.
     """
-    slots, threads = machine_slots(jobs)
+    slots, threads = slots_and_threads(jobs)
     away = trains_away()
     if away:
         slots = jobs or IN_FLIGHT

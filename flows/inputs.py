@@ -20,9 +20,9 @@ from tasks.store.store import Store
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-_PLACES = {name: f"--{name}" for name in ("store", "corpus", "datasets", "tokenizer", "checkpoint", "shards")} | {
-    "start": "--from"
-}
+_PLACES = {
+    name: f"--{name}" for name in ("store", "corpus", "datasets", "tokenizer", "checkpoint", "shards", "model")
+} | {"start": "--from"}
 """Fields that may hold an address -> the option that fills them."""
 
 

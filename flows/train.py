@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,8 @@ from prefect import flow
 
 from flows import signals
 from gptcore.config import FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig
+from tasks.jobs.devices import visible_gpus
+from tasks.jobs.places import slots_and_threads
 from tasks.stages.finetune import finetune_model
 from tasks.stages.pretrain import pretrain_model
 from tasks.store.artifact import Artifact
@@ -26,7 +27,7 @@ def train(stage: str, arguments: dict[str, Any]) -> None:
     signals.listen()
     given = unpacked(arguments)
     if "threads" in given:
-        given["threads"] = os.cpu_count() or 1  # of this machine; its worker takes one run a GPU, or one
+        _, given["threads"] = slots_and_threads(len(visible_gpus()) or 1)  # its worker takes one run a GPU, or one
     TRAININGS[stage](**given)
 
 

@@ -27,11 +27,6 @@ def visible_gpus() -> list[str]:
     return gpus
 
 
-def processes(nproc: int) -> int:
-    """Training processes on this machine: ``nproc``, or for 0 one a GPU; one where there is none."""
-    return nproc or len(visible_gpus()) or 1
-
-
 class GpuLease:
     """GPUs that no other job of this machine's state folder has, until it ends.
 

@@ -20,9 +20,9 @@ import psutil
 
 from gptcore.errors import InputError
 from gptcore.training.process import OUTCOME_VARIABLE, PARENT_VARIABLE
+from tasks.jobs import slurm
 from tasks.jobs.command import job_command
-from tasks.jobs.devices import GpuLease
-from tasks.jobs.slurm import SlurmJob
+from tasks.jobs.devices import GpuLease, visible_gpus
 
 PLACE_VARIABLE = "GPTMILL_JOBS"
 
@@ -116,6 +116,30 @@ def _signal(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
+def processes_and_threads(nproc: int) -> tuple[int, int]:
+    """Processes of one training, and the CPU threads of each.
+
+    :param nproc: what was asked for; 0: one a GPU of a machine that trains, one where it has none.
+    :raises InputError: no such place.
+    """
+    if (options := _slurm()) is not None:
+        return slurm.processes_and_threads(options, nproc)
+    processes = nproc or len(visible_gpus()) or 1
+    return processes, max(1, _cores() // processes)
+
+
+def slots_and_threads(jobs: int) -> tuple[int, int]:
+    """How many trainings of one process go on at the same time, and the CPU threads of each.
+
+    :param jobs: what was asked for; 0: one a GPU where there is one, else one a core.
+    :raises InputError: no such place.
+    """
+    if (options := _slurm()) is not None:
+        return slurm.slots_and_threads(options, jobs)
+    slots = jobs or len(visible_gpus()) or _cores()
+    return slots, max(1, _cores() // slots)
+
+
 def start_job(module: str, workspace: Path, nproc: int, environment: Mapping[str, str]) -> Running:
     """Start ``python -m module workspace/JOB.json`` where :data:`PLACE_VARIABLE` says, output to workspace/log.txt.
 
@@ -124,11 +148,20 @@ def start_job(module: str, workspace: Path, nproc: int, environment: Mapping[str
     :param environment: variables for the job; what the environment itself says goes first.
     :raises InputError: no such place; or the cluster refused the job for good.
     """
+    if (options := _slurm()) is not None:
+        return slurm.SlurmJob(options, module, workspace, nproc, environment)
+    return ChildProcess(module, workspace, nproc, environment)
+
+
+def _slurm() -> list[str] | None:
+    """Options of sbatch; None where trainings are child processes."""
     words = shlex.split(os.environ.get(PLACE_VARIABLE, ""))
-    if not words:
-        return ChildProcess(module, workspace, nproc, environment)
-    if words[0] != "slurm":
+    if words and words[0] != "slurm":
         raise InputError(
             f"{PLACE_VARIABLE}: found {words[0]!r}, expected slurm and options of sbatch, or nothing (child processes)"
         )
-    return SlurmJob(words[1:], module, workspace, nproc, environment)
+    return words[1:] if words else None
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1

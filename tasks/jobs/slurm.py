@@ -1,10 +1,12 @@
 """Training jobs as jobs of Slurm: `sbatch` submits, `scontrol` tells how they are, `scancel` ends them.
 
-Chosen by GPTMILL_JOBS="slurm --partition=gpu --gpus-per-node=8 --time=1-0": `slurm` and any options of sbatch. Two of
-them describe a node and are asked for as a job needs them: a job of one process gets one GPU, one of 16 two nodes of 8.
+Chosen by GPTMILL_JOBS="slurm --partition=gpu --gpus-per-node=8 --time=1-0": `slurm` and any options of sbatch. Three of
+them describe a node. Of its GPUs a job asks for as many as it needs: one of one process for one, one of 16 for two
+nodes of 8.
 
     --gpus-per-node=[TYPE:]N   a node has N GPUs, and a GPU trains one process
     --ntasks-per-node=N        on nodes without GPUs: so many processes a node (all on one)
+    --cpus-per-task=N          a node's cores, which its processes share as threads (1)
 
 What a node needs: this Python, this folder, and the store's workspace under the same paths (a shared file system); the
 progress, the log and the result are read from there. A job goes by a name made from its workspace, so the same call
@@ -22,6 +24,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -41,6 +44,7 @@ _LEAVE_SECONDS = 120
 latter ends what waits for a lost peer, and not by --kill-on-bad-exit: that kills rank 0 over its checkpoint."""
 _KILLED_SECONDS = (10.0, 60.0)  # for srun to tell Slurm that its processes are dead; for Slurm to clean up by itself
 _ASK_SECONDS = (1.0, 30.0)  # least and most between two questions: one controller answers for the whole cluster
+_QUEUE = 16  # fine-tunes that one caller has waiting or running, where nobody asks for another number
 _ASK_SHARE = 0.05  # of a job's life so far, which is what its end can be noticed late by
 
 _QUEUED = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
@@ -146,25 +150,63 @@ class SlurmJob:
                 self.ending = f"ended as Slurm job {self.id} with {state} on {fields['NodeList']}"
 
 
+def processes_and_threads(options: Sequence[str], nproc: int) -> tuple[int, int]:
+    """See :func:`tasks.jobs.places.processes_and_threads`: a node's GPUs and cores count, not those of this machine."""
+    node = _node(options)
+    processes = nproc or node.gpus or 1
+    return processes, max(1, node.cores // min(processes, node.gpus or node.tasks or processes))
+
+
+def slots_and_threads(options: Sequence[str], jobs: int) -> tuple[int, int]:
+    """See :func:`tasks.jobs.places.slots_and_threads`: the cluster decides which of them run."""
+    return jobs or _QUEUE, _node(options).cores
+
+
+@dataclass(frozen=True)
+class _Node:
+    """What sbatch's options say of a node; 0: nothing."""
+
+    gpus: int
+    kind: str
+    """Of the GPUs, with its colon."""
+    tasks: int
+    cores: int
+    """At least Slurm's own default, 1."""
+    others: list[str]
+    """The options that every job gets as they are."""
+
+
+def _node(options: Sequence[str]) -> _Node:
+    """:raises InputError: an option is not what sbatch takes."""
+    parser = argparse.ArgumentParser(prog="GPTMILL_JOBS: slurm", add_help=False, allow_abbrev=False)
+    parser.error = _refuse  # type: ignore[method-assign]  # it would print and end this process
+    parser.add_argument("--gpus-per-node", default="")
+    parser.add_argument("--ntasks-per-node", type=int, default=0)
+    parser.add_argument("--cpus-per-task", "-c", type=int, default=0)
+    known, others = parser.parse_known_args(options)
+    kind, colon, gpus = known.gpus_per_node.rpartition(":")
+    if gpus and not (gpus.isdecimal() and int(gpus)):
+        _refuse(f"--gpus-per-node={known.gpus_per_node}: expected 1 or more, or a type and a number as in a100:8")
+    for option, number in (("ntasks-per-node", known.ntasks_per_node), ("cpus-per-task", known.cpus_per_task)):
+        if number < 0:
+            _refuse(f"--{option}={number}: expected a number")
+    if known.cpus_per_task:
+        others.append(f"--cpus-per-task={known.cpus_per_task}")
+    return _Node(int(gpus or 0), kind + colon, known.ntasks_per_node, known.cpus_per_task or 1, others)
+
+
 def _layout(options: Sequence[str], nproc: int) -> tuple[int, int, list[str]]:
     """Nodes, processes on each, and the options to ask for them.
 
     :raises InputError: the processes do not spread evenly.
     """
-    parser = argparse.ArgumentParser(prog="GPTMILL_JOBS: slurm", add_help=False, allow_abbrev=False)
-    parser.error = _refuse  # type: ignore[method-assign]  # it would print and end this process
-    parser.add_argument("--gpus-per-node", default="")
-    parser.add_argument("--ntasks-per-node", type=int, default=nproc)
-    known, others = parser.parse_known_args(options)
-    kind, colon, gpus = known.gpus_per_node.rpartition(":")
-    if gpus and not gpus.isdecimal():
-        _refuse(f"--gpus-per-node={known.gpus_per_node}: expected a number, or a type and a number as in a100:8")
-    room = int(gpus) if gpus else known.ntasks_per_node
-    nodes = math.ceil(nproc / room) if room > 0 else 0
-    if not nodes or nproc % nodes:
+    node = _node(options)
+    room = node.gpus or node.tasks or nproc
+    nodes = math.ceil(nproc / room)
+    if nproc % nodes:
         _refuse(f"found {nproc} processes for nodes of {room}, expected a number that spreads evenly")
-    asked = [f"--gpus-per-node={kind}{colon}{nproc // nodes}"] if gpus else []
-    return nodes, nproc // nodes, [*others, *asked]
+    asked = [f"--gpus-per-node={node.kind}{nproc // nodes}"] if node.gpus else []
+    return nodes, nproc // nodes, [*node.others, *asked]
 
 
 def _refuse(message: str) -> NoReturn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 from prefect import task
 
 from gptcore.config import LSTMConfig, NetworkConfig, PretrainConfig, recorded
-from tasks.jobs.devices import processes
 from tasks.jobs.launch import run_job
+from tasks.jobs.places import processes_and_threads
 from tasks.report.card import Card, cost, start_note, synthetic_note
 from tasks.report.entries import corpus_data, pretrained_entry
 from tasks.report.figures import loss_curve
@@ -55,7 +54,7 @@ def pretrain_model(
 
     :param model: its ``n_vocab`` is replaced by that of the shards.
     :param ngrams: n-gram perplexities of the same shards, shown beside the model's.
-    :param nproc: training processes; 0: one for each GPU of this machine.
+    :param nproc: training processes; 0: one for each GPU of a machine that trains.
     :param sharded: each of them holds a part of the weights only.
     :param start: a pre-trained model whose weights it goes on from, under a new schedule and a fresh optimiser.
     :raises InputError: ``start`` has another shape or another tokenizer.
@@ -69,8 +68,7 @@ def pretrain_model(
         check_start(store, start, model, encoded["tokenizer_digest"])
         there = store.manifest(start)["counts"]
         before = {"tokens_seen_before": there["tokens_seen"] + there.get("tokens_seen_before", 0)}
-    nproc = processes(nproc)
-    threads = max(1, (os.cpu_count() or 1) // nproc)
+    nproc, threads = processes_and_threads(nproc)
     tags = run_tags(
         kind="pretrain",
         store_digest=recipe.digest,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.fanout import machine_slots
 from tasks.jobs import devices
-from tasks.jobs.devices import GpuLease, processes, visible_gpus
+from tasks.jobs.devices import GpuLease, visible_gpus
+from tasks.jobs.places import processes_and_threads, slots_and_threads
 from tests.tasks.test_launch import ROOT, in_thread, run, stop_jobs, wait_for
 from tests.tasks.test_launch import _quick as _quick  # the fixture
 
@@ -44,10 +44,10 @@ def test_what_may_be_used(listed: str | None, found: list[str], monkeypatch: pyt
     if listed is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
     assert visible_gpus() == found
-    assert processes(0) == (len(found) or 1)
-    assert processes(5) == 5
-    assert machine_slots(0)[0] == (len(found) or os.cpu_count())
-    assert machine_slots(7)[0] == 7
+    assert processes_and_threads(0)[0] == (len(found) or 1)
+    assert processes_and_threads(5)[0] == 5
+    assert slots_and_threads(0)[0] == (len(found) or os.cpu_count())
+    assert slots_and_threads(7)[0] == 7
 
 
 def test_no_two_have_the_same() -> None:

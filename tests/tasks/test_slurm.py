@@ -211,7 +211,7 @@ def test_a_job_whose_caller_was_killed_is_taken_over(cluster: Path, work: Path) 
         ("slurm --partition=nosuch", "sbatch says: error: invalid partition specified: nosuch; error: Batch"),
         ("slurm --gpus-per-node=many", "expected a number, or a type and a number"),
         ("slurm --ntasks-per-node=two", "invalid int value: 'two'"),
-        ("slurm --gpus-per-node=0", "found 1 processes for nodes of 0"),
+        ("slurm --gpus-per-node=0", "--gpus-per-node=0: expected 1 or more"),
     ],
 )
 def test_a_wrong_setting_is_named(
@@ -244,12 +244,42 @@ def test_no_slurm_here(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--gpus-per-node", "8"], 8, 1, 8, ["--gpus-per-node=8"]),
         (["--gpus-per-node=a100:8"], 16, 2, 8, ["--gpus-per-node=a100:8"]),
         (["--gpus-per-node=8"], 12, 2, 6, ["--gpus-per-node=6"]),
+        (["-c", "4"], 1, 1, 1, ["--cpus-per-task=4"]),
     ],
 )
 def test_processes_are_spread_over_nodes(
     options: list[str], nproc: int, nodes: int, each: int, asked: list[str]
 ) -> None:
     assert slurm._layout(options, nproc) == (nodes, each, asked)
+
+
+@pytest.mark.parametrize(
+    ("place", "training", "tuning"),
+    [
+        ("slurm", (1, 1), (16, 1)),
+        ("slurm --gpus-per-node=h100:8 --cpus-per-task=64", (8, 8), (16, 64)),
+        ("slurm --ntasks-per-node=2 -c 6", (1, 6), (16, 6)),
+    ],
+)
+def test_a_node_counts_and_not_the_machine_that_asks(
+    place: str, training: tuple[int, int], tuning: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(places.PLACE_VARIABLE, place)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    assert places.processes_and_threads(0) == training
+    assert places.slots_and_threads(0) == tuning
+    assert places.slots_and_threads(3)[0] == 3
+
+
+def test_threads_of_several_processes_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(places.PLACE_VARIABLE, "slurm --ntasks-per-node=2 -c 6")
+    assert places.processes_and_threads(4) == (4, 3)
+
+
+@pytest.mark.parametrize("options", ["--gpus-per-node=0", "--gpus-per-node=many", "-c -1", "--ntasks-per-node=x"])
+def test_a_node_that_cannot_be_is_refused(options: str) -> None:
+    with pytest.raises(InputError, match="GPTMILL_JOBS: slurm: "):
+        slurm._layout(options.split(), 1)
 
 
 def test_processes_that_do_not_spread_evenly_are_refused() -> None:
