@@ -209,7 +209,7 @@ def test_a_job_whose_caller_was_killed_is_taken_over(cluster: Path, work: Path) 
     [
         ("moon", "found 'moon', expected slurm"),
         ("slurm --partition=nosuch", "sbatch says: error: invalid partition specified: nosuch; error: Batch"),
-        ("slurm --gpus-per-node=many", "expected a number, or a type and a number"),
+        ("slurm --gpus-per-node=many", "expected 1 or more, or a type and a number"),
         ("slurm --ntasks-per-node=two", "invalid int value: 'two'"),
         ("slurm --gpus-per-node=0", "--gpus-per-node=0: expected 1 or more"),
     ],
