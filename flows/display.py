@@ -238,9 +238,10 @@ class Display(logging.Handler):
         if news.item and (news.stage, "") in self._lines:
             return  # how far all of them are says more than how far one is
         key, now = (news.stage, news.item), time.monotonic()
+        told = news.waits and key not in self._lines  # why nothing happens is said at once
         share, at = self._lines.setdefault(key, (0.0, now))
         enough = round(news.share - share, 6) >= _LINE_SHARE or now - at >= _LINE_LATEST
-        if enough and now - self._last_line >= _LINE_EVERY:
+        if told or (enough and now - self._last_line >= _LINE_EVERY):
             self._lines[key] = (news.share, now)
             item = f"{news.item}: " if news.item else ""
             self._print(f"{news.stage:<11} {news.share:>4.0%}  {item}{news.words}")

@@ -225,7 +225,7 @@ def queued(trial: Trial) -> None:
     hold = trial.said("sbatch", "--parsable", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 600")
     trial.place += " --exclusive"
     process = trial.start()
-    words = "waiting in the queue (Resources)"
+    words = "waiting in the queue"
     _until(lambda: words in (trial.folder / "out.txt").read_text(), repr(words), _STAGE_SECONDS)
     trial.happened.append(f"it said {words!r}")
     trial.said("scancel", hold)

@@ -43,6 +43,8 @@ class Underway:
     """Done of the whole, 0 to 1."""
     words: str
     item: str = ""
+    waits: bool = False
+    """Whether it has not begun, for the reason that the words say."""
 
 
 def logger() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:

@@ -53,7 +53,7 @@ class JobObserver:
     def waiting(self, why: str) -> None:
         """Take words about the queue that the job waits in; see :func:`tasks.jobs.launch.run_job`."""
         due = time.monotonic() - self._shown >= _SHOW_EVERY
-        progress(Underway(self._stage, self._latest.get("progress", 0.0), why, self._item), line=due)
+        progress(Underway(self._stage, self._latest.get("progress", 0.0), why, self._item, waits=True), line=due)
         if due:
             self._shown = time.monotonic()
             self._show(why)

@@ -123,6 +123,14 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch: pytest.
     assert [int(line.split()[-1]) for line in screen.lines] == list(range(10, 101, 10))
 
 
+def test_why_nothing_happens_is_said_at_once_and_once() -> None:
+    screen = Screen()
+    with shown("pretrain", console=screen.console):
+        for _ in range(5):
+            progress(Underway("pretrain", 0.0, "waiting in the queue (Resources)", waits=True))
+    assert [line.split() for line in screen.lines] == [["pretrain", "0%", *"waiting in the queue (Resources)".split()]]
+
+
 def test_a_terminal_gets_bars_that_leave_nothing_behind() -> None:
     screen = Screen(terminal=True)
     with shown("pipeline", console=screen.console):
