@@ -128,7 +128,9 @@ def test_why_nothing_happens_is_said_at_once_and_once() -> None:
     with shown("pretrain", console=screen.console):
         for _ in range(5):
             progress(Underway("pretrain", 0.0, "waiting in the queue (Resources)", waits=True))
-    assert [line.split() for line in screen.lines] == [["pretrain", "0%", *"waiting in the queue (Resources)".split()]]
+    assert [line.split() for line in screen.lines] == [
+        ["pretrain", "0%", "waiting", "in", "the", "queue", "(Resources)"]
+    ]
 
 
 def test_a_terminal_gets_bars_that_leave_nothing_behind() -> None:
