@@ -15,6 +15,7 @@ from flows.inputs import check_form
 from flows.parameters import PipelineParameters
 from flows.servers import require_servers
 from gptcore.errors import InputError
+from gptcore.reach import require_s3
 from tasks.tracking.tracker import Tracker
 
 
@@ -83,7 +84,7 @@ def test_a_server_that_leaves_during_deploy_is_said_in_a_line(
 ) -> None:
     import httpx
 
-    def leaves(*_: object) -> None:
+    def leaves(*_: object, **__: object) -> None:
         raise httpx.ConnectError("")
 
     for name in ("require_prefect", "require_log_in"):
@@ -99,3 +100,32 @@ def test_every_address_of_a_form_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_p
     for field, option in {"tokenizer": "--tokenizer", "start": "--from", "corpus": "--corpus"}.items():
         with pytest.raises(InputError, match=rf"^{option} s3://x: cannot be used \(Invalid endpoint: garbage\)"):
             check_form(PipelineParameters.model_validate({"store": str(tmp_path), field: "s3://x"}))
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["generate", "--model", "latest", "--prompt", "x"], "--tokenizer"),
+        (["perplexity", "--model", "latest"], "--tokenizer"),
+        (["predict", "rte", "--model", "latest"], "--tokenizer"),
+        (["export", "--model", "latest", "--out", "new"], "--tokenizer"),
+        (["export", "--out", "new"], "--model"),
+        (["evaluate", "rte", "--model", "latest"], "--datasets"),
+        (["zero-shot"], "--checkpoint"),
+        (["submission", "--out", "new"], "--checkpoint"),
+    ],
+)
+def test_a_command_that_only_looks_tries_its_addresses_first(
+    command: list[str],
+    option: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    require_s3.cache_clear()
+    assert main([*command, "--store", str(tmp_path), option, "s3://mine/x"]) == 2
+    assert f"error: {option} s3://mine/x: the S3 server http://127.0.0.1:9 does not answer" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
