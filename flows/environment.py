@@ -24,7 +24,7 @@ LIGHT_STORE = "runs/demo"
 """The default store of the light stack, and of every command."""
 PORTS = {"prefect": 4200, "mlflow": 5000, "postgres": 5433, "s3": 8333}
 """Where the local stack's servers listen unless it is told otherwise."""
-_QUIET = {
+_SETTINGS = {
     "DO_NOT_TRACK": "1",  # neither server calls home
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -32,6 +32,7 @@ _QUIET = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # the first start migrates a new database
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",  # what its server says while its database is away
+    "PREFECT_WORKER_QUERY_SECONDS": "3",  # a fan-out's next training waits half as long for its worker; 10 by default
     "PREFECT_CLI_PROMPT": "false",
 }
 
@@ -81,7 +82,7 @@ def prepare(client: bool = True) -> None:
     :param client: whether the command uses the full stack; what mends or ends it must do without its credentials.
     :raises InputError: the stack's record, its credentials or the state folder are not as they should be.
     """
-    for name, value in _QUIET.items():
+    for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     os.environ["GPTMILL_HOME"] = str(state_folder())
     stack = read_stack()

@@ -107,6 +107,14 @@ def test_no_command_carries_a_secret(home: Path, layout: Layout) -> None:
     assert "GPTMILL_POSTGRES_PASSWORD" not in client_variables(layout, found)  # workers and jobs need none of these
 
 
+@pytest.mark.parametrize(("gpus", "runs"), [("", "1"), ("0,1,2", "3")])
+def test_the_worker_that_trains_takes_a_run_for_each_gpu(
+    home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch, gpus: str, runs: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    assert service("worker-gpu", layout, {}).command[-2:] == ["--limit", runs]
+
+
 def test_a_taken_port_is_named_with_its_option_and_nothing_is_started(home: Path, layout: Layout) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", layout.postgres_port))
