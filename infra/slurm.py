@@ -75,7 +75,7 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
         "ReturnToService=2",
         "KillWait=30",
         *[
-            f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2"
+            f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()}"
             for number, port in enumerate(nodes, 1)
         ],
         "PartitionName=main Nodes=n1,n2 Default=YES State=UP MaxTime=INFINITE",
@@ -315,7 +315,8 @@ def _trial(folder: Path, world: Path, environment: dict[str, str], nproc: int) -
     folder.mkdir()
     shutil.copytree(world / "store", folder / "store")
     shutil.copytree(world / "home", folder / "home")
-    return Trial(folder, world, environment, nproc, "slurm --ntasks-per-node=1")
+    cores = max(1, (os.cpu_count() or 1) // nproc)  # as the reference's processes have: other threads are other bits
+    return Trial(folder, world, environment, nproc, f"slurm --ntasks-per-node=1 --cpus-per-task={cores}")
 
 
 def _reference(root: Path, world: Path, nproc: int) -> bytes:
