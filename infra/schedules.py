@@ -267,6 +267,43 @@ def parent(stack: Stack) -> None:
     )
 
 
+def cancelled(stack: Stack) -> None:
+    """The parent of a fan-out cancelled as on its page, while a child trains."""
+    overrides = {**_OVERRIDES, "finetune": {"epochs": 800, "max_train_rows": 64, "max_eval_rows": 30}}
+    form = {"preset": "demo", "tasks": _TASKS, "seeds": 1, "overrides": overrides, "store": str(stack.store)}
+    before = {run["id"] for run in stack.runs("train")}
+    run = stack.start("finetune-all", form)
+
+    def trains() -> list[psutil.Process]:
+        return stack.processes("gptcore.training")
+
+    wait(trains, "a job")
+    stack.request("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}, "force": True})
+    end = stack.ended(run)
+    seconds = wait(lambda: not trains(), "the end of the job")
+    children = [child for child in stack.runs("train") if child["id"] not in before]
+    wait(lambda: all(stack.run(child["id"])["state"]["type"] == "CANCELLED" for child in children), "their ends")
+    checkpoints = len(list(stack.store.glob(".work/finetune/*/checkpoints/*/manifest.json")))
+    row(
+        "parent of a fan-out cancelled while a child trains",
+        f"{end['state']['name']}; {len(children)} children, each {stack.run(children[0]['id'])['state']['name']}",
+        f"its job was gone {seconds:.0f} s later, checkpoints left: {checkpoints}",
+    )
+
+
+def late(stack: Stack) -> None:
+    """No worker for a scheduled run: somebody is told."""
+    for process in stack.processes("--pool cpu"):
+        process.kill()
+    lines = ["[[schedule]]", 'name = "unheard"', 'cron = "* * * * *"', "[schedule.parameters]", 'preset = "demo"']
+    (stack.home / "deploy.toml").write_text("\n".join(lines) + "\n")
+    stack.deploy()
+    seconds = wait(lambda: told("late: no worker"), "an alert")
+    (stack.home / "deploy.toml").write_text("")
+    stack.deploy()
+    row("no worker for a schedule", f"told after {seconds:.0f} s", repr(next(t for t in Receiver.texts if "late" in t)))
+
+
 def broken(stack: Stack) -> None:
     """One task's data broken: the others' results stand; mended, the same command does one."""
     table = stack.folder / "world/datasets/RTE/train.tsv"
@@ -315,6 +352,8 @@ TRIALS: dict[str, Callable[[Stack], None]] = {
     "lost": lost,
     "parent": parent,
     "broken": broken,
+    "cancelled": cancelled,
+    "late": late,
 }
 
 
