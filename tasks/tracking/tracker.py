@@ -11,26 +11,25 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from gptcore.errors import InputError, without_password
 from gptcore.reach import answers_at
-from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
+from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
-from tasks.tracking.logs import in_run, logger
 from tasks.tracking.owners import dead_owners, owner_name
+from tasks.tracking.patience import Away, Patient, is_away, patiently
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric
     from mlflow.entities import Run as MlflowRun
 
-Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 JOB_KEY = "job_key"
 OWNER = "owner"
@@ -44,7 +43,6 @@ _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else MLflow's U
 TRAINING = "?workflowType=machine_learning"
 """For addresses of the UI: the browser's own choice, GenAI at first, would outweigh an experiment's kind."""
 _FIRST_SECONDS = "5"  # for a server's first answer
-_AWAY_SECONDS, _AGAIN_SECONDS = 1800.0, 2.0
 _UI = "http://127.0.0.1:5000"  # where `gptmill up` serves the same SQLite file
 
 
@@ -130,12 +128,16 @@ class Run:
         for part in _parts(whole, _TAGS_A_CALL):
             self.tracker.client.log_batch(self.run_id, tags=part)
 
-    def finish(self, status: str = "FINISHED") -> None:
-        """End the run: FINISHED, FAILED or KILLED."""
+    def finish(self, status: str = "FINISHED", client: MlflowClient | None = None) -> None:
+        """End the run: FINISHED, FAILED or KILLED.
+
+        :param client: another one of MLflow's than the tracker's.
+        """
+        client = client or self.tracker.client
         try:
-            self._send()
+            self._send(client)
         finally:
-            self.tracker.client.set_terminated(self.run_id, status)
+            client.set_terminated(self.run_id, status)
 
     def __enter__(self) -> Run:
         return self
@@ -147,7 +149,14 @@ class Run:
             return  # opened only to look at: its end time stays
         # An Exception is the work's fault; anything wider (Ctrl-C, cancellation) and a told-to-stop somebody's wish.
         failed = kind is not None and issubclass(kind, Exception) and not issubclass(kind, JobInterrupted)
-        self.finish("FINISHED" if kind is None else "FAILED" if failed else "KILLED")
+        if kind is None or failed:
+            self.finish("FAILED" if failed else "FINISHED")
+            return
+        try:
+            with _in_a_hurry():
+                self.finish("KILLED", self.tracker.hasty)
+        except Exception as away:  # the next process that opens a run ends this one
+            log.warning("run %s stays as it is: %s", self.run_id, without_password(str(away).partition("\n")[0]))
 
     def _newest(self, name: str) -> int:
         """The step of a curve's newest point, -1 where it has none; asks MLflow once, for a run that was reopened."""
@@ -183,18 +192,18 @@ class Tracker:
 
         :raises InputError: the database or server cannot be used.
         """
-        return cast("MlflowClient", _Patient(self.hasty, self.shown)) if self.served else self.hasty
+        return cast("MlflowClient", Patient(self.hasty, self.shown)) if self.served else self.hasty
 
     @property
     def hasty(self) -> MlflowClient:
         """The same client, which does not wait: for what can as well be sent later."""
         if self._client is None:
-            self._client = _patiently(self._connect, self.shown)
+            self._client = patiently(self._connect, self.shown)
         return self._client
 
     def _connect(self) -> MlflowClient:
         if self.served and not answers_at(self.uri):  # before MLflow is imported
-            raise _Away(f"MLflow at {self.shown}: does not answer; check MLFLOW_TRACKING_URI")
+            raise Away(f"MLflow at {self.shown}: does not answer; check MLFLOW_TRACKING_URI")
         with exclusive(state_folder() / ".mlflow-open.lock", "creation of the tracking database"):
             os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
             # cards and tables have the links
@@ -208,7 +217,7 @@ class Tracker:
                 with _in_a_hurry():
                     client.search_experiments(max_results=1)
             except Exception as error:  # each kind of database and server has its own words for it
-                kind = _Away if self.served and _is_away(error) else InputError
+                kind = Away if self.served and is_away(error) else InputError
                 raise kind(f"MLflow at {self.shown}: {_reason(error)}") from None
             return client
 
@@ -218,6 +227,9 @@ class Tracker:
 
     def experiment(self, name: str) -> str:
         """The id of the experiment ``name``, which is created on first use; the UI opens it as model training."""
+        return patiently(lambda: self._experiment(name), self.shown)
+
+    def _experiment(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)
         if found is None:
             with self._creating():
@@ -244,6 +256,17 @@ class Tracker:
         :param params: nested settings; logged flat, ``model.n_layer`` and so on.
         :param parent: run id of the run that shows this one as its child.
         """
+        return patiently(lambda: self._open(experiment, name, job_key, tags, params, parent), self.shown)
+
+    def _open(
+        self,
+        experiment: str,
+        name: str,
+        job_key: str,
+        tags: Mapping[str, str],
+        params: Mapping[str, Any],
+        parent: str | None,
+    ) -> Run:
         self.reconcile()
         experiment_id = self.experiment(experiment)
         whole = {JOB_KEY: job_key, OWNER: owner_name(self.uri), **tags, **({_PARENT: parent} if parent else {})}
@@ -268,6 +291,9 @@ class Tracker:
 
     def reconcile(self) -> int:
         """End what killed processes of this machine left RUNNING, as KILLED; how many runs that were."""
+        return patiently(self._reconcile, self.shown)
+
+    def _reconcile(self) -> int:
         killed = 0
         with dead_owners(self.uri) as dead:
             for owner in dead:
@@ -309,58 +335,6 @@ class Tracker:
         flat = [Param(key, str(value)[:_PARAM_LENGTH]) for key, value in params.items()]
         for part in _parts(flat, _PARAMS_A_CALL):
             self.client.log_batch(run_id, params=part)
-
-
-class _Away(InputError):
-    """A server does not answer, or not sensibly."""
-
-
-class _Patient:
-    """MLflow's client, each of whose calls is made again while the server is away."""
-
-    def __init__(self, client: MlflowClient, shown: str) -> None:
-        self._client, self._shown = client, shown
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            return _patiently(lambda: method(*arguments, **named), self._shown)
-
-        return call
-
-
-def _patiently(call: Callable[[], Result], shown: str) -> Result:
-    """The result of ``call``; in a flow's run it is made again as long as the server is away, for half an hour."""
-    deadline: float | None = None
-    while True:
-        try:
-            return call()
-        except Exception as error:
-            if not _is_away(error) or not in_run():
-                raise
-            now = time.monotonic()
-            if deadline is None:
-                deadline = now + _AWAY_SECONDS
-                logger().warning("MLflow at %s does not answer; waiting for it", shown)
-            if now > deadline:
-                raise
-        if jobs_are_stopped():
-            raise JobInterrupted(f"MLflow at {shown} was not waited for, as this process ends")
-        time.sleep(_AGAIN_SECONDS)
-
-
-def _is_away(error: Exception) -> bool:
-    """Whether a server could not be reached, or not reach its database: what it was asked may be all right."""
-    if isinstance(error, _Away):
-        return True
-    from mlflow.exceptions import MlflowException
-    from requests.exceptions import ConnectionError as Unconnected
-
-    if isinstance(error, MlflowException):
-        status = error.get_http_status_code()  # type: ignore[no-untyped-call]
-        return bool(status >= 500 and str(error).startswith("API request to"))
-    return isinstance(error, Unconnected)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from prefect import flow
 
 from gptcore.errors import InputError
 from tasks.jobs.launch import JobInterrupted
+from tasks.tracking import patience
 from tasks.tracking.tracker import JOB_KEY, Run, Tracker, flatten, read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -237,7 +238,7 @@ class _Server(ThreadingHTTPServer):
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.tracking.tracker._AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("tasks.tracking.patience._AGAIN_SECONDS", 0.05)
     monkeypatch.setattr("gptcore.reach._PAUSE", 0.0)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
@@ -259,7 +260,7 @@ def test_a_flow_waits_for_a_server_that_is_away_and_a_command_does_not(caplog: p
     assert flow(_names)(Tracker(url)) == ["found"]
     server[0].shutdown()
     server[0].server_close()
-    assert f"MLflow at {url} does not answer; waiting" in caplog.text
+    assert f"MLflow at {url} is away, waiting for it: MLflow at {url}: does not answer" in caplog.text
 
 
 @pytest.mark.usefixtures("prefect_server", "home", "quick")
@@ -279,9 +280,43 @@ def test_a_flow_waits_for_a_server_whose_database_is_away() -> None:
 
 @pytest.mark.usefixtures("prefect_server", "home", "quick")
 def test_a_process_that_ends_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.tracking.tracker.jobs_are_stopped", lambda: True)
+    monkeypatch.setattr("tasks.tracking.patience.jobs_are_stopped", lambda: True)
     with pytest.raises(JobInterrupted, match="was not waited for"):
         flow(_names)(Tracker("http://127.0.0.1:1"))
+
+
+@pytest.mark.usefixtures("prefect_server", "home", "quick")
+def test_an_outage_is_waited_for_once_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.tracking.patience._AWAY_SECONDS", 0.3)
+    tracker, seconds = Tracker("http://127.0.0.1:1"), list[float]()
+    for _ in range(2):
+        start = time.monotonic()
+        with pytest.raises(ConnectionError, match=r"was away for 0 minutes: .*does not answer"):
+            flow(_names)(tracker)
+        seconds.append(time.monotonic() - start)
+    assert patience._since.pop(tracker.shown) < time.monotonic() - 0.3
+    assert seconds[0] >= 0.3 > seconds[1] - 2
+
+
+@pytest.mark.usefixtures("prefect_server", "home", "quick")
+@pytest.mark.parametrize("told", [KeyboardInterrupt, JobInterrupted])
+def test_who_is_told_to_end_does_not_wait(told: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    server = _Server()
+    tracker = Tracker(f"http://127.0.0.1:{server.server_port}")
+
+    def work() -> None:
+        _ = tracker.client
+        with Run(tracker, "run", "7", finished=False, fresh=True):
+            server.broken = 1_000_000
+            raise told
+
+    start = time.monotonic()
+    with pytest.raises(told):
+        flow(work)()
+    assert time.monotonic() - start < 10
+    assert "run run stays as it is" in caplog.text
+    server.shutdown()
+    server.server_close()
 
 
 VICTIM = """

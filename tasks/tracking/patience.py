@@ -1,0 +1,97 @@
+"""A tracking server that is away: a flow under way waits for it, as nobody is there to start the flow again.
+
+A command is told at once (flows.servers tries the servers before any work), and so is whoever is told to end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from gptcore.errors import InputError, without_password
+from gptcore.reach import answers_at
+from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
+from tasks.tracking.logs import in_run, logger
+
+Result = TypeVar("Result")
+_AWAY_SECONDS, _BROKEN_SECONDS = 1800.0, 300.0
+"""How long a server may not answer; and how long answer that it is broken, as it does without its database."""
+_AGAIN_SECONDS = 2.0
+_since: dict[str, float] = {}  # address -> when it went away, until a call succeeds: one outage is waited for once
+_waiting: ContextVar[bool] = ContextVar("waiting", default=False)
+
+
+class Away(InputError):
+    """A server that does not answer, or not sensibly; for a command the address is wrong."""
+
+
+def patiently(call: Callable[[], Result], shown: str) -> Result:
+    """The result of ``call``; in a flow's run it is made again as long as the server is away.
+
+    Calls inside it do not wait by themselves: what belongs together is done again together, and lets go of its locks.
+
+    :param shown: the server's address, without a password.
+    :raises JobInterrupted: this process was told to end meanwhile.
+    :raises ConnectionError: it took too long.
+    """
+    if _waiting.get():
+        return call()
+    token = _waiting.set(True)
+    try:
+        while True:
+            try:
+                result = call()
+            except Exception as error:
+                if not (in_run() and is_away(error)):
+                    raise
+                _wait(error, shown)
+            else:
+                _since.pop(shown, None)
+                return result
+    finally:
+        _waiting.reset(token)
+
+
+def is_away(error: Exception) -> bool:
+    """Whether a server could not be reached, or not reach its database: what it was asked may be all right."""
+    if isinstance(error, Away):
+        return True
+    from mlflow.exceptions import MlflowException
+    from requests.exceptions import ConnectionError as Unconnected
+
+    if isinstance(error, MlflowException):
+        status = error.get_http_status_code()  # type: ignore[no-untyped-call]
+        return bool(status >= 500 and str(error).startswith("API request to"))
+    return isinstance(error, Unconnected)
+
+
+class Patient:
+    """MLflow's client, each of whose calls waits for a server that is away."""
+
+    def __init__(self, client: object, shown: str) -> None:
+        self._client, self._shown = client, shown
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            return patiently(lambda: method(*arguments, **named), self._shown)
+
+        return call
+
+
+def _wait(error: Exception, shown: str) -> None:
+    now = time.monotonic()
+    if shown not in _since:
+        _since[shown] = now
+        reason = without_password(str(error).partition("\n")[0])[:300]
+        logger().warning("MLflow at %s is away, waiting for it: %s", shown, reason)
+    limit = _BROKEN_SECONDS if answers_at(shown) else _AWAY_SECONDS
+    if now - _since[shown] > limit:
+        raise ConnectionError(f"MLflow at {shown} was away for {limit / 60:.0f} minutes: {error}") from error
+    if jobs_are_stopped() or not threading.main_thread().is_alive():
+        raise JobInterrupted(f"MLflow at {shown} was not waited for, as this process ends")
+    time.sleep(_AGAIN_SECONDS)
