@@ -86,16 +86,18 @@ def _parser() -> argparse.ArgumentParser:
         )
 
     def datasets(
-        to: argparse.ArgumentParser, text: str = "folder of the twelve datasets, hf:// too (generated world)"
+        to: argparse.ArgumentParser,
+        text: str = "folder of the twelve datasets, hf:// too (generated world)",
+        default: str | None = "",
     ) -> None:
-        to.add_argument("--datasets", metavar="URL", default="", help=text)
+        to.add_argument("--datasets", metavar="URL", default=default, help=text)
 
     def preset(to: argparse.ArgumentParser, default: str) -> None:
         to.add_argument("--preset", default=default, help="demo, small or paper (%(default)s)")
         to.add_argument("--config", metavar="FILE", help="TOML file with settings that differ from the preset")
 
     def world(to: argparse.ArgumentParser) -> None:
-        to.add_argument("--nproc", type=int, help="processes of a pre-training, one a GPU (all GPUs; else 1)")
+        to.add_argument("--nproc", type=int, help="processes of a pre-training, one a GPU (all of a machine's; else 1)")
         to.add_argument("--shard", action="store_true", default=None, help="weights sharded over them (whole on each)")
 
     def start(to: argparse.ArgumentParser) -> None:
@@ -109,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--tasks", default="", metavar="A,B", help="only these tasks (all whose data is there)")
         to.add_argument("--seeds", type=int, help="fine-tunes of each task (as preset and task say)")
         world(to)
-        to.add_argument("--jobs", type=int, help="fine-tunes at the same time (one a core, or one a GPU)")
+        to.add_argument("--jobs", type=int, help="fine-tunes at the same time (one a core, or one a GPU; 16 on Slurm)")
         to.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for the corpus stages (this machine's cores)")
         to.add_argument(
             "--tokenizer", metavar="REF", help="pinned: digest, latest, URL or folder; reads only new books"
@@ -163,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     store(run)
     run.add_argument("--tasks", default="", metavar="A,B", help="only these tasks (all whose data is there)")
     run.add_argument("--seeds", type=int, help="runs with seeds 0, 1, ... (as preset and task say)")
-    run.add_argument("--jobs", type=int, help="fine-tunes at the same time (one a core, or one a GPU)")
+    run.add_argument("--jobs", type=int, help="fine-tunes at the same time (one a core, or one a GPU; 16 on Slurm)")
     verbose(run)
 
     run = command("evaluate", commands.evaluate, "score a fine-tuned model on its task's dev (and test) rows")
@@ -268,7 +270,8 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("deploy", commands.deploy, "put flows, schedules and automations on the Prefect server")
     run.add_argument("--store", metavar="URL", help="default store of the forms (the running stack's, else runs/demo)")
-    datasets(run)
+    theirs = "default datasets of the forms (the running stack's, else the generated world, which '' says, too)"
+    datasets(run, theirs, None)
     run.add_argument(
         "--settings", metavar="FILE", help="TOML: the pipeline's schedules, alerts (deploy.toml of the state folder)"
     )
@@ -276,9 +279,11 @@ def _parser() -> argparse.ArgumentParser:
     run = command("up", commands.up, "Prefect server, MLflow server and workers on this machine, without Docker")
     run.add_argument("--full", action="store_true", help="on PostgreSQL and an S3 server, with passwords")
     run.add_argument(
-        "--store", metavar="URL", help="default store of the forms (runs/demo; with --full: the S3 server's bucket)"
+        "--store",
+        metavar="URL",
+        help="default store of the forms (the running stack's, else runs/demo; with --full: the S3 server's bucket)",
     )
-    datasets(run)
+    datasets(run, theirs, None)
     for name, port in environment.PORTS.items():
         text = f"{'with --full: ' if name in ('postgres', 's3') else ''}{port}, or the running one's"
         text += "; takes the next three, and +10000, too" if name == "s3" else ""

@@ -7,6 +7,7 @@ Everything heavy is imported where it is used, and after what can be checked wit
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tomllib
 from pathlib import Path
@@ -213,15 +214,18 @@ def up(options: argparse.Namespace) -> None:
 
 def deploy(options: argparse.Namespace) -> None:
     from flows.deployments.settings import read_settings
-    from flows.environment import LIGHT_STORE, read_stack
+    from flows.environment import LIGHT_STORE, absolute, read_stack
     from flows.inputs import check_places
     from flows.servers import require_log_in, require_prefect
+    from flows.stack.control import remember
 
     settings = read_settings(options.settings)
     require_prefect()
     record = read_stack()
-    there = record["forms"] if record else {"store": LIGHT_STORE, "datasets": ""}
-    forms = {"store": options.store or there["store"], "datasets": options.datasets or there["datasets"]}
+    ours = record is not None and os.environ["PREFECT_API_URL"] == f"{record['prefect_url']}/api"
+    forms = dict(record["forms"]) if record and ours else {"store": LIGHT_STORE, "datasets": ""}
+    given = {name: place for name in forms if (place := getattr(options, name)) is not None}
+    forms = {name: absolute(place) for name, place in {**forms, **given}.items()}
     check_places(forms)
     require_log_in()
     from httpx import TransportError
@@ -230,6 +234,8 @@ def deploy(options: argparse.Namespace) -> None:
 
     try:
         deploy(**forms, settings=settings)
+        if ours:
+            remember(forms)
     except TransportError as error:
         raise ConnectionError(
             f"the Prefect server went away meanwhile ({str(error) or type(error).__name__}); "

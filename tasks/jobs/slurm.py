@@ -6,7 +6,7 @@ nodes of 8.
 
     --gpus-per-node=[TYPE:]N   a node has N GPUs, and a GPU trains one process
     --ntasks-per-node=N        on nodes without GPUs: so many processes a node (all on one)
-    --cpus-per-task=N          a node's cores, which its processes share as threads (1)
+    --cpus-per-task=N          a node has N cores, which a job gets by its share of the GPUs, else whole
 
 What a node needs: this Python, this folder, and the store's workspace under the same paths (a shared file system); the
 progress, the log and the result are read from there. A job goes by a name made from its workspace, so the same call
@@ -44,7 +44,9 @@ _LEAVE_SECONDS = 120
 latter ends what waits for a lost peer, and not by --kill-on-bad-exit: that kills rank 0 over its checkpoint."""
 _KILLED_SECONDS = (10.0, 60.0)  # for srun to tell Slurm that its processes are dead; for Slurm to clean up by itself
 _ASK_SECONDS = (1.0, 30.0)  # least and most between two questions: one controller answers for the whole cluster
-_QUEUE = 16  # fine-tunes that one caller has waiting or running, where nobody asks for another number
+QUEUE = 16
+"""Trainings of one process that a caller has waiting or running, where nobody asks for another number."""
+_OTHERWISE = frozenset({"--gpus", "--gpus-per-task", "--gpus-per-socket", "--cpus-per-gpu"})
 _ASK_SHARE = 0.05  # of a job's life so far, which is what its end can be noticed late by
 
 _QUEUED = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
@@ -154,12 +156,13 @@ def processes_and_threads(options: Sequence[str], nproc: int) -> tuple[int, int]
     """See :func:`tasks.jobs.places.processes_and_threads`: a node's GPUs and cores count, not those of this machine."""
     node = _node(options)
     processes = nproc or node.gpus or 1
-    return processes, max(1, node.cores // min(processes, node.gpus or node.tasks or processes))
+    return processes, max(1, node.cores // (node.gpus or node.tasks or processes))
 
 
 def slots_and_threads(options: Sequence[str], jobs: int) -> tuple[int, int]:
     """See :func:`tasks.jobs.places.slots_and_threads`: the cluster decides which of them run."""
-    return jobs or _QUEUE, _node(options).cores
+    node = _node(options)
+    return jobs or QUEUE, max(1, node.cores // (node.gpus or 1))
 
 
 @dataclass(frozen=True)
@@ -171,28 +174,28 @@ class _Node:
     """Of the GPUs, with its colon."""
     tasks: int
     cores: int
-    """At least Slurm's own default, 1."""
     others: list[str]
     """The options that every job gets as they are."""
 
 
 def _node(options: Sequence[str]) -> _Node:
-    """:raises InputError: an option is not what sbatch takes."""
+    """:raises InputError: an option is not what sbatch takes, or says in another way what a node has."""
     parser = argparse.ArgumentParser(prog="GPTMILL_JOBS: slurm", add_help=False, allow_abbrev=False)
     parser.error = _refuse  # type: ignore[method-assign]  # it would print and end this process
     parser.add_argument("--gpus-per-node", default="")
     parser.add_argument("--ntasks-per-node", type=int, default=0)
     parser.add_argument("--cpus-per-task", "-c", type=int, default=0)
     known, others = parser.parse_known_args(options)
+    for word in " ".join(others).replace("--gres ", "--gres=").split():
+        if word.partition("=")[0] in _OTHERWISE or word.startswith(("-G", "--gres=gpu")):
+            _refuse(f"{word}: expected --gpus-per-node=N and --cpus-per-task=N, which describe a node")
     kind, colon, gpus = known.gpus_per_node.rpartition(":")
     if gpus and not (gpus.isdecimal() and int(gpus)):
         _refuse(f"--gpus-per-node={known.gpus_per_node}: expected 1 or more, or a type and a number as in a100:8")
     for option, number in (("ntasks-per-node", known.ntasks_per_node), ("cpus-per-task", known.cpus_per_task)):
         if number < 0:
             _refuse(f"--{option}={number}: expected a number")
-    if known.cpus_per_task:
-        others.append(f"--cpus-per-task={known.cpus_per_task}")
-    return _Node(int(gpus or 0), kind + colon, known.ntasks_per_node, known.cpus_per_task or 1, others)
+    return _Node(int(gpus or 0), kind + colon, known.ntasks_per_node, known.cpus_per_task, others)
 
 
 def _layout(options: Sequence[str], nproc: int) -> tuple[int, int, list[str]]:
@@ -205,8 +208,14 @@ def _layout(options: Sequence[str], nproc: int) -> tuple[int, int, list[str]]:
     nodes = math.ceil(nproc / room)
     if nproc % nodes:
         _refuse(f"found {nproc} processes for nodes of {room}, expected a number that spreads evenly")
-    asked = [f"--gpus-per-node={node.kind}{nproc // nodes}"] if node.gpus else []
-    return nodes, nproc // nodes, [*node.others, *asked]
+    each, cores = nproc // nodes, node.cores
+    asked = []
+    if node.gpus:
+        asked.append(f"--gpus-per-node={node.kind}{each}")
+        cores = cores and max(1, cores * each // node.gpus)  # the other GPUs' jobs need theirs
+    if cores:
+        asked.append(f"--cpus-per-task={cores}")
+    return nodes, each, [*node.others, *asked]
 
 
 def _refuse(message: str) -> NoReturn:

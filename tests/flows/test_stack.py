@@ -16,9 +16,9 @@ import pytest
 from flows import credentials as file
 from flows.cli import main
 from flows.credentials import client_environment, credentials_file, ensure_credentials, read_credentials
-from flows.environment import stack_file
+from flows.environment import read_stack, stack_file
 from flows.stack import postgres, s3
-from flows.stack.control import down, status, up
+from flows.stack.control import down, remember, status, up
 from flows.stack.processes import Process, Service, alive, orphans, start, stop, wait_until_ready
 from flows.stack.services import Layout, client_variables, service
 from gptcore.errors import InputError
@@ -30,9 +30,12 @@ from tasks.store.store import Store
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
-    return tmp_path
+    before = dict(os.environ)
+    yield tmp_path
+    os.environ.clear()  # a start makes this process the stack's client
+    os.environ.update(before)
 
 
 def free_ports(count: int) -> list[int]:
@@ -113,6 +116,8 @@ def test_the_worker_that_trains_takes_a_run_for_each_gpu(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
     assert service("worker-gpu", layout, {}).command[-2:] == ["--limit", runs]
+    monkeypatch.setenv("GPTMILL_JOBS", "slurm")
+    assert service("worker-gpu", layout, {}).command[-2:] == ["--limit", "16"]
 
 
 def test_a_taken_port_is_named_with_its_option_and_nothing_is_started(home: Path, layout: Layout) -> None:
@@ -120,7 +125,7 @@ def test_a_taken_port_is_named_with_its_option_and_nothing_is_started(home: Path
         other.bind(("127.0.0.1", layout.postgres_port))
         other.listen()
         with pytest.raises(InputError, match=rf"port {layout.postgres_port} .* --postgres-port"):
-            up(True, layout.chosen, None, "")
+            up(True, layout.chosen, None, None)
     assert not stack_file().exists()
     assert not credentials_file().exists()
 
@@ -128,7 +133,7 @@ def test_a_taken_port_is_named_with_its_option_and_nothing_is_started(home: Path
 def test_databases_without_their_passwords_are_not_touched(home: Path, layout: Layout) -> None:
     (home / "postgres").mkdir()
     with pytest.raises(InputError, match="put the file back, or delete everything: gptmill down --wipe"):
-        up(True, layout.chosen, None, "")
+        up(True, layout.chosen, None, None)
 
 
 def test_up_beside_the_other_stack_says_what_runs(
@@ -138,9 +143,9 @@ def test_up_beside_the_other_stack_says_what_runs(
     monkeypatch.setattr("flows.stack.control.alive", lambda _: True)
     recorded(light)
     with pytest.raises(InputError, match=r"--full: the light stack is running with .*; stop it first: gptmill down"):
-        up(True, {}, None, "")
+        up(True, {}, None, None)
     monkeypatch.setattr("flows.stack.control.status", lambda: None)
-    up(False, light.chosen, None, "")
+    up(False, light.chosen, None, None)
     assert "The light stack is already running." in capsys.readouterr().out
 
 
@@ -151,6 +156,16 @@ def recorded(layout: Layout, **processes: Process) -> dict[str, Process]:
     record["forms"] = {"store": "/mine", "datasets": "/rows"}
     write_json_atomic(stack_file(), {**record, "processes": all_of_them | processes})
     return all_of_them | processes
+
+
+def test_a_record_of_an_older_version_is_read(home: Path, layout: Layout) -> None:
+    recorded(layout)
+    record = read_json(stack_file())
+    del record["forms"]
+    write_json_atomic(stack_file(), {**record, "store": "s3://gptmill/runs"})
+    read = read_stack()
+    assert read is not None
+    assert read["forms"] == {"store": "s3://gptmill/runs", "datasets": ""}
 
 
 @pytest.mark.parametrize("dead", [(), ("mlflow", "s3")], ids=["whole", "two are dead"])
@@ -171,14 +186,14 @@ def test_up_with_other_ports_touches_nothing_of_what_runs(
         with pytest.raises(
             InputError, match=rf"-port \d+: .*with .*--prefect-port {layout.prefect_port} .*gptmill down"
         ):
-            up(True, ports, None, "")
+            up(True, ports, None, None)
     assert stack_file().read_bytes() == before
     assert not stopped
     started: list[list[str]] = []
     monkeypatch.setattr(f"{control}._start_all", lambda starting: started.append(starting.lacking))
     monkeypatch.setattr(f"{control}.status", lambda: None)
     for full, same in ((True, {}), (False, {}), (True, layout.chosen)):  # the running one's ports are kept
-        up(full, same, None, "")
+        up(full, same, None, None)
     assert started == [[name for name in layout.names if name in dead]] * 3 * bool(dead)
     assert ("already running" in capsys.readouterr().out) == (not dead)
 
@@ -191,7 +206,7 @@ def test_ports_that_cannot_be_are_refused_before_anything(home: Path) -> None:
         (("prefect", 18_334),): "--s3-port 8333 (it takes 8333, .*): 18334 is also --prefect-port",
     }.items():
         with pytest.raises(InputError, match=said.replace("(", r"\(").replace(")", r"\)")):
-            up(True, dict(ports), None, "")
+            up(True, dict(ports), None, None)
     assert not stack_file().exists()
 
 
@@ -238,7 +253,7 @@ def test_what_a_killed_server_left_does_not_keep_up_from_its_port(
     lacking: list[str] = []
     monkeypatch.setattr("flows.stack.control._start_all", lambda starting: lacking.extend(starting.lacking))
     monkeypatch.setattr("flows.stack.control.status", lambda: None)
-    up(True, {}, None, "")
+    up(True, {}, None, None)
     assert lacking == [name for name in layout.names if name != "prefect"]
     assert not running_still(child)
 
@@ -319,20 +334,21 @@ def test_up_starts_what_has_died_and_leaves_the_rest_to_its_work(
     deployed: list[tuple[str, ...]] = []
     monkeypatch.setattr("flows.deployments.deploy.deploy", lambda *forms: deployed.append(forms))
     with pytest.raises(InputError, match="--store /other: the stack is running with --store /mine; gptmill deploy"):
-        up(False, light.chosen, "/other", "")
+        up(False, light.chosen, "/other", None)
     assert not started
+    remember({"store": "/deployed", "datasets": "/rows"})
     with pytest.raises(RuntimeError) if fails else nullcontext():
-        up(False, light.chosen, None, "")
+        up(False, light.chosen, "/deployed", None)
     assert (home / "logs").stat().st_mode & 0o777 == 0o700  # the S3 server writes key ids to its log
     assert started == ["mlflow", "worker-cpu"]
     left = read_json(stack_file())["processes"]
-    assert read_json(stack_file())["forms"] == {"store": "/mine", "datasets": "/rows"}
+    assert read_json(stack_file())["forms"] == {"store": "/deployed", "datasets": "/rows"}
     if fails:
         assert stopped == [[there["mlflow"]], [fresh, fresh]]  # what a killed server left; what this start has started
         assert left == {name: there[name] for name in ("prefect", "worker-gpu")}
     else:
         assert stopped == [[there["mlflow"]]]
-        assert deployed == [("/mine", "/rows")]
+        assert deployed == [("/deployed", "/rows")]
         assert left == {**there, "mlflow": fresh, "worker-cpu": fresh}
 
 

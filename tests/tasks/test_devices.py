@@ -11,7 +11,7 @@ import pytest
 
 from tasks.jobs import devices
 from tasks.jobs.devices import GpuLease, visible_gpus
-from tasks.jobs.places import processes_and_threads, slots_and_threads
+from tasks.jobs.places import processes_and_threads, slots, slots_and_threads
 from tests.tasks.test_launch import ROOT, in_thread, run, stop_jobs, wait_for
 from tests.tasks.test_launch import _quick as _quick  # the fixture
 
@@ -48,6 +48,7 @@ def test_what_may_be_used(listed: str | None, found: list[str], monkeypatch: pyt
     assert processes_and_threads(5)[0] == 5
     assert slots_and_threads(0)[0] == (len(found) or os.cpu_count())
     assert slots_and_threads(7)[0] == 7
+    assert slots() == (len(found) or 1)
 
 
 def test_no_two_have_the_same() -> None:

@@ -245,6 +245,9 @@ def test_no_slurm_here(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--gpus-per-node=a100:8"], 16, 2, 8, ["--gpus-per-node=a100:8"]),
         (["--gpus-per-node=8"], 12, 2, 6, ["--gpus-per-node=6"]),
         (["-c", "4"], 1, 1, 1, ["--cpus-per-task=4"]),
+        (["--gpus-per-node=8", "--cpus-per-task=64"], 1, 1, 1, ["--gpus-per-node=1", "--cpus-per-task=8"]),
+        (["--gpus-per-node=8", "--cpus-per-task=64"], 12, 2, 6, ["--gpus-per-node=6", "--cpus-per-task=48"]),
+        (["--gpus-per-node=8", "--cpus-per-task=4"], 1, 1, 1, ["--gpus-per-node=1", "--cpus-per-task=1"]),
     ],
 )
 def test_processes_are_spread_over_nodes(
@@ -257,8 +260,9 @@ def test_processes_are_spread_over_nodes(
     ("place", "training", "tuning"),
     [
         ("slurm", (1, 1), (16, 1)),
-        ("slurm --gpus-per-node=h100:8 --cpus-per-task=64", (8, 8), (16, 64)),
-        ("slurm --ntasks-per-node=2 -c 6", (1, 6), (16, 6)),
+        ("slurm --gpus-per-node=h100:8 --cpus-per-task=64", (8, 8), (16, 8)),
+        ("slurm --ntasks-per-node=2 -c 6", (1, 3), (16, 6)),
+        ("slurm --exclusive -c6", (1, 6), (16, 6)),
     ],
 )
 def test_a_node_counts_and_not_the_machine_that_asks(
@@ -276,7 +280,20 @@ def test_threads_of_several_processes_of_a_node(monkeypatch: pytest.MonkeyPatch)
     assert places.processes_and_threads(4) == (4, 3)
 
 
-@pytest.mark.parametrize("options", ["--gpus-per-node=0", "--gpus-per-node=many", "-c -1", "--ntasks-per-node=x"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--gpus-per-node=0",
+        "--gpus-per-node=many",
+        "-c -1",
+        "--ntasks-per-node=x",
+        "--gres=gpu:8",
+        "--gres gpu:a100:8",
+        "-G8",
+        "--gpus 8",
+        "--gpus-per-node=8 --cpus-per-gpu=8",
+    ],
+)
 def test_a_node_that_cannot_be_is_refused(options: str) -> None:
     with pytest.raises(InputError, match="GPTMILL_JOBS: slurm: "):
         slurm._layout(options.split(), 1)
