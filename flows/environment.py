@@ -31,7 +31,6 @@ _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # its own seven keep a command with a wrong address silent for minutes
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # the first start migrates a new database
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
-    "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",  # what its server says while its database is away
     "PREFECT_WORKER_QUERY_SECONDS": "3",  # a fan-out's next training waits half as long for its worker; 10 by default
     "PREFECT_CLI_PROMPT": "false",
 }
@@ -73,13 +72,17 @@ def pages_of(prefect_url: str) -> str:
     return f"{prefect_url}/v2"
 
 
+AWAY = {"PREFECT_CLIENT_RETRY_EXTRA_CODES": "500"}
+"""For clients of a Prefect server on PostgreSQL, which says so while that is away. With SQLite it means a full disk."""
+
+
 def log_in(stack: Mapping[str, Any]) -> dict[str, str]:
     """Make this process a client of the full stack on record, whose credentials these are.
 
     :raises InputError: their file is not as it should be.
     """
     credentials = read_credentials()
-    os.environ.update(client_environment(credentials, os.environ))
+    os.environ.update(AWAY | client_environment(credentials, os.environ))
     os.environ.setdefault("PREFECT_UI_URL", pages_of(stack["prefect_url"]))
     return credentials
 

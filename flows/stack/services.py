@@ -16,7 +16,7 @@ from flows.credentials import (
     PREFECT_DATABASE_PASSWORD,
     S3,
 )
-from flows.environment import answers, pages_of
+from flows.environment import AWAY, answers, pages_of
 from flows.pools import CPU, GPU, worker_online
 from flows.stack import postgres, s3
 from flows.stack.processes import Service
@@ -178,4 +178,5 @@ def client_variables(layout: Layout, credentials: Mapping[str, str]) -> dict[str
         "PREFECT_HOME": str(state_folder() / "prefect"),
         "MLFLOW_TRACKING_URI": layout.mlflow_url,
     }
-    return addresses | {name: credentials[name] for name in (*PREFECT, *MLFLOW, *S3) if name in credentials}
+    secrets = {name: credentials[name] for name in (*PREFECT, *MLFLOW, *S3) if name in credentials}
+    return addresses | secrets | (AWAY if layout.full else {})

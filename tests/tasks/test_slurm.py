@@ -127,7 +127,7 @@ def test_the_progress_says_what_a_job_waits_for(caplog: pytest.LogCaptureFixture
     observer.waiting("waiting in the queue (Resources)")
     (record,) = caplog.records
     assert record.getMessage() == "pretrain waiting in the queue (Resources)"
-    assert vars(record)["news"] == Underway("pretrain", 0.0, "waiting in the queue (Resources)")
+    assert vars(record)["news"] == Underway("pretrain", 0.0, "waiting in the queue (Resources)", waits=True)
 
 
 def test_a_job_that_ignores_sigterm_is_killed_after_the_grace(cluster: Path, work: Path) -> None:
