@@ -124,3 +124,13 @@ def test_an_audit_that_asked_nobody_says_so(
     monkeypatch.setattr(subprocess, "run", run)
     assert audit.main() == code
     assert words in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_prefect_server_takes_the_nulls_that_its_client_sends() -> None:
+    """With FastAPI 0.151 it answers 422; then workers that have lost the server once cancel no run any more."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        assert isinstance(client.read_flow_runs(), list)
+        assert isinstance(client.read_deployments(), list)
