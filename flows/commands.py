@@ -208,13 +208,15 @@ def up(options: argparse.Namespace) -> None:
     from flows.stack.control import up
 
     read_settings()  # before anything is started
+    if options.store == "":
+        raise InputError("--store: found nothing, expected a folder or an address")
     given = {name: port for name in PORTS if (port := getattr(options, f"{name}_port")) is not None}
     up(options.full, given, options.store, options.datasets)
 
 
 def deploy(options: argparse.Namespace) -> None:
     from flows.deployments.settings import read_settings
-    from flows.environment import LIGHT_STORE, absolute, read_stack
+    from flows.environment import LIGHT_STORE, absolute, is_of, read_stack
     from flows.inputs import check_places
     from flows.servers import require_log_in, require_prefect
     from flows.stack.control import remember
@@ -222,7 +224,7 @@ def deploy(options: argparse.Namespace) -> None:
     settings = read_settings(options.settings)
     require_prefect()
     record = read_stack()
-    ours = record is not None and os.environ["PREFECT_API_URL"] == f"{record['prefect_url']}/api"
+    ours = record is not None and is_of(record, os.environ["PREFECT_API_URL"])
     forms = dict(record["forms"]) if record and ours else {"store": LIGHT_STORE, "datasets": ""}
     given = {name: place for name in forms if (place := getattr(options, name)) is not None}
     forms = {name: absolute(place) for name, place in {**forms, **given}.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import os
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,13 +77,23 @@ AWAY = {"PREFECT_CLIENT_RETRY_EXTRA_CODES": "500"}
 """For clients of a Prefect server on PostgreSQL, which says so while that is away. With SQLite it means a full disk."""
 
 
+def is_of(stack: Mapping[str, Any], url: str) -> bool:
+    """Whether ``url`` is that of the Prefect server of the stack on record, however it is spelt."""
+    ours, given = (urllib.parse.urlsplit(address.rstrip("/")) for address in (f"{stack['prefect_url']}/api", url))
+    host = "127.0.0.1" if given.hostname == "localhost" else given.hostname
+    return (host, given.port, given.path) == (ours.hostname, ours.port, ours.path)
+
+
 def log_in(stack: Mapping[str, Any]) -> dict[str, str]:
     """Make this process a client of the full stack on record, whose credentials these are.
 
     :raises InputError: their file is not as it should be.
     """
     credentials = read_credentials()
-    os.environ.update(AWAY | client_environment(credentials, os.environ))
+    os.environ.update(client_environment(credentials, os.environ))
+    if is_of(stack, os.environ["PREFECT_API_URL"]):
+        for name, value in AWAY.items():
+            os.environ.setdefault(name, value)
     os.environ.setdefault("PREFECT_UI_URL", pages_of(stack["prefect_url"]))
     return credentials
 

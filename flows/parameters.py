@@ -54,7 +54,7 @@ class PipelineParameters(_Form):
         6, {}, description='Settings that differ from the preset, e.g. {"finetune": {"lr": 1e-4}}.'
     )
     nproc: int = _field(7, 0, ge=0, description=_NPROC)
-    jobs: int = _field(8, 0, ge=0, description="Fine-tunes at the same time. 0: one a core, or one a GPU.")
+    jobs: int = _field(8, 0, ge=0, description="Fine-tunes at the same time. 0: one a core, or one a GPU; 16 on Slurm.")
     dask: str = _field(9, "", description="Dask scheduler address for the corpus stages. Empty: this machine.")
     tokenizer: str = _field(
         10,
@@ -120,4 +120,4 @@ class FinetuneAllParameters(_Form):
     tasks: list[TaskName] = _field(4, [], description="Only these tasks. Empty: every task whose data is there.")
     seeds: int = _field(5, 0, ge=0, le=100, description="Runs with seeds 0, 1, 2, ... 0: as preset and task say.")
     overrides: dict[str, Any] = _field(6, {}, description='Settings that differ, e.g. {"finetune": {"lr": 1e-4}}.')
-    jobs: int = _field(7, 0, ge=0, description="Fine-tunes at the same time. 0: one a core, or one a GPU.")
+    jobs: int = _field(7, 0, ge=0, description="Fine-tunes at the same time. 0: one a core, or one a GPU; 16 on Slurm.")

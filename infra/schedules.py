@@ -9,6 +9,7 @@ prints a row for each trial as it is known. Processes are killed by their pids, 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -157,8 +158,12 @@ class Stack:
     def stop(self) -> None:
         """End everything of this stack."""
         self.gptmill("down", code=None)
-        for process in self.processes(""):
-            process.send_signal(signal.SIGTERM)
+        left = self.processes("")
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGTERM)
+        for process in psutil.wait_procs(left, timeout=30)[1]:
+            process.kill()
 
 
 def wait(condition: Callable[[], object], what: str, seconds: float = _PATIENCE) -> float:
@@ -301,6 +306,7 @@ def late(stack: Stack) -> None:
     seconds = wait(lambda: told("late: no worker"), "an alert")
     (stack.home / "deploy.toml").write_text("")
     stack.deploy()
+    stack.worker("cpu")
     row("no worker for a schedule", f"told after {seconds:.0f} s", repr(next(t for t in Receiver.texts if "late" in t)))
 
 
@@ -365,6 +371,7 @@ def main() -> None:
     parser.add_argument("--mlflow-port", type=int, default=4201)
     parser.add_argument("--only", default=",".join(TRIALS))
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the stack is stopped
     folder = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-schedules-"))
     receiver = HTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=receiver.serve_forever, daemon=True).start()

@@ -107,8 +107,11 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # a second one would leave daemons behind
-        with contextlib.suppress(subprocess.TimeoutExpired):  # the controller itself may be the one that is stuck
+        with contextlib.suppress(
+            subprocess.TimeoutExpired, TimeoutError
+        ):  # the controller itself may be the one that is stuck
             subprocess.run(["scancel", "--user=root"], env=environment, check=False, capture_output=True, timeout=20)
+            _until(lambda: not _said(environment, "squeue", "--noheader"), "the end of all jobs")  # after KillWait
         for daemon in reversed(daemons):
             daemon.terminate()
             try:
@@ -323,7 +326,10 @@ def _reference(root: Path, world: Path, nproc: int) -> bytes:
     """The weights that child processes of this machine come to."""
     trial = _trial(root / f"reference-{nproc}", world, dict(os.environ), nproc)
     trial.place = ""
-    undisturbed(trial)
+    try:
+        undisturbed(trial)
+    finally:
+        trial.end()
     return trial.weights()
 
 

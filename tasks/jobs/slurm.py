@@ -156,7 +156,7 @@ def processes_and_threads(options: Sequence[str], nproc: int) -> tuple[int, int]
     """See :func:`tasks.jobs.places.processes_and_threads`: a node's GPUs and cores count, not those of this machine."""
     node = _node(options)
     processes = nproc or node.gpus or 1
-    return processes, max(1, node.cores // (node.gpus or node.tasks or processes))
+    return processes, max(1, node.cores // (node.gpus or min(processes, node.tasks or processes)))
 
 
 def slots_and_threads(options: Sequence[str], jobs: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gptcore.errors import InputError, without_password
@@ -20,8 +21,20 @@ Result = TypeVar("Result")
 _AWAY_SECONDS, _BROKEN_SECONDS = 1800.0, 300.0
 """How long a server may not answer; and how long answer that it is broken, as it does without its database."""
 _AGAIN_SECONDS = 2.0
-_since: dict[str, float] = {}  # address -> when it went away, until a call succeeds: one outage is waited for once
 _waiting: ContextVar[bool] = ContextVar("waiting", default=False)
+
+
+@dataclass
+class _Outage:
+    """One outage of a server, which is waited for once, whoever waits."""
+
+    since: float
+    broken: float | None = None
+    """Since when it answers, and cannot work."""
+
+
+_outages: dict[str, _Outage] = {}  # by address, until a call succeeds
+_lock = threading.Lock()
 
 
 class Away(InputError):
@@ -49,7 +62,8 @@ def patiently(call: Callable[[], Result], shown: str) -> Result:
                     raise
                 _wait(error, shown)
             else:
-                _since.pop(shown, None)
+                with _lock:
+                    _outages.pop(shown, None)
                 return result
     finally:
         _waiting.reset(token)
@@ -84,14 +98,18 @@ class Patient:
 
 
 def _wait(error: Exception, shown: str) -> None:
-    now = time.monotonic()
-    if shown not in _since:
-        _since[shown] = now
-        reason = without_password(str(error).partition("\n")[0])[:300]
-        logger().warning("MLflow at %s is away, waiting for it: %s", shown, reason)
-    limit = _BROKEN_SECONDS if answers_at(shown) else _AWAY_SECONDS
-    if now - _since[shown] > limit:
-        raise ConnectionError(f"MLflow at {shown} was away for {limit / 60:.0f} minutes: {error}") from error
     if jobs_are_stopped() or not threading.main_thread().is_alive():
         raise JobInterrupted(f"MLflow at {shown} was not waited for, as this process ends")
+    answers = answers_at(shown)
+    now = time.monotonic()
+    with _lock:
+        new = shown not in _outages
+        outage = _outages.setdefault(shown, _Outage(now))
+        outage.broken = (outage.broken or now) if answers else None
+        since, limit = (outage.broken, _BROKEN_SECONDS) if outage.broken else (outage.since, _AWAY_SECONDS)
+    if new:
+        reason = without_password(str(error).partition("\n")[0])[:300]
+        logger().warning("MLflow at %s is away, waiting for it: %s", shown, reason)
+    if now - since > limit:
+        raise ConnectionError(f"MLflow at {shown} was away for {limit / 60:.0f} minutes: {error}") from error
     time.sleep(_AGAIN_SECONDS)

@@ -10,12 +10,13 @@ import json
 import logging
 import math
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from gptcore.errors import InputError, without_password
 from gptcore.reach import answers_at
@@ -67,6 +68,7 @@ class Run:
         """The tags that it had when it was opened: what earlier openings recorded, without another call."""
         self._fresh = fresh
         self._last: dict[str, int] = {}  # metric -> step of its newest point
+        self._unsorted: list[Mapping[str, Any]] = []
         self._waiting: list[Metric] = []
 
     @property
@@ -86,27 +88,24 @@ class Run:
         A curve's points that the run has already (from before a crash) are left out, and so is what is no finite
         number. If MLflow cannot be reached the points wait for the next call: training does not stop for that.
         """
-        from mlflow.entities import Metric
         from mlflow.exceptions import MlflowException
 
-        for record in records:
-            for name, value in _numbers(record["metrics"]).items():
-                if record["step"] > self._newest(name):
-                    self._last[name] = record["step"]
-                    self._waiting.append(Metric(name, value, int(record["time"] * 1000), record["step"]))
+        self._unsorted += records
         try:
             self._send(self.tracker.hasty)
         except MlflowException as error:
-            log.warning("%d metrics wait for MLflow at %s: %s", len(self._waiting), self.tracker.shown, error)
+            waiting = len(self._waiting) + sum(len(record["metrics"]) for record in self._unsorted)
+            log.warning("%d metrics wait for MLflow at %s: %s", waiting, self.tracker.shown, error)
 
     def log_results(self, results: Mapping[str, Any]) -> None:
         """Log the finite numbers of a result as each metric's newest value, without bending its curve."""
         from mlflow.entities import Metric
 
-        now = int(time.time() * 1000)
+        client, now = self.tracker.client, int(time.time() * 1000)
+        self._sort(client)
         for name, value in _numbers(results).items():
-            self._waiting.append(Metric(name, value, now, max(self._newest(name), 0)))
-        self._send()
+            self._waiting.append(Metric(name, value, now, max(self._newest(name, client), 0)))
+        self._send(client)
 
     def metrics(self) -> dict[str, float]:
         """The last value of each metric that the run has."""
@@ -153,20 +152,32 @@ class Run:
             self.finish("FAILED" if failed else "FINISHED")
             return
         try:
-            with _in_a_hurry():
+            with _Hurry():
                 self.finish("KILLED", self.tracker.hasty)
         except Exception as away:  # the next process that opens a run ends this one
             log.warning("run %s stays as it is: %s", self.run_id, without_password(str(away).partition("\n")[0]))
 
-    def _newest(self, name: str) -> int:
+    def _newest(self, name: str, client: MlflowClient) -> int:
         """The step of a curve's newest point, -1 where it has none; asks MLflow once, for a run that was reopened."""
         if name not in self._last:
-            history = [] if self._fresh else self.tracker.client.get_metric_history(self.run_id, name)
+            history = [] if self._fresh else client.get_metric_history(self.run_id, name)
             self._last[name] = max((point.step for point in history), default=-1)
         return self._last[name]
 
-    def _send(self, client: MlflowClient | None = None) -> None:
-        client = client or self.tracker.client
+    def _sort(self, client: MlflowClient) -> None:
+        """Take from the records what the run lacks."""
+        from mlflow.entities import Metric
+
+        while self._unsorted:
+            record = self._unsorted[0]
+            for name, value in _numbers(record["metrics"]).items():
+                if record["step"] > self._newest(name, client):
+                    self._last[name] = record["step"]
+                    self._waiting.append(Metric(name, value, int(record["time"] * 1000), record["step"]))
+            del self._unsorted[0]
+
+    def _send(self, client: MlflowClient) -> None:
+        self._sort(client)
         while self._waiting:
             client.log_batch(self.run_id, metrics=self._waiting[:_METRICS_A_CALL])
             del self._waiting[:_METRICS_A_CALL]
@@ -214,7 +225,7 @@ class Tracker:
                 logging.getLogger(name).setLevel(logging.WARNING)
             try:
                 client = MlflowClient(self.uri)
-                with _in_a_hurry():
+                with _Hurry():
                     client.search_experiments(max_results=1)
             except Exception as error:  # each kind of database and server has its own words for it
                 kind = Away if self.served and is_away(error) else InputError
@@ -337,20 +348,32 @@ class Tracker:
             self.client.log_batch(run_id, params=part)
 
 
-@contextmanager
-def _in_a_hurry() -> Iterator[None]:
-    """No second try: whether a server can be used at all is said within seconds. It reads these anew at each call."""
-    hurry = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": _FIRST_SECONDS}
-    before = {name: os.environ.get(name) for name in hurry}
-    os.environ.update(hurry)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+class _Hurry:
+    """No second try: whether a server can be used at all is said within seconds. It reads these anew at each call.
+
+    Several threads may be in a hurry: the last one puts back what the first one found.
+    """
+
+    _values: ClassVar = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": _FIRST_SECONDS}
+    _lock = threading.Lock()
+    _inside = 0
+    _before: ClassVar[dict[str, str | None]] = {}
+
+    def __enter__(self) -> None:
+        with _Hurry._lock:
+            if not _Hurry._inside:
+                _Hurry._before = {name: os.environ.get(name) for name in self._values}
+                os.environ.update(self._values)
+            _Hurry._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with _Hurry._lock:
+            _Hurry._inside -= 1
+            if not _Hurry._inside:
+                for name, value in _Hurry._before.items():
+                    os.environ.pop(name, None)
+                    if value is not None:
+                        os.environ[name] = value
 
 
 def _reason(error: Exception) -> str:

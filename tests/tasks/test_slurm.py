@@ -261,7 +261,7 @@ def test_processes_are_spread_over_nodes(
     [
         ("slurm", (1, 1), (16, 1)),
         ("slurm --gpus-per-node=h100:8 --cpus-per-task=64", (8, 8), (16, 8)),
-        ("slurm --ntasks-per-node=2 -c 6", (1, 3), (16, 6)),
+        ("slurm --ntasks-per-node=2 -c 6", (1, 6), (16, 6)),
         ("slurm --exclusive -c6", (1, 6), (16, 6)),
     ],
 )
