@@ -223,6 +223,8 @@ class Tracker:
 
             for name in ("mlflow", "alembic"):  # after the import, which sets their levels
                 logging.getLogger(name).setLevel(logging.WARNING)
+            # a failure is raised, too; MLflow would also print pages about it on the terminal, past our log
+            logging.getLogger("mlflow.store.db.utils").addFilter(_no_traceback)
             try:
                 client = MlflowClient(self.uri)
                 with _Hurry():
@@ -374,6 +376,10 @@ class _Hurry:
                     os.environ.pop(name, None)
                     if value is not None:
                         os.environ[name] = value
+
+
+def _no_traceback(record: logging.LogRecord) -> bool:
+    return not record.exc_info
 
 
 def _reason(error: Exception) -> str:

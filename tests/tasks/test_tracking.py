@@ -460,6 +460,28 @@ def test_mlflow_says_nothing_and_leaves_other_loggers_alone(
     assert first_use[1].stderr.splitlines() == ["INFO:mine:still heard"]
 
 
+def test_a_database_that_fails_is_no_page_on_the_terminal(tracker: Tracker, experiment: str, home: Path) -> None:
+    program = """
+import sqlite3, sys
+from tasks.tracking.tracker import Tracker
+tracker = Tracker()
+_ = tracker.client
+with sqlite3.connect(sys.argv[1]) as database:
+    database.execute("create trigger full before insert on experiments begin select raise(abort, 'disk is full'); end")
+try:
+    tracker.experiment(sys.argv[2])
+except Exception as error:
+    print(type(error).__name__)
+finally:
+    database.execute("drop trigger full")
+    database.commit()
+"""
+    _ = tracker.client
+    command = [sys.executable, "-c", program, str(home / "mlflow.db"), experiment]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("MlflowException\n", "")
+
+
 def test_following_jobs_imports_nothing_heavy() -> None:
     modules = "tasks.tracking.tracker, tasks.store.store, tasks.jobs.launch, tasks.report.card"
     program = f"import sys, {modules}; print([name for name in sys.modules if name in sys.argv])"
