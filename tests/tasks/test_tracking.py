@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -460,24 +461,22 @@ def test_mlflow_says_nothing_and_leaves_other_loggers_alone(
     assert first_use[1].stderr.splitlines() == ["INFO:mine:still heard"]
 
 
-def test_a_database_that_fails_is_no_page_on_the_terminal(tracker: Tracker, experiment: str, home: Path) -> None:
+def test_a_database_that_fails_is_no_page_on_the_terminal(tracker: Tracker, home: Path, tmp_path: Path) -> None:
     program = """
 import sqlite3, sys
 from tasks.tracking.tracker import Tracker
-tracker = Tracker()
+tracker = Tracker(f"sqlite:///{sys.argv[1]}")
 _ = tracker.client
 with sqlite3.connect(sys.argv[1]) as database:
-    database.execute("create trigger full before insert on experiments begin select raise(abort, 'disk is full'); end")
+    database.execute("alter table experiments rename to elsewhere")
 try:
-    tracker.experiment(sys.argv[2])
+    tracker.experiment("new")
 except Exception as error:
     print(type(error).__name__)
-finally:
-    database.execute("drop trigger full")
-    database.commit()
 """
     _ = tracker.client
-    command = [sys.executable, "-c", program, str(home / "mlflow.db"), experiment]
+    shutil.copy(home / "mlflow.db", tmp_path)
+    command = [sys.executable, "-c", program, str(tmp_path / "mlflow.db")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("MlflowException\n", "")
 
