@@ -5,12 +5,14 @@ A command is told at once (flows.servers tries the servers before any work), and
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ClassVar, TypeVar, cast
 
 from gptcore.errors import InputError, without_password
 from gptcore.reach import answers_at
@@ -18,9 +20,11 @@ from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
 from tasks.tracking.logs import in_run, logger
 
 Result = TypeVar("Result")
+Method = TypeVar("Method", bound=Callable[..., Any])
 _AWAY_SECONDS, _BROKEN_SECONDS = 1800.0, 300.0
 """How long a server may not answer; and how long answer that it is broken, as it does without its database."""
 _AGAIN_SECONDS = 2.0
+_FIRST_SECONDS = "5"  # for a server's first answer
 _waiting: ContextVar[bool] = ContextVar("waiting", default=False)
 
 
@@ -82,6 +86,16 @@ def is_away(error: Exception) -> bool:
     return isinstance(error, Unconnected)
 
 
+def waits(method: Method) -> Method:
+    """A method that waits as a whole, of a class that has the server's address as ``shown``."""
+
+    @wraps(method)
+    def patient(self: Any, *arguments: Any, **named: Any) -> Any:
+        return patiently(lambda: method(self, *arguments, **named), self.shown)
+
+    return cast(Method, patient)
+
+
 class Patient:
     """MLflow's client, each of whose calls waits for a server that is away."""
 
@@ -95,6 +109,34 @@ class Patient:
             return patiently(lambda: method(*arguments, **named), self._shown)
 
         return call
+
+
+class Hurry:
+    """No second try: whether a server can be used at all is said within seconds. It reads these anew at each call.
+
+    Several threads may be in a hurry: the last one puts back what the first one found.
+    """
+
+    _values: ClassVar = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": _FIRST_SECONDS}
+    _lock = threading.Lock()
+    _inside = 0
+    _before: ClassVar[dict[str, str | None]] = {}
+
+    def __enter__(self) -> None:
+        with Hurry._lock:
+            if not Hurry._inside:
+                Hurry._before = {name: os.environ.get(name) for name in self._values}
+                os.environ.update(self._values)
+            Hurry._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with Hurry._lock:
+            Hurry._inside -= 1
+            if not Hurry._inside:
+                for name, value in Hurry._before.items():
+                    os.environ.pop(name, None)
+                    if value is not None:
+                        os.environ[name] = value
 
 
 def _wait(error: Exception, shown: str) -> None:

@@ -10,13 +10,12 @@ import json
 import logging
 import math
 import os
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from gptcore.errors import InputError, without_password
 from gptcore.reach import answers_at
@@ -24,7 +23,7 @@ from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
 from tasks.tracking.owners import dead_owners, owner_name
-from tasks.tracking.patience import Away, Patient, is_away, patiently
+from tasks.tracking.patience import Away, Hurry, Patient, is_away, patiently, waits
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -43,7 +42,6 @@ _TAG_LENGTH = 8000
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else MLflow's UI opens it on its pages for LLM traces
 TRAINING = "?workflowType=machine_learning"
 """For addresses of the UI: the browser's own choice, GenAI at first, would outweigh an experiment's kind."""
-_FIRST_SECONDS = "5"  # for a server's first answer
 _UI = "http://127.0.0.1:5000"  # where `gptmill up` serves the same SQLite file
 
 
@@ -152,7 +150,7 @@ class Run:
             self.finish("FAILED" if failed else "FINISHED")
             return
         try:
-            with _Hurry():
+            with Hurry():
                 self.finish("KILLED", self.tracker.hasty)
         except Exception as away:  # the next process that opens a run ends this one
             log.warning("run %s stays as it is: %s", self.run_id, without_password(str(away).partition("\n")[0]))
@@ -227,7 +225,7 @@ class Tracker:
             logging.getLogger("mlflow.store.db.utils").addFilter(_no_traceback)
             try:
                 client = MlflowClient(self.uri)
-                with _Hurry():
+                with Hurry():
                     client.search_experiments(max_results=1)
             except Exception as error:  # each kind of database and server has its own words for it
                 kind = Away if self.served and is_away(error) else InputError
@@ -238,11 +236,9 @@ class Tracker:
         """A run's page in the MLflow UI."""
         return f"{self.ui}/#/experiments/{experiment_id}/runs/{run_id}{TRAINING}"
 
+    @waits
     def experiment(self, name: str) -> str:
         """The id of the experiment ``name``, which is created on first use; the UI opens it as model training."""
-        return patiently(lambda: self._experiment(name), self.shown)
-
-    def _experiment(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)
         if found is None:
             with self._creating():
@@ -255,6 +251,7 @@ class Tracker:
                 self.client.set_experiment_tag(found.experiment_id, key, value)
         return str(found.experiment_id)
 
+    @waits
     def open(
         self,
         experiment: str,
@@ -269,17 +266,6 @@ class Tracker:
         :param params: nested settings; logged flat, ``model.n_layer`` and so on.
         :param parent: run id of the run that shows this one as its child.
         """
-        return patiently(lambda: self._open(experiment, name, job_key, tags, params, parent), self.shown)
-
-    def _open(
-        self,
-        experiment: str,
-        name: str,
-        job_key: str,
-        tags: Mapping[str, str],
-        params: Mapping[str, Any],
-        parent: str | None,
-    ) -> Run:
         self.reconcile()
         experiment_id = self.experiment(experiment)
         whole = {JOB_KEY: job_key, OWNER: owner_name(self.uri), **tags, **({_PARENT: parent} if parent else {})}
@@ -302,11 +288,9 @@ class Tracker:
         run.set_tags(whole)
         return run
 
+    @waits
     def reconcile(self) -> int:
         """End what killed processes of this machine left RUNNING, as KILLED; how many runs that were."""
-        return patiently(self._reconcile, self.shown)
-
-    def _reconcile(self) -> int:
         killed = 0
         with dead_owners(self.uri) as dead:
             for owner in dead:
@@ -348,34 +332,6 @@ class Tracker:
         flat = [Param(key, str(value)[:_PARAM_LENGTH]) for key, value in params.items()]
         for part in _parts(flat, _PARAMS_A_CALL):
             self.client.log_batch(run_id, params=part)
-
-
-class _Hurry:
-    """No second try: whether a server can be used at all is said within seconds. It reads these anew at each call.
-
-    Several threads may be in a hurry: the last one puts back what the first one found.
-    """
-
-    _values: ClassVar = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": _FIRST_SECONDS}
-    _lock = threading.Lock()
-    _inside = 0
-    _before: ClassVar[dict[str, str | None]] = {}
-
-    def __enter__(self) -> None:
-        with _Hurry._lock:
-            if not _Hurry._inside:
-                _Hurry._before = {name: os.environ.get(name) for name in self._values}
-                os.environ.update(self._values)
-            _Hurry._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with _Hurry._lock:
-            _Hurry._inside -= 1
-            if not _Hurry._inside:
-                for name, value in _Hurry._before.items():
-                    os.environ.pop(name, None)
-                    if value is not None:
-                        os.environ[name] = value
 
 
 def _no_traceback(record: logging.LogRecord) -> bool:
