@@ -37,6 +37,7 @@ _OVERRIDES: dict[str, dict[str, object]] = {
     "finetune": {"epochs": 1, "max_train_rows": 64, "max_eval_rows": 32},
 }
 _TASKS = ["rte", "cola"]
+_DARK = 330.0  # seconds; what Prefect remembers of a loss for a minute is forgotten by then
 _PATIENCE = 1200.0  # seconds, on a busy machine; a lost run is known after 90 to 180 of them
 
 
@@ -62,6 +63,7 @@ class Stack:
     def __init__(self, folder: Path, prefect_port: int, mlflow_port: int, webhook: str) -> None:
         self.folder, self.home, self.store = folder, folder / "home", folder / "store"
         self.api = f"http://127.0.0.1:{prefect_port}/api"
+        self.places = ["--store", str(self.store), "--datasets", str(folder / "world/datasets")]
         self.ports = ["--prefect-port", str(prefect_port), "--mlflow-port", str(mlflow_port)]
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))
@@ -81,9 +83,13 @@ class Stack:
             sys.exit(f"gptmill {words[0]}: exit code {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}")
         return done.stdout + done.stderr
 
+    def up(self) -> None:
+        """`gptmill up`."""
+        self.gptmill("up", *self.places, *self.ports)
+
     def deploy(self) -> str:
         """`gptmill deploy`."""
-        return self.gptmill("deploy", "--store", str(self.store), "--datasets", str(self.folder / "world/datasets"))
+        return self.gptmill("deploy", *self.places)
 
     def request(self, method: str, path: str, body: object | None = None) -> Any:
         """One call of the Prefect server."""
@@ -310,6 +316,34 @@ def late(stack: Stack) -> None:
     row("no worker for a schedule", f"told after {seconds:.0f} s", repr(next(t for t in Receiver.texts if "late" in t)))
 
 
+def power(stack: Stack) -> None:
+    """Everything killed outright while a child of a fan-out trains, servers included; minutes later there is power."""
+    overrides = {**_OVERRIDES, "finetune": {"epochs": 800, "max_train_rows": 64, "max_eval_rows": 29}}
+    form = {"preset": "demo", "tasks": ["rte"], "seeds": 1, "overrides": overrides, "store": str(stack.store)}
+    before = {run["id"] for run in stack.runs("train")}
+
+    def checkpoints() -> set[Path]:
+        return set(stack.store.glob(".work/finetune/*/checkpoints/*/manifest.json"))
+
+    earlier = checkpoints()
+    run = stack.start("finetune-all", form)
+    wait(lambda: checkpoints() - earlier, "a checkpoint")
+    lost = stack.processes("")
+    for process in lost:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    time.sleep(_DARK)
+    stack.up()
+    again = wait(lambda: "Crashed" in stack.states(run), "Crashed")
+    end = stack.ended(run)
+    children = [child for child in stack.runs("train") if child["id"] not in before]
+    row(
+        f"all {len(lost)} processes killed (9) in a fine-tune, power back after {_DARK:.0f} s",
+        f"Crashed {again:.0f} s after `up`; {' > '.join(stack.states(run))}; {end['state']['name']}",
+        "its child: " + ", then ".join(" > ".join(stack.states(child["id"])) for child in reversed(children)),
+    )
+
+
 def broken(stack: Stack) -> None:
     """One task's data broken: the others' results stand; mended, the same command does one."""
     table = stack.folder / "world/datasets/RTE/train.tsv"
@@ -359,6 +393,7 @@ TRIALS: dict[str, Callable[[Stack], None]] = {
     "parent": parent,
     "broken": broken,
     "cancelled": cancelled,
+    "power": power,
     "late": late,
 }
 
@@ -381,8 +416,7 @@ def main() -> None:
         generate(folder / "world", seed=7, books=16, characters=20_000)
     try:
         start = time.monotonic()
-        datasets = ["--datasets", str(folder / "world/datasets")]
-        stack.gptmill("up", "--store", str(stack.store), *datasets, *stack.ports)
+        stack.up()
         row("trial", "what happened", "what was found")
         row("---", "---", "---")
         row("gptmill up", f"{time.monotonic() - start:.0f} s", "")

@@ -27,6 +27,7 @@ from tasks.store.state import state_folder
 HOST = "127.0.0.1"
 _CPU_RUNS = 4  # flows that mostly wait for trainings; more of them at once is memory for nothing
 _DATABASE_SECONDS = "60"  # Prefect's own 5 and 10 are too few beside trainings that take every core
+_AWAITED = "P7D"  # how long Prefect remembers what should have come: its minute is shorter than a power cut
 _PASSWORD_SECONDS = 300  # MLflow believes a password so long: hashing it costs 0.1 s and more a request
 _LAST_PORT = 65_535
 LEVELS = ((postgres.NAME, s3.NAME), ("prefect", "mlflow"), (f"worker-{CPU}", f"worker-{GPU}"))
@@ -103,7 +104,10 @@ def service(name: str, layout: Layout, credentials: Mapping[str, str]) -> Servic
 
 def _prefect(layout: Layout, credentials: Mapping[str, str]) -> Service:
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(layout.prefect_port)]
-    environment = {"PREFECT_UI_URL": pages_of(layout.prefect_url)}
+    environment = {
+        "PREFECT_UI_URL": pages_of(layout.prefect_url),
+        "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER": _AWAITED,
+    }
     if layout.full:
         environment |= {
             "PREFECT_SERVER_API_AUTH_STRING": credentials[PREFECT[1]],

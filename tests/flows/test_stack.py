@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -98,6 +99,18 @@ def test_a_client_of_other_servers_does_not_get_our_passwords(home: Path, layout
     elsewhere = {"PREFECT_API_URL": "https://else/api", "MLFLOW_TRACKING_URI": "https://else", "AWS_PROFILE": "mine"}
     assert client_environment(ours, elsewhere) == {}
     assert client_environment(ours, {"PREFECT_API_AUTH_STRING": "mine"}).get("PREFECT_API_AUTH_STRING") is None
+
+
+def test_what_automations_wait_for_outlives_the_server(home: Path, layout: Layout) -> None:
+    """Prefect forgets it a minute after it was due: a run lost in a longer power cut would be Running for ever."""
+    program = (
+        "from prefect.settings import get_current_settings as now; print(now().server.events.expired_bucket_buffer)"
+    )
+    environment = {**os.environ, **service("prefect", layout, made(layout)).environment}
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert said == "7 days, 0:00:00\n"
 
 
 def test_no_command_carries_a_secret(home: Path, layout: Layout) -> None:
