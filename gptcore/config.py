@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from gptcore.errors import InputError
 
 LAYER_NORM_EPSILON = 1e-5  # original code
+LARGEST_SIZE = (1 << 24) - 1  # of a network; the bytes of a tensor with two such sides still fit 63 bits
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,8 @@ def _require_sizes(config: Any, positive: Sequence[str], others: Sequence[str]) 
     :raises InputError: naming the first.
     """
     for name in (*positive, *others):
-        if not (least := int(name in positive)) <= (found := getattr(config, name)) < 1 << 31:
-            raise InputError(f"model.{name} = {found}: expected {least} or more, in 31 bits")
+        if not (least := int(name in positive)) <= (found := getattr(config, name)) <= LARGEST_SIZE:
+            raise InputError(f"model.{name} = {found}: expected {least} to {LARGEST_SIZE}")
     for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
         if not 0 <= (rate := getattr(config, name, 0.0)) < 1:
             raise InputError(f"model.{name} = {rate}: expected 0 or more, and less than 1")

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from gptcore.config import network_config, recorded
+from gptcore.config import LARGEST_SIZE, network_config, recorded
 from gptcore.errors import InputError
 from gptcore.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
 from gptcore.models.build import build_model
@@ -106,7 +106,7 @@ class ClassificationModel(nn.Module):
         rate = head.get("clf_pdrop")
         if (
             head["form"] not in FORMS
-            or head["n_outputs"] < 1
+            or not 0 < head["n_outputs"] <= LARGEST_SIZE
             or isinstance(rate, bool)
             or not isinstance(rate, int | float)
         ):

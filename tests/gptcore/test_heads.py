@@ -7,6 +7,7 @@ import torch
 
 from gptcore.config import ModelConfig
 from gptcore.errors import InputError
+from gptcore.files import read_json, write_json_atomic
 from gptcore.models.heads import FORMS, ClassificationModel
 from gptcore.models.transformer import GPT
 
@@ -97,6 +98,16 @@ def test_folders_that_hold_no_fine_tuned_model_are_refused(tmp_path):
         ClassificationModel.load(tmp_path)
     GPT(CFG).save(tmp_path)
     with pytest.raises(InputError, match="no entry 'head'"):
+        ClassificationModel.load(tmp_path)
+
+
+@pytest.mark.parametrize(("entry", "size"), [("n_outputs", 2**63), ("n_outputs", 2**31), ("n_embd", 2**31 - 1)])
+def test_sizes_that_no_tensor_has_are_refused(tmp_path, entry, size):
+    model("pair").save(tmp_path, {})
+    config = read_json(tmp_path / "config.json")
+    (config["model"] if entry in config["model"] else config["head"])[entry] = size
+    write_json_atomic(tmp_path / "config.json", config)
+    with pytest.raises(InputError, match=entry):
         ClassificationModel.load(tmp_path)
 
 
