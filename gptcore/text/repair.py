@@ -4,9 +4,10 @@
 passes from a segment to the next: once a "<" was seen, HTML entities are left alone. So a document can be repaired in
 pieces, as long as the pieces end where segments end.
 
-Most lines of real books need nothing but straight quotes. A block made only of characters for which that is known
-(`_plain`) takes the short way, a line with accents too (`_latin`) if ftfy's own test finds no mojibake; anything else
-goes through ftfy itself. The tests hold the ways against each other.
+Most lines of real books need nothing but straight quotes and, in files from the world of DOS, a line end without its
+carriage return. A block made only of characters for which that is known (`_plain`) takes the short way, a line with
+accents too (`_latin`) if ftfy's own test finds no mojibake; anything else goes through ftfy itself. The tests hold the
+ways against each other.
 """
 
 from __future__ import annotations
@@ -58,20 +59,26 @@ class _Repairer:
 
     def segments(self, text: str) -> str:
         """Repair whole segments."""
-        if _plain(self.unescape).fullmatch(text):
-            return self._straighten(text)
+        # No segment ends inside a text this short, so none ends between the two characters of a line end.
+        lines = text.replace("\r\n", "\n") if len(text) <= SEGMENT else text
+        if _plain(self.unescape).fullmatch(lines):
+            self.repairs.ftfy += len(text) - len(lines)
+            return self._straighten(lines)
         return "".join(map(self._segment, _split(text)))
 
     def _segment(self, text: str) -> str:
         if "<" in text:
             self.unescape = False
-        if _plain(self.unescape).fullmatch(text):
-            return self._straighten(text)
+        line = text.replace("\r\n", "\n")
+        if _plain(self.unescape).fullmatch(line):
+            self.repairs.ftfy += len(text) - len(line)
+            return self._straighten(line)
         import ftfy
         from ftfy.badness import is_bad
 
-        if _latin(self.unescape).fullmatch(text) and not is_bad(text) and not is_bad(_straight(text)):
-            return self._straighten(text)
+        if _latin(self.unescape).fullmatch(line) and not is_bad(line) and not is_bad(_straight(line)):
+            self.repairs.ftfy += len(text) - len(line)
+            return self._straighten(line)
         fixed: str = ftfy.fix_text(text, unescape_html=self.unescape, explain=False)
         if fixed != text:
             self.repairs.ftfy += (Counter(text) - Counter(fixed)).total()

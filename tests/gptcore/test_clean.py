@@ -208,7 +208,7 @@ latin = st.characters(min_codepoint=0xA0, max_codepoint=0x17F)
 
 
 @settings(max_examples=2000, deadline=None)
-@given(st.lists(st.one_of(latin, st.sampled_from("aAe ,“”‘’—…\n")), max_size=8).map("".join))
+@given(st.lists(st.one_of(latin, st.sampled_from([*"aAe ,“”‘’—…\n\r", "\r\n"])), max_size=8).map("".join))
 def test_accented_lines_are_repaired_as_ftfy_does(text: str) -> None:
     assert "".join(repair([text], Repairs())) == ftfy.fix_text(text)
 
@@ -222,6 +222,18 @@ def test_repairs_are_counted_alike_however_the_text_is_cut(text: str, places: li
         pass
     assert whole == parts
     assert changed or whole.ftfy == 0
+
+
+def test_line_ends_of_dos_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file of Project Gutenberg has them: ftfy itself, asked line by line, takes five times as long."""
+    text = "“It’s a far, far better thing that I do,\r\nthan I have ever done; caf\xe9 —\r\n\r\nplain\r\n" * 3
+    fixed = ftfy.fix_text(text)
+    monkeypatch.delattr(ftfy, "fix_text")
+    repairs = Repairs()
+    assert "".join(repair(cut(text, [1, 43, 44, 45, 90]), repairs)) == fixed == text.translate(
+        {ord("\r"): None, **dict.fromkeys(map(ord, "“”"), '"'), ord("’"): "'"}
+    )
+    assert repairs.ftfy == 3 * (2 + 4)
 
 
 def test_repairs_are_counted() -> None:
