@@ -4,7 +4,7 @@ Cleaned text is the words joined by single spaces. A line break survives as the 
 yields "\n " with its space; the original's byte pair encoding maps both to the same id, so one spelling is kept.)
 No other word holds white space, so `split_clean` undoes the joining exactly.
 
-Everything works on documents of any size: `clean_stream` holds one line at a time. A line longer than LINE characters
+Everything works on documents of any size: `clean_stream` holds LINE characters at a time. A line longer than that
 is processed in parts, cut before a plain word, where nothing that spaCy looks for can reach across. Only a stretch
 of SEGMENT characters without any such word is cut elsewhere; the original release refuses such texts altogether.
 """
@@ -20,7 +20,7 @@ from gptcore.text.spacy_words import LineSplitter, standardise
 
 __all__ = ["Repairs", "clean", "clean_stream", "split_clean", "standardise", "words"]
 
-LINE = 65_536  # characters of one line worked on at once, where the line allows it
+LINE = 65_536  # characters worked on at once, where the line allows it
 
 # No special case of spaCy's has a word of six letters behind another token, so none can reach across this place.
 _PLAIN_WORD = re.compile(r"\s(?=[A-Za-z]{6,}\s)")
@@ -45,18 +45,22 @@ def split_clean(text: str) -> list[str]:
 def clean_stream(chunks: Iterable[str], repairs: Repairs | None = None) -> Iterator[str]:
     r"""Clean one document given in pieces, in bounded memory.
 
-    Yields cleaned text line by line (empty lines left out); joined by single spaces, the parts are ``clean`` of the
-    whole document, however it was cut into pieces. A part that follows a line break begins with the word "\n".
+    Yields cleaned text, some lines at a time (empty ones left out); joined by single spaces, the parts are ``clean``
+    of the whole document, however it was cut into pieces. A part that follows a line break begins with "\n ".
 
     :param repairs: counts repaired characters, where given.
     """
     splitter = _splitter()
     first, broken = True, False  # nothing yielded yet; a line break since then
-    for part, ends_line in _lines(repair(chunks, Repairs() if repairs is None else repairs)):
-        if found := splitter.words(part):
+    for text, ends_line in _blocks(repair(chunks, Repairs() if repairs is None else repairs)):
+        found = splitter.words(text)
+        if found.startswith("\n"):
+            found, broken = found[2:], True
+        trailing = found.endswith("\n")
+        if found := found[:-2] if trailing else found:
             yield "\n " + found if broken and not first else found
             first = broken = False
-        broken = broken or ends_line
+        broken = broken or trailing or ends_line
 
 
 @cache
@@ -64,16 +68,26 @@ def _splitter() -> LineSplitter:
     return LineSplitter()  # one a process: it remembers the words it has met
 
 
-def _lines(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Lines without their newline, long ones in parts, with whether the part ends its line."""
+def _blocks(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Whole lines, LINE characters of them at a time, and longer lines in parts; with whether a line ends there.
+
+    That line's own newline is left out.
+    """
     pending = ""
     for chunk in chunks:
-        *lines, pending = (pending + chunk).split("\n")
-        for line in lines:
-            if len(line) > LINE:
-                *parts, line = _parts(line, complete=True)
+        pending += chunk
+        start, last = 0, pending.rfind("\n") + 1
+        while start < last:
+            end = pending.rfind("\n", start, start + LINE)
+            if end >= 0:
+                yield pending[start:end], True
+            else:
+                end = pending.index("\n", start + LINE)
+                *parts, line = _parts(pending[start:end], complete=True)
                 yield from ((part, False) for part in parts)
-            yield line, True
+                yield line, True
+            start = end + 1
+        pending = pending[last:]
         if len(pending) > LINE:
             *parts, pending = _parts(pending, complete=False)
             yield from ((part, False) for part in parts)

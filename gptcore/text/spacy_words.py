@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 _BUDGET = 120_000_000  # bytes of remembered strings, estimated; about 500 000 distinct strings
+_BREAK = "\x00"  # a line break among strings; ftfy leaves none in a text
+_BREAK_APART = f" {_BREAK} "
 _ENTRY = 220  # bytes that a remembered string costs besides its characters, spaCy's tables included
 
 _RUNS = re.compile(r"""([-~!";?+,)(/*\[\]}{|_])\1*""")
@@ -41,7 +43,7 @@ def _set_off(text: str) -> str:
 
 
 class LineSplitter:
-    """Words of single lines, as ``standardise`` -> spaCy's blank English tokenizer -> lower case gives them."""
+    """Words of lines, as ``standardise`` -> spaCy's blank English tokenizer -> lower case gives them."""
 
     def __init__(self, budget: int = _BUDGET) -> None:
         self._budget = budget
@@ -50,56 +52,93 @@ class LineSplitter:
     def _forget(self) -> None:
         # spaCy's own string table grows with every new string as well, so the tokenizers start afresh too
         self._spent = 0
-        self._memo = _Memo(self._raw)
-        self._pieces: dict[str, str] = {}
+        self._pieces = _Pieces()
+        self._known = {_BREAK: "\n"}  # string between white space -> its words, joined by spaces
         self._context: set[str] = set()
-        self._spacy, self._without_sequences, self._special_cases = _tokenizers()
-        self._joined = {tokens[0] for tokens in self._special_cases.values()}
 
-    def words(self, line: str) -> str:
-        """The words of ``line`` (no newline inside), joined by single spaces; "" where it is blank."""
-        if self._spent > self._budget:
+    def words(self, text: str) -> str:
+        r"""The words of lines of repaired text, joined by single spaces; "\n" where one or more lines end."""
+        if self._spent + self._pieces.spent > self._budget:
             self._forget()
+        raw = text.replace("\n", _BREAK_APART).split()
+        known = self._known
+        if new := set(raw).difference(known):
+            self._learn(list(new))
+        if not self._context or self._context.isdisjoint(raw):
+            return _once(" ".join(map(known.__getitem__, raw)))
+        return _once(" ".join(filter(None, map(self._line, re.split("(\n)", text)))))
+
+    def _line(self, line: str) -> str:
+        """One line's words, or what ends it."""
+        if line == "\n":
+            return line
         raw = line.split()
-        words = " ".join(map(self._memo.__getitem__, raw))
-        if self._context and not self._context.isdisjoint(raw):
-            return _lower(self._spacy(standardise(line)))
-        return words
+        if self._context.isdisjoint(raw):
+            return " ".join(map(self._known.__getitem__, raw))
+        return _lower(self._pieces.spacy(standardise(line)))
 
-    def _raw(self, raw: str) -> str:
-        """Words of one white-space delimited string of the text, newly met."""
-        words = " ".join([self._piece(raw, piece) for piece in _set_off(raw).split()])
-        self._spent += len(raw) + len(words) + _ENTRY
-        return words
+    def _learn(self, new: list[str]) -> None:
+        """Words of strings between white space, newly met. What is set off in one reaches none of the others."""
+        pieces = self._pieces
+        for raw, apart in zip(new, _set_off("\n".join(new)).split("\n"), strict=True):
+            parts = apart.split()
+            words = self._known[raw] = " ".join(map(pieces.__getitem__, parts))
+            self._spent += len(raw) + len(words) + _ENTRY
+            if pieces.joined and not pieces.joined.isdisjoint(parts):
+                self._context.add(raw)
 
-    def _piece(self, raw: str, piece: str) -> str:
-        """Words of one string between the spaces of standardised text."""
-        words = self._pieces.get(piece)
-        if words is None and piece.isascii() and piece.isalpha() and piece not in self._special_cases:
-            return piece.lower()  # no pattern of spaCy's finds anything in plain letters
+
+class _Pieces(dict[str, str]):
+    """String between the spaces of standardised text -> its words, joined by spaces; worked out when first asked for.
+
+    Looked up from C, a known one costs 50 ns.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spacy, self._without_sequences, self._special_cases = _tokenizers()
+        self._firsts = {tokens[0] for tokens in self._special_cases.values()}
+        self.spent = 0
+        """Bytes that its entries take, estimated."""
+        self.joined: set[str] = set()
+        """Those in which spaCy joined a sequence of tokens to a special case."""
+
+    def __missing__(self, piece: str) -> str:
+        words = self._plain(piece)
         if words is None:
-            tokens = [token.text for token in self._spacy(piece)]
+            tokens = [token.text for token in self.spacy(piece)]
             words = " ".join([token.lower() for token in tokens])
             # a sequence that was joined shows as the first word of a special case, one of several words here
-            suspect = len(tokens) > 1 and not self._joined.isdisjoint(tokens)
+            suspect = len(tokens) > 1 and not self._firsts.isdisjoint(tokens)
             if suspect and _lower(self._without_sequences(piece)) != words:
-                self._context.add(raw)  # not remembered as a piece, so that every string that holds it is noted
-            else:
-                self._pieces[piece] = words
-                self._spent += len(piece) + len(words) + _ENTRY
+                self.joined.add(piece)
+        self[piece] = words
+        self.spent += len(piece) + len(words) + _ENTRY
         return words
 
+    def _plain(self, piece: str) -> str | None:
+        """The words where letters alone tell them: no pattern of spaCy's finds anything in plain letters, and of those
+        behind small ones only the suffixes find a full stop or an 's, unless a special case has a say.
+        """
+        if piece in self._special_cases:
+            return None
+        word, ending = piece, ""
+        if piece.endswith("."):
+            word, ending = piece[:-1], " ."
+        elif piece.endswith("'s"):
+            word, ending = piece[:-2], " 's"
+        if not (word.isascii() and word.isalpha()):
+            return None
+        if ending and (word in self._special_cases or not word[-1].islower()):
+            return None
+        return word.lower() + ending
 
-class _Memo(dict[str, str]):
-    """A dictionary that computes what it misses: looked up from C, it costs 50 ns a word."""
 
-    def __init__(self, compute: Callable[[str], str]) -> None:
-        super().__init__()
-        self._compute = compute
-
-    def __missing__(self, key: str) -> str:
-        value = self[key] = self._compute(key)
-        return value
+def _once(words: str) -> str:
+    """One line break for several that follow one another."""
+    while "\n \n" in words:
+        words = words.replace("\n \n", "\n")
+    return words
 
 
 def _lower(tokens: Iterable[Any]) -> str:
