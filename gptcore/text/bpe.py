@@ -25,7 +25,8 @@ import fsspec
 from gptcore.errors import InputError
 from gptcore.files import sha256_json, write_bytes_atomic
 from gptcore.places import file_system
-from gptcore.text.clean import split_clean, words
+from gptcore.text.clean import repaired_lines, split_clean, splitter
+from gptcore.text.spacy_words import NEIGHBOURS, strings
 
 UNKNOWN = "<unk>"
 WORD_END = "</w>"
@@ -42,6 +43,8 @@ _KNOWN_NAMES = [
 
 _CACHED_WORDS = 1 << 20  # distinct words remembered by one tokenizer (some 200 MB when full)
 _CACHED_LENGTH = 64  # longer words are hardly ever seen twice
+_NEIGHBOURS = -1  # the only "id" of a string whose words its line alone can tell
+_SHORT = 32  # characters up to which trying every pair is the fastest way
 
 Merge = tuple[str, str]
 
@@ -64,6 +67,7 @@ class Tokenizer:
         self.merges = tuple(merges)
         self._pieces = tuple(self.vocabulary)
         self._ids = _WordIds(self.vocabulary, self.merges)
+        self._strings = _StringIds(self._ids)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.vocabulary, self.merges)  # without the remembered words
@@ -149,8 +153,8 @@ class Tokenizer:
     # --- text -> ids -> text ---
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a raw text: cleaned into words (:func:`gptcore.text.clean.words`), each word encoded by itself."""
-        return self.encode_words(words(text))
+        """Ids of a raw text: ``encode_words(words(text))``, without ever making the words of a string it has met."""
+        return list(chain.from_iterable(map(self._encode_lines, repaired_lines([text]))))
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """:meth:`encode` of each text."""
@@ -163,6 +167,12 @@ class Tokenizer:
     def encode_words(self, words: Iterable[str]) -> list[int]:
         """Ids of words (lower-case, not empty), one after the other."""
         return list(chain.from_iterable(map(self._ids.__getitem__, words)))
+
+    def _encode_lines(self, text: str) -> list[int]:
+        if len(self._strings) > _CACHED_WORDS:
+            self._strings = _StringIds(self._ids)
+        ids = list(chain.from_iterable(map(self._strings.__getitem__, strings(text))))
+        return ids if _NEIGHBOURS not in ids else self.encode_clean(splitter().words(text))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids: pieces joined, words set apart by one space, lines by a newline without spaces around it.
@@ -197,11 +207,48 @@ class _WordIds(dict[str, tuple[int, ...]]):
             return self["\n"]
         # The original code joins the pieces by " " and splits them there again, so a space inside a word is a piece
         # border, and one more unknown piece. No merge holds a space: a merges file could not name it.
-        pieces = " ".join(_merge(word, self._merges, self._ranks)).split(" ")
+        merge = _merge_short if len(word) <= _SHORT else _merge
+        pieces = " ".join(merge(word, self._merges, self._ranks)).split(" ")
         ids = tuple(self._vocabulary.get(piece, 0) for piece in pieces)
         if len(word) <= _CACHED_LENGTH and len(self) < _CACHED_WORDS:
             self[word] = ids
         return ids
+
+
+class _StringIds(dict[str, tuple[int, ...]]):
+    """String of a text between white space -> the ids of its words."""
+
+    def __init__(self, words: _WordIds) -> None:
+        super().__init__()
+        self._words = words
+
+    def __missing__(self, raw: str) -> tuple[int, ...]:
+        found = splitter().string(raw)
+        if found == NEIGHBOURS:
+            ids: tuple[int, ...] = (_NEIGHBOURS,)
+        else:
+            ids = tuple(chain.from_iterable(map(self._words.__getitem__, found.split(" "))))
+        if len(raw) <= _CACHED_LENGTH:
+            self[raw] = ids
+        return ids
+
+
+def _merge_short(word: str, merges: Sequence[Merge], ranks: Mapping[Merge, int]) -> list[str]:
+    """Pieces of one word, by the definition: time grows with the square of its length."""
+    pieces = [*word[:-1], word[-1] + WORD_END]
+    none = len(merges)
+    while len(pieces) > 1:
+        found = [ranks.get(pair, none) for pair in pairwise(pieces)]
+        rank = min(found)
+        if rank == none:
+            break
+        first, second = merges[rank]
+        left = found.index(rank)
+        while left < len(pieces) - 1:
+            if pieces[left] == first and pieces[left + 1] == second:
+                pieces[left : left + 2] = [first + second]
+            left += 1
+    return pieces
 
 
 def _merge(word: str, merges: Sequence[Merge], ranks: Mapping[Merge, int]) -> list[str]:

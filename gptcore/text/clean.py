@@ -18,13 +18,14 @@ from functools import cache
 from gptcore.text.repair import SEGMENT, Repairs, repair
 from gptcore.text.spacy_words import LineSplitter, standardise
 
-__all__ = ["Repairs", "clean", "clean_stream", "split_clean", "standardise", "words"]
+__all__ = ["Repairs", "clean", "clean_stream", "repaired_lines", "split_clean", "splitter", "standardise", "words"]
 
 LINE = 65_536  # characters worked on at once, where the line allows it
 
 # No special case of spaCy's has a word of six letters behind another token, so none can reach across this place.
 _PLAIN_WORD = re.compile(r"\s(?=[A-Za-z]{6,}\s)")
 _BLANK = re.compile(r"\s")
+_BLANK_LINES = re.compile(r"\n\s*\n")
 
 
 def words(text: str) -> list[str]:
@@ -50,22 +51,30 @@ def clean_stream(chunks: Iterable[str], repairs: Repairs | None = None) -> Itera
 
     :param repairs: counts repaired characters, where given.
     """
-    splitter = _splitter()
-    first, broken = True, False  # nothing yielded yet; a line break since then
+    return map(splitter().words, repaired_lines(chunks, repairs))
+
+
+def repaired_lines(chunks: Iterable[str], repairs: Repairs | None = None) -> Iterator[str]:
+    r"""The lines of one document given in pieces, repaired, some at a time, without those that are blank.
+
+    A "\n" stands between two lines, within a part or at its beginning; a line longer than LINE comes in several parts.
+    """
+    broken = first = True  # a line break since the last part; none yet
     for text, ends_line in _blocks(repair(chunks, Repairs() if repairs is None else repairs)):
-        found = splitter.words(text)
-        if found.startswith("\n"):
-            found, broken = found[2:], True
-        trailing = found.endswith("\n")
-        if found := found[:-2] if trailing else found:
-            yield "\n " + found if broken and not first else found
-            first = broken = False
-        broken = broken or trailing or ends_line
+        if lines := text.strip():
+            lines = _BLANK_LINES.sub("\n", lines)
+            inside = not first and (broken or "\n" in text[: len(text) - len(text.lstrip())])
+            yield "\n" + lines if inside else lines
+            first = False
+            broken = ends_line or "\n" in text[len(text.rstrip()) :]
+        else:
+            broken = broken or ends_line or "\n" in text
 
 
 @cache
-def _splitter() -> LineSplitter:
-    return LineSplitter()  # one a process: it remembers the words it has met
+def splitter() -> LineSplitter:
+    """This process' own: it remembers the words that it has met."""
+    return LineSplitter()
 
 
 def _blocks(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:

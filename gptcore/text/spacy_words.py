@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 _BUDGET = 120_000_000  # bytes of remembered strings, estimated; about 500 000 distinct strings
-_BREAK = "\x00"  # a line break among strings; ftfy leaves none in a text
+_BREAK = "\x00"  # a line break among strings: ftfy leaves no such character in a text
 _BREAK_APART = f" {_BREAK} "
+NEIGHBOURS = "\x01"
+"""Stands for the words of a string that only its line can tell."""
 _ENTRY = 220  # bytes that a remembered string costs besides its characters, spaCy's tables included
 
 _RUNS = re.compile(r"""([-~!";?+,)(/*\[\]}{|_])\1*""")
@@ -42,57 +44,72 @@ def _set_off(text: str) -> str:
     return _RUNS.sub(r" \g<0> ", text)
 
 
+def strings(text: str) -> list[str]:
+    r"""Text as its strings between white space; one of them, :data:`_BREAK`, for each "\n"."""
+    return text.replace("\n", _BREAK_APART).split()
+
+
 class LineSplitter:
     """Words of lines, as ``standardise`` -> spaCy's blank English tokenizer -> lower case gives them."""
 
     def __init__(self, budget: int = _BUDGET) -> None:
         self._budget = budget
+        self._known = _Strings()
+
+    def words(self, text: str) -> str:
+        r"""The words of lines of repaired text, joined by single spaces, "\n" between two lines."""
         self._forget()
+        words = " ".join(map(self._known.__getitem__, strings(text)))
+        if NEIGHBOURS not in words:
+            return words
+        return " ".join(filter(None, map(self._line, re.split("(\n)", text))))
+
+    def string(self, raw: str) -> str:
+        """The words of one of :func:`strings`; :data:`NEIGHBOURS` where they depend on those around it."""
+        self._forget()
+        return self._known[raw]
+
+    def _line(self, line: str) -> str:
+        """The words of one line, or what stands between two."""
+        if line == "\n":
+            return line
+        words = " ".join(map(self._known.__getitem__, line.split()))
+        return words if NEIGHBOURS not in words else _lower(self._known.pieces.spacy(standardise(line)))
 
     def _forget(self) -> None:
         # spaCy's own string table grows with every new string as well, so the tokenizers start afresh too
-        self._spent = 0
-        self._pieces = _Pieces()
-        self._known = {_BREAK: "\n"}  # string between white space -> its words, joined by spaces
-        self._context: set[str] = set()
-
-    def words(self, text: str) -> str:
-        r"""The words of lines of repaired text, joined by single spaces; "\n" where one or more lines end."""
-        if self._spent + self._pieces.spent > self._budget:
-            self._forget()
-        raw = text.replace("\n", _BREAK_APART).split()
-        known = self._known
-        if new := set(raw).difference(known):
-            self._learn(list(new))
-        if not self._context or self._context.isdisjoint(raw):
-            return _once(" ".join(map(known.__getitem__, raw)))
-        return _once(" ".join(filter(None, map(self._line, re.split("(\n)", text)))))
-
-    def _line(self, line: str) -> str:
-        """One line's words, or what ends it."""
-        if line == "\n":
-            return line
-        raw = line.split()
-        if self._context.isdisjoint(raw):
-            return " ".join(map(self._known.__getitem__, raw))
-        return _lower(self._pieces.spacy(standardise(line)))
-
-    def _learn(self, new: list[str]) -> None:
-        """Words of strings between white space, newly met. What is set off in one reaches none of the others."""
-        pieces = self._pieces
-        for raw, apart in zip(new, _set_off("\n".join(new)).split("\n"), strict=True):
-            parts = apart.split()
-            words = self._known[raw] = " ".join(map(pieces.__getitem__, parts))
-            self._spent += len(raw) + len(words) + _ENTRY
-            if pieces.joined and not pieces.joined.isdisjoint(parts):
-                self._context.add(raw)
+        if self._known.spent + self._known.pieces.spent > self._budget:
+            self._known = _Strings()
 
 
-class _Pieces(dict[str, str]):
-    """String between the spaces of standardised text -> its words, joined by spaces; worked out when first asked for.
+class _Strings(dict[str, str]):
+    """String between white space -> its words, joined by spaces; worked out when first asked for.
 
     Looked up from C, a known one costs 50 ns.
     """
+
+    def __init__(self) -> None:
+        super().__init__({_BREAK: "\n"})
+        self.pieces = _Pieces()
+        self.spent = 0
+        """Bytes that its entries take, estimated."""
+
+    def __missing__(self, raw: str) -> str:
+        pieces = self.pieces
+        if raw.isascii() and raw.isalpha():  # one string, in which nothing is set off
+            words = pieces[raw]
+        else:
+            parts = _set_off(raw).split()
+            words = " ".join(map(pieces.__getitem__, parts))
+            if pieces.joined and not pieces.joined.isdisjoint(parts):
+                words = NEIGHBOURS
+        self[raw] = words
+        self.spent += len(raw) + len(words) + _ENTRY
+        return words
+
+
+class _Pieces(dict[str, str]):
+    """String between the spaces of standardised text -> its words, joined by spaces."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,13 +149,6 @@ class _Pieces(dict[str, str]):
         if ending and (word in self._special_cases or not word[-1].islower()):
             return None
         return word.lower() + ending
-
-
-def _once(words: str) -> str:
-    """One line break for several that follow one another."""
-    while "\n \n" in words:
-        words = words.replace("\n \n", "\n")
-    return words
 
 
 def _lower(tokens: Iterable[Any]) -> str:

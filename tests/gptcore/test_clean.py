@@ -124,7 +124,7 @@ def test_short_segments_and_long_lines_are_exact_too(text: str, places: list[int
 @settings(max_examples=12, deadline=None)  # building spaCy's tokenizer anew takes 0.2 s
 @given(st.lists(texts, max_size=8))
 def test_forgetting_changes_nothing(lines: list[str]) -> None:
-    small, large = LineSplitter(budget=2000), clean_module._splitter()
+    small, large = LineSplitter(budget=2000), clean_module.splitter()
     for line in (" ".join(ftfy.fix_text(line).split()) for line in lines):
         assert small.words(line) == large.words(line)
 
