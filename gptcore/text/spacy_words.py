@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import combinations
 from typing import Any
 
 _BUDGET = 120_000_000  # bytes of remembered strings, estimated; about 500 000 distinct strings
@@ -20,7 +21,9 @@ NEIGHBOURS = "\x01"
 """Stands for the words of a string that only its line can tell."""
 _ENTRY = 220  # bytes that a remembered string costs besides its characters, spaCy's tables included
 
-_RUNS = re.compile(r"""([-~!";?+,)(/*\[\]}{|_])\1*""")
+_SET_OFF = '-~!";?+,)(/*[]}{|_'
+_RUNS = re.compile(rf"([{re.escape(_SET_OFF)}])\1*")
+_PLAIN = re.compile(r"('?)([A-Za-zÀ-ÖØ-öø-ſ]+)('s)?(\.)?(:)?(')?")
 _BLANKS = re.compile(r"[^\S\n]+")
 _NEWLINES = re.compile(r" ?\n\s*")
 
@@ -95,17 +98,28 @@ class _Strings(dict[str, str]):
         """Bytes that its entries take, estimated."""
 
     def __missing__(self, raw: str) -> str:
-        pieces = self.pieces
-        if raw.isascii() and raw.isalpha():  # one string, in which nothing is set off
-            words = pieces[raw]
-        else:
+        words = self._shortly(raw)
+        if words is None:
             parts = _set_off(raw).split()
-            words = " ".join(map(pieces.__getitem__, parts))
-            if pieces.joined and not pieces.joined.isdisjoint(parts):
+            words = " ".join(map(self.pieces.__getitem__, parts))
+            if not self.pieces.joined.isdisjoint(parts):
                 words = NEIGHBOURS
         self[raw] = words
         self.spent += len(raw) + len(words) + _ENTRY
         return words
+
+    def _shortly(self, raw: str) -> str | None:
+        """The words of a string in which nothing but its ends is set off, the commonest kind; None for another."""
+        core = raw.strip(_SET_OFF)
+        if not core or not core.isascii() or _RUNS.search(core):
+            return None
+        before, _, after = raw.partition(core)
+        parts = [self[before]] if before else []
+        words = self.pieces[core]
+        parts.append(NEIGHBOURS if core in self.pieces.joined else words)
+        if after:
+            parts.append(self[after])
+        return NEIGHBOURS if NEIGHBOURS in parts else " ".join(parts)
 
 
 class _Pieces(dict[str, str]):
@@ -134,21 +148,24 @@ class _Pieces(dict[str, str]):
         return words
 
     def _plain(self, piece: str) -> str | None:
-        """The words where letters alone tell them: no pattern of spaCy's finds anything in plain letters, and of those
-        behind small ones only the suffixes find a full stop or an 's, unless a special case has a say.
+        """The words of letters, alone or with a few signs around them; None: it takes spaCy to tell.
+
+        spaCy takes prefixes and suffixes off a string until a special case is left, or nothing to take off: a quote on
+        either side, a colon, an 's, behind a small letter a full stop. In letters alone its patterns find nothing.
+        Then it joins those of these tokens that are a special case together.
         """
-        if piece in self._special_cases:
+        if piece in self._special_cases or not (found := _PLAIN.fullmatch(piece)):
             return None
-        word, ending = piece, ""
-        if piece.endswith("."):
-            word, ending = piece[:-1], " ."
-        elif piece.endswith("'s"):
-            word, ending = piece[:-2], " 's"
-        if not (word.isascii() and word.isalpha()):
+        if piece == found[2]:
+            return piece.lower()
+        if found[4] and not (found[3] or found[2][-1].islower()):
             return None
-        if ending and (word in self._special_cases or not word[-1].islower()):
-            return None
-        return word.lower() + ending
+        tokens = [token for token in found.groups() if token]
+        for first, last in combinations(range(len(tokens) + 1), 2):
+            part = "".join(tokens[first:last])
+            if part in self._special_cases and (last - first > 1 or part == found[2]):
+                return None
+        return " ".join(tokens).lower()
 
 
 def _lower(tokens: Iterable[Any]) -> str:
@@ -166,6 +183,7 @@ def _tokenizers() -> tuple[Any, Any, dict[str, list[str]]]:
     from spacy.tokenizer import Tokenizer
 
     english: Any = spacy.blank("en").tokenizer
+    english.vocab.lex_attr_getters = {}  # what each new string looks like, which takes longer than cutting it
     built = False
 
     def when_built(search: Callable[[str], Any], otherwise: Any) -> Callable[[str], Any]:

@@ -142,6 +142,21 @@ def test_plain_letters_are_one_word_unless_a_special_case(text: str) -> None:
     assert words(text) == slow_words(text)
 
 
+def test_letters_with_signs_around_them_are_what_spacy_says() -> None:
+    """`_plain`: every combination of its signs around every special case's letters, and around others."""
+    letters = {part for rule in spacy_tokenizer().rules for part in re.findall("[A-Za-zÀ-ÿ]+", rule)}
+    letters |= {"word", "Word", "WORD", "wordS", "s", "S", "é", "Ünd", "naïve", "I"}
+    lines = [
+        f"{quote}{word}{possessive}{stop}{colon}{end}"
+        for word in sorted(letters)
+        for quote, possessive, stop, colon, end in itertools.product(
+            ("", "'"), ("", "'s"), ("", "."), ("", ":"), ("", "'")
+        )
+    ]
+    fresh = LineSplitter()
+    assert [fresh.words(line) for line in lines] == [" ".join(slow_words(line)) for line in lines]
+
+
 def test_every_special_case_alone_and_beside_letters() -> None:
     for rule in spacy_tokenizer().rules:
         for text in (rule, f"x{rule}", f"{rule}y", f"goin {rule}x", f"x{rule} s .", f"'{rule}."):
@@ -230,8 +245,10 @@ def test_line_ends_of_dos_take_the_short_way(monkeypatch: pytest.MonkeyPatch) ->
     fixed = ftfy.fix_text(text)
     monkeypatch.delattr(ftfy, "fix_text")
     repairs = Repairs()
-    assert "".join(repair(cut(text, [1, 43, 44, 45, 90]), repairs)) == fixed == text.translate(
-        {ord("\r"): None, **dict.fromkeys(map(ord, "“”"), '"'), ord("’"): "'"}
+    assert (
+        "".join(repair(cut(text, [1, 43, 44, 45, 90]), repairs))
+        == fixed
+        == text.translate({ord("\r"): None, **dict.fromkeys(map(ord, "“”"), '"'), ord("’"): "'"})
     )
     assert repairs.ftfy == 3 * (2 + 4)
 
