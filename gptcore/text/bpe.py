@@ -44,7 +44,6 @@ _KNOWN_NAMES = [
 _CACHED_WORDS = 1 << 20  # distinct words remembered by one tokenizer (some 200 MB when full)
 _CACHED_LENGTH = 64  # longer words are hardly ever seen twice
 _NEIGHBOURS = -1  # the only "id" of a string whose words its line alone can tell
-_SHORT = 32  # characters up to which trying every pair is the fastest way
 
 Merge = tuple[str, str]
 
@@ -194,22 +193,30 @@ class Tokenizer:
 
 
 class _WordIds(dict[str, tuple[int, ...]]):
-    """Word -> its ids, worked out when first asked for, remembered within bounds."""
+    """Word -> its ids, worked out when first asked for, remembered within bounds.
+
+    By the library `tokenizers` where it gives the same ids: for ASCII, and merges in order of known pieces. Its model
+    holds no half surrogates, and loses a space.
+    """
 
     def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> None:
         super().__init__()
         self._vocabulary = vocabulary
         self._merges = merges
         self._ranks = {merge: rank for rank, merge in enumerate(merges)}
+        known = all(piece in vocabulary for merge in merges for piece in merge)
+        self._library = _library_model(vocabulary, merges) if known and _in_order(merges) else None
 
     def __missing__(self, word: str) -> tuple[int, ...]:
         if word == "\n ":  # spaCy's newline token carries the space after it; the original code maps it to a newline
             return self["\n"]
         # The original code joins the pieces by " " and splits them there again, so a space inside a word is a piece
         # border, and one more unknown piece. No merge holds a space: a merges file could not name it.
-        merge = _merge_short if len(word) <= _SHORT else _merge
-        pieces = " ".join(merge(word, self._merges, self._ranks)).split(" ")
-        ids = tuple(self._vocabulary.get(piece, 0) for piece in pieces)
+        if self._library and word.isascii() and " " not in word:
+            ids = tuple([token.id for token in self._library.tokenize(word)])
+        else:
+            pieces = " ".join(_merge(word, self._merges, self._ranks)).split(" ")
+            ids = tuple([self._vocabulary.get(piece, 0) for piece in pieces])
         if len(word) <= _CACHED_LENGTH and len(self) < _CACHED_WORDS:
             self[word] = ids
         return ids
@@ -233,22 +240,23 @@ class _StringIds(dict[str, tuple[int, ...]]):
         return ids
 
 
-def _merge_short(word: str, merges: Sequence[Merge], ranks: Mapping[Merge, int]) -> list[str]:
-    """Pieces of one word, by the definition: time grows with the square of its length."""
-    pieces = [*word[:-1], word[-1] + WORD_END]
-    none = len(merges)
-    while len(pieces) > 1:
-        found = [ranks.get(pair, none) for pair in pairwise(pieces)]
-        rank = min(found)
-        if rank == none:
-            break
-        first, second = merges[rank]
-        left = found.index(rank)
-        while left < len(pieces) - 1:
-            if pieces[left] == first and pieces[left + 1] == second:
-                pieces[left : left + 2] = [first + second]
-            left += 1
-    return pieces
+def _library_model(vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> Any:
+    """The same encoding by the library `tokenizers`: five times as fast."""
+    from tokenizers.models import BPE
+
+    return BPE(vocab=dict(vocabulary), merges=list(merges), end_of_word_suffix=WORD_END, unk_token=UNKNOWN)
+
+
+def _in_order(merges: Sequence[Merge]) -> bool:
+    """Whether every merge comes after all that make its two pieces, as in every list that was learnt.
+
+    Then no pair that a merge creates comes before it, and it does not matter whether one looks at such pairs at once,
+    as the library `tokenizers` does, or when all occurrences of the merge's own pair are joined (original code).
+    """
+    made: dict[str, int] = {}  # piece -> the last merge that makes it
+    for rank, (first, second) in enumerate(merges):
+        made[first + second] = rank
+    return all(made.get(piece, -1) < rank for rank, merge in enumerate(merges) for piece in merge)
 
 
 def _merge(word: str, merges: Sequence[Merge], ranks: Mapping[Merge, int]) -> list[str]:
