@@ -21,12 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
+from numpy.typing import NDArray
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_json, write_bytes_atomic
 from gptcore.places import file_system
 from gptcore.text.clean import repaired_lines, split_clean, splitter
-from gptcore.text.spacy_words import NEIGHBOURS, strings
+from gptcore.text.pieces import BREAK, Pieces, lines_with
+from gptcore.text.spacy_words import NEIGHBOURS
 
 UNKNOWN = "<unk>"
 WORD_END = "</w>"
@@ -43,7 +46,7 @@ _KNOWN_NAMES = [
 
 _CACHED_WORDS = 1 << 20  # distinct words remembered by one tokenizer (some 200 MB when full)
 _CACHED_LENGTH = 64  # longer words are hardly ever seen twice
-_NEIGHBOURS = -1  # the only "id" of a string whose words its line alone can tell
+_NEIGHBOURS = (-1,)  # the "ids" of a piece whose words its line alone can tell
 
 Merge = tuple[str, str]
 
@@ -66,7 +69,7 @@ class Tokenizer:
         self.merges = tuple(merges)
         self._pieces = tuple(self.vocabulary)
         self._ids = _WordIds(self.vocabulary, self.merges)
-        self._strings = _StringIds(self._ids)
+        self._by_piece = _PieceIds(self._ids)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.vocabulary, self.merges)  # without the remembered words
@@ -152,26 +155,35 @@ class Tokenizer:
     # --- text -> ids -> text ---
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a raw text: ``encode_words(words(text))``, without ever making the words of a string it has met."""
+        """Ids of a raw text: cleaned into words (:func:`gptcore.text.clean.words`), each word encoded by itself."""
         return list(chain.from_iterable(map(self._encode_lines, repaired_lines([text]))))
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """:meth:`encode` of each text."""
         return [self.encode(text) for text in texts]
 
-    def encode_clean(self, text: str) -> list[int]:
-        """Ids of a cleaned row: ``encode_clean(clean(text)) == encode(text)``, without cleaning a second time."""
-        return self.encode_words(split_clean(text))
+    def encode_clean(self, text: str) -> NDArray[np.int32]:
+        """Ids [N] of a cleaned row: those of ``encode``, without cleaning a second time."""
+        words = Pieces.of_clean(text)
+        return words.gathered(list(map(self._ids.__getitem__, words.distinct)))
 
     def encode_words(self, words: Iterable[str]) -> list[int]:
         """Ids of words (lower-case, not empty), one after the other."""
         return list(chain.from_iterable(map(self._ids.__getitem__, words)))
 
     def _encode_lines(self, text: str) -> list[int]:
-        if len(self._strings) > _CACHED_WORDS:
-            self._strings = _StringIds(self._ids)
-        ids = list(chain.from_iterable(map(self._strings.__getitem__, strings(text))))
-        return ids if _NEIGHBOURS not in ids else self.encode_clean(splitter().words(text))
+        """Ids of repaired lines, from those of their pieces: the words of a piece are worked out once."""
+        if len(self._by_piece) > _CACHED_WORDS:
+            self._by_piece = _PieceIds(self._ids)
+        found = Pieces.of(text)
+        ids = list(map(self._by_piece.__getitem__, found.distinct))
+        if _NEIGHBOURS not in ids:
+            return found.gathered(ids).tolist()
+        marked = {piece for piece, its in zip(found.distinct, ids, strict=True) if its == _NEIGHBOURS}
+        whole: list[int] = []
+        for part, alone in lines_with(marked, text):
+            whole += self.encode_words(split_clean(splitter().line(part))) if alone else self._encode_lines(part)
+        return whole
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids: pieces joined, words set apart by one space, lines by a newline without spaces around it.
@@ -208,7 +220,10 @@ class _WordIds(dict[str, tuple[int, ...]]):
         self._library = _library_model(vocabulary, merges) if known and _in_order(merges) else None
 
     def __missing__(self, word: str) -> tuple[int, ...]:
-        if word == "\n ":  # spaCy's newline token carries the space after it; the original code maps it to a newline
+        if word in (
+            "\n ",
+            BREAK,
+        ):  # spaCy's newline token carries the space after it; the original maps it to a newline
             return self["\n"]
         # The original code joins the pieces by " " and splits them there again, so a space inside a word is a piece
         # border, and one more unknown piece. No merge holds a space: a merges file could not name it.
@@ -222,21 +237,21 @@ class _WordIds(dict[str, tuple[int, ...]]):
         return ids
 
 
-class _StringIds(dict[str, tuple[int, ...]]):
-    """String of a text between white space -> the ids of its words."""
+class _PieceIds(dict[str, tuple[int, ...]]):
+    """Piece of a text -> the ids of its words."""
 
     def __init__(self, words: _WordIds) -> None:
-        super().__init__()
+        super().__init__({"": ()})
         self._words = words
 
-    def __missing__(self, raw: str) -> tuple[int, ...]:
-        found = splitter().string(raw)
+    def __missing__(self, piece: str) -> tuple[int, ...]:
+        found = splitter().piece(piece)
         if found == NEIGHBOURS:
-            ids: tuple[int, ...] = (_NEIGHBOURS,)
+            ids: tuple[int, ...] = _NEIGHBOURS
         else:
             ids = tuple(chain.from_iterable(map(self._words.__getitem__, found.split(" "))))
-        if len(raw) <= _CACHED_LENGTH:
-            self[raw] = ids
+        if len(piece) <= _CACHED_LENGTH:
+            self[piece] = ids
         return ids
 
 

@@ -4,9 +4,9 @@ Cleaned text is the words joined by single spaces. A line break survives as the 
 yields "\n " with its space; the original's byte pair encoding maps both to the same id, so one spelling is kept.)
 No other word holds white space, so `split_clean` undoes the joining exactly.
 
-Everything works on documents of any size: `clean_stream` holds LINE characters at a time. A line longer than that
-is processed in parts, cut before a plain word, where nothing that spaCy looks for can reach across. Only a stretch
-of SEGMENT characters without any such word is cut elsewhere; the original release refuses such texts altogether.
+Everything works on documents of any size: `clean_stream` holds BLOCK characters at a time. A line longer than LINE
+characters is processed in parts, cut before a plain word, where nothing that spaCy looks for can reach across. Only a
+stretch of SEGMENT characters without any such word is cut elsewhere; the original release refuses such texts.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
+from gptcore.text.pieces import standardise
 from gptcore.text.repair import SEGMENT, Repairs, repair
-from gptcore.text.spacy_words import LineSplitter, standardise
+from gptcore.text.spacy_words import LineSplitter
 
 __all__ = ["Repairs", "clean", "clean_stream", "repaired_lines", "split_clean", "splitter", "standardise", "words"]
 
-LINE = 65_536  # characters worked on at once, where the line allows it
+BLOCK = 1 << 20  # characters worked on at once
+LINE = 65_536  # characters of one line among them, where the line allows it
 
 # No special case of spaCy's has a word of six letters behind another token, so none can reach across this place.
 _PLAIN_WORD = re.compile(r"\s(?=[A-Za-z]{6,}\s)")
@@ -78,7 +80,7 @@ def splitter() -> LineSplitter:
 
 
 def _blocks(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Whole lines, LINE characters of them at a time, and longer lines in parts; with whether a line ends there.
+    """Whole lines, about BLOCK characters of them together, and longer ones in parts; with whether a line ends there.
 
     That line's own newline is left out.
     """
@@ -87,15 +89,17 @@ def _blocks(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
         pending += chunk
         start, last = 0, pending.rfind("\n") + 1
         while start < last:
-            end = pending.rfind("\n", start, start + LINE)
-            if end >= 0:
-                yield pending[start:end], True
-            else:
-                end = pending.index("\n", start + LINE)
-                *parts, line = _parts(pending[start:end], complete=True)
+            end = start
+            while end < last and end - start < BLOCK and (newline := pending.rfind("\n", end, end + LINE)) >= 0:
+                end = newline + 1
+            if end == start:
+                end = pending.index("\n", start + LINE) + 1
+                *parts, line = _parts(pending[start : end - 1], complete=True)
                 yield from ((part, False) for part in parts)
                 yield line, True
-            start = end + 1
+            else:
+                yield pending[start : end - 1], True
+            start = end
         pending = pending[last:]
         if len(pending) > LINE:
             *parts, pending = _parts(pending, complete=False)

@@ -93,8 +93,12 @@ class _Repairer:
         self.repairs.ftfy += len(text) - len(unix)
         if unix.isascii():
             return unix
-        self.repairs.ftfy += sum(map(unix.count, "".join(_CURLY.values())))
-        return _straight(unix)
+        for plain, row in _CURLY.items():
+            for curly in row:
+                if count := unix.count(curly):
+                    self.repairs.ftfy += count
+                    unix = unix.replace(curly, plain)
+        return unix
 
 
 def _straight(text: str) -> str:

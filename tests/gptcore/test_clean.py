@@ -17,9 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.text import clean as clean_module
+from gptcore.text import pieces as pieces_module
 from gptcore.text import repair as repair_module
 from gptcore.text import spacy_words
 from gptcore.text.clean import Repairs, clean, clean_stream, split_clean, standardise, words
+from gptcore.text.pieces import BREAK, Pieces
 from gptcore.text.repair import repair
 from gptcore.text.spacy_words import LineSplitter
 from tests.realdata import real_data
@@ -119,6 +121,29 @@ def test_short_segments_and_long_lines_are_exact_too(text: str, places: list[int
         assert " ".join(clean_stream(cut(text, places))) == clean(text) == " ".join(slow_words(text))
         patch.setattr(clean_module, "SEGMENT", 9)  # now a line may have to be cut inside a word
         assert " ".join(clean_stream(cut(text, places))) == clean(text)
+
+
+@settings(max_examples=500, deadline=None)
+@given(texts)
+def test_short_texts_as_columns_too(text: str) -> None:
+    """What takes the way of long texts elsewhere: numbers of distinct pieces in place of a list."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces_module, "LONG", 0)
+        assert " ".join(clean_stream([text])) == " ".join(slow_words(text))
+        column = Pieces.of_clean(clean(text))
+        assert column.joined([piece.replace(BREAK, "\n") for piece in column.distinct]) == clean(text)
+        assert column.gathered([(len(piece), 7) if piece else () for piece in column.distinct]).tolist() == [
+            number for word in words(text) for number in (len(word), 7)
+        ]
+
+
+def test_arrow_and_python_agree_on_what_white_space_is() -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    parts = pc.list_value_length(pc.utf8_split_whitespace(pa.array([f"a{c}b" for c in characters]))).to_pylist()
+    assert [n > 1 for n in parts] == [c.isspace() for c in characters]
 
 
 @settings(max_examples=12, deadline=None)  # building spaCy's tokenizer anew takes 0.2 s
@@ -301,5 +326,5 @@ def test_remembered_words_are_forgotten_within_the_budget(monkeypatch: pytest.Mo
     splitter = LineSplitter(budget=100_000)
     for start in range(0, 2000, 50):
         splitter.words(" ".join(f"new{number}" for number in range(start, start + 50)))
-        assert len(splitter._known) < 400
+        assert len(splitter._known) < 100_000 / 220 + 50 + 2
     assert len(built) > 3
