@@ -178,7 +178,7 @@ class Tokenizer:
         found = Pieces.of(text)
         ids = list(map(self._by_piece.__getitem__, found.distinct))
         if _NEIGHBOURS not in ids:
-            return found.gathered(ids).tolist()
+            return list(found.gathered(ids).tolist())
         marked = {piece for piece, its in zip(found.distinct, ids, strict=True) if its == _NEIGHBOURS}
         whole: list[int] = []
         for part, alone in lines_with(marked, text):
