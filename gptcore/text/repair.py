@@ -4,10 +4,10 @@
 passes from a segment to the next: once a "<" was seen, HTML entities are left alone. So a document can be repaired in
 pieces, as long as the pieces end where segments end.
 
-Most lines of real books need nothing but straight quotes and, in files from the world of DOS, a line end without its
-carriage return. Lines without a character for which more may be needed (`_odd`) take the short way together, one with
-accents too (`_latin`) if ftfy's own test finds no mojibake; any other goes through ftfy itself. The tests hold the
-ways against each other.
+Most lines of real books need nothing but straight quotes and, in files from the world of DOS, line ends without their
+carriage returns, which no other repair looks at. Lines without a character for which more may be needed (`_odd`) take
+the short way together, one with accents too (`_latin`) if ftfy's own test finds no mojibake; any other goes through
+ftfy itself. The tests hold the ways against each other.
 """
 
 from __future__ import annotations
@@ -64,6 +64,10 @@ class _Repairer:
 
     def _lines(self, text: str) -> Iterator[str]:
         """Repair whole lines of SEGMENT characters at most together, or so much of a longer one."""
+        unix = text.replace("\r\n", "\n")
+        if "\r" not in unix:  # else ftfy, which makes a line break of it, is to see the others as they were
+            self.repairs.ftfy += len(text) - len(unix)
+            text = unix
         start = 0
         while odd := _odd(self.unescape).search(text, start):
             begin = max(start, text.rfind("\n", start, odd.start()) + 1)
@@ -80,8 +84,7 @@ class _Repairer:
 
         if "<" in line:
             self.unescape = False
-        unix = line.replace("\r\n", "\n")
-        if _latin(self.unescape).fullmatch(unix) and not is_bad(unix) and not is_bad(_straight(unix)):
+        if _latin(self.unescape).fullmatch(line) and not is_bad(line) and not is_bad(_straight(line)):
             return self._straighten(line)
         fixed: str = ftfy.fix_text(line, unescape_html=self.unescape, explain=False)
         if fixed != line:
@@ -89,16 +92,14 @@ class _Repairer:
         return fixed
 
     def _straighten(self, text: str) -> str:
-        unix = text.replace("\r\n", "\n")
-        self.repairs.ftfy += len(text) - len(unix)
-        if unix.isascii():
-            return unix
+        if text.isascii():
+            return text
         for plain, row in _CURLY.items():
             for curly in row:
-                if count := unix.count(curly):
+                if count := text.count(curly):
                     self.repairs.ftfy += count
-                    unix = unix.replace(curly, plain)
-        return unix
+                    text = text.replace(curly, plain)
+        return text
 
 
 def _straight(text: str) -> str:
@@ -110,13 +111,13 @@ def _straight(text: str) -> str:
 
 @cache
 def _odd(unescape: bool) -> re.Pattern[str]:
-    """A character outside the text in which ftfy changes curly quotes and DOS's line ends and nothing else.
+    """A character outside the text in which ftfy changes curly quotes and nothing else.
 
     That text is printable ASCII, newline, tab, form feed, curly quotes and dashes: no mojibake pattern of ftfy consists
     of these alone, and they have no other width, ligature or normal form. "&" may begin an entity, while those are
     unescaped; "<" ends that.
     """
-    return re.compile(f"[^{_plain_characters(unescape)}\r]|\r(?!\n)")
+    return re.compile(f"[^{_plain_characters(unescape)}]")
 
 
 @cache
