@@ -11,8 +11,6 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gptcore.config import ShardConfig
 from gptcore.data.shards import Shards, Tokens, token_dtype, write_shards
 from gptcore.errors import InputError
@@ -124,4 +122,4 @@ def tokenizer_in(folder: Path, digest: str) -> Tokenizer:
 def _encoded(path: Path, tokenizer: Tokenizer) -> Iterator[tuple[str, Iterator[Tokens]]]:
     dtype = token_dtype(tokenizer.n_vocab)
     for (_, document), rows in groupby(read_part(path), key=lambda row: row[:2]):
-        yield document, (np.array(tokenizer.encode_clean(text), dtype) for _, _, text in rows)
+        yield document, (tokenizer.encode_clean(text).astype(dtype) for _, _, text in rows)

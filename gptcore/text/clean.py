@@ -4,9 +4,9 @@ Cleaned text is the words joined by single spaces. A line break survives as the 
 yields "\n " with its space; the original's byte pair encoding maps both to the same id, so one spelling is kept.)
 No other word holds white space, so `split_clean` undoes the joining exactly.
 
-Everything works on documents of any size: `clean_stream` holds one line at a time. A line longer than LINE characters
-is processed in parts, cut before a plain word, where nothing that spaCy looks for can reach across. Only a stretch
-of SEGMENT characters without any such word is cut elsewhere; the original release refuses such texts altogether.
+Everything works on documents of any size: `clean_stream` holds BLOCK characters at a time. A line longer than LINE
+characters is processed in parts, cut before a plain word, where nothing that spaCy looks for can reach across. Only a
+stretch of SEGMENT characters without any such word is cut elsewhere; the original release refuses such texts.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
+from gptcore.text.pieces import standardise
 from gptcore.text.repair import SEGMENT, Repairs, repair
-from gptcore.text.spacy_words import LineSplitter, standardise
+from gptcore.text.spacy_words import LineSplitter
 
-__all__ = ["Repairs", "clean", "clean_stream", "split_clean", "standardise", "words"]
+__all__ = ["Repairs", "clean", "clean_stream", "repaired_lines", "split_clean", "splitter", "standardise", "words"]
 
-LINE = 65_536  # characters of one line worked on at once, where the line allows it
+BLOCK = 1 << 20  # characters worked on at once
+LINE = 65_536  # characters of one line among them, where the line allows it
 
 # No special case of spaCy's has a word of six letters behind another token, so none can reach across this place.
 _PLAIN_WORD = re.compile(r"\s(?=[A-Za-z]{6,}\s)")
 _BLANK = re.compile(r"\s")
+_BLANK_LINES = re.compile(r"\n\s*\n")
 
 
 def words(text: str) -> list[str]:
@@ -45,35 +48,59 @@ def split_clean(text: str) -> list[str]:
 def clean_stream(chunks: Iterable[str], repairs: Repairs | None = None) -> Iterator[str]:
     r"""Clean one document given in pieces, in bounded memory.
 
-    Yields cleaned text line by line (empty lines left out); joined by single spaces, the parts are ``clean`` of the
-    whole document, however it was cut into pieces. A part that follows a line break begins with the word "\n".
+    Yields cleaned text, some lines at a time (empty ones left out); joined by single spaces, the parts are ``clean``
+    of the whole document, however it was cut into pieces. A part that follows a line break begins with "\n ".
 
     :param repairs: counts repaired characters, where given.
     """
-    splitter = _splitter()
-    first, broken = True, False  # nothing yielded yet; a line break since then
-    for part, ends_line in _lines(repair(chunks, Repairs() if repairs is None else repairs)):
-        if found := splitter.words(part):
-            yield "\n " + found if broken and not first else found
-            first = broken = False
-        broken = broken or ends_line
+    return map(splitter().words, repaired_lines(chunks, repairs))
+
+
+def repaired_lines(chunks: Iterable[str], repairs: Repairs | None = None) -> Iterator[str]:
+    r"""The lines of one document given in pieces, repaired, some at a time, without those that are blank.
+
+    A "\n" stands between two lines, within a part or at its beginning; a line longer than LINE comes in several parts.
+    """
+    broken = first = True  # a line break since the last part; none yet
+    for text, ends_line in _blocks(repair(chunks, Repairs() if repairs is None else repairs)):
+        if lines := text.strip():
+            lines = _BLANK_LINES.sub("\n", lines)
+            inside = not first and (broken or "\n" in text[: len(text) - len(text.lstrip())])
+            yield "\n" + lines if inside else lines
+            first = False
+            broken = ends_line or "\n" in text[len(text.rstrip()) :]
+        else:
+            broken = broken or ends_line or "\n" in text
 
 
 @cache
-def _splitter() -> LineSplitter:
-    return LineSplitter()  # one a process: it remembers the words it has met
+def splitter() -> LineSplitter:
+    """This process' own: it remembers the words that it has met."""
+    return LineSplitter()
 
 
-def _lines(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Lines without their newline, long ones in parts, with whether the part ends its line."""
+def _blocks(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Whole lines, about BLOCK characters of them together, and longer ones in parts; with whether a line ends there.
+
+    That line's own newline is left out.
+    """
     pending = ""
     for chunk in chunks:
-        *lines, pending = (pending + chunk).split("\n")
-        for line in lines:
-            if len(line) > LINE:
-                *parts, line = _parts(line, complete=True)
+        pending += chunk
+        start, last = 0, pending.rfind("\n") + 1
+        while start < last:
+            end = start
+            while end < last and end - start < BLOCK and (newline := pending.rfind("\n", end, end + LINE)) >= 0:
+                end = newline + 1
+            if end == start:
+                end = pending.index("\n", start + LINE) + 1
+                *parts, line = _parts(pending[start : end - 1], complete=True)
                 yield from ((part, False) for part in parts)
-            yield line, True
+                yield line, True
+            else:
+                yield pending[start : end - 1], True
+            start = end
+        pending = pending[last:]
         if len(pending) > LINE:
             *parts, pending = _parts(pending, complete=False)
             yield from ((part, False) for part in parts)

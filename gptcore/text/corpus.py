@@ -218,17 +218,21 @@ class _Hashed:
             yield piece
 
 
-def _rows(lines: Iterable[str], cleaned: Cleaned) -> Iterator[str]:
-    """Join cleaned lines to rows, and count their words."""
+def _rows(texts: Iterable[str], cleaned: Cleaned) -> Iterator[str]:
+    """Join cleaned lines, some of which come together, to rows that end with a line, and count their words."""
     row: list[str] = []
     size = 0
-    for line in lines:
-        cleaned.words += line.count(" ") + (not line.startswith("\n "))  # a line break is no word here
-        row.append(line)
-        size += len(line) + 1
-        if size > ROW:
+    for text in texts:
+        cleaned.words += text.count(" ") + 1 - text.count("\n")  # a line break is no word here
+        while size + len(text) + 1 > ROW:
+            end = text.find(" \n ", max(0, ROW - size))
+            row.append(text if end < 0 else text[:end])
             yield " ".join(row)
             row, size = [], 0
+            text = "" if end < 0 else text[end + 1 :]
+        if text:
+            row.append(text)
+            size += len(text) + 1
     if row:
         yield " ".join(row)
 

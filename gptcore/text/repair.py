@@ -4,9 +4,10 @@
 passes from a segment to the next: once a "<" was seen, HTML entities are left alone. So a document can be repaired in
 pieces, as long as the pieces end where segments end.
 
-Most lines of real books need nothing but straight quotes. A block made only of characters for which that is known
-(`_plain`) takes the short way, a line with accents too (`_latin`) if ftfy's own test finds no mojibake; anything else
-goes through ftfy itself. The tests hold the ways against each other.
+Most lines of real books need nothing but straight quotes and, in files from the world of DOS, line ends without their
+carriage returns, which no other repair looks at. Lines without a character for which more may be needed (`_odd`) take
+the short way together, one with accents too (`_latin`) if ftfy's own test finds no mojibake; any other goes through
+ftfy itself. The tests hold the ways against each other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 
 SEGMENT = 1_000_000  # characters; ftfy's max_decode_length, and spaCy's bound on one text
 
@@ -58,30 +60,46 @@ class _Repairer:
 
     def segments(self, text: str) -> str:
         """Repair whole segments."""
-        if _plain(self.unescape).fullmatch(text):
-            return self._straighten(text)
-        return "".join(map(self._segment, _split(text)))
+        return "".join(chain.from_iterable(map(self._lines, _split(text))))
 
-    def _segment(self, text: str) -> str:
-        if "<" in text:
-            self.unescape = False
-        if _plain(self.unescape).fullmatch(text):
-            return self._straighten(text)
+    def _lines(self, text: str) -> Iterator[str]:
+        """Repair whole lines of SEGMENT characters at most together, or so much of a longer one."""
+        unix = text.replace("\r\n", "\n")
+        if "\r" not in unix:  # else ftfy, which makes a line break of it, is to see the others as they were
+            self.repairs.ftfy += len(text) - len(unix)
+            text = unix
+        start = 0
+        while odd := _odd(self.unescape).search(text, start):
+            begin = max(start, text.rfind("\n", start, odd.start()) + 1)
+            end = text.find("\n", odd.start()) + 1 or len(text)
+            yield self._straighten(text[start:begin])
+            yield self._line(text[begin:end])
+            start = end
+        yield self._straighten(text[start:])
+
+    def _line(self, line: str) -> str:
+        """Repair a line that needs more than the short way, or as much."""
         import ftfy
         from ftfy.badness import is_bad
 
-        if _latin(self.unescape).fullmatch(text) and not is_bad(text) and not is_bad(_straight(text)):
-            return self._straighten(text)
-        fixed: str = ftfy.fix_text(text, unescape_html=self.unescape, explain=False)
-        if fixed != text:
-            self.repairs.ftfy += (Counter(text) - Counter(fixed)).total()
+        if "<" in line:
+            self.unescape = False
+        if _latin(self.unescape).fullmatch(line) and not is_bad(line) and not is_bad(_straight(line)):
+            return self._straighten(line)
+        fixed: str = ftfy.fix_text(line, unescape_html=self.unescape, explain=False)
+        if fixed != line:
+            self.repairs.ftfy += (Counter(line) - Counter(fixed)).total()
         return fixed
 
     def _straighten(self, text: str) -> str:
         if text.isascii():
             return text
-        self.repairs.ftfy += sum(map(text.count, "".join(_CURLY.values())))
-        return _straight(text)
+        for plain, row in _CURLY.items():
+            for curly in row:
+                if count := text.count(curly):
+                    self.repairs.ftfy += count
+                    text = text.replace(curly, plain)
+        return text
 
 
 def _straight(text: str) -> str:
@@ -92,19 +110,19 @@ def _straight(text: str) -> str:
 
 
 @cache
-def _plain(unescape: bool) -> re.Pattern[str]:
-    """Text in which ftfy changes curly quotes and nothing else.
+def _odd(unescape: bool) -> re.Pattern[str]:
+    """A character outside the text in which ftfy changes curly quotes and nothing else.
 
-    Printable ASCII, newline, tab, form feed, curly quotes and dashes: no mojibake pattern of ftfy consists of these
-    alone, and they have no other width, ligature or normal form. "&" may begin an entity, while those are unescaped;
-    "<" ends that.
+    That text is printable ASCII, newline, tab, form feed, curly quotes and dashes: no mojibake pattern of ftfy consists
+    of these alone, and they have no other width, ligature or normal form. "&" may begin an entity, while those are
+    unescaped; "<" ends that.
     """
-    return re.compile(f"[{_plain_characters(unescape)}]*")
+    return re.compile(f"[^{_plain_characters(unescape)}]")
 
 
 @cache
 def _latin(unescape: bool) -> re.Pattern[str]:
-    """The same and Latin letters and signs (no ligatures): still only quotes change, unless ftfy sees mojibake."""
+    """Such text and Latin letters and signs (no ligatures): still only quotes change, unless ftfy sees mojibake."""
     return re.compile(f"[{_plain_characters(unescape)}\xa0-\u0131\u0134-\u0148\u014a-\u017f]*")
 
 
@@ -113,9 +131,10 @@ def _plain_characters(unescape: bool) -> str:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Cut where ftfy does: after each newline, and after SEGMENT characters of a longer line."""
-    position = 0
-    while position < len(text):
-        end = text.find("\n", position, position + SEGMENT) + 1 or min(position + SEGMENT, len(text))
-        yield text[position:end]
-        position = end
+    """Cut where ftfy does, though not everywhere: whole lines together, or SEGMENT characters of a longer one."""
+    start = 0
+    while len(text) - start > SEGMENT:
+        end = text.rfind("\n", start, start + SEGMENT) + 1 or start + SEGMENT
+        yield text[start:end]
+        start = end
+    yield text[start:]

@@ -1,105 +1,115 @@
-"""spaCy's English tokenizer, memoised: lines of white-space separated text to lower-case words.
+"""spaCy's English tokenizer, memoised: lines of text to lower-case words.
 
-spaCy looks at one white-space delimited string at a time, so its answer for each distinct string is computed once and
+spaCy looks at one white-space delimited piece at a time, so its answer for each distinct piece is computed once and
 remembered, within a fixed memory budget. There is one exception to that locality: afterwards spaCy looks for its
 special cases ("Mr.", ":D") as *sequences of tokens*, ignoring the white space between them, and a sequence that spans
-two strings, though then discarded, hides one inside either string: "goin ''twas" is not "goin" + "''twas". So a line
-that holds a string in which such a sequence was joined goes through spaCy as a whole. No sequence spans a newline.
+two pieces, though then discarded, hides one inside either of them: "goin ''twas" is not "goin" + "''twas". So a line
+that holds a piece in which such a sequence was joined goes through spaCy as a whole. No sequence spans a newline.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import combinations
 from typing import Any
 
-_BUDGET = 120_000_000  # bytes of remembered strings, estimated; about 500 000 distinct strings
-_ENTRY = 220  # bytes that a remembered string costs besides its characters, spaCy's tables included
+from gptcore.text.pieces import BREAK, RUNS, SIGNS, Pieces, lines_with, standardise
 
-_RUNS = re.compile(r"""([-~!";?+,)(/*\[\]}{|_])\1*""")
-_BLANKS = re.compile(r"[^\S\n]+")
-_NEWLINES = re.compile(r" ?\n\s*")
+_BUDGET = 120_000_000  # bytes of remembered pieces, estimated; about 500 000 distinct ones
+_ENTRY = 220  # bytes that a remembered piece costs besides its characters, spaCy's tables included
+NEIGHBOURS = "\x01"
+"""Stands for the words of a piece that only its line can tell."""
 
-
-def standardise(text: str) -> str:
-    r"""Set punctuation off by spaces and make white space uniform (original code, `text_standardize`).
-
-    Dashes become "-", the ellipsis "...", the acute accent "'". Each run of one character of
-    ``- ~ ! " ; ? + , ) ( / * [ ] } { | _`` is set off; a backslash is not, because the original's pattern misses a raw
-    string prefix, and the released vocabulary was made that way. White space with a newline becomes `` \n ``, other
-    white space one space, and the ends are stripped. Takes linear time, which the original's ``\s*\n\s*`` does not.
-    """
-    text = _BLANKS.sub(" ", _set_off(text))
-    return _NEWLINES.sub(" \n ", text).strip()
-
-
-def _set_off(text: str) -> str:
-    for dash in "\u2014\u2013\u2015":
-        text = text.replace(dash, "-")
-    text = text.replace("\u2026", "...").replace("\u00b4", "'")
-    return _RUNS.sub(r" \g<0> ", text)
+_PLAIN = re.compile(r"('?)([A-Za-zÀ-ÖØ-öø-ſ]+)('s)?(\.)?(:)?(')?")
 
 
 class LineSplitter:
-    """Words of single lines, as ``standardise`` -> spaCy's blank English tokenizer -> lower case gives them."""
+    """Words of lines, as ``standardise`` -> spaCy's blank English tokenizer -> lower case gives them."""
 
     def __init__(self, budget: int = _BUDGET) -> None:
         self._budget = budget
+        self._known = _Pieces()
+
+    def words(self, text: str) -> str:
+        r"""The words of lines of repaired text, joined by single spaces, "\n" between two lines."""
         self._forget()
+        found = Pieces.of(text)
+        words = list(map(self._known.__getitem__, found.distinct))
+        if NEIGHBOURS not in words:
+            return found.joined(words)
+        marked = {piece for piece, its in zip(found.distinct, words, strict=True) if its == NEIGHBOURS}
+        parts = [self.line(part) if alone else self.words(part) for part, alone in lines_with(marked, text) if part]
+        return " ".join(filter(None, parts))
+
+    def line(self, line: str) -> str:
+        """The words of one line as spaCy finds them."""
+        return _lower(self._known.spacy(standardise(line)))
+
+    def piece(self, piece: str) -> str:
+        """The words of one piece; :data:`NEIGHBOURS` where they depend on those around it."""
+        self._forget()
+        return self._known[piece]
 
     def _forget(self) -> None:
-        # spaCy's own string table grows with every new string as well, so the tokenizers start afresh too
-        self._spent = 0
-        self._memo = _Memo(self._raw)
-        self._pieces: dict[str, str] = {}
-        self._context: set[str] = set()
-        self._spacy, self._without_sequences, self._special_cases = _tokenizers()
-        self._joined = {tokens[0] for tokens in self._special_cases.values()}
+        # spaCy's own string table grows with every new piece as well, so the tokenizers start afresh too
+        if self._known.spent > self._budget:
+            self._known = _Pieces()
 
-    def words(self, line: str) -> str:
-        """The words of ``line`` (no newline inside), joined by single spaces; "" where it is blank."""
-        if self._spent > self._budget:
-            self._forget()
-        raw = line.split()
-        words = " ".join(map(self._memo.__getitem__, raw))
-        if self._context and not self._context.isdisjoint(raw):
-            return _lower(self._spacy(standardise(line)))
+
+class _Pieces(dict[str, str]):
+    """Piece -> its words, joined by spaces; worked out when first asked for.
+
+    Looked up from C, a known one costs 50 ns.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({BREAK: "\n", "": ""})
+        self.spacy, self._without_sequences, self._special_cases = _tokenizers()
+        self._firsts = {tokens[0] for tokens in self._special_cases.values()}
+        self.spent = 0
+        """Bytes that its entries take, estimated."""
+
+    def __missing__(self, piece: str) -> str:
+        words = self._signs(piece) or self._plain(piece) or self._asked(piece)
+        self[piece] = words
+        self.spent += len(piece) + len(words) + _ENTRY
         return words
 
-    def _raw(self, raw: str) -> str:
-        """Words of one white-space delimited string of the text, newly met."""
-        words = " ".join([self._piece(raw, piece) for piece in _set_off(raw).split()])
-        self._spent += len(raw) + len(words) + _ENTRY
-        return words
+    def _signs(self, piece: str) -> str:
+        """The words of runs of signs that follow one another; "" for anything else."""
+        if piece[0] not in SIGNS or RUNS.match(piece)[0] == piece:  # type: ignore[index]  # it begins with a sign
+            return ""
+        words = [self[run[0]] for run in RUNS.finditer(piece)]
+        return NEIGHBOURS if NEIGHBOURS in words else " ".join(words)
 
-    def _piece(self, raw: str, piece: str) -> str:
-        """Words of one string between the spaces of standardised text."""
-        words = self._pieces.get(piece)
-        if words is None and piece.isascii() and piece.isalpha() and piece not in self._special_cases:
-            return piece.lower()  # no pattern of spaCy's finds anything in plain letters
-        if words is None:
-            tokens = [token.text for token in self._spacy(piece)]
-            words = " ".join([token.lower() for token in tokens])
-            # a sequence that was joined shows as the first word of a special case, one of several words here
-            suspect = len(tokens) > 1 and not self._joined.isdisjoint(tokens)
-            if suspect and _lower(self._without_sequences(piece)) != words:
-                self._context.add(raw)  # not remembered as a piece, so that every string that holds it is noted
-            else:
-                self._pieces[piece] = words
-                self._spent += len(piece) + len(words) + _ENTRY
-        return words
+    def _asked(self, piece: str) -> str:
+        """What spaCy says."""
+        tokens = [token.text for token in self.spacy(piece)]
+        words = " ".join([token.lower() for token in tokens])
+        # a sequence that was joined shows as the first word of a special case, one of several words here
+        suspect = len(tokens) > 1 and not self._firsts.isdisjoint(tokens)
+        return NEIGHBOURS if suspect and _lower(self._without_sequences(piece)) != words else words
 
+    def _plain(self, piece: str) -> str:
+        """The words of letters, alone or with a few signs around them; "": it takes spaCy to tell.
 
-class _Memo(dict[str, str]):
-    """A dictionary that computes what it misses: looked up from C, it costs 50 ns a word."""
-
-    def __init__(self, compute: Callable[[str], str]) -> None:
-        super().__init__()
-        self._compute = compute
-
-    def __missing__(self, key: str) -> str:
-        value = self[key] = self._compute(key)
-        return value
+        spaCy takes prefixes and suffixes off a string until a special case is left, or nothing to take off: a quote on
+        either side, a colon, an 's, behind a small letter a full stop. In letters alone its patterns find nothing.
+        Then it joins those of these tokens that are a special case together.
+        """
+        if piece in self._special_cases or not (found := _PLAIN.fullmatch(piece)):
+            return ""
+        if piece == found[2]:
+            return piece.lower()
+        if found[4] and not (found[3] or found[2][-1].islower()):
+            return ""
+        tokens = [token for token in found.groups() if token]
+        for first, last in combinations(range(len(tokens) + 1), 2):
+            part = "".join(tokens[first:last])
+            if part in self._special_cases and (last - first > 1 or part == found[2]):
+                return ""
+        return " ".join(tokens).lower()
 
 
 def _lower(tokens: Iterable[Any]) -> str:
@@ -117,6 +127,7 @@ def _tokenizers() -> tuple[Any, Any, dict[str, list[str]]]:
     from spacy.tokenizer import Tokenizer
 
     english: Any = spacy.blank("en").tokenizer
+    english.vocab.lex_attr_getters = {}  # what each new string looks like, which takes longer than cutting it
     built = False
 
     def when_built(search: Callable[[str], Any], otherwise: Any) -> Callable[[str], Any]:
