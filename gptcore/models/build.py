@@ -8,6 +8,7 @@ from gptcore.config import LSTMConfig, NetworkConfig
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.lstm import LSTM
+from gptcore.models.shapes import shapes_only
 from gptcore.models.transformer import GPT
 
 
@@ -22,6 +23,6 @@ def load_model(url: str) -> LanguageModel:
     :raises InputError: naming the file, and what was expected of it.
     """
     config, tensors = read_model(url)
-    with torch.device("meta"):  # shapes without memory
+    with shapes_only():
         build_model(config).require(tensors, url)
     return build_model(config).fill(tensors, url)

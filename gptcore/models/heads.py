@@ -26,6 +26,7 @@ from gptcore.models.build import build_model
 from gptcore.models.dropout import dropout
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.language_model import LanguageModel, initialise
+from gptcore.models.shapes import shapes_only
 
 FORMS = ("single", "pair", "similarity", "choices")
 
@@ -115,7 +116,7 @@ class ClassificationModel(nn.Module):
         tensors = ModelFolder(str(folder)).safetensors("model.safetensors")
         if getattr(network, "n_layer", 0) > len(tensors):
             raise InputError(f"{folder}: {len(tensors)} tensors, expected more for the blocks of {where}")
-        with torch.device("meta"):  # shapes without memory: the sizes may be anybody's
+        with shapes_only():  # the sizes may be anybody's
             expected = cls(build_model(network), head["form"], head["n_outputs"], rate).state_dict()
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
         if shapes != {name: tensor.shape for name, tensor in expected.items()}:

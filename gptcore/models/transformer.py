@@ -23,6 +23,7 @@ from gptcore.errors import InputError
 from gptcore.models.dropout import dropout
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel, check_transfer, initialise
+from gptcore.models.shapes import shapes_only
 
 
 class Attention(nn.Module):
@@ -185,6 +186,6 @@ class GPT(LanguageModel):
         config, tensors = read_model(str(url))
         if not isinstance(config, ModelConfig):
             raise InputError(f"{url}: found {type(config).__name__}, a network of another kind; expected a Transformer")
-        with torch.device("meta"):  # shapes without memory: the sizes may be anybody's
+        with shapes_only():  # the sizes may be anybody's
             cls(config).require(tensors, str(url))
         return cls(config).fill(tensors, str(url))

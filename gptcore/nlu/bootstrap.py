@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from gptcore.errors import InputError
-from gptcore.nlu.metrics import METRICS, Values
+from gptcore.nlu.metrics import METRICS, Values, cells, f1_of_counts, matthews_of_counts
 from gptcore.nlu.registry import TaskSpec
 
 RESAMPLES = 1000
@@ -50,27 +50,14 @@ def _stderr(spec: TaskSpec, predictions: Values, labels: Values) -> float:
         return float(np.sqrt(right * (1 - right) / n))
     rng = np.random.default_rng(_SEED)
     if spec.headline in ("f1", "matthews"):
-        cells = [predictions * 2 + labels == cell for cell in range(4)]  # true negative, false n., false p., true p.
-        drawn = rng.multinomial(n, [float(np.mean(cell)) for cell in cells], RESAMPLES)  # (RESAMPLES, 4)
-        scores = (_f1 if spec.headline == "f1" else _matthews)(*drawn.T.astype(np.float64))
+        shares = [float(np.mean(cell)) for cell in cells(predictions, labels)]
+        drawn = rng.multinomial(n, shares, RESAMPLES)  # (RESAMPLES, 4)
+        scores = (f1_of_counts if spec.headline == "f1" else matthews_of_counts)(*drawn.T.astype(np.float64))
     else:
         metric = METRICS[spec.headline]
         draws = (rng.integers(0, n, n) for _ in range(RESAMPLES))
         scores = np.asarray([metric(predictions[rows], labels[rows]) for rows in draws])
     return float(np.std(scores, ddof=1))
-
-
-def _f1(_: Values, fn: Values, fp: Values, tp: Values) -> NDArray[np.float64]:
-    return _ratio(2 * tp, 2 * tp + fp + fn)
-
-
-def _matthews(tn: Values, fn: Values, fp: Values, tp: Values) -> NDArray[np.float64]:
-    return _ratio(tp * tn - fp * fn, np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)))
-
-
-def _ratio(over: Values, under: Values) -> NDArray[np.float64]:
-    """0 for 0/0, as the metrics have it."""
-    return np.divide(over, under, out=np.zeros_like(over), where=under > 0)
 
 
 def stderrs_of_file(spec: TaskSpec, path: Path) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """The headline number of each task and the ones beside it, as fractions (correlations in -1..1).
 
-scikit-learn and scipy are imported where they are used: reading a dataset needs neither.
+Written out: to import the libraries that have them (the tests' twins) takes a job longer than many a fine-tune's epoch.
 """
 
 from __future__ import annotations
@@ -22,30 +22,56 @@ def accuracy(predictions: Values, labels: Values) -> float:
 
 def f1(predictions: Values, labels: Values) -> float:
     """F1 of class 1 (paraphrase, duplicate); 0 where that class is neither predicted nor there."""
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(labels, predictions, pos_label=1, zero_division=0.0))
+    return float(f1_of_counts(*_counts(predictions, labels)))
 
 
 def matthews(predictions: Values, labels: Values) -> float:
     """Matthews correlation; 0 where predictions or labels are all one class (the coefficient is 0/0 there)."""
-    from sklearn.metrics import matthews_corrcoef
-
-    return float(matthews_corrcoef(labels, predictions))
+    return float(matthews_of_counts(*_counts(predictions, labels)))
 
 
 def pearson(predictions: Values, labels: Values) -> float:
     """Pearson correlation; 0 where predictions or labels are constant, for these carry no order at all."""
-    from scipy.stats import pearsonr
-
-    return 0.0 if is_constant(predictions) or is_constant(labels) else float(pearsonr(predictions, labels).statistic)
+    if is_constant(predictions) or is_constant(labels):
+        return 0.0
+    p, q = predictions - predictions.mean(), labels - labels.mean()
+    return float(np.clip((p / np.linalg.norm(p)) @ (q / np.linalg.norm(q)), -1.0, 1.0))
 
 
 def spearman(predictions: Values, labels: Values) -> float:
-    """Rank correlation; 0 where predictions or labels are constant, as for Pearson."""
-    from scipy.stats import spearmanr
+    """Rank correlation, equal values at their mean rank; 0 where predictions or labels are constant."""
+    return pearson(_ranks(predictions), _ranks(labels))
 
-    return 0.0 if is_constant(predictions) or is_constant(labels) else float(spearmanr(predictions, labels).statistic)
+
+def f1_of_counts(_: Values, fn: Values, fp: Values, tp: Values) -> Values:
+    """F1 of tables of counts, one a place: true negatives, false negatives, false positives, true positives."""
+    return _ratio(2 * tp, 2 * tp + fp + fn)
+
+
+def matthews_of_counts(tn: Values, fn: Values, fp: Values, tp: Values) -> Values:
+    """Matthews correlation of such tables."""
+    return _ratio(tp * tn - fp * fn, np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)))
+
+
+def cells(predictions: Values, labels: Values) -> list[NDArray[np.bool_]]:
+    """For each row whether it is a true negative, a false negative, a false positive, a true positive: (N,) each."""
+    return [predictions * 2 + labels == cell for cell in range(4)]
+
+
+def _counts(predictions: Values, labels: Values) -> list[Values]:
+    return [np.asarray(cell.sum(), dtype=np.float64) for cell in cells(predictions, labels)]
+
+
+def _ratio(over: Values, under: Values) -> Values:
+    """0 for 0/0."""
+    return np.divide(over, under, out=np.zeros_like(over), where=under > 0)
+
+
+def _ranks(values: Values) -> Values:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks: Values = (last - (counts - 1) / 2)[places]
+    return ranks
 
 
 METRICS: dict[Metric, Callable[[Values, Values], float]] = {

@@ -206,7 +206,7 @@ class Trainer:
         norm = clip_gradients(self._parameters, self.settings.clip_norm, self.world)
         set_lr(self.optimizer, self.settings.lr * self.settings.schedule(self.at.step), self.at.step)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         # Metrics are summed over the processes when read; the norm is the same on all, so one of them contributes it.
         share = norm.detach().float().reshape(1) * (1.0 if self.world.main else 0.0)
         self._unread.append(torch.cat([sums, share]))

@@ -270,6 +270,17 @@ def test_a_model_that_answers_always_the_same_is_flagged(world, tmp_path, monkey
     assert result["dev/accuracy"] == 0.5
 
 
+def test_a_job_imports_nothing_heavy_beside_torch(world, tmp_path):
+    """A second or more each, in jobs of which there are dozens in a pipeline."""
+    (tmp_path / "JOB.json").write_text(json.dumps(job(world, "stsb", tmp_path / "work", epochs=1)))
+    program = (
+        "import sys; from gptcore.training import finetune, process; code = process.main(finetune.run, sys.argv[1:]);"
+        "print(code, sorted({'torch._dynamo', 'pandas', 'scipy', 'sklearn', 'spacy', 'mlflow'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "JOB.json")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1] == "0 []"
+
+
 def test_a_finished_job_is_left_as_it_is(world, tmp_path):
     given = job(world, "rte", tmp_path, epochs=1)
     run(given)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.nlu import REGISTRY
-from gptcore.nlu.metrics import GLUE, glue_average, glue_score, is_constant, leaderboard_cells, score
+from gptcore.nlu.metrics import GLUE, METRICS, glue_average, glue_score, is_constant, leaderboard_cells, score
 
 BINARY = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40)
 
@@ -46,6 +46,20 @@ def _pearson(x: np.ndarray, y: np.ndarray) -> float:
 def _ranks(x: np.ndarray) -> np.ndarray:
     """Mean rank of equal values."""
     return np.asarray([(x < value).sum() + ((x == value).sum() - 1) / 2 for value in x])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 9)), min_size=3, max_size=60))
+def test_metrics_are_those_of_the_libraries(rows: list[tuple[int, int, int]]) -> None:
+    from scipy.stats import pearsonr, spearmanr
+    from sklearn.metrics import f1_score, matthews_corrcoef
+
+    predictions, labels, graded = (np.asarray(column, dtype=float) for column in zip(*rows, strict=True))
+    assert METRICS["f1"](predictions, labels) == pytest.approx(f1_score(labels, predictions, zero_division=0.0))
+    assert METRICS["matthews"](predictions, labels) == pytest.approx(matthews_corrcoef(labels, predictions))
+    if not is_constant(predictions) and not is_constant(graded):
+        assert METRICS["pearson"](predictions, graded) == pytest.approx(pearsonr(predictions, graded).statistic)
+        assert METRICS["spearman"](predictions, graded) == pytest.approx(spearmanr(predictions, graded).statistic)
 
 
 def test_one_class_for_every_row_scores_0_where_the_metric_is_undefined() -> None:
