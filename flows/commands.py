@@ -267,6 +267,8 @@ def _print_board(board: Leaderboard, page: str, published: bool = False) -> None
 def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
     """The flow's form, filled from the options of the same names; what it names is looked up, the servers are tried.
 
+    Where no Prefect server is set, one of this process' own begins to start.
+
     :raises InputError: a value out of range, or something that is not there.
     """
     from pydantic import ValidationError
@@ -274,6 +276,7 @@ def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
     from flows import parameters
     from flows.inputs import check_form
     from flows.servers import require_servers
+    from flows.temporary_server import begin_server
 
     model: type[BaseModel] = getattr(parameters, form)
     given = {n: getattr(options, n) for n in model.model_fields if getattr(options, n, None) is not None}
@@ -285,6 +288,7 @@ def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
         raise InputError(f"--{name}: found {first['input']!r}; {first['msg']}") from None
     check_form(filled)
     require_servers()
+    begin_server()
     return filled
 
 
@@ -292,8 +296,10 @@ def _run(flow: Any, filled: BaseModel, options: argparse.Namespace) -> Any:
     """Run a flow with its filled form on the Prefect server that is set, else on one of this process' own."""
     from flows.display import shown
     from flows.temporary_server import ensure_server
+    from tasks.tracking.tracker import Tracker
 
     with shown(options.command, options.verbose):
+        _ = Tracker().client  # imported and opened while the server starts
         ensure_server()
         return flow(filled)
 

@@ -51,6 +51,7 @@ from tasks.tracking.logs import Underway, duration, progress
 from tasks.tracking.provenance import artifact_page
 from tasks.tracking.tracker import Run, Tracker
 
+_SHOWN = 1.0  # seconds between two states of the progress on Prefect's page
 _TRAINED = 2.0  # seconds: runs that take less on average were found in the store, and tell nothing of the others
 Waiting = tuple[str, PrefectFuture[Score]]
 """A task, and the score of one of its runs."""
@@ -238,11 +239,14 @@ def _show_progress(futures: list[PrefectFuture[Any]]) -> None:
     start = time.monotonic()
     artifact = cast(UUID, create_progress_artifact(0.0, key="fine-tunes-progress", description="starting"))
     progress(Underway("fine-tunes", 0.0, f"0 of {len(futures)}"))
+    shown = start
     for done, _ in enumerate(as_completed(futures), start=1):
         each = (time.monotonic() - start) / done
         eta = f", ETA {duration(each * (len(futures) - done))}" if each >= _TRAINED else ""
         words = f"{done} of {len(futures)}{eta}"
-        update_progress_artifact(artifact, 100.0 * done / len(futures), description=words)
+        if done == len(futures) or time.monotonic() - shown > _SHOWN:  # those in the store come all at once
+            update_progress_artifact(artifact, 100.0 * done / len(futures), description=words)
+            shown = time.monotonic()
         progress(Underway("fine-tunes", done / len(futures), words), line=True)
 
 

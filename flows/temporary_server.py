@@ -33,6 +33,7 @@ _START_SECONDS = 180.0  # the first start migrates a new database
 _POLL_SECONDS = 0.05
 _SHORT_LIFE = 10.0  # seconds: a second server that dies younger than this is not followed by a third
 _log = logging.getLogger(__name__)
+_beginning: _Server | None = None
 _started = False
 
 
@@ -41,39 +42,42 @@ def is_temporary() -> bool:
     return _started
 
 
+def begin_server() -> None:
+    """Start a Prefect API for this process where none is set, and do not wait for it. Main thread only.
+
+    It takes seconds, which the imports of a flow can fill. The server is told of its owner's death by the kernel, which
+    means the thread that started it.
+    """
+    global _beginning  # noqa: PLW0603  # as is the server of a process
+    from prefect.settings import get_current_settings
+
+    if _beginning or get_current_settings().api.url:
+        return
+    log = state_folder() / "logs" / "temporary-server.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    listener = socket.socket()
+    listener.bind((_HOST, 0))  # the child gets the socket, not its number: nobody else can take it in between
+    _beginning = _Server(listener, log, get_current_settings().to_environment_variables(exclude_unset=True))
+    atexit.register(_beginning.stop)  # after Prefect's own threads have sent their last reports
+
+
 def ensure_server() -> None:
     """Give this process a Prefect API if none is set; end what killed commands left Running there. Main thread only.
 
-    The server is told of its owner's death by the kernel, which means the thread that started it.
-
     :raises RuntimeError: the server did not start; the message holds the end of its log.
     """
-    global _started  # noqa: PLW0603  # as is the server of a process
+    global _beginning, _started  # noqa: PLW0603  # as is the server of a process
     from prefect.context import refresh_global_settings_context
     from prefect.settings import get_current_settings
 
     if url := get_current_settings().api.url:
         left_behind.on_server(url)
         return
-    log = state_folder() / "logs" / "temporary-server.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    listener = socket.socket()
-    listener.bind((_HOST, 0))  # the child gets the socket, not its number: nobody else can take it in between
-    url = f"http://{_HOST}:{listener.getsockname()[1]}/api"
-    earlier = log.stat().st_size if log.exists() else 0
-    server = _Server(listener, log, get_current_settings().to_environment_variables(exclude_unset=True))
-    atexit.register(server.stop)  # after Prefect's own threads have sent their last reports
-    deadline = time.monotonic() + _START_SECONDS
-    while not answers(f"{url}/health"):
-        if (code := server.process.poll()) is not None or time.monotonic() > deadline:
-            ending = "in time" if code is None else f"(exit code {code})"
-            with open(log, "rb") as file:
-                file.seek(earlier)
-                tail = b"\n".join(file.read().splitlines()[-15:]).decode(errors="replace")
-            raise RuntimeError(f"the temporary Prefect server did not start {ending}; the end of {log}:\n{tail}")
-        time.sleep(_POLL_SECONDS)
-    threading.Thread(target=server.keep, name="temporary server", daemon=True).start()
-    os.environ["PREFECT_API_URL"] = url
+    begin_server()
+    assert _beginning, "no other server is set"
+    server, _beginning = _beginning, None
+    server.wait()
+    os.environ["PREFECT_API_URL"] = server.url
     os.environ["PREFECT_UI_URL"] = ""  # it has no pages: no links to them
     refresh_global_settings_context()
     left_behind.on_server(str(get_current_settings().home))
@@ -87,7 +91,27 @@ class _Server:
         self._listener, self._log = listener, log
         self._environment = {**os.environ, **settings, PARENT_VARIABLE: str(os.getpid())}
         self._stopping = threading.Event()
+        self.url = f"http://{_HOST}:{listener.getsockname()[1]}/api"
+        self._earlier = log.stat().st_size if log.exists() else 0
         self.process = self._start()
+
+    def wait(self) -> None:
+        """Until it answers; from then on it is kept alive.
+
+        :raises RuntimeError: it did not start; the message holds the end of its log.
+        """
+        deadline = time.monotonic() + _START_SECONDS
+        while not answers(f"{self.url}/health"):
+            if (code := self.process.poll()) is not None or time.monotonic() > deadline:
+                ending = "in time" if code is None else f"(exit code {code})"
+                with open(self._log, "rb") as file:
+                    file.seek(self._earlier)
+                    tail = b"\n".join(file.read().splitlines()[-15:]).decode(errors="replace")
+                raise RuntimeError(
+                    f"the temporary Prefect server did not start {ending}; the end of {self._log}:\n{tail}"
+                )
+            time.sleep(_POLL_SECONDS)
+        threading.Thread(target=self.keep, name="temporary server", daemon=True).start()
 
     def keep(self) -> None:
         """Start the server again when somebody kills it (a machine that runs out of memory does), until `stop`."""
