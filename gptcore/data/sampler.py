@@ -61,17 +61,34 @@ class WindowSampler:
         ``start`` and ``stop`` cut the global batch into the shares of processes and of accumulation steps.
         Targets are the inputs one position later; short windows end in input 0, target -100.
         """
-        first = step * batch_size
         stop = batch_size if stop is None else stop
-        return _pad([self.window(first + i) for i in range(start, stop)], self.n_ctx)
+        rows, starts = self._places(step * batch_size + start, stop - start)
+        lengths = np.minimum(self.shards.lengths[rows], self.n_ctx + 1)
+        windows = np.zeros((len(rows), self.n_ctx + 1), np.int64)
+        whole = lengths == self.n_ctx + 1
+        windows[whole] = self.shards.windows(rows[whole], starts[whole], self.n_ctx + 1)
+        for place in np.flatnonzero(~whole):  # of documents that are shorter
+            windows[place, : lengths[place]] = self.shards.tokens(int(rows[place]))
+        inputs, targets = windows[:, :-1], windows[:, 1:].copy()
+        if not whole.all():
+            positions = np.arange(self.n_ctx)
+            inputs = np.where(positions < lengths[:, None] - 1, inputs, 0)
+            targets[positions >= lengths[:, None] - 1] = IGNORE
+        return np.ascontiguousarray(inputs), targets
 
     def _place(self, i: int) -> tuple[int, int]:
         """(row, start in the row) of sample ``i``."""
+        rows, starts = self._places(i, 1)
+        return int(rows[0]), int(starts[0])
+
+    def _places(self, first: int, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Rows, and starts in them, of ``count`` samples from ``first`` on: [count] each."""
         # A counter-based generator has no state to carry; raw bits, because numpy promises their stability only.
-        bits = int(np.random.Philox(key=self.seed, counter=i).random_raw())
-        draw = bits * self._total >> 64  # uniform in 0..total-1, up to total / 2**64
-        row = int(np.searchsorted(self._cumulative, draw, side="right"))
-        return row, draw - int(self._cumulative[row - 1] if row else 0)
+        # Each count of it gives four numbers, of which a sample is the first.
+        bits = np.random.Philox(key=self.seed, counter=first).random_raw(4 * count)[::4]
+        draws = np.array([draw * self._total >> 64 for draw in bits.tolist()], np.int64)  # uniform, up to total / 2**64
+        rows = np.searchsorted(self._cumulative, draws, side="right")
+        return rows, draws - np.where(rows > 0, self._cumulative[rows - 1], 0)
 
 
 def sequential_windows(

@@ -173,6 +173,17 @@ class Shards:
         view: Tokens = self._values[self._file[row]][start : start + self.lengths[row]]
         return view
 
+    def windows(
+        self, rows: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], n_tokens: int
+    ) -> npt.NDArray[np.int64]:
+        """``n_tokens`` ids from each of ``starts`` in each of ``rows``, which are long enough: int64 [N, n_tokens]."""
+        files, first = self._file[rows], self._start[rows] + starts
+        found = np.empty((len(rows), n_tokens), np.int64)
+        for number in np.unique(files):
+            its = files == number
+            found[its] = self._values[number][first[its, None] + np.arange(n_tokens)]
+        return found
+
     def document(self, row: int) -> str:
         """Name (content hash) of the document that a row belongs to."""
         number = self._file[row]

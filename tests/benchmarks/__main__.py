@@ -1,0 +1,46 @@
+"""See the package."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+from importlib.metadata import version
+
+from tests.benchmarks import generation, jobs, step, text
+from tests.benchmarks.table import heading
+
+_PARTS = {"text": text.run, "jobs": jobs.run, "generation": generation.run, "step": step.run}
+
+
+def main() -> None:
+    """Print the machine, then the table."""
+    parser = argparse.ArgumentParser(description="What this machine does a second, beside the peers.")
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of a turn, of three each (%(default)s)")
+    parser.add_argument("--only", default=",".join(_PARTS), help="of %(default)s")
+    options = parser.parse_args()
+    names = ("torch", "transformers", "tokenizers", "ftfy", "spacy", "pyarrow")
+    print(f"{_processor()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(", ".join(f"{name} {version(name)}" for name in names) + "\n")
+    began = time.monotonic()
+    heading()
+    for name in options.only.split(","):
+        _PARTS[name](options.seconds)
+    print(f"\n{time.monotonic() - began:.0f} s")
+
+
+def _processor() -> str:
+    """Its name, and which of bfloat16's instructions it has."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            lines = dict(line.split(":", 1) for line in file.read().partition("\n\n")[0].splitlines() if ":" in line)
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = {name.strip(): value.strip() for name, value in lines.items()}
+    fast = sorted({"amx_bf16", "avx512_bf16"} & set(found.get("flags", "").split()))
+    return f"{found.get('model name', 'unknown')} ({', '.join(fast) or 'no bfloat16 instructions'})"
+
+
+if __name__ == "__main__":
+    main()

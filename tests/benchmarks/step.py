@@ -1,0 +1,94 @@
+"""One update of pre-training against transformers' port of the release, plainly and under torch.compile."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
+
+from gptcore.config import ModelConfig, demo, paper, small
+from gptcore.models.transformer import GPT
+from gptcore.training.device import autocast, pick_dtype
+from gptcore.training.language_objective import language_model_objective
+from gptcore.training.optim import adam
+from tests.benchmarks.table import Work, in_turns, line
+
+_SHAPES = (("paper", 4, 40_478), ("small", 16, 4_372), ("demo", 24, 2_086))
+"""Preset, windows a batch, vocabulary."""
+
+
+def run(seconds: float) -> None:
+    """Row 1; bfloat16 where the machine multiplies it natively."""
+    torch.set_num_threads(os.cpu_count() or 1)
+    native = pick_dtype("auto", torch.device("cpu"))
+    for name, batch, vocabulary in _SHAPES:
+        preset = {"paper": paper, "small": small, "demo": demo}[name]()
+        model = dataclasses.replace(preset.model, n_vocab=vocabulary)
+        draws = torch.Generator().manual_seed(0)
+        tokens = torch.randint(vocabulary, (batch, model.n_ctx + 1), generator=draws)
+        for dtype in dict.fromkeys((native, torch.float32)):
+            works = {
+                "ours": _ours(model, tokens, dtype),
+                "eager": _theirs(model, tokens, dtype, lambda loss: loss),
+                "compiled": _theirs(model, tokens, dtype, torch.compile),
+            }
+            started = time.perf_counter()
+            for work in works.values():  # the first update compiles, the second finds its memory
+                work()
+                work()
+            waited = time.perf_counter() - started
+            found = in_turns(works, seconds)
+            what = f"update, {name} {batch} x {model.n_ctx}, {str(dtype)[6:]}"
+            line("1", what, found["ours"], found["eager"], "tokens/s", "", "transformers")
+            peer_is = f"the same compiled; {waited:.0f} s to warm all three up"
+            line("1", what, found["ours"], found["compiled"], "tokens/s", ">= 1.3x", peer_is)
+            torch._dynamo.reset()
+
+
+def _ours(config: ModelConfig, tokens: Tensor, dtype: torch.dtype) -> Work:
+    model = GPT(config, torch.Generator().manual_seed(0)).train()
+    objective = language_model_objective(model)
+    batch = {
+        "inputs": tokens[:, :-1].contiguous(),
+        "targets": tokens[:, 1:].contiguous(),
+        "weight": torch.tensor(1.0 / tokens[:, 1:].numel()),
+    }
+    return _update(model, lambda: objective(batch)[0], dtype, batch["targets"].numel())
+
+
+def _theirs(config: ModelConfig, tokens: Tensor, dtype: torch.dtype, wrap: Callable[..., Any]) -> Work:
+    settings = OpenAIGPTConfig(
+        vocab_size=config.n_vocab + config.n_special,
+        n_positions=config.n_ctx,
+        n_embd=config.n_embd,
+        n_layer=config.n_layer,
+        n_head=config.n_head,
+        embd_pdrop=config.embd_pdrop,
+        attn_pdrop=config.attn_pdrop,
+        resid_pdrop=config.resid_pdrop,
+    )
+    model = OpenAIGPTLMHeadModel(settings).train()
+    inputs = tokens[:, :-1].contiguous()
+    return _update(model, wrap(lambda: model(inputs, labels=inputs).loss), dtype, inputs.numel())
+
+
+def _update(model: nn.Module, loss: Callable[[], Tensor], dtype: torch.dtype, n_tokens: int) -> Work:
+    optimizer = adam(model, paper().pretrain)
+    parameters = list(model.parameters())
+
+    def update() -> float:
+        with autocast(torch.device("cpu"), dtype):
+            value = loss()
+        value.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        model.zero_grad(set_to_none=True)
+        return n_tokens
+
+    return update

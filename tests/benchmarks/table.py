@@ -1,0 +1,58 @@
+"""The table: a line a measurement, its peer, their ratio and the target."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+Work = Callable[[], float]
+"""Does a piece of work; returns how much that was (tokens, bytes, rows)."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Units a second, over several turns."""
+
+    turns: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.turns)
+
+    @property
+    def spread(self) -> float:
+        """Half the way from the slowest to the fastest turn, as a share of the median."""
+        return (max(self.turns) - min(self.turns)) / 2 / self.median
+
+
+def in_turns(works: Mapping[str, Work], seconds: float, turns: int = 3) -> dict[str, Rate]:
+    """Each work's rate, measured ``turns`` times for ``seconds`` (one call at least), one after the other."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(turns):
+        for name, work in works.items():
+            done, start = 0.0, time.perf_counter()
+            while (spent := time.perf_counter() - start) < seconds or not done:
+                done += work()
+            found[name].append(done / spent)
+    return {name: Rate(tuple(rates)) for name, rates in found.items()}
+
+
+def heading() -> None:
+    print("| # | what | ours | peer | ratio | target |", flush=True)
+    print("|---|---|---:|---:|---:|---|", flush=True)
+
+
+def line(number: str, what: str, ours: Rate, peer: Rate | None, unit: str, target: str, peer_is: str = "") -> None:
+    """Print one row of the table."""
+    theirs = f"{shown(peer.median)} ±{peer.spread:.0%} ({peer_is})" if peer else "-"
+    ratio = f"{ours.median / peer.median:.2f}x" if peer else "-"
+    print(
+        f"| {number} | {what} | {shown(ours.median)} {unit} ±{ours.spread:.0%} | {theirs} | {ratio} | {target} |",
+        flush=True,
+    )
+
+
+def shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
