@@ -72,8 +72,8 @@ status: ## what is running, and where
 prefect.yaml: $(VENV)/.runtime flows/deployments/catalog.py
 	@$(BIN)/python -m flows.deployments.yaml > $@
 
-bench: $(VENV)/.runtime ## throughput of cleaning, encoding and training on this machine
-	@$(BIN)/python -m infra.bench
+bench: $(VENV)/.dev ## what this machine does a second, beside what people would use without gptmill
+	@$(BIN)/python -m tests.benchmarks
 
 chaos: $(VENV)/.dev ## kills, full disks, bad networks on purpose: counts of what the pipeline survived (half an hour)
 	@$(BIN)/python -m infra.chaos

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from gptcore.errors import InputError
-from gptcore.text.clean import split_clean
 from gptcore.text.parts import part_files, read_part
+from gptcore.text.pieces import BREAK, Pieces
 
 MAX_CHARACTERS = 1000
 """The most frequent characters get ids, the rest are unknown (the released vocabulary has 238)."""
@@ -53,7 +53,7 @@ def count_words(rows: Iterable[str], progress: Callable[[int], object] | None = 
     counts: Counter[str] = Counter()
     forgotten = 0  # words counted this often or less have been dropped
     for row in rows:
-        counts.update(split_clean(row))
+        counts.update(_words(row))
         while len(counts) > MAX_WORDS:
             forgotten += 1
             counts = Counter({word: n for word, n in counts.items() if n > forgotten})
@@ -91,10 +91,16 @@ def _count_part(path: Path) -> Counter[str] | None:
     """The words of one file; None where they are too many."""
     counts: Counter[str] = Counter()
     for _, _, text in read_part(path):
-        counts.update(split_clean(text))
+        counts.update(_words(text))
         if len(counts) > MAX_WORDS:
             return None
     return counts
+
+
+def _words(cleaned: str) -> dict[str, int]:
+    """How often each word of a cleaned text comes, in the order in which they first came."""
+    found = Pieces.of_clean(cleaned).counted()
+    return {"\n" if word == BREAK else word: n for word, n in found.items() if word}
 
 
 def _alphabet(counts: Counter[str]) -> list[str]:

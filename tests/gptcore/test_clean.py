@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -131,6 +132,8 @@ def test_short_texts_as_columns_too(text: str) -> None:
         patch.setattr(pieces_module, "LONG", 0)
         assert " ".join(clean_stream([text])) == " ".join(slow_words(text))
         column = Pieces.of_clean(clean(text))
+        counts = {piece.replace(BREAK, "\n"): n for piece, n in column.counted().items() if piece}
+        assert list(counts.items()) == list(Counter(words(text)).items())
         assert column.joined([piece.replace(BREAK, "\n") for piece in column.distinct]) == clean(text)
         assert column.gathered([(len(piece), 7) if piece else () for piece in column.distinct]).tolist() == [
             number for word in words(text) for number in (len(word), 7)
