@@ -77,7 +77,7 @@ class Pieces:
     @classmethod
     def of_clean(cls, text: str) -> Pieces:
         """The words of a cleaned text, :data:`BREAK` for each line break."""
-        text = text.replace("\n", BREAK)
+        text = text.replace("\n", f" {BREAK} ")
         if len(text) < LONG:
             return cls(text.split())
         import pyarrow as pa
