@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from gptcore.arrow import numbers
 from gptcore.errors import InputError
 from gptcore.files import checked_object, read_object, sha256_file, write_json_atomic
 
@@ -145,14 +146,14 @@ class Shards:
         for number, entry in enumerate(index["files"]):
             batch = _open_file(self.folder / entry["name"], entry)
             documents, lists = batch.column("document"), batch.column("tokens")
-            offsets = lists.offsets.to_numpy()
+            offsets = numbers(lists.offsets)
             kept: Any = slice(None)
             if skipped := entry.get("skip"):
                 kept = np.delete(np.arange(len(batch)), skipped)
                 documents = documents.take(pa.array(kept))
             self._documents.append(documents)
-            self._values.append(lists.values.to_numpy(zero_copy_only=True))
-            parts.append(batch.column("part").to_numpy()[kept])
+            self._values.append(numbers(lists.values))
+            parts.append(numbers(batch.column("part"))[kept])
             file_of.append(np.full(len(documents), number, np.int32))
             starts.append(offsets[:-1].astype(np.int64)[kept])
             lengths.append(np.diff(offsets).astype(np.int64)[kept])

@@ -164,8 +164,8 @@ class Tokenizer:
 
     def encode_clean(self, text: str) -> NDArray[np.int32]:
         """Ids [N] of a cleaned row: those of ``encode``, without cleaning a second time."""
-        words = Pieces.of_clean(text)
-        return words.gathered(list(map(self._ids.__getitem__, words.distinct)))
+        found = Pieces.of_clean(text)
+        return found.gathered([self._ids["\n" if word == BREAK else word] if word else () for word in found.distinct])
 
     def encode_words(self, words: Iterable[str]) -> list[int]:
         """Ids of words (lower-case, not empty), one after the other."""
@@ -179,11 +179,10 @@ class Tokenizer:
         ids = list(map(self._by_piece.__getitem__, found.distinct))
         if _NEIGHBOURS not in ids:
             return list(found.gathered(ids).tolist())
+        if "\n" not in text:
+            return self.encode_words(split_clean(splitter().line(text)))
         marked = {piece for piece, its in zip(found.distinct, ids, strict=True) if its == _NEIGHBOURS}
-        whole: list[int] = []
-        for part, alone in lines_with(marked, text):
-            whole += self.encode_words(split_clean(splitter().line(part))) if alone else self._encode_lines(part)
-        return whole
+        return list(chain.from_iterable(map(self._encode_lines, lines_with(marked, text))))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids: pieces joined, words set apart by one space, lines by a newline without spaces around it.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gptcore.arrow import numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +24,8 @@ BREAK = "\x00"
 """The piece that stands for a line break: ftfy leaves no such character in a text."""
 LONG = 4096
 """Characters from which on a column pays."""
+
+_FEW = 30  # different pieces
 
 SIGNS = '-~!";?+,)(/*[]}{|_'
 RUNS = re.compile(rf"([{re.escape(SIGNS)}])\1*")
@@ -72,7 +76,7 @@ class Pieces:
         import pyarrow.compute as pc
 
         apart = pc.replace_substring_regex(pa.array([text]), _SIGNS_TOGETHER, r" \1 ")
-        return cls(pc.utf8_split_whitespace(apart).values.dictionary_encode())
+        return cls(_split(apart))
 
     @classmethod
     def of_clean(cls, text: str) -> Pieces:
@@ -81,15 +85,14 @@ class Pieces:
         if len(text) < LONG:
             return cls(text.split())
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        return cls(pc.utf8_split_whitespace(pa.array([text])).values.dictionary_encode())
+        return cls(_split(pa.array([text])))
 
     def counted(self) -> dict[str, int]:
         """How often each piece comes, in the order in which they first came."""
         if self._numbers is None:
             return Counter(self.distinct)
-        times = np.bincount(self._numbers.to_numpy(), minlength=len(self.distinct))
+        times = np.bincount(numbers(self._numbers), minlength=len(self.distinct))
         return dict(zip(self.distinct, times.tolist(), strict=True))
 
     def joined(self, words: list[str]) -> str:
@@ -109,21 +112,35 @@ class Pieces:
         flat = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
         if self._numbers is None:
             return flat
-        numbers = self._numbers.to_numpy()
-        counts = lengths[numbers]
-        starts = (np.cumsum(lengths) - lengths)[numbers]
+        entries = numbers(self._numbers)
+        counts = lengths[entries]
+        starts = (np.cumsum(lengths) - lengths)[entries]
         shifts = np.repeat(starts - (np.cumsum(counts) - counts), counts)
         return flat[shifts + np.arange(len(shifts))]
 
 
-def lines_with(marked: Iterable[str], text: str) -> Iterator[tuple[str, bool]]:
-    """Cut a text before and after each line that holds one of ``marked``: its parts, and whether one is such a line."""
+def _split(text: pa.StringArray) -> pa.DictionaryArray:
+    """One text at its white space.
+
+    None is left at the ends: Arrow 25 looks behind the last character of a text that ends with some, and what it finds
+    there decides whether it splits that off.
+    """
+    import pyarrow.compute as pc
+
+    return pc.utf8_split_whitespace(pc.utf8_trim_whitespace(text)).values.dictionary_encode()
+
+
+def lines_with(marked: Collection[str], text: str) -> Iterator[str]:
+    """Parts of some lines, in order: each that holds one of ``marked`` is one by itself; so is what stands between."""
+    if len(marked) > _FEW:  # a search for so many would take longer than looking at each line
+        yield from re.split("(\n)", text)
+        return
     text, start = plain_dashes(text), 0
     anywhere = re.compile("|".join(map(re.escape, marked)))
     while found := anywhere.search(text, start):
         begin = max(start, text.rfind("\n", start, found.start()) + 1)
         end = text.find("\n", found.end())
-        yield text[start:begin], False
+        yield text[start:begin]
         start = end if end >= 0 else len(text)
-        yield text[begin:start], True
-    yield text[start:], False
+        yield text[begin:start]
+    yield text[start:]

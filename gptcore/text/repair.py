@@ -5,7 +5,7 @@ passes from a segment to the next: once a "<" was seen, HTML entities are left a
 pieces, as long as the pieces end where segments end.
 
 Most lines of real books need nothing but straight quotes and, in files from the world of DOS, line ends without their
-carriage returns, which no other repair looks at. Lines without a character for which more may be needed (`_odd`) take
+carriage returns. Lines without a character for which more may be needed (`_odd`) take
 the short way together, one with accents too (`_latin`) if ftfy's own test finds no mojibake; any other goes through
 ftfy itself. The tests hold the ways against each other.
 """
@@ -65,33 +65,41 @@ class _Repairer:
     def _lines(self, text: str) -> Iterator[str]:
         """Repair whole lines of SEGMENT characters at most together, or so much of a longer one."""
         unix = text.replace("\r\n", "\n")
-        if "\r" not in unix:  # else ftfy, which makes a line break of it, is to see the others as they were
-            self.repairs.ftfy += len(text) - len(unix)
-            text = unix
+        ends = len(text) - len(unix)
+        dos = 0 < ends == unix.count("\n") and "\r" not in unix  # all line ends are, and no other return is there
+        text = unix if dos else text
         start = 0
-        while odd := _odd(self.unescape).search(text, start):
+        while odd := (_odd if dos or not ends else _odd_or_return)(self.unescape).search(text, start):
             begin = max(start, text.rfind("\n", start, odd.start()) + 1)
             end = text.find("\n", odd.start()) + 1 or len(text)
-            yield self._straighten(text[start:begin])
-            yield self._line(text[begin:end])
+            yield self._straighten(text[start:begin], dos)
+            line = text[begin:end]
+            yield self._line(line[:-1] + "\r\n" if dos and line.endswith("\n") else line)
             start = end
-        yield self._straighten(text[start:])
+        yield self._straighten(text[start:], dos)
 
     def _line(self, line: str) -> str:
-        """Repair a line that needs more than the short way, or as much."""
+        """Repair one line that holds an odd character."""
         import ftfy
         from ftfy.badness import is_bad
 
         if "<" in line:
             self.unescape = False
-        if _latin(self.unescape).fullmatch(line) and not is_bad(line) and not is_bad(_straight(line)):
+        unix = line.replace("\r\n", "\n")
+        if _latin(self.unescape).fullmatch(unix) and not is_bad(unix) and not is_bad(_straight(unix)):
             return self._straighten(line)
         fixed: str = ftfy.fix_text(line, unescape_html=self.unescape, explain=False)
         if fixed != line:
             self.repairs.ftfy += (Counter(line) - Counter(fixed)).total()
         return fixed
 
-    def _straighten(self, text: str) -> str:
+    def _straighten(self, text: str, dos: bool = False) -> str:
+        """Straight quotes, and line ends without returns, which are counted; ``dos``: all ends have lost theirs already."""
+        if dos:
+            self.repairs.ftfy += text.count("\n")
+        elif "\r" in text:
+            self.repairs.ftfy += text.count("\r")
+            text = text.replace("\r\n", "\n")
         if text.isascii():
             return text
         for plain, row in _CURLY.items():
@@ -118,6 +126,12 @@ def _odd(unescape: bool) -> re.Pattern[str]:
     unescaped; "<" ends that.
     """
     return re.compile(f"[^{_plain_characters(unescape)}]")
+
+
+@cache
+def _odd_or_return(unescape: bool) -> re.Pattern[str]:
+    """The same in text with line ends of several kinds: a carriage return is odd where no newline follows."""
+    return re.compile(f"[^{_plain_characters(unescape)}\\r]|\\r(?!\\n)")
 
 
 @cache

@@ -38,9 +38,10 @@ class LineSplitter:
         words = list(map(self._known.__getitem__, found.distinct))
         if NEIGHBOURS not in words:
             return found.joined(words)
+        if "\n" not in text:
+            return self.line(text)
         marked = {piece for piece, its in zip(found.distinct, words, strict=True) if its == NEIGHBOURS}
-        parts = [self.line(part) if alone else self.words(part) for part, alone in lines_with(marked, text) if part]
-        return " ".join(filter(None, parts))
+        return " ".join(filter(None, map(self.words, lines_with(marked, text))))
 
     def line(self, line: str) -> str:
         """The words of one line as spaCy finds them."""

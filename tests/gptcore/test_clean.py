@@ -59,7 +59,7 @@ PIECES = [
     *["''", "''twas", "goin'", "goin", "'em", "'s", "'Cause", "Mr", "Mr.", "Ph.D.", "a.m.", "o.O", "8-D", ":D", ">.<"],
     *["<3", "don't", "cannot", "I'm", "and/or", "http://a.b/c?d=e", "x@y.com", "U.S.", "10km", "$5", "°C.", "<.<"],
     *["foo:D", "b=8D", "plains", "barrier", " letters ", "Twenty"],
-    *["&amp;", "&lt;", "&#10;", "&NewLine;", "&#x1F600;", "&NTILDE;", "<b>", "&notanentity;"],
+    *["&amp;", "&lt;", "&#10;", "&#13;", "&#x0D;", "&NewLine;", "&#x1F600;", "&NTILDE;", "<b>", "&notanentity;"],
     *"“”‘’‚„ʼ—–―…´\u00a0éﬁŉΣİß漢字😀€£«»®�ùœ\u0085\u0092",
     *["ＡＢ", "e\u0301", "Ã©", "â€œ", "â€", "Ã\u00a0 la", "Â "],
     *" \t\n\r\x0b\x0c\x1c\x1f\u1680\u2003\u2028\u2029\u202f\u3000",
@@ -138,6 +138,26 @@ def test_short_texts_as_columns_too(text: str) -> None:
         assert column.gathered([(len(piece), 7) if piece else () for piece in column.distinct]).tolist() == [
             number for word in words(text) for number in (len(word), 7)
         ]
+
+
+def test_long_texts_that_end_in_white_space_whatever_lies_behind_them_in_memory() -> None:
+    """Arrow 25 looks behind the end of such a text before it splits its last blank off."""
+    import pyarrow as pa
+
+    for size in range(4100, 4500, 7):
+        text = "word " * (size // 5) + "end.\n"
+        for _ in range(3):
+            freed = [pa.array([b"\xff" * n]) for n in (len(text) - 2, len(text), len(text) + 2, len(text) + 4)]
+            del freed
+            found = Pieces.of(text)
+            assert found.distinct == ["word", "end.", BREAK]
+            assert Pieces.of_clean(text).counted() == {"word": size // 5, "end.": 1, BREAK: 1}
+
+
+def test_many_lines_that_spacy_reads_whole() -> None:
+    """Each with pieces of its own: the time grows with their number, not with its square."""
+    text = "".join(f"plain words ''w{number} and''\n" for number in range(300))
+    assert words(text) == slow_words(text)
 
 
 def test_arrow_and_python_agree_on_what_white_space_is() -> None:
