@@ -94,7 +94,7 @@ class _Repairer:
         return fixed
 
     def _straighten(self, text: str, dos: bool = False) -> str:
-        """Straight quotes, and line ends without returns, which are counted; ``dos``: all ends have lost theirs already."""
+        """Straight quotes, plain line ends; ``dos``: all ends have lost their returns already, and are to be counted."""
         if dos:
             self.repairs.ftfy += text.count("\n")
         elif "\r" in text:
