@@ -94,7 +94,7 @@ class _Repairer:
         return fixed
 
     def _straighten(self, text: str, dos: bool = False) -> str:
-        """Straight quotes, plain line ends; ``dos``: all ends have lost their returns already, and are to be counted."""
+        """Straight quotes, plain line ends; ``dos``: all ends have lost their returns already, and count as repairs."""
         if dos:
             self.repairs.ftfy += text.count("\n")
         elif "\r" in text:
