@@ -44,7 +44,7 @@ _KNOWN_NAMES = [
     ("encoder_bpe.json", "vocab.bpe"),
 ]
 
-_CACHED_WORDS = 1 << 20  # distinct words remembered by one tokenizer (some 200 MB when full)
+_CACHED_WORDS = 1 << 20  # distinct words, and pieces of texts, remembered by one tokenizer (some 200 MB each, full)
 _CACHED_LENGTH = 64  # longer words are hardly ever seen twice
 _NEIGHBOURS = (-1,)  # the "ids" of a piece whose words its line alone can tell
 

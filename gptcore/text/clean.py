@@ -4,9 +4,10 @@ Cleaned text is the words joined by single spaces. A line break survives as the 
 yields "\n " with its space; the original's byte pair encoding maps both to the same id, so one spelling is kept.)
 No other word holds white space, so `split_clean` undoes the joining exactly.
 
-Everything works on documents of any size: `clean_stream` holds BLOCK characters at a time. A line longer than LINE
-characters is processed in parts, cut before a plain word, where nothing that spaCy looks for can reach across. Only a
-stretch of SEGMENT characters without any such word is cut elsewhere; the original release refuses such texts.
+Everything works on documents of any size: `clean_stream` holds the piece it was given, and works on BLOCK characters
+of it at once. A line longer than LINE characters is processed in parts, cut before a plain word, where nothing that
+spaCy looks for can reach across. Only a stretch of SEGMENT characters without any such word is cut elsewhere; the
+original release refuses such texts.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _blocks(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
                 end = newline + 1
             if end == start:
                 end = pending.index("\n", start + LINE) + 1
-                *parts, line = _parts(pending[start : end - 1], complete=True)
+                *parts, line = _parts(pending[start : end - 1])
                 yield from ((part, False) for part in parts)
                 yield line, True
             else:
@@ -102,16 +103,16 @@ def _blocks(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
             start = end
         pending = pending[last:]
         if len(pending) > LINE:
-            *parts, pending = _parts(pending, complete=False)
+            *parts, pending = _parts(pending)
             yield from ((part, False) for part in parts)
     if len(pending) > LINE:
-        *parts, pending = _parts(pending, complete=True)
+        *parts, pending = _parts(pending)
         yield from ((part, False) for part in parts)
     yield pending, False
 
 
-def _parts(line: str, *, complete: bool) -> Iterator[str]:
-    """Cut a long line; the last part may go on, unless ``complete``.
+def _parts(line: str) -> Iterator[str]:
+    """Cut a long line, of which more may come.
 
     Where it is cut depends on the line's text alone, never on how much of it is there yet.
     """
