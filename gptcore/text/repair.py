@@ -102,12 +102,8 @@ class _Repairer:
             text = text.replace("\r\n", "\n")
         if text.isascii():
             return text
-        for plain, row in _CURLY.items():
-            for curly in row:
-                if count := text.count(curly):
-                    self.repairs.ftfy += count
-                    text = text.replace(curly, plain)
-        return text
+        self.repairs.ftfy += sum(map(text.count, "".join(_CURLY.values())))
+        return _straight(text)
 
 
 def _straight(text: str) -> str:
