@@ -46,12 +46,14 @@ def heading() -> None:
 
 def line(number: str, what: str, ours: Rate, peer: Rate | None, unit: str, target: str, peer_is: str = "") -> None:
     """Print one row of the table."""
-    theirs = f"{shown(peer.median)} ±{peer.spread:.0%} ({peer_is})" if peer else "-"
+    theirs = f"{_rate(peer)} ({peer_is})" if peer else "-"
     ratio = f"{ours.median / peer.median:.2f}x" if peer else "-"
-    print(
-        f"| {number} | {what} | {shown(ours.median)} {unit} ±{ours.spread:.0%} | {theirs} | {ratio} | {target} |",
-        flush=True,
-    )
+    print(f"| {number} | {what} | {_rate(ours, unit)} | {theirs} | {ratio} | {target} |", flush=True)
+
+
+def _rate(rate: Rate, unit: str = "") -> str:
+    """Median, unit, and the spread where there was more than one turn."""
+    return " ".join([shown(rate.median), *filter(None, [unit]), *([f"±{rate.spread:.0%}"] if rate.turns[1:] else [])])
 
 
 def shown(value: float) -> str:

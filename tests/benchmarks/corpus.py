@@ -1,0 +1,56 @@
+"""The corpus stages: two processes against one, and a larger corpus against a smaller one."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from gptcore.config import CorpusConfig
+from gptcore.text.corpus import build_corpus
+from infra.growth import STAGES, measured, write_books
+from tasks.jobs.parallel import partition_map
+from tests.benchmarks.table import Rate, Work, in_turns, line
+from tests.benchmarks.text import books
+
+_SMALL, _LARGE = 20, 200  # MB; `python -m infra.growth` goes on to 2 GB
+
+
+def run(_seconds: float) -> None:
+    """Rows 4 and 12, as far as the corpus goes."""
+    with tempfile.TemporaryDirectory() as name:
+        _two_processes(Path(name))
+        _growth(Path(name))
+
+
+def _two_processes(folder: Path) -> None:
+    texts = books()
+    for number, text in enumerate(texts):
+        (folder / f"{number:03d}.txt").write_bytes(text.encode())
+    megabytes = sum(len(text.encode()) for text in texts) / 1e6
+
+    def cleaning(processes: int) -> Work:
+        def clean() -> float:
+            with tempfile.TemporaryDirectory() as out, partition_map(processes=processes) as parallel:
+                build_corpus(str(folder / "*.txt"), Path(out), CorpusConfig(), map=parallel, progress=lambda *_: None)
+            return megabytes
+
+        return clean
+
+    found = in_turns({"two": cleaning(2), "one": cleaning(1)}, 0.0)
+    line("4", f"clean {len(texts)} books on 2 processes", found["two"], found["one"], "MB/s", ">= 1.8x", "on 1")
+
+
+def _growth(folder: Path) -> None:
+    """Each stage at two sizes; both start a process, which is left out by taking the smaller from the larger."""
+    seconds, peak = {}, 0
+    for megabytes in (_SMALL, _LARGE):
+        write_books(folder / str(megabytes) / "books", megabytes)
+        for stage in STAGES:
+            seconds[stage, megabytes], *memory = measured(stage, folder / str(megabytes))
+            peak = max(peak, *memory)
+    for stage in STAGES:
+        begun, further = seconds[stage, _SMALL], seconds[stage, _LARGE] - seconds[stage, _SMALL]
+        rates = Rate(((_LARGE - _SMALL) / further,)), Rate((_SMALL / begun,))
+        what = f"{stage}, from {_SMALL} to {_LARGE} MB of invented words"
+        line("12", what, *rates, "MB/s", ">= 1x", f"its first {_SMALL} MB, start included")
+    line("4", f"most memory of a process, {_LARGE} MB", Rate((peak / 1e9,)), None, "GB", "< 1.5")
