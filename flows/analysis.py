@@ -4,6 +4,7 @@
     table5      full, without pre-training, without the auxiliary objective, LSTM: on eight tasks
     layers      Figure 2, left: 0 (embeddings only) to all blocks transferred, on MultiNLI and RACE
     zero-shot   Figure 2, right: scores without fine-tuning, from the first updates to the last, Transformer and LSTM
+    learning    what more text brings: every task fine-tuned from models kept on the way, over the tokens they had seen
 
 What the store holds is not computed again: after a pipeline an analysis adds only its own runs.
 """
@@ -22,19 +23,23 @@ from flows.finetune import pretrained_arm, scratch_arm, seeds_of, settings_of
 from flows.names import from_form
 from flows.parameters import AnalysisParameters
 from gptcore.errors import InputError
+from gptcore.files import read_json
 from gptcore.nlu.published import ABLATIONS, OURS, PUBLISHED
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
 from gptcore.nlu.zero_shot import available_zero_shot
 from tasks.report.card import synthetic_note
-from tasks.report.figures import Curve, Figure
-from tasks.report.leaderboard import Row
+from tasks.report.figures import Curve, Figure, Panel, Panels
+from tasks.report.leaderboard import Leaderboard, Row
 from tasks.stages.analysis import Analysis, publish
 from tasks.stages.evaluation import score_model
 from tasks.stages.finetune import finetune_recipe
-from tasks.stages.zero_shot import Scores, score_zero_shot, snapshots
+from tasks.stages.zero_shot import Scores, score_zero_shot
 from tasks.store.artifact import Artifact
+from tasks.store.snapshots import model_folder, snapshots
 
+_BAG_OF_WORDS = "bag of words"
+_KEPT = 4  # models on the way whose learning is looked at: from a sixteenth of the updates on
 _TRAIN_ROWS = 1000
 """Rows of the training split that Figure 2's dashed lines are scored on."""
 
@@ -151,11 +156,62 @@ def zero_shot_curves(parameters: AnalysisParameters) -> list[Analysis]:
     return _published([Analysis("zero-shot", title, header, body, identity, metrics, notes, figure)], parameters)
 
 
+@flow(name="analysis-learning", flow_run_name=from_form, persist_result=False)
+def learning(parameters: AnalysisParameters) -> list[Analysis]:
+    """What more text brings: each task's score over the tokens seen in pre-training, beside the bag of words."""
+    chain = run_chain(parameters)
+    wanted = list(chain.datasets)
+    counts = chain.store.manifest(chain.checkpoint)["counts"]
+    kept = snapshots(chain.store, chain.checkpoint)[-_KEPT:]
+    arms = [Arm(f"after {step:,} updates", chain.checkpoint, {"snapshot": step}) for step in kept]
+    board = _board(chain, parameters, wanted, [*arms, pretrained_arm(chain.checkpoint)])
+    rows, words = board.rows[: len(arms) + 1], next(row for row in board.rows if row.name.startswith(_BAG_OF_WORDS))
+    seen = [counts["tokens_seen"] * step / counts["steps"] / 1e6 for step in (*kept, counts["steps"])]
+    held_out = [
+        read_json(model_folder(chain.store, chain.checkpoint, step) / "meta.json")["validation/perplexity"]
+        for step in kept
+    ] + [counts["validation/perplexity"]]
+    averages = [row.average(wanted) or 0.0 for row in rows]
+    level = words.average(wanted)
+    panels = [
+        Panel("held-out perplexity", list(zip(seen, held_out, strict=True))),
+        Panel("average", list(zip(seen, averages, strict=True)), level),
+        *(
+            Panel(
+                f"{task} ({task_spec(task).headline})",
+                [(x, row.per_task[task]) for x, row in zip(seen, rows, strict=True)],
+                words.per_task[task],
+            )
+            for task in wanted
+        ),
+    ]
+    title = "Learning curves: fine-tuned through pre-training"
+    figure = Panels(panels, "million tokens seen in pre-training", _named(chain, title), "bag of words")
+    header = ("M tokens", "perplexity", "average", *wanted)
+    body = [
+        (f"{x:.2f}", _percent(loss), _percent(mean), *(_percent(row.per_task[task]) for task in wanted))
+        for x, loss, mean, row in zip(seen, held_out, averages, rows, strict=True)
+    ]
+    body.append((_BAG_OF_WORDS, "", _cell(level), *(_percent(words.per_task[task]) for task in wanted)))
+    metrics = {
+        f"{task}/{x:.2f} M tokens": row.per_task[task] for x, row in zip(seen, rows, strict=True) for task in wanted
+    }
+    notes = [
+        "models on the way are one run's, at the rate it then had: a run that had ended there would be ahead of them",
+        "their perplexity is on a part of the held-out text, the last one's on all of it",
+        f"{rows[0].split} rows, {rows[0].seeds} seed(s)",
+        *_about(chain),
+    ]
+    identity = {"arms": {row.name: row.suite for row in rows}, "tasks": wanted}
+    return _published([Analysis("learning", title, header, body, identity, metrics, notes, figure)], parameters)
+
+
 ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
     "tables": tables,
     "table5": table5,
     "layers": layers,
     "zero-shot": zero_shot_curves,
+    "learning": learning,
 }
 """Name on the command line -> flow."""
 
@@ -182,11 +238,15 @@ def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:
 
 def _rows(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> list[Row]:
     """Every arm's row of the leaderboard, cut to ``tasks``, in the arms' order."""
+    return list(_board(chain, parameters, tasks, arms).rows[: len(arms)])
+
+
+def _board(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> Leaderboard:
+    """The arms' rows in their order, then the baselines' and the published ones, cut to ``tasks``."""
     datasets = {task: chain.datasets[task] for task in tasks}
     settings, jobs = settings_of(chain.preset), parameters.jobs
     seeds = seeds_of(chain.preset, parameters.seeds)
-    board = score_tasks(chain.store.url, chain.datasets_url, datasets, arms, settings, seeds, jobs)
-    return [row.only(tasks) for row in board.rows[: len(arms)]]
+    return score_tasks(chain.store.url, chain.datasets_url, datasets, arms, settings, seeds, jobs).only(tasks)
 
 
 def _named(chain: Chain, title: str) -> str:

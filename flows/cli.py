@@ -123,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     chain(run)
 
     run = command("analysis", commands.analysis, "make one of the paper's analyses: its table or figure")
-    run.add_argument("name", choices=["tables", "table5", "layers", "zero-shot"], help="which")
+    run.add_argument("name", choices=["tables", "table5", "layers", "zero-shot", "learning"], help="which")
     chain(run)
     run.add_argument("--max-rows", type=int, help="zero-shot rows of each task; 0: all (1000)")
     run.add_argument("--out", metavar="FOLDER", help="also write tables and figures there")

@@ -203,6 +203,8 @@ class FinetuneConfig:
     n_transfer: int | None = None
     """Blocks taken from the checkpoint besides the embeddings; 0: embeddings only; -1: nothing at all (original code);
     None: all (Figure 2, left)."""
+    snapshot: int | None = None
+    """Which of the models that a pre-training kept on its way, by its updates; None: the final one."""
     pretrained: bool = True
     """False: same shape, random weights (Table 5, "w/o pre-training")."""
     precision: str = "auto"

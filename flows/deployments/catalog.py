@@ -8,7 +8,7 @@ from typing import Any
 from prefect.utilities.callables import parameter_schema
 from pydantic import BaseModel
 
-from flows.analysis import layers, table5, tables, zero_shot_curves
+from flows.analysis import layers, learning, table5, tables, zero_shot_curves
 from flows.finetune import finetune, finetune_all
 from flows.leaderboard import leaderboard
 from flows.parameters import (
@@ -84,6 +84,7 @@ OFFERS = [
     Offer(table5, CPU, AnalysisParameters),
     Offer(layers, CPU, AnalysisParameters),
     Offer(zero_shot_curves, CPU, AnalysisParameters),
+    Offer(learning, CPU, AnalysisParameters),
     Offer(leaderboard, CPU),
     Offer(train, GPU, internal=True),
 ]

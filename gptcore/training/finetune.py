@@ -107,8 +107,8 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, s
         source = load_model(str(job.model))
         embeddings = _embeddings(config, source.config)
         network = source.adapt(N_SPECIAL, n_transfer=config.n_transfer, generator=draws, **embeddings)
-        if (job.model / "meta.json").is_file():  # absent from imported models
-            digest = read_json(job.model / "meta.json")["tokenizer_digest"]
+        if (job.model / "meta.json").is_file():  # absent from imported models; a model kept on the way has no digest
+            digest = read_json(job.model / "meta.json").get("tokenizer_digest")
     else:
         assert job.model_config is not None, "parse() saw to it"
         embeddings = _embeddings(config, job.model_config)

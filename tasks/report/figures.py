@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _POINTS = 1000  # of a curve: more than its figure has pixels
 _CROWD = 4  # of curves, beyond which a legend among them hides some
+_PANELS = 4  # in a row
 _COLORS = ("#4c78a8", "#e45756", "#54a24b", "#b279a2", "#f58518", "#72b7b2")
 
 
@@ -54,6 +55,56 @@ class Figure:
             axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
             axes.minorticks_off()
             axes.set_title(self.title, fontsize=10)
+        return path
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of several small figures that share their horizontal axis."""
+
+    title: str
+    points: Sequence[tuple[float, float]]
+    level: float | None = None
+    """A dashed horizontal line there."""
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Small figures side by side, each with a vertical axis of its own."""
+
+    panels: Sequence[Panel]
+    x_label: str
+    title: str
+    level_is: str
+    """What the dashed lines are."""
+
+    def draw(self, path: Path) -> Path:
+        """Write all panels to ``path`` (PNG); the horizontal axis is in powers of two."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        rows = -(-len(self.panels) // _PANELS)
+        figure = Figure(figsize=(9.6, 0.8 + 1.9 * rows), dpi=110, layout="constrained")
+        FigureCanvasAgg(figure)
+        grid = figure.subplots(rows, min(_PANELS, len(self.panels)), squeeze=False).flatten()
+        for axes, panel in zip(grid, self.panels, strict=False):
+            axes.plot(*zip(*panel.points, strict=True), "o-", color=_COLORS[0], lw=1.4, ms=4)
+            if panel.level is not None:
+                axes.axhline(panel.level, color=_COLORS[1], ls="--", lw=1.0)
+            axes.set_xscale("log", base=2)
+            ticks = [x for x, _ in panel.points]
+            axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks], fontsize=7)
+            axes.minorticks_off()
+            axes.tick_params(axis="y", labelsize=7)
+            axes.grid(alpha=0.25)
+            axes.set_title(panel.title, fontsize=9)
+            for side in ("top", "right"):
+                axes.spines[side].set_visible(False)
+        for axes in grid[len(self.panels) :]:
+            axes.set_visible(False)
+        figure.supxlabel(self.x_label, fontsize=9)
+        figure.suptitle(f"{self.title}\ndashed: {self.level_is}", fontsize=10)
+        figure.savefig(path)
         return path
 
 

@@ -20,6 +20,7 @@ from tasks.report.score import Score, commit_of, finetune_origin, score_of
 from tasks.report.suites import EXPERIMENT
 from tasks.stages.stage import JOB_OPTIONS, build, publish_card, scratch_folder
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.snapshots import model_folder
 from tasks.store.store import Built, Store
 from tasks.tracking.inputs import has_inputs, log_inputs
 from tasks.tracking.observer import JobObserver
@@ -73,7 +74,7 @@ def finetune_model(
         def produce(workspace: Path) -> dict[str, Any]:
             job = {
                 **settings,
-                "model": str(store.local(checkpoint) / "model") if config.pretrained else None,
+                "model": str(model_folder(store, checkpoint, config.snapshot)) if config.pretrained else None,
                 "model_config": None if config.pretrained else shape,
                 "dataset": str(store.local(dataset)),
                 "workspace": str(workspace),

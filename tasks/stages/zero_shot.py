@@ -13,6 +13,7 @@ from gptcore.text.bpe import Tokenizer
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import tokenizer_of
+from tasks.store.snapshots import model_folder
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
@@ -44,8 +45,7 @@ def score_zero_shot(
 
     def produce(out: Path) -> dict[str, Any]:
         tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, checkpoint))))
-        model = "model" if step is None else f"snapshots/step-{step:07d}"
-        folder, meter = store.local(checkpoint) / model, Meter("zero-shot", "sequences")
+        folder, meter = model_folder(store, checkpoint, step), Meter("zero-shot", "sequences")
         return {"tasks": zero_shot(folder, tokenizer, datasets_url, tasks, max_rows, meter)}
 
     item = f"{checkpoint.short}, {'final' if step is None else f'update {step}'}"
@@ -55,9 +55,3 @@ def score_zero_shot(
 
 def _made(counts: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {100 * scores['score']:.1f}" for name, scores in counts["tasks"].items())
-
-
-def snapshots(store: Store, checkpoint: Artifact) -> list[int]:
-    """The updates whose models a pre-training run kept, ascending; its final model is not among them."""
-    folder = store.local(checkpoint) / "snapshots"
-    return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))

@@ -94,6 +94,19 @@ def test_figure_2_right_follows_both_networks(world: tuple[str, str], store: str
     assert len(Store(store).list("zero-shot")) == before == 8
 
 
+def test_learning_curves_follow_the_models_kept_on_the_way(world: tuple[str, str], store: str, tmp_path: Path) -> None:
+    run("learning", world, store, tmp_path, ["rte", "sst2"])
+    *rows, words = read_csv(tmp_path / "learning.csv")
+    tokens = 4 * 32  # an update
+    assert [row["M tokens"] for row in rows] == [f"{step * tokens / 1e6:.2f}" for step in (1, 2, 3, 6)]
+    assert words["M tokens"] == "bag of words"
+    for row in (*rows, words):
+        assert float(row["average"]) == pytest.approx((float(row["rte"]) + float(row["sst2"])) / 2, abs=0.11)
+    configs = [Store(store).manifest(artifact)["config"]["finetune"] for artifact in Store(store).list("finetune")]
+    assert {config.get("snapshot") for config in configs} >= {1, 2, 3, None}
+    assert shows_something(tmp_path / "learning.png")
+
+
 def test_tables_stand_under_the_published_rows(world: tuple[str, str], store: str, tmp_path: Path) -> None:
     run("tables", world, store, tmp_path, ["rte", "sst2", "qnli"])
     counts = {(row["dataset"], row["split"]): row for row in read_csv(tmp_path / "table1.csv")}
