@@ -167,5 +167,5 @@ def _axis(axes: Axes, place: int, coordinate: Coordinate) -> None:
     for height, text in coordinate.ticks():
         axes.plot([place - 0.02, place], [height] * 2, color=_AXIS, lw=1.0, zorder=1)
         box = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.75}
-        axes.text(place - 0.05, height, text, ha="right", va="center", fontsize=8, color=_AXIS, zorder=15, bbox=box)
+        axes.text(place - 0.05, height, text, ha="right", va="center", fontsize=8, color=_AXIS, zorder=25, bbox=box)
     axes.text(place, 1.07, coordinate.title, ha="center", va="bottom", fontsize=9)
