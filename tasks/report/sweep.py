@@ -235,9 +235,14 @@ def record_trial(run: Run, outcome: Outcome) -> None:
         run.finish("FAILED")
         return
     if not run.finished:
-        found = {"objective": outcome.objective, "rung": outcome.rung, "updates": outcome.updates}
-        run.log_results({**outcome.metrics, **found, "wall_seconds": outcome.seconds})
+        found = {"objective": outcome.objective, "updates": outcome.updates, "wall_seconds": outcome.seconds}
+        run.log_results({**_printed({**outcome.metrics, **found}), "rung": outcome.rung})
         run.set_tags({"checkpoint": outcome.checkpoint[:12], "failure": ""})
+
+
+def _printed(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Numbers to four decimals: MLflow's table has no format of its own, and its columns are narrow."""
+    return {name: round(value, 4) for name, value in metrics.items() if value is not None}
 
 
 def publish_sweep(tracker: Tracker, run: Run, result: SweepResult, folder: Path) -> None:
@@ -247,7 +252,7 @@ def publish_sweep(tracker: Tracker, run: Run, result: SweepResult, folder: Path)
     if not run.finished:
         for path in files:
             run.log_artifact(path)
-        run.log_results({"objective": best.objective, **best.metrics})
+        run.log_results(_printed({"objective": best.objective, **best.metrics}))
         trial = {"winner": f"trial {best.trial}", "winner_checkpoint": best.checkpoint}
         run.set_tags({**trial, "mlflow.note.content": result.markdown()})
     save_views(tracker, SWEEPS, [trials_view(result.plan, key)], "Sweeps, each with its trials by rung.\n")

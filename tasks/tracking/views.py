@@ -21,6 +21,7 @@ SWEEPS = "gptmill/sweeps"
 LEADERBOARD_VIEW = "leaderboard"
 _TAG = "mlflow.sharedViewState."
 _NAME, _CREATED, _DURATION = "attributes.`Run Name`", "runDateAndNestInfo", "duration"  # columns that always show
+_CHART_HEIGHT = 480  # pixels
 _FIRST_WIDTHS = {_NAME: 190, _CREATED: 42, _DURATION: 80}  # pixels; of "Created" the status alone
 
 
@@ -57,6 +58,7 @@ class View:
 def _parallel_chart(params: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
     """One chart, in a section of its own, as the UI keeps what somebody adds by hand."""
     section = {"uuid": "parallel", "name": "Parallel coordinates", "display": True, "isReordered": False}
+    section |= {"columns": 1, "cardHeight": _CHART_HEIGHT}
     chart = {
         "uuid": "parallel-1",
         "type": "PARALLEL",

@@ -101,7 +101,7 @@ def test_a_trial_that_diverges_loses_and_says_why(swept: SweepResult) -> None:
     assert lost is not None
     assert lost.objective is None
     assert "JobDiverged" in lost.failure
-    assert "finite" in lost.failure
+    assert "validation/loss = nan at step 2" in lost.failure
     runs = Tracker().search(SWEEPS, {"kind": "trial", "trial": str(lost.trial)})
     assert [(run.info.status, run.data.tags["failure"]) for run in runs] == [("FAILED", lost.failure)]
     assert f"trial {lost.trial} failed on rung 1" in swept.text()
@@ -155,7 +155,7 @@ def test_mlflow_has_the_picture_the_settings_and_every_trial(swept: SweepResult,
         assert child.data.params == {"vocabulary": child.data.params["vocabulary"]}
         if child.info.status == "FINISHED":
             assert {"objective", "rung", "updates", "wall_seconds"} <= set(child.data.metrics)
-    assert parent.data.metrics["objective"] == pytest.approx(swept.winner.objective)
+    assert parent.data.metrics["objective"] == pytest.approx(swept.winner.objective, abs=1e-4)
     named = referred(tracker).named
     assert named[swept.winner.checkpoint] == "sweeps"
     lost = swept.of(trial_of(swept, "small"), 1)
