@@ -81,11 +81,7 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: 
     signals.listen()
     preset = preset_named(parameters.preset, parameters.overrides)
     store = Store(parameters.store)
-    corpus_url, datasets_url = parameters.corpus, parameters.datasets
-    if not corpus_url or not datasets_url:
-        world = store.local(generate_world(store.url, WORLD_SEED))
-        corpus_url = corpus_url or str(world / "books")
-        datasets_url = datasets_url or str(world / "datasets")
+    corpus_url, datasets_url = books_and_datasets(store, parameters.corpus, parameters.datasets)
     find_sources(corpus_url)  # all inputs answer before anything is computed
     pinned = pin_tokenizer(store.url, parameters.tokenizer) if parameters.tokenizer else None
     start = pretrained_model(store, parameters.start) if parameters.start else None
@@ -126,6 +122,15 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: 
     )
     list_checkpoints(store.url)
     return Chain(store, preset, datasets_url, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)
+
+
+def books_and_datasets(store: Store, corpus_url: str, datasets_url: str) -> tuple[str, str]:
+    """The two addresses; the generated world's in place of an empty one."""
+    if not corpus_url or not datasets_url:
+        world = store.local(generate_world(store.url, WORLD_SEED))
+        corpus_url = corpus_url or str(world / "books")
+        datasets_url = datasets_url or str(world / "datasets")
+    return corpus_url, datasets_url
 
 
 def _processes(parameters: PipelineParameters) -> dict[str, Any]:

@@ -32,6 +32,16 @@ examples: gptmill datasets --datasets data
           gptmill datasets --datasets hf://datasets/nyu-mll/glue
           gptmill datasets get rte cola --to data
 """
+_SWEEP = """\
+FILE, for instance (more: infra/sweep-small.toml, gptcore/sweep/plan.py):
+  preset = "small"
+  objective = "validation/loss"    # or validation/bits_per_byte, or dev/score with tasks = ["rte", ...]
+  trials = 9
+  rungs = 3                        # 9 trials on 1/9 of the length, the best 3 on 1/3, the best 1 on the whole
+  [space.pretrain]
+  lr = { low = 5e-4, high = 5e-3, scale = "log" }
+  batch_size = [8, 16, 32]
+"""
 _GET = """\
 Fetches datasets, goes on where an earlier call broke off, checks their SHA-256 and unpacks them under the names that
 every other command reads. Licences are shown first: they are the authors', and yours to keep.
@@ -127,6 +137,21 @@ def _parser() -> argparse.ArgumentParser:
     chain(run)
     run.add_argument("--max-rows", type=int, help="zero-shot rows of each task; 0: all (1000)")
     run.add_argument("--out", metavar="FOLDER", help="also write tables and figures there")
+
+    run = command("sweep", commands.sweep, "search for better settings: trials, of which the best train on")
+    run.formatter_class = argparse.RawDescriptionHelpFormatter
+    run.epilog = _SWEEP
+    run.add_argument("file", metavar="FILE", help="TOML: what to try, and what decides (see below)")
+    run.add_argument("--corpus", metavar="URL", default="", help="books: folder, glob or URL (generated world)")
+    datasets(run)
+    store(run)
+    run.add_argument("--checkpoint", metavar="REF", default="", help="fine-tune this model in each trial (its own)")
+    run.add_argument("--nproc", type=int, help="processes of each pre-training, one a GPU (1)")
+    run.add_argument(
+        "--jobs", type=int, help="trainings at once (pre-trainings: 1, or one a GPU; fine-tunes: one a core)"
+    )
+    run.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for the corpus stages (this machine's cores)")
+    verbose(run)
 
     run = command("pretrain", commands.pretrain, "pre-train on shards of the store")
     preset(run, "paper")

@@ -93,6 +93,17 @@ def analysis(options: argparse.Namespace) -> None:
         print(found.markdown())
 
 
+def sweep(options: argparse.Namespace) -> None:
+    from gptcore.sweep.plan import read_plan
+
+    plan = _toml(options.file, "")
+    read_plan(plan, options.file, bool(options.checkpoint))  # its errors name the file
+    filled = _filled("SweepParameters", options, sweep=plan)
+    from flows.sweep import sweep
+
+    print(_run(sweep, filled, options).text(), end="")
+
+
 def leaderboard(options: argparse.Namespace) -> None:
     from tasks.report.kept import kept_leaderboard
 
@@ -354,14 +365,20 @@ def _look_up_model(options: argparse.Namespace, task: str = "") -> None:
 
 def _overrides(config: str | None) -> dict[str, Any]:
     """The settings in a TOML file; none without a file."""
-    if config is None:
-        return {}
+    return {} if config is None else _toml(config, "--config ")
+
+
+def _toml(file: str, option: str) -> dict[str, Any]:
+    """What a TOML file holds.
+
+    :raises InputError: it cannot be read, or is none.
+    """
     try:
-        return tomllib.loads(Path(config).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"--config {config}: {error.strerror}") from None
+        raise InputError(f"{option}{file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; a number of thousands of digits; deep brackets
-        raise InputError(f"--config {config}: not TOML: {error}") from None
+        raise InputError(f"{option}{file}: not TOML: {error}") from None
 
 
 def _names(comma_separated: str) -> list[str]:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, cast
-from uuid import UUID
 
 from prefect import flow
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
-from prefect.futures import PrefectFuture, as_completed
+from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows import signals
 from flows.away import IN_FLIGHT, train_away, trains_away
 from flows.failures import Failures, raise_for, raise_if_all
+from flows.progress import show_progress
 from flows.results import FineTuned, result_card
 from gptcore.config import FinetuneConfig, recorded
 from gptcore.errors import InputError
@@ -47,12 +45,9 @@ from tasks.stages.finetune import finetune_model, finetune_recipe
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.inputs import Data, has_inputs, log_inputs
-from tasks.tracking.logs import Underway, duration, progress
 from tasks.tracking.provenance import artifact_page
 from tasks.tracking.tracker import Run, Tracker
 
-_SHOWN = 1.0  # seconds between two states of the progress on Prefect's page
-_TRAINED = 2.0  # seconds: runs that take less on average were found in the store, and tell nothing of the others
 Waiting = tuple[str, PrefectFuture[Score]]
 """A task, and the score of one of its runs."""
 Settings = Mapping[str, FinetuneConfig]
@@ -207,7 +202,7 @@ def _fine_tuned(
                 else:
                     future = finetune_model.submit(**arguments)
                 futures.append((name, future))
-    _show_progress([future for futures in waiting for _, future in futures])
+    show_progress([future for futures in waiting for _, future in futures], "fine-tunes")
     rows, scores = [], []
     failures: Failures = {}
     for suite, run, futures in zip(suites, runs, waiting, strict=True):
@@ -232,22 +227,6 @@ def _reached(futures: list[Waiting], failures: Failures) -> list[Score]:
             failed.add(name)
             failures.setdefault(name, error)
     return [score for score in reached if score.task not in failed]
-
-
-def _show_progress(futures: list[PrefectFuture[Any]]) -> None:
-    """One progress artifact for all fine-tunes, until the last has ended, however it ended."""
-    start = time.monotonic()
-    artifact = cast(UUID, create_progress_artifact(0.0, key="fine-tunes-progress", description="starting"))
-    progress(Underway("fine-tunes", 0.0, f"0 of {len(futures)}"))
-    shown = start
-    for done, _ in enumerate(as_completed(futures), start=1):
-        each = (time.monotonic() - start) / done
-        eta = f", ETA {duration(each * (len(futures) - done))}" if each >= _TRAINED else ""
-        words = f"{done} of {len(futures)}{eta}"
-        if done == len(futures) or time.monotonic() - shown > _SHOWN:  # those in the store come all at once
-            update_progress_artifact(artifact, 100.0 * done / len(futures), description=words)
-            shown = time.monotonic()
-        progress(Underway("fine-tunes", done / len(futures), words), line=True)
 
 
 def _results(futures: list[PrefectFuture[Any]]) -> list[Any]:

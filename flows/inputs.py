@@ -34,6 +34,9 @@ def check_form(form: BaseModel) -> None:
     given = dict(form)
     check_places(given)
     store = Store(given["store"])
+    if "sweep" in given:
+        _check_sweep(store, given)
+        return
     if "preset" in given:
         preset_named(given["preset"], given["overrides"])
     if given.get("corpus"):
@@ -57,6 +60,28 @@ def check_form(form: BaseModel) -> None:
     tasks = [given["task"]] if "task" in given else given.get("tasks", ())
     if "checkpoint" in given or given.get("datasets"):
         chosen_tasks(tasks, datasets_folder(store, given["datasets"]))
+
+
+def _check_sweep(store: Store, given: Mapping[str, Any]) -> None:
+    """The same for a sweep: its plan, and what the plan needs.
+
+    :raises InputError: for the first that is not there.
+    """
+    from gptcore.sweep.plan import read_plan
+
+    plan = read_plan(given["sweep"], "sweep", bool(given["checkpoint"]))
+    if given["checkpoint"]:
+        pretrained_model(store, given["checkpoint"])
+    elif given["corpus"]:
+        from gptcore.text.corpus import find_sources
+
+        find_sources(given["corpus"])
+    if given["dask"]:
+        from tasks.jobs.cluster import check_cluster
+
+        check_cluster(given["dask"])
+    if plan.tasks and (given["checkpoint"] or given["datasets"]):
+        chosen_tasks(plan.tasks, datasets_folder(store, given["datasets"]))
 
 
 def check_places(given: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from prefect.runtime import flow_run
 from pydantic import BaseModel
 
-from flows.parameters import PretrainParameters
+from flows.parameters import PretrainParameters, SweepParameters
 from gptcore.config import preset_named
 from tasks.tracking.tracker import flatten
 
@@ -26,6 +26,8 @@ def run_name(flow: str, form: BaseModel) -> str:
     settings = form.model_dump()
     on = [str(settings[name]) for name in ("preset", "task") if name in settings]
     length = [_updates(form)] if isinstance(form, PretrainParameters) else []
+    if isinstance(form, SweepParameters):  # read before it is checked
+        on, length = [str(form.sweep.get("preset", ""))], [f"by {form.sweep.get('objective', '')}"]
     differences = list(_differences(form))
     more = ["..."] if len(differences) > _SHOWN else []
     return ", ".join([" ".join([flow.replace("-", " ", 1), *on, *length]), *differences[:_SHOWN], *more])

@@ -121,3 +121,27 @@ class FinetuneAllParameters(_Form):
     seeds: int = _field(5, 0, ge=0, le=100, description="Runs with seeds 0, 1, 2, ... 0: as preset and task say.")
     overrides: dict[str, Any] = _field(6, {}, description='Settings that differ, e.g. {"finetune": {"lr": 1e-4}}.')
     jobs: int = _field(7, 0, ge=0, description="Fine-tunes at the same time. 0: one a core, or one a GPU; 16 on Slurm.")
+
+
+class SweepParameters(_Form):
+    """A search for better settings: trials drawn from a space, of which the best go on to longer trainings."""
+
+    sweep: dict[str, Any] = _field(
+        0,
+        description='What the file of a sweep holds, as JSON: {"preset": "small", "objective": "validation/loss", '
+        '"trials": 9, "space": {"pretrain": {"lr": {"low": 5e-4, "high": 5e-3, "scale": "log"}}}}.',
+    )
+    store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
+    corpus: str = _field(2, "", description="Books: folder, glob or URL. Empty: the generated, synthetic world.")
+    datasets: str = _field(3, "", description="Folder of the twelve datasets. Empty: the generated, synthetic world.")
+    checkpoint: str = _field(
+        4,
+        "",
+        description="Pre-trained model that every trial fine-tunes: one of the store's, or as elsewhere. Empty: "
+        "each trial's own.",
+    )
+    nproc: int = _field(5, 0, ge=0, description="Training processes of each pre-training, one a GPU. 0: one.")
+    jobs: int = _field(
+        6, 0, ge=0, description="Trainings at the same time. 0: pre-trainings one a GPU, fine-tunes one a core or GPU."
+    )
+    dask: str = _field(7, "", description="Dask scheduler address for the corpus stages. Empty: this machine.")

@@ -380,13 +380,28 @@ def replace_settings(config: Settings, values: Any, where: str) -> Settings:
     """``dataclasses.replace`` that checks names and types, and takes 1 for a float field that is asked for."""
     if not isinstance(values, Mapping):
         raise InputError(f"{where} = {values!r}; expected a table of settings")
-    fields = {f.name: f.type for f in dataclasses.fields(config)}
-    checked = {}
-    for name, value in values.items():
-        if name not in fields:
-            raise InputError(f"{where}.{name} is not a setting; expected one of {', '.join(fields)}")
-        checked[name] = _checked(value, str(fields[name]), f"{where}.{name}")
-    return dataclasses.replace(config, **checked)
+    return dataclasses.replace(
+        config, **{name: checked_value(type(config), name, value, where) for name, value in values.items()}
+    )
+
+
+def checked_value(kind: type[Any], name: str, value: Any, where: str) -> Any:
+    """``value`` as the field ``name`` of the settings ``kind`` takes it; whether it fits the others is not asked.
+
+    :raises InputError: no such field, or a value of another type.
+    """
+    return _checked(value, setting_type(kind, name, where), f"{where}.{name}")
+
+
+def setting_type(kind: type[Any], name: str, where: str) -> str:
+    """The annotation of a field of settings: ``float``, ``int | None``.
+
+    :raises InputError: no such field.
+    """
+    fields = {f.name: str(f.type) for f in dataclasses.fields(kind)}
+    if name not in fields:
+        raise InputError(f"{where}.{name} is not a setting; expected one of {', '.join(fields)}")
+    return fields[name]
 
 
 def _checked(value: Any, annotation: str, where: str) -> Any:

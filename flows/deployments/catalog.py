@@ -17,10 +17,12 @@ from flows.parameters import (
     FinetuneParameters,
     PipelineParameters,
     PretrainParameters,
+    SweepParameters,
 )
 from flows.pipeline import pipeline
 from flows.pools import CPU, GPU
 from flows.pretrain import pretrain
+from flows.sweep import sweep
 from flows.train import train
 from tasks.store.manifest import code_version
 
@@ -85,6 +87,7 @@ OFFERS = [
     Offer(layers, CPU, AnalysisParameters),
     Offer(zero_shot_curves, CPU, AnalysisParameters),
     Offer(learning, CPU, AnalysisParameters),
+    Offer(sweep, CPU, SweepParameters),
     Offer(leaderboard, CPU),
     Offer(train, GPU, internal=True),
 ]

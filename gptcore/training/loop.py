@@ -221,17 +221,16 @@ class Trainer:
         self._unread.clear()
         for step, row in enumerate(rows, start=self.at.step - len(rows) + 1):
             if not all(math.isfinite(value) for value in row):
-                self._refuse(step, row)
+                loss, norm = row[0], row[-1]
+                raise self._broken(step, *(("gradient norm", norm) if math.isfinite(loss) else ("loss", loss)))
         self._read.extend(rows)
         now = time.monotonic()
         self.at.train_seconds += now - self._clock
         self._clock = now
 
-    def _refuse(self, step: int, row: list[float]) -> None:
-        loss, norm = row[0], row[-1]
-        what, value = ("gradient norm", norm) if math.isfinite(loss) else ("loss", loss)
+    def _broken(self, step: int, what: str, value: float) -> NonFiniteLoss:
         good = checkpoint.newest_valid(self.checkpoints)
-        raise NonFiniteLoss(step, what, value, good.folder if good else None, self.data.documents(step - 1))
+        return NonFiniteLoss(step, what, value, good.folder if good else None, self.data.documents(step - 1))
 
     def _log_training(self) -> None:
         self._read_device()
@@ -260,6 +259,9 @@ class Trainer:
         except Interrupted:
             self._save()
             raise
+        for name, value in metrics.items():
+            if not math.isfinite(value):  # this update broke the weights, after its own loss was measured
+                raise self._broken(step, name, value)
         self.at.evaluated = step
         self._write(metrics)
         self._clock = time.monotonic()

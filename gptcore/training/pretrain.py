@@ -143,7 +143,7 @@ class ValidationMonitor:
         batches = sequential_windows(self._shards, self._model.config.n_ctx, max_tokens)
         scores = perplexity(self._objective, batches, self._world, self._dtype, interrupted)
         self.scores = {f"validation/{name}": value for name, value in scores.items()}
-        if step in self._snapshot_steps:
+        if step in self._snapshot_steps and math.isfinite(scores["perplexity"]):  # else the loop refuses it
             folder, weights = self._snapshots / f"step-{step:07d}", whole(self._model.state_dict(), self._world)
             if self._world.main:
                 self._model.save(folder, weights)

@@ -42,10 +42,10 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class NonFiniteLoss(ArithmeticError):
-    """The loss, or the gradient's norm, became infinite or not a number.
+    """The loss, the gradient's norm or an evaluation's metric became infinite or not a number.
 
     :param step: the update (counted from 1) that it happened in.
-    :param what: "loss" or "gradient norm".
+    :param what: "loss", "gradient norm" or the metric.
     :param last_good: folder of the newest valid checkpoint, or None.
     :param documents: where that update's batch came from.
     """

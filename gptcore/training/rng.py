@@ -1,20 +1,15 @@
-"""Random states: seeds derived by name, and every generator captured into JSON and put back bit for bit."""
+"""Random states: generators seeded by name, and every one captured into JSON and put back bit for bit."""
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import random
 from typing import Any
 
 import numpy as np
 import torch
 
-
-def derive_seed(seed: int, *names: str | int) -> int:
-    """A 63-bit seed that belongs to ``names`` alone, so that two uses of one seed never share their draws."""
-    text = "/".join(str(part) for part in (seed, *names))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+from gptcore.seeds import derive_seed as derive_seed  # for those who have torch at hand
 
 
 def seed_everything(seed: int) -> None:

@@ -116,16 +116,17 @@ def _signal(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def processes_and_threads(nproc: int) -> tuple[int, int]:
+def processes_and_threads(nproc: int, beside: int = 1) -> tuple[int, int]:
     """Processes of one training, and the CPU threads of each.
 
     :param nproc: what was asked for; 0: one a GPU of a machine that trains, one where it has none.
+    :param beside: such trainings that go on at the same time; here they share the cores, on a cluster each has its own.
     :raises InputError: no such place.
     """
     if (options := _slurm()) is not None:
         return slurm.processes_and_threads(options, nproc)
     processes = nproc or len(visible_gpus()) or 1
-    return processes, max(1, _cores() // processes)
+    return processes, max(1, _cores() // (processes * beside))
 
 
 def slots() -> int:

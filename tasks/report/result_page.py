@@ -37,9 +37,14 @@ def publish_result(card: ResultCard) -> None:
     logger().info("%s: %s", ", ".join(card.tasks), card.headline)
     if page := artifact_page(created):
         logger().info("the card: %s", page)
-    if flow_run.id:  # the result in its name: at the head of its page, and in every list of runs
+    show_in_name(card.headline)
+
+
+def show_in_name(headline: str) -> None:
+    """Put the result into the flow run's name: at the head of its page, and in every list of runs."""
+    if flow_run.id:
         with get_client(sync_client=True) as client:
-            client.set_flow_run_name(UUID(str(flow_run.id)), with_result(str(flow_run.name), card.headline))
+            client.set_flow_run_name(UUID(str(flow_run.id)), with_result(str(flow_run.name), headline))
 
 
 def with_result(name: str, headline: str) -> str:

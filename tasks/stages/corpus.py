@@ -10,7 +10,7 @@ from prefect import task
 
 from gptcore.config import CorpusConfig, recorded
 from gptcore.files import sha256_json
-from gptcore.text.corpus import build_corpus, find_sources, fingerprint
+from gptcore.text.corpus import build_corpus, find_sources, fingerprint, read_corpus
 from gptcore.text.sources import local_path
 from tasks.jobs.parallel import partition_map
 from tasks.report.card import shown
@@ -45,6 +45,12 @@ def clean_corpus(store_url: str, corpus_url: str, config: CorpusConfig, dask_add
     built = build(Store(store_url), recipe, produce, "corpus", corpus_made)
     publish_report(built, corpus_url)
     return built.artifact
+
+
+def held_out_bytes(store: Store, corpus: Artifact) -> int:
+    """UTF-8 bytes of the cleaned held-out documents: what their tokens spell."""
+    documents = read_corpus(store.local(corpus), "validation")
+    return sum(len(text.encode()) for _, rows in documents for text in rows)
 
 
 def corpus_made(counts: Mapping[str, Any]) -> str:

@@ -41,6 +41,7 @@ def finetune_model(
     arm: str,
     suite_run: str,
     threads: int,
+    experiment: str = EXPERIMENT,
 ) -> Score:
     """Fine-tune (section 3.2) in a child process; its MLflow run is a child of the suite's.
 
@@ -49,6 +50,8 @@ def finetune_model(
     :param arm: what the suite is called, for names and logs.
     :param suite_run: run id of the suite, the row of the leaderboard that this run is a cell of.
     :param threads: CPU threads of the job; no part of the digest.
+    :param experiment: MLflow's, of the suite's run. Only the leaderboard's models are registered: those of a sweep's
+        trials are made to be compared, and most of them to be forgotten.
     """
     store = Store(store_url)
     pretrained = store.manifest(checkpoint)
@@ -67,7 +70,7 @@ def finetune_model(
     key = f"{recipe.digest}/{suite_run}"
     run_name = f"{name} seed {config.seed}"
     item = f"{run_name}, {arm}"
-    with Tracker().open(EXPERIMENT, run_name, key, {"kind": "finetune", **tags}, settings, parent=suite_run) as run:
+    with Tracker().open(experiment, run_name, key, {"kind": "finetune", **tags}, settings, parent=suite_run) as run:
         if not has_inputs(run):
             log_inputs(run, [task_data(store, dataset)])
 
@@ -91,7 +94,7 @@ def finetune_model(
         built = build(store, recipe, produce, "fine-tunes", _made, item, "run")
         if not run.finished:
             _report(store, built, run, dataset)
-        if not is_registered(run):
+        if experiment == EXPERIMENT and not is_registered(run):
             suite = run.tracker.client.get_run(suite_run).data.tags.get("suite", "")
             register(run, finetuned_entry(store, built.artifact, dataset, suite))
     result, encoded = built.manifest["counts"], store.manifest(dataset)

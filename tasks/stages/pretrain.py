@@ -49,6 +49,7 @@ def pretrain_model(
     nproc: int = 1,
     start: Artifact | None = None,
     sharded: bool = False,
+    beside: int = 1,
 ) -> Artifact:
     """Pre-train (section 3.1). The processes are no part of the digest: every global batch is the same.
 
@@ -56,6 +57,7 @@ def pretrain_model(
     :param ngrams: n-gram perplexities of the same shards, shown beside the model's.
     :param nproc: training processes; 0: one for each GPU of a machine that trains.
     :param sharded: each of them holds a part of the weights only.
+    :param beside: such trainings that go on at the same time, and share this machine's cores.
     :param start: a pre-trained model whose weights it goes on from, under a new schedule and a fresh optimiser.
     :raises InputError: ``start`` has another shape or another tokenizer.
     """
@@ -68,7 +70,7 @@ def pretrain_model(
         check_start(store, start, model, encoded["tokenizer_digest"])
         there = store.manifest(start)["counts"]
         before = {"tokens_seen_before": there["tokens_seen"] + there.get("tokens_seen_before", 0)}
-    nproc, threads = processes_and_threads(nproc)
+    nproc, threads = processes_and_threads(nproc, beside)
     tags = run_tags(
         kind="pretrain",
         store_digest=recipe.digest,

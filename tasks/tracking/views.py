@@ -17,9 +17,11 @@ from tasks.tracking.tracker import TRAINING, Tracker
 
 LEADERBOARD = "gptmill/leaderboard"
 PRETRAIN = "gptmill/pretrain"
+SWEEPS = "gptmill/sweeps"
 LEADERBOARD_VIEW = "leaderboard"
 _TAG = "mlflow.sharedViewState."
 _NAME, _CREATED, _DURATION = "attributes.`Run Name`", "runDateAndNestInfo", "duration"  # columns that always show
+_CHART_HEIGHT = 480  # pixels
 _FIRST_WIDTHS = {_NAME: 190, _CREATED: 42, _DURATION: 80}  # pixels; of "Created" the status alone
 
 
@@ -36,11 +38,14 @@ class View:
     columns: Mapping[str, int]
     """Column -> its width in pixels, left to right; see :func:`metric` and :func:`tag`."""
     ascending: bool = False
+    parallel: tuple[Sequence[str], Sequence[str]] | None = None
+    """Params and metrics of a chart of parallel coordinates, on the page's chart side; None: the UI's own charts."""
 
     @property
     def state(self) -> dict[str, Any]:
         """The UI's own description of such a page."""
         return {
+            **({} if self.parallel is None else _parallel_chart(*self.parallel)),
             "searchFilter": self.where,
             "orderByKey": self.order_by,
             "orderByAsc": self.ascending,
@@ -48,6 +53,22 @@ class View:
             "columnOrder": [_NAME, _CREATED, *self.columns, _DURATION],
             "columnWidths": {**_FIRST_WIDTHS, **self.columns},
         }
+
+
+def _parallel_chart(params: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
+    """One chart, in a section of its own, as the UI keeps what somebody adds by hand."""
+    section = {"uuid": "parallel", "name": "Parallel coordinates", "display": True, "isReordered": False}
+    section |= {"columns": 1, "cardHeight": _CHART_HEIGHT}
+    chart = {
+        "uuid": "parallel-1",
+        "type": "PARALLEL",
+        "metricSectionId": "parallel",
+        "selectedParams": list(params),
+        "selectedMetrics": list(metrics),
+        "showAllRuns": True,
+    }
+    kept = {"deleted": False, "isGenerated": False}
+    return {"compareRunCharts": [{**chart, **kept}], "compareRunSections": [{**section, **kept}]}
 
 
 def metric(name: str) -> str:

@@ -17,7 +17,7 @@ from gptcore.text.bpe import Tokenizer
 
 COMMANDS = [
     *("pipeline", "pretrain", "finetune", "finetune-all", "evaluate", "zero-shot", "leaderboard", "encode"),
-    "datasets",
+    *("datasets", "sweep"),
     *("up", "down", "status"),
 ]
 

@@ -13,6 +13,7 @@ from flows.parameters import (
     FinetuneParameters,
     PipelineParameters,
     PretrainParameters,
+    SweepParameters,
 )
 
 
@@ -31,6 +32,7 @@ from flows.parameters import (
             FinetuneAllParameters(overrides={"finetune": {"lr": 1e-4}}),
             "finetune all demo, finetune.lr 0.0001",
         ),
+        ("sweep", SweepParameters(sweep={"preset": "small", "objective": "dev/score"}), "sweep small by dev/score"),
         ("analysis-table5", AnalysisParameters(jobs=2), "analysis table5 demo"),
         ("analysis-zero-shot", AnalysisParameters(max_rows=20), "analysis zero-shot demo, max rows 20"),
         (

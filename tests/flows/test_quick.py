@@ -57,6 +57,7 @@ def test_bad_usage_of_any_command_is_said_at_once(tmp_path: Path) -> None:
         "negative": ["pipeline", "--seeds", "-1"],
         "no TOML": ["finetune-all", "--config", str(tmp_path / "not.toml")],
         "unknown setting": ["pipeline", "--config", str(tmp_path / "unknown.toml")],
+        "no sweep": ["sweep", str(tmp_path / "not.toml")],
         "no corpus": ["pipeline", "--corpus", nowhere],
         "no datasets": ["pipeline", "--datasets", str(tmp_path / "empty")],
         "no shards": ["pretrain", "--store", nowhere],

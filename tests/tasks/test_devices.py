@@ -11,7 +11,7 @@ import pytest
 
 from tasks.jobs import devices
 from tasks.jobs.devices import GpuLease, visible_gpus
-from tasks.jobs.places import processes_and_threads, slots, slots_and_threads
+from tasks.jobs.places import PLACE_VARIABLE, processes_and_threads, slots, slots_and_threads
 from tests.tasks.test_launch import ROOT, in_thread, run, stop_jobs, wait_for
 from tests.tasks.test_launch import _quick as _quick  # the fixture
 
@@ -133,3 +133,12 @@ def test_a_job_sees_its_own_gpu_and_waits_for_one(tmp_path: Path, monkeypatch: p
 def _variable(pid: Path) -> str:
     entries = Path(f"/proc/{pid.read_text()}/environ").read_bytes().split(b"\0")
     return next(entry.decode().partition("=")[2] for entry in entries if entry.startswith(b"CUDA_VISIBLE_DEVICES="))
+
+
+def test_pre_trainings_side_by_side_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PLACE_VARIABLE, raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert processes_and_threads(1) == (1, 8)
+    assert processes_and_threads(1, beside=3) == (1, 2)
+    assert processes_and_threads(2, beside=3) == (2, 1)
+    assert processes_and_threads(1, beside=9) == (1, 1)

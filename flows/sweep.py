@@ -1,0 +1,172 @@
+"""A sweep: trials drawn from a space of settings, halved rung by rung, each made of the pipeline's own stages."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from prefect import flow
+
+from flows import signals
+from flows.away import trains_away
+from flows.chain import books_and_datasets
+from flows.forms import list_checkpoints
+from flows.inputs import chosen_tasks, datasets_folder
+from flows.names import from_form
+from flows.parameters import SweepParameters
+from flows.references import pretrained_model
+from flows.trials import Ground, Text, failed, run_rung
+from gptcore.config import TokenizerConfig
+from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.sweep.halving import Rung, survivors
+from gptcore.sweep.plan import BITS, SCORE, Plan, read_plan
+from gptcore.text.corpus import find_sources
+from tasks.report.card import start_note, synthetic_note
+from tasks.report.result_page import show_in_name
+from tasks.report.sweep import (
+    Outcome,
+    SweepResult,
+    number,
+    open_sweep,
+    open_trial,
+    publish_sweep,
+    record_trial,
+    sweep_key,
+)
+from tasks.stages import finetune as finetune_stage
+from tasks.stages import pretrain as pretrain_stage
+from tasks.stages.corpus import clean_corpus, held_out_bytes
+from tasks.stages.dataset import encode_dataset
+from tasks.stages.ngrams import measure_ngrams
+from tasks.stages.shards import encode_shards
+from tasks.stages.stage import scratch_folder
+from tasks.stages.tokenizer import train_tokenizer
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import tokenizer_of
+from tasks.store.store import Store
+from tasks.tracking.logs import Made, logger
+from tasks.tracking.tracker import Run, Tracker
+
+
+@flow(name="sweep", flow_run_name=from_form, persist_result=False)
+def sweep(parameters: SweepParameters) -> SweepResult:
+    """Draw trials, train them on rung after rung, of which each keeps the best, and show all in one picture.
+
+    Trials are compared on held-out documents or on dev rows, never on test rows.
+
+    :raises InputError: bad input, before anything is trained.
+    :raises Exception: of a rung on which every trial failed, the first one's.
+    """
+    signals.listen()
+    plan = read_plan(parameters.sweep, "sweep", bool(parameters.checkpoint))
+    ground, identity, notes = _ground(parameters, plan)
+    tracker = Tracker()
+    with open_sweep(tracker, plan, identity) as run:
+        outcomes: list[Outcome] = []
+        left = [trial.number for trial in plan.trials]
+        for rung in plan.rungs:
+            found = _rung(tracker, run, ground, sweep_key(identity), rung, left)
+            outcomes += found
+            reached = {outcome.trial: outcome.objective for outcome in found}
+            keep = plan.rungs[rung.number].trials if rung.number < len(plan.rungs) else 1
+            left = survivors(reached, keep, plan.lower_is_better)
+            _tell(plan, rung, found, left)
+        list_checkpoints(ground.store.url)
+        result = SweepResult(plan, outcomes, identity, notes)
+        with scratch_folder() as folder:
+            publish_sweep(tracker, run, result, folder)
+    show_in_name(result.headline)
+    return result
+
+
+def _ground(parameters: SweepParameters, plan: Plan) -> tuple[Ground, dict[str, Any], list[str]]:
+    """Books and rows, encoded for every vocabulary that a trial drew; what a sweep follows from; what to know of it.
+
+    All of it comes before the first training: a broken row costs seconds.
+    """
+    store = Store(parameters.store)
+    code = {"pretrain": pretrain_stage.VERSION, "finetune": finetune_stage.VERSION}
+    identity: dict[str, Any] = {"sweep": parameters.sweep, "code": code}
+    kinds = dict.fromkeys(trial.preset.tokenizer for trial in plan.trials)
+    texts: dict[TokenizerConfig, Text]
+    if parameters.checkpoint:
+        checkpoint = pretrained_model(store, parameters.checkpoint)
+        datasets_url = datasets_folder(store, parameters.datasets)
+        tokenizer = tokenizer_of(store, checkpoint)
+        texts = dict.fromkeys(kinds, Text(tokenizer, _encoded(store, datasets_url, plan, tokenizer)))
+        ground = Ground(store, plan, texts, checkpoint, jobs=parameters.jobs, away=trains_away())
+        identity["checkpoint"] = checkpoint.digest
+        notes = list(start_note(store.manifest(checkpoint)))
+    else:
+        corpus_url, datasets_url = parameters.corpus, parameters.datasets
+        if not corpus_url or (plan.tasks and not datasets_url):
+            corpus_url, datasets_url = books_and_datasets(store, corpus_url, datasets_url)
+        find_sources(corpus_url)
+        chosen_tasks(plan.tasks, datasets_url) if plan.tasks else None
+        dask = parameters.dask
+        preset = plan.trials[0].preset  # of books and shards all trials have the same settings
+        corpus = clean_corpus(store.url, corpus_url, preset.corpus, dask)
+        texts = {}
+        for config in kinds:
+            tokenizer = train_tokenizer(store.url, corpus, config, dask)
+            datasets = _encoded(store, datasets_url, plan, tokenizer)
+            shards = encode_shards(store.url, corpus, tokenizer, preset.shards, dask)
+            texts[config] = Text(tokenizer, datasets, shards, measure_ngrams(store.url, shards, dask))
+        n_bytes = held_out_bytes(store, corpus) if plan.objective == BITS else 0
+        ground = Ground(store, plan, texts, None, n_bytes, parameters.nproc, parameters.jobs, trains_away())
+        identity["corpus"] = corpus.digest
+        notes = list(synthetic_note(store.manifest(corpus)))
+    identity["data"] = {task: dataset_fingerprint(task, datasets_url) for task in plan.tasks}
+    encoded = next(iter(texts.values())).datasets.values()
+    notes += [note for dataset in encoded for note in synthetic_note(store.manifest(dataset))]
+    return ground, identity, [*dict.fromkeys(notes), _what_chose(plan, ground)]
+
+
+def _encoded(store: Store, datasets_url: str, plan: Plan, tokenizer: Artifact) -> dict[str, Artifact]:
+    return {task: encode_dataset(store.url, datasets_url, task, tokenizer) for task in plan.tasks}
+
+
+def _what_chose(plan: Plan, ground: Ground) -> str:
+    """What the numbers rest on, and what a rung is a share of."""
+    seen = f"the dev rows of {', '.join(plan.tasks)}" if plan.objective == SCORE else "the held-out documents"
+    share = "training rows" if ground.by_rows else "pre-training"
+    return f"Selected on {seen}; no test row was read for it. A rung is a share of {share}, each with its own schedule."
+
+
+def _rung(tracker: Tracker, parent: Run, ground: Ground, key: str, rung: Rung, numbers: list[int]) -> list[Outcome]:
+    """What each trial reached on a rung, also on their MLflow runs.
+
+    :raises Exception: the first one's, where every trial failed.
+    """
+    plan = ground.plan
+    trials = [plan.trials[number - 1] for number in sorted(numbers)]
+    with ExitStack() as stack:
+        runs = {
+            trial.number: stack.enter_context(open_trial(tracker, plan, key, parent.run_id, trial.number, rung.number))
+            for trial in trials
+        }
+        found = run_rung(ground, rung, trials, {number: run.run_id for number, run in runs.items()})
+    errors = {trial: error for trial, error in found.items() if isinstance(error, Exception)}
+    outcomes = [
+        outcome if isinstance(outcome, Outcome) else failed(trial, rung.number, outcome)
+        for trial, outcome in found.items()
+    ]
+    for outcome in outcomes:
+        record_trial(runs[outcome.trial], outcome)
+    if len(errors) == len(found):
+        raise next(iter(errors.values()))
+    return outcomes
+
+
+def _tell(plan: Plan, rung: Rung, found: list[Outcome], left: list[int]) -> None:
+    """A line on the terminal and in the log: who failed, who goes on, what the best reached."""
+    for outcome in found:
+        if outcome.failure:
+            logger().warning("trial %d failed on rung %d: %s", outcome.trial, outcome.rung, outcome.failure)
+    best = next(outcome for outcome in found if outcome.trial == left[0])
+    on = f"{len(left)} of {len(found)} go on, " if rung.number < len(plan.rungs) else ""
+    words = f"{on}best is trial {best.trial}: {plan.objective} {number(best.objective)}"
+    news = Made(
+        f"rung {rung.number}/{len(plan.rungs)}", words, sum(o.seconds for o in found), False, best.checkpoint[:12]
+    )
+    logger().info("%s: %s", news.stage, words, extra={"news": news})

@@ -1,0 +1,401 @@
+"""The file of a sweep, read and checked whole before anything runs.
+
+preset = "small"                        # what every trial differs from
+objective = "validation/bits_per_byte"  # or validation/loss, or dev/score: the mean over `tasks`, x 100
+trials = 12
+rungs = 3                               # 3
+eta = 3                                 # 3: the best third of each rung goes on, to a training three times as long
+seed = 0                                # 0: names the draws
+tasks = ["rte", "sst2"]                 # dev/score: fine-tuned from each trial's model, or all from --checkpoint
+seeds = 1                               # 1: fine-tunes of each task; the mean counts
+
+[settings.pretrain]                     # what all trials have in common, as a --config file has it
+steps = 3200
+
+[space.pretrain]                        # what each trial draws, under the names of gptcore/config.py
+lr = { low = 5e-4, high = 5e-3, scale = "log" }
+batch_size = [8, 16, 32]
+
+[together.size]                         # settings that go together are drawn together, by their label
+narrow = { model = { n_embd = 192, n_inner = 768 } }
+wide = { model = { n_embd = 320, n_inner = 1280 } }
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from gptcore.config import (
+    PRESETS,
+    FinetuneConfig,
+    ModelConfig,
+    Preset,
+    PretrainConfig,
+    TokenizerConfig,
+    checked_value,
+    preset_named,
+    setting_type,
+)
+from gptcore.errors import InputError
+from gptcore.nlu.registry import task_spec
+from gptcore.sweep.halving import Rung, rungs
+from gptcore.sweep.space import Axis, Choice, Overrides, Range, Value, draw, fields_of, merged, nested
+
+LOSS, BITS, SCORE = "validation/loss", "validation/bits_per_byte", "dev/score"
+OBJECTIVES = {LOSS: "nats a token", BITS: "bits a byte", SCORE: "x 100"}
+"""Name -> unit."""
+_KINDS = {"tokenizer": TokenizerConfig, "model": ModelConfig, "pretrain": PretrainConfig, "finetune": FinetuneConfig}
+"""Sections that a trial may draw from. Another corpus has other held-out documents, so no numbers that compare."""
+_FIELDS: dict[str, type] = {
+    "preset": str, "objective": str, "trials": int, "rungs": int, "eta": int, "seed": int, "tasks": list, "seeds": int,
+    "settings": dict, "space": dict, "together": dict,
+}  # fmt: skip
+_LIMITS = {"trials": (1, 1000), "rungs": (1, 10), "eta": (2, 1000), "seed": (0, (1 << 63) - 1), "seeds": (1, 100)}
+_DECIDED = {
+    "model.n_vocab": "the tokenizer",
+    "model.n_special": "pre-training and fine-tuning",
+    "finetune.seed": "the sweep's seeds",
+}
+"""Settings that a stage fills in -> from what."""
+_POSITIVE = {
+    "pretrain": ("batch_size", "micro_batch_size", "epochs", "steps", "lr", "eval_every", "eval_tokens"),
+    "finetune": ("lr", "batch_size", "epochs", "max_train_rows", "max_eval_rows"),
+    "tokenizer": ("n_merges",),
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One draw."""
+
+    number: int
+    """From 1."""
+    drawn: Mapping[str, Value]
+    """Axis -> value."""
+    overrides: Overrides
+    """All in which it differs from the preset: what a --config file with its settings holds."""
+    preset: Preset
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep, checked."""
+
+    preset: str
+    objective: str
+    tasks: tuple[str, ...]
+    seeds: int
+    seed: int
+    eta: int
+    settings: Overrides
+    axes: tuple[Axis, ...]
+    rungs: tuple[Rung, ...]
+    trials: tuple[Trial, ...]
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether the objective is a loss."""
+        return self.objective != SCORE
+
+    @property
+    def unit(self) -> str:
+        """Of the objective."""
+        return OBJECTIVES[self.objective]
+
+    @cached_property
+    def drawn_fields(self) -> set[str]:
+        """Dotted names of the settings that trials differ in."""
+        return {name for axis in self.axes for name in _fields(axis)}
+
+    @property
+    def pretrains(self) -> bool:
+        """Whether anything that a trial draws changes the pre-trained model."""
+        return any(not name.startswith(("finetune.", "tasks.")) for name in self.drawn_fields)
+
+
+def read_plan(table: Mapping[str, Any], where: str, from_checkpoint: bool = False) -> Plan:
+    """The sweep that a file describes; see the head of this module.
+
+    :param table: what the TOML file holds.
+    :param where: the file, for the error messages.
+    :param from_checkpoint: whether all trials fine-tune one given model; then none pre-trains.
+    :raises InputError: a field that is unknown, missing or of the wrong type, a value of no use, or settings that do
+        not fit each other.
+    """
+    _check_fields(table, where)
+    objective, tasks = table["objective"], _tasks(table, where)
+    settings: dict[str, Any] = table.get("settings", {})
+    with _named(f"{where}: settings"):
+        _check_storable(settings)
+        base = preset_named(table["preset"], settings, f"{where}: settings")
+    axes = (*_space(table.get("space", {}), where), *_together(table.get("together", {}), where))
+    _check_axes(axes, settings, objective, tasks, from_checkpoint, where)
+    with _named(where):
+        rounds = rungs(table["trials"], table.get("eta", 3), table.get("rungs", 3))
+        drawn = draw(axes, table["trials"], table.get("seed", 0))
+    own = _own_fields(table["preset"], tasks, settings)
+    trials = tuple(_trial(n, values, axes, base.name, settings, own, where) for n, values in enumerate(drawn, start=1))
+    return Plan(
+        preset=table["preset"],
+        objective=objective,
+        tasks=tasks,
+        seeds=table.get("seeds", 1),
+        seed=table.get("seed", 0),
+        eta=table.get("eta", 3),
+        settings=settings,
+        axes=axes,
+        rungs=tuple(rounds),
+        trials=trials,
+    )
+
+
+def toml(overrides: Overrides, prefix: str = "") -> str:
+    """Overrides as the text of a --config file."""
+    plain = {name: value for name, value in overrides.items() if not isinstance(value, Mapping)}
+    text = f"[{prefix}]\n" if prefix and plain else ""
+    text += "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in plain.items())
+    parts = [text] if text else []
+    for name, value in overrides.items():
+        if isinstance(value, Mapping):
+            parts.append(toml(value, f"{prefix}.{name}".lstrip(".")))
+    return "\n".join(part for part in parts if part)
+
+
+def _check_fields(table: Mapping[str, Any], where: str) -> None:
+    for name, value in table.items():
+        if name not in _FIELDS:
+            raise InputError(f"{where}: {name} is no field of a sweep; expected one of {', '.join(_FIELDS)}")
+        if type(value) is not _FIELDS[name]:
+            kinds = {str: "text", int: "an integer", list: "a list", dict: "a table"}
+            raise InputError(f"{where}: {name} = {value!r:.60}; expected {kinds[_FIELDS[name]]}")
+    for name, (least, most) in _LIMITS.items():
+        if not least <= table.get(name, least) <= most:
+            raise InputError(f"{where}: {name} = {table[name]}; expected {least} to {most}")
+    for name in ("preset", "objective", "trials"):
+        if name not in table:
+            raise InputError(f"{where}: found no {name}, expected one")
+    for name, known in (("preset", PRESETS), ("objective", OBJECTIVES)):
+        if table[name] not in known:
+            raise InputError(f"{where}: {name} = {table[name]!r}; expected one of {', '.join(known)}")
+    if table["objective"] != SCORE and "seeds" in table:
+        raise InputError(f"{where}: seeds = {table['seeds']}: fine-tunes of a task; expected the objective {SCORE}")
+
+
+def _tasks(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """The tasks that the objective is of.
+
+    :raises InputError: an unknown one; one twice; some, or none, where the objective says otherwise.
+    """
+    tasks = table.get("tasks", [])
+    with _named(f"{where}: tasks"):
+        names = [task_spec(name).name if isinstance(name, str) else _no_task(name) for name in tasks]
+    if len(set(names)) < len(names):
+        raise InputError(f"{where}: tasks = {names}; expected each once")
+    scored = table["objective"] == SCORE
+    if scored != bool(names):
+        wanted = f"those that {SCORE} is the mean of" if scored else f"none with the objective {table['objective']}"
+        raise InputError(f"{where}: tasks = {names}; expected {wanted}")
+    return tuple(names)
+
+
+def _no_task(name: object) -> str:
+    raise InputError(f"found {name!r:.60}, expected the name of a task")
+
+
+def _space(space: Mapping[str, Any], where: str) -> Iterator[Axis]:
+    """An axis for each field of [space.SECTION] and of [space.tasks.TASK]."""
+    for section, fields in space.items():
+        place = f"{where}: space.{section}"
+        if section == "tasks" and isinstance(fields, Mapping):
+            for task, own in fields.items():
+                with _named(place):
+                    task_spec(task)
+                for name, value in _table(own, f"{place}.{task}").items():
+                    yield _axis(FinetuneConfig, name, value, f"tasks.{task}", f"{place}.{task}")
+        elif section in _KINDS:
+            for name, value in _table(fields, place).items():
+                yield _axis(_KINDS[section], name, value, section, place)
+        else:
+            raise InputError(f"{place}: expected one of {', '.join([*_KINDS, 'tasks'])}")
+
+
+def _axis(kind: type[Any], name: str, value: Any, section: str, where: str) -> Axis:
+    """``{ low, high, scale }`` or a list of two or more values.
+
+    :raises InputError: it is neither, or holds what the field does not take.
+    """
+    annotation = setting_type(kind, name, where).partition(" | ")[0]
+    place = f"{where}.{name}"
+    if isinstance(value, list):
+        values = tuple(checked_value(kind, name, item, where) for item in value)
+        for item in values:
+            _check_storable({place: item})
+        if len(set(values)) < max(2, len(values)):
+            raise InputError(f"{place} = {value!r:.60}; expected two or more values, each once")
+        return Choice(f"{section}.{name}", values)
+    table = _table(value, place, "a list of values, or { low = ..., high = ... }")
+    if annotation not in ("int", "float"):
+        raise InputError(f"{place}: only numbers have a range; expected a list of values")
+    if unknown := [key for key in table if key not in ("low", "high", "scale")]:
+        raise InputError(f"{place}.{unknown[0]} is no field of a range; expected low, high, scale")
+    if missing := [key for key in ("low", "high") if key not in table]:
+        raise InputError(f"{place}: found no {missing[0]}, expected one")
+    low, high = (_bound(kind, name, table[end], f"{place}.{end}") for end in ("low", "high"))
+    scale = table.get("scale", "linear")
+    if scale not in ("linear", "log"):
+        raise InputError(f"{place}.scale = {scale!r:.60}; expected linear or log")
+    if not low < high or (scale == "log" and low <= 0):
+        more = ", both above 0" if scale == "log" else ""
+        raise InputError(f"{place}: low = {low}, high = {high}; expected low < high{more}")
+    return Range(f"{section}.{name}", low, high, scale == "log", annotation == "int")
+
+
+def _bound(kind: type[Any], name: str, value: Any, place: str) -> Any:
+    try:
+        found = checked_value(kind, name, value, "")
+    except InputError as error:
+        raise InputError(f"{place} = {value!r:.60}; {str(error).rpartition('; ')[2]}") from None
+    if found is None:
+        raise InputError(f"{place}: found nothing, expected a number")
+    return found
+
+
+def _together(groups: Mapping[str, Any], where: str) -> Iterator[Axis]:
+    """An axis for each [together.NAME]."""
+    for name, labels in groups.items():
+        place = f"{where}: together.{name}"
+        if name in _KINDS or not _table(labels, place) or len(labels) < 2:
+            raise InputError(f"{place}: expected two or more labels, each with settings, under a name of its own")
+        for label, settings in labels.items():
+            here = f"{place}.{label}"
+            for section, fields in _table(settings, here).items():
+                if section not in _KINDS:
+                    raise InputError(f"{here}.{section}: expected one of {', '.join(_KINDS)}")
+                for field, value in _table(fields, f"{here}.{section}").items():
+                    checked_value(_KINDS[section], field, value, f"{here}.{section}")
+            with _named(here):
+                _check_storable(settings)
+            if fields_of(settings).keys() != fields_of(next(iter(labels.values()))).keys():
+                raise InputError(f"{here}: expected the same settings as under its first label, with other values")
+        yield Choice(name, tuple(labels), labels)
+
+
+def _check_axes(
+    axes: Sequence[Axis],
+    settings: Overrides,
+    objective: str,
+    tasks: Sequence[str],
+    from_checkpoint: bool,
+    where: str,
+) -> None:
+    """See that each setting is decided in one place, and that it can change the objective.
+
+    :raises InputError: naming the first that is not.
+    """
+    if not axes:
+        raise InputError(f"{where}: found nothing to choose, expected [space.SECTION] or [together.NAME]")
+    taken = dict.fromkeys(fields_of(settings), "settings")
+    for axis in axes:
+        for name in _fields(axis):
+            if name in taken:
+                raise InputError(f"{where}: {name} is in {taken[name]} and in {_place(axis)}; expected it in one")
+            taken[name] = _place(axis)
+            tunes = name.startswith(("finetune.", "tasks."))
+            if name in _DECIDED or (tunes and name.endswith(".seed")):
+                raise InputError(f"{where}: {name} follows from {_DECIDED.get(name, _DECIDED['finetune.seed'])}")
+            if name.startswith("tasks.") and name.split(".")[1] not in tasks:
+                raise InputError(f"{where}: {name}: expected one of the sweep's tasks: {', '.join(tasks) or 'none'}")
+            if tunes and objective != SCORE:
+                raise InputError(f"{where}: {name} changes nothing of {objective}; expected the objective {SCORE}")
+            if not tunes and from_checkpoint:
+                raise InputError(f"{where}: {name} changes nothing of a given --checkpoint; expected fine-tuning's")
+            if name.startswith("tokenizer.") and objective == LOSS:
+                raise InputError(
+                    f"{where}: {name}: a loss a token does not compare between vocabularies; expected the objective "
+                    f"{BITS} or {SCORE}"
+                )
+    if from_checkpoint and objective != SCORE:
+        raise InputError(f"{where}: objective = {objective!r} says nothing of a given --checkpoint; expected {SCORE}")
+
+
+def _own_fields(preset: str, tasks: Sequence[str], settings: Overrides) -> dict[str, set[str]]:
+    """Task -> fine-tuning fields that the preset, and not the file, sets for it alone."""
+    named = settings.get("tasks", {})
+    return {task: set(PRESETS[preset]().tasks.get(task, {})) - set(named.get(task, {})) for task in tasks}
+
+
+def _trial(
+    number: int,
+    drawn: Mapping[str, Value],
+    axes: Sequence[Axis],
+    preset: str,
+    settings: Overrides,
+    own: Mapping[str, set[str]],
+    where: str,
+) -> Trial:
+    """A trial with all its settings. What it draws for fine-tuning holds for the tasks that the preset excepts, too.
+
+    :raises InputError: settings that do not fit each other, or a number that trains nothing.
+    """
+    chosen = merged(*(axis.overrides(drawn[axis.name]) for axis in axes))
+    excepted = [
+        nested(f"tasks.{task}.{name}", value)
+        for task, names in own.items()
+        for name, value in chosen.get("finetune", {}).items()
+        if name in names
+    ]
+    overrides = merged(settings, *excepted, chosen)
+    place = f"{where}: trial {number} ({', '.join(f'{name} {value}' for name, value in drawn.items())})"
+    with _named(place):
+        found = preset_named(preset, overrides, place)
+        for section, names in _POSITIVE.items():
+            _check_positive(getattr(found, section), section, names)
+        for task in own:
+            _check_positive(found.finetune_for(task), f"tasks.{task}", _POSITIVE["finetune"])
+    return Trial(number, drawn, overrides, found)
+
+
+def _check_positive(config: Any, section: str, names: Sequence[str]) -> None:
+    for name in names:
+        if (value := getattr(config, name)) is not None and not 0 < value < math.inf:
+            raise InputError(f"{section}.{name} = {value}; expected more than 0")
+
+
+def _check_storable(settings: Overrides) -> None:
+    """:raises InputError: a value that the file with the winner's settings could not say."""
+    for name, value in fields_of(settings).items():
+        if not isinstance(value, int | float | str):
+            raise InputError(f"{name} = {value!r:.60}; expected a number, true, false or text")
+
+
+def _table(value: Any, where: str, wanted: str = "a table of settings") -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where} = {value!r:.60}; expected {wanted}")
+    return value
+
+
+def _fields(axis: Axis) -> list[str]:
+    """Dotted names of the settings that an axis decides."""
+    if isinstance(axis, Choice) and axis.groups is not None:
+        return list(fields_of(next(iter(axis.groups.values()))))
+    return [axis.name]
+
+
+def _place(axis: Axis) -> str:
+    grouped = isinstance(axis, Choice) and axis.groups is not None
+    return f"{'together' if grouped else 'space'}.{axis.name}"
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Put ``where`` before an error that does not say it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None

@@ -1,0 +1,285 @@
+"""A sweep's results: what each trial reached on each rung, as table, picture, settings to use, and runs in MLflow."""
+
+from __future__ import annotations
+
+import base64
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prefect.artifacts import create_markdown_artifact
+
+from gptcore.files import sha256_json
+from gptcore.sweep.halving import Rung
+from gptcore.sweep.plan import SCORE, Plan, toml
+from gptcore.sweep.space import Axis, Choice, Range, Value
+from tasks.report.card import linked, shown, table
+from tasks.report.parallel_coordinates import Coordinate, ParallelCoordinates
+from tasks.store.artifact import canonical
+from tasks.tracking.provenance import prefect_page, run_tags
+from tasks.tracking.tracker import Run, Tracker
+from tasks.tracking.views import SWEEPS, View, metric, save_views, view_link
+
+_PICTURE, _SETTINGS = "parallel-coordinates.png", "sweep.toml"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One trial on one rung."""
+
+    trial: int
+    rung: int
+    objective: float | None
+    """None: it failed."""
+    failure: str = ""
+    """Why, in one line."""
+    updates: int = 0
+    """Of the training that the rung gives more of to those that go on."""
+    seconds: float = 0.0
+    """Its trainings took, whenever that was."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What else was measured."""
+    checkpoint: str = ""
+    """Digest of the pre-trained model."""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """A whole sweep."""
+
+    plan: Plan
+    outcomes: Sequence[Outcome]
+    identity: Mapping[str, Any]
+    """Plan and digests that it follows from."""
+    notes: Sequence[str] = ()
+
+    @property
+    def winner(self) -> Outcome:
+        """The best on the last rung."""
+        last = [found for found in self.outcomes if found.rung == len(self.plan.rungs) and found.objective is not None]
+        sign = 1 if self.plan.lower_is_better else -1
+        return min(last, key=lambda found: (sign * (found.objective or 0.0), found.trial))
+
+    @property
+    def settings(self) -> str:
+        """The winner's settings as the text of a --config file."""
+        return toml(self.plan.trials[self.winner.trial - 1].overrides)
+
+    @property
+    def headline(self) -> str:
+        """The result in few words."""
+        best = self.winner
+        return f"trial {best.trial}: {self.plan.objective} {number(best.objective)}"
+
+    @property
+    def title(self) -> str:
+        """What was done, in few words."""
+        return f"sweep of {self.plan.preset}, {len(self.plan.trials)} trials by {self.plan.objective}"
+
+    def of(self, trial: int, rung: int) -> Outcome | None:
+        """What a trial reached on a rung; None where it was not on it."""
+        return next((found for found in self.outcomes if (found.trial, found.rung) == (trial, rung)), None)
+
+    def rows(self) -> list[dict[str, str]]:
+        """A record a trial, the furthest and best first."""
+        return [self._row(trial) for trial in self._ranked()]
+
+    def _ranked(self) -> list[int]:
+        sign = 1 if self.plan.lower_is_better else -1
+        last: dict[int, tuple[int, bool, float, int]] = {}
+        for found in self.outcomes:
+            failed = found.objective is None
+            last[found.trial] = (-found.rung, failed, sign * (found.objective or 0.0), found.trial)
+        return sorted(last, key=lambda trial: last[trial])
+
+    def _row(self, trial: int) -> dict[str, str]:
+        found = [self.of(trial, rung.number) for rung in self.plan.rungs]
+        there = [outcome for outcome in found if outcome is not None]
+        reached = {
+            length(rung): "-" if outcome is None else "failed" if outcome.failure else number(outcome.objective)
+            for rung, outcome in zip(self.plan.rungs, found, strict=True)
+        }
+        return {
+            "trial": str(trial),
+            **{axis.name: shown_value(self.plan.trials[trial - 1].drawn[axis.name]) for axis in self.plan.axes},
+            **reached,
+            "updates": f"{there[-1].updates:,}",
+            "seconds": f"{sum(outcome.seconds for outcome in there):,.0f}",
+        }
+
+    @property
+    def failures(self) -> list[str]:
+        """A line for each trial that failed."""
+        return [f"trial {o.trial} failed on rung {o.rung}: {o.failure}" for o in self.outcomes if o.failure]
+
+    def text(self) -> str:
+        """Table, failures and the winner's settings, for a terminal."""
+        rows = self.rows()
+        columns = list(rows[0])
+        widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
+        lines = ["  ".join(text.rjust(widths[name]) for name, text in zip(columns, columns, strict=True))]
+        lines += ["  ".join(row[name].rjust(widths[name]) for name in columns) for row in rows]
+        how = "lowest" if self.plan.lower_is_better else "highest"
+        head = f"{self.title} ({self.plan.unit}, {how} is best)"
+        checkpoint = self.winner.checkpoint[:12]
+        after = f"# {self.headline}; checkpoint {checkpoint}; settings for --config, over --preset {self.plan.preset}"
+        notes = [*self.failures, *self.notes]
+        return "\n".join([head, "", *lines, "", *notes, "", after, self.settings])
+
+    def markdown(self) -> str:
+        """The page without its picture and links."""
+        rows = self.rows()
+        notes = "\n".join(f"- {note}" for note in (*self.failures, *self.notes))
+        cells = table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+        return f"# {self.headline}\n\n{self.title}\n\n{cells}\n\n{notes}\n\n```toml\n{self.settings}```\n"
+
+    def picture(self) -> ParallelCoordinates:
+        """Settings, then rungs, a line a trial."""
+        plan = self.plan
+        numbers = [trial.number for trial in plan.trials]
+        rungs = [
+            Coordinate(
+                f"rung {rung.number}\n{length(rung)}",
+                [None if (found := self.of(trial, rung.number)) is None else found.objective for trial in numbers],
+                downwards=plan.lower_is_better,
+            )
+            for rung in plan.rungs
+        ]
+        best = self.winner
+        names = [f"trial {trial}" for trial in numbers]
+        names[best.trial - 1] += f": {number(best.objective)}"
+        seen = "dev rows" if plan.objective == SCORE else "held-out documents"
+        way = "low" if plan.lower_is_better else "high"
+        return ParallelCoordinates(
+            title=f"{self.title[0].upper()}{self.title[1:]} ({plan.unit}, {way} is good and on top)",
+            settings=[_coordinate(axis, [trial.drawn[axis.name] for trial in plan.trials]) for axis in plan.axes],
+            rungs=rungs,
+            names=names,
+            winner=best.trial - 1,
+            failed=frozenset(found.trial - 1 for found in self.outcomes if found.failure),
+            note=f"Colour: rung 1, darker is better; thin lines stopped there. Selected on {seen}, never on test rows.",
+        )
+
+    def write(self, folder: Path) -> list[Path]:
+        """Picture, table (CSV), page and the winner's settings, in this order."""
+        rows, page = folder / "sweep.csv", folder / "sweep.md"
+        with open(rows, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(self.rows()[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self.rows())
+        page.write_text(self.markdown(), encoding="utf-8")
+        settings = folder / _SETTINGS
+        settings.write_text(self.settings, encoding="utf-8")
+        return [self.picture().draw(folder / _PICTURE), rows, page, settings]
+
+
+def number(value: float | None) -> str:
+    """An objective as tables print it."""
+    return "-" if value is None else f"{value:.4g}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def shown_value(value: Value) -> str:
+    """A drawn value as people read it."""
+    return shown(value) if isinstance(value, bool | float) else str(value)
+
+
+def length(rung: Rung) -> str:
+    """A rung's share of the full length, in words."""
+    return "whole" if rung.part == 1 else f"1/{rung.part} of it"
+
+
+def _coordinate(axis: Axis, values: Sequence[Value]) -> Coordinate:
+    title = axis.name.replace(".", "\n") if axis.name.count(".") == 1 else axis.name.rpartition(".")[::2]
+    title = title if isinstance(title, str) else "\n".join(title)
+    if isinstance(axis, Range):
+        log = " (log)" if axis.log else ""
+        numbers = [float(value) for value in values]
+        return Coordinate(f"{title}{log}", numbers, low=axis.low, high=axis.high, log=axis.log)
+    return Coordinate(title, [shown_value(v) for v in values], choices=[shown_value(v) for v in _in_order(axis)])
+
+
+def _in_order(axis: Choice) -> list[Value]:
+    """Numbers by size, words as they were listed."""
+    return sorted(axis.values) if all(type(v) in (int, float) for v in axis.values) else list(axis.values)
+
+
+# --- MLflow and Prefect
+
+
+def open_sweep(tracker: Tracker, plan: Plan, identity: Mapping[str, Any]) -> Run:
+    """The sweep's MLflow run, created or reopened; its trials are its children."""
+    key = sweep_key(identity)
+    name = f"sweep {plan.preset} {key[:6]}"
+    return tracker.open(SWEEPS, name, key, run_tags(kind="sweep", sweep=key[:12]), identity)
+
+
+def sweep_key(identity: Mapping[str, Any]) -> str:
+    """What tells a sweep from others."""
+    return sha256_json(canonical({"sweep": identity}))
+
+
+def open_trial(tracker: Tracker, plan: Plan, key: str, parent: str, trial: int, rung: int) -> Run:
+    """The MLflow run of a trial on a rung: its params are what it drew, so that the UI's own charts compare them."""
+    job = sha256_json({"sweep": key, "trial": trial, "rung": rung})
+    tags = run_tags(kind="trial", sweep=key[:12], trial=str(trial))
+    drawn = plan.trials[trial - 1].drawn
+    return tracker.open(SWEEPS, f"trial {trial}, rung {rung}", job, tags, drawn, parent)
+
+
+def record_trial(run: Run, outcome: Outcome) -> None:
+    """Put what a trial reached on its run. It ends as failed where it failed."""
+    if outcome.failure:
+        run.set_tags({"failure": outcome.failure})
+        run.finish("FAILED")
+        return
+    if not run.finished:
+        found = {"objective": outcome.objective, "updates": outcome.updates, "wall_seconds": outcome.seconds}
+        run.log_results({**_printed({**outcome.metrics, **found}), "rung": outcome.rung})
+        run.set_tags({"checkpoint": outcome.checkpoint[:12], "failure": ""})
+
+
+def _printed(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Numbers to four decimals: MLflow's table has no format of its own, and its columns are narrow."""
+    return {name: round(value, 4) for name, value in metrics.items() if value is not None}
+
+
+def publish_sweep(tracker: Tracker, run: Run, result: SweepResult, folder: Path) -> None:
+    """Picture, table and settings on the sweep's MLflow run, and with a link on the calling Prefect run's page."""
+    files = result.write(folder)
+    best, key = result.winner, sweep_key(result.identity)
+    if not run.finished:
+        for path in files:
+            run.log_artifact(path)
+        run.log_results(_printed({"objective": best.objective, **best.metrics}))
+        trial = {"winner": f"trial {best.trial}", "winner_checkpoint": best.checkpoint}
+        run.set_tags({**trial, "mlflow.note.content": result.markdown()})
+    save_views(tracker, SWEEPS, [trials_view(result.plan, key)], "Sweeps, each with its trials by rung.\n")
+    links = {"MLflow: this sweep, with the picture": run.url, "MLflow: its trials": chart_link(tracker, key)}
+    if page := prefect_page():
+        links["Prefect run"] = page
+    image = base64.b64encode(files[0].read_bytes()).decode("ascii")
+    picture = f"![{result.title}](data:image/png;base64,{image})"
+    body = f"{result.markdown()}\n{picture}\n\n{linked(links)}\n"
+    create_markdown_artifact(body, description=f"{result.title}: {result.headline}")
+
+
+def trials_view(plan: Plan, key: str) -> View:
+    """A sweep's trials, best first, and MLflow's own chart of them."""
+    settings = [axis.name for axis in plan.axes]
+    return View(
+        f"sweep-{key[:12]}",
+        f"Sweep {key[:6]}",
+        f"tags.sweep = '{key[:12]}' and tags.kind = 'trial'",
+        metric("objective"),
+        {metric("objective"): 110, metric("rung"): 70, metric("updates"): 90, metric("wall_seconds"): 110}
+        | {f"params.`{name}`": 130 for name in settings},
+        ascending=plan.lower_is_better,
+        parallel=(settings, ["rung", "objective"]),
+    )
+
+
+def chart_link(tracker: Tracker, key: str) -> str:
+    """Where MLflow draws the trials."""
+    return view_link(tracker, SWEEPS, f"sweep-{key[:12]}") + "&compareRunsMode=CHART"

@@ -1,0 +1,245 @@
+"""A sweep through Prefect's harness: a trial that diverges loses, a sweep that was ended goes on, nothing twice."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import pytest
+
+from flows import cli
+from flows.parameters import SweepParameters
+from gptcore.config import preset_named
+from gptcore.errors import InputError
+from gptcore.sweep.halving import shortened
+from gptcore.text.bpe import Tokenizer
+from gptcore.text.corpus import read_corpus
+from tasks.report.suites import EXPERIMENT as LEADERBOARD
+from tasks.report.sweep import SweepResult
+from tasks.stages.pretrain import pretrain_recipe
+from tasks.store.lineage import ancestor
+from tasks.store.store import Store
+from tasks.tracking.referred import referred
+from tasks.tracking.tracker import Tracker
+from tasks.tracking.views import SWEEPS
+from tests.flows.world import OVERRIDES
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+PRETRAIN = {name: value for name, value in OVERRIDES["pretrain"].items() if name != "steps"}
+SETTINGS = {"corpus": OVERRIDES["corpus"], "model": OVERRIDES["model"], "finetune": OVERRIDES["finetune"]}
+BY_BITS: dict[str, Any] = {
+    "preset": "demo",
+    "objective": "validation/bits_per_byte",
+    "trials": 3,
+    "rungs": 2,
+    "settings": {**SETTINGS, "pretrain": {**PRETRAIN, "steps": 12}},
+    "together": {
+        "vocabulary": {
+            "small": {"tokenizer": {"n_merges": 150}, "pretrain": {"lr": 2e-3}},
+            "large": {"tokenizer": {"n_merges": 200}, "pretrain": {"lr": 2e-3}},
+            "endless": {"tokenizer": {"n_merges": 150}, "pretrain": {"lr": 1e30}},  # its loss is not finite
+        }
+    },
+}
+
+
+def run(world: tuple[str, str], store: str, plan: dict[str, Any], **form: Any) -> SweepResult:
+    from flows.sweep import sweep
+
+    books, datasets = world
+    places = {"store": store, "corpus": books, "datasets": datasets, "jobs": 3}
+    result = sweep(SweepParameters(sweep=plan, **{**places, **form}))
+    assert isinstance(result, SweepResult)
+    return result
+
+
+def made(store: str) -> dict[str, str]:
+    """Digest -> when it was made, of everything that a sweep trains."""
+    found = Store(store)
+    return {a.digest: found.manifest(a)["created"] for stage in ("pretrain", "finetune") for a in found.list(stage)}
+
+
+@pytest.fixture(scope="module")
+def ended(world: tuple[str, str], store: str, prefect_server: Path) -> dict[str, str]:
+    """What a sweep had made when it was ended after its first rung."""
+
+    def ctrl_c(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.sweep.survivors", ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            run(world, store, BY_BITS)
+    (sweep,) = Tracker().search(SWEEPS, {"kind": "sweep"})
+    assert sweep.info.status == "KILLED"
+    return made(store)
+
+
+@pytest.fixture(scope="module")
+def swept(world: tuple[str, str], store: str, ended: dict[str, str]) -> SweepResult:
+    """The same sweep, started again."""
+    return run(world, store, BY_BITS)
+
+
+def trial_of(swept: SweepResult, label: str) -> int:
+    return next(trial.number for trial in swept.plan.trials if trial.drawn["vocabulary"] == label)
+
+
+def test_a_sweep_that_was_ended_goes_on(swept: SweepResult, ended: dict[str, str], store: str) -> None:
+    after = made(store)
+    assert len(ended) == 2, "the diverged trial left no model"
+    assert ended.items() < after.items()
+    assert set(after) - set(ended) == {swept.winner.checkpoint}
+
+
+def test_a_trial_that_diverges_loses_and_says_why(swept: SweepResult) -> None:
+    lost = swept.of(trial_of(swept, "endless"), 1)
+    assert lost is not None
+    assert lost.objective is None
+    assert "JobDiverged" in lost.failure
+    assert "validation/loss = nan at step 2" in lost.failure
+    runs = Tracker().search(SWEEPS, {"kind": "trial", "trial": str(lost.trial)})
+    assert [(run.info.status, run.data.tags["failure"]) for run in runs] == [("FAILED", lost.failure)]
+    assert f"trial {lost.trial} failed on rung 1" in swept.text()
+    assert swept.rows()[-1]["trial"] == str(lost.trial)
+
+
+def test_bits_a_byte_are_those_of_the_text_itself(swept: SweepResult, store: str) -> None:
+    """Counted the slow way: the tokens of the held-out documents, encoded anew, and the bytes of the same."""
+    found = Store(store)
+    for label in ("small", "large"):
+        outcome = swept.of(trial_of(swept, label), 1)
+        assert outcome is not None
+        model = found.artifact("pretrain", outcome.checkpoint)
+        tokenizer = Tokenizer.load(str(found.local(ancestor(found, model, "tokenizer"))))
+        corpus = found.local(ancestor(found, model, "corpus"))
+        texts = ["".join(rows) for _, rows in read_corpus(corpus, "validation")]
+        counts = found.manifest(model)["counts"]
+        lengths = [len(tokenizer.encode_clean(text)) for text in texts]
+        assert counts["validation/tokens"] == sum(lengths) - len(texts)
+        nats = counts["validation/loss"] * counts["validation/tokens"] + len(texts) * math.log(tokenizer.n_vocab)
+        assert outcome.objective == pytest.approx(nats / math.log(2) / sum(len(text.encode()) for text in texts))
+
+
+def test_the_winner_is_the_pipelines_own_model(swept: SweepResult, store: str) -> None:
+    preset = preset_named("demo", tomllib.loads(swept.settings))
+    found = Store(store)
+    model = found.artifact("pretrain", swept.winner.checkpoint)
+    shards = ancestor(found, model, "shards")
+    assert pretrain_recipe(found, shards, preset.model, preset.pretrain).digest == swept.winner.checkpoint
+    first = swept.of(swept.winner.trial, 1)
+    assert first is not None
+    short = pretrain_recipe(found, shards, preset.model, shortened(preset.pretrain, 3))
+    assert short.digest == first.checkpoint
+    assert (first.updates, swept.winner.updates) == (4, 12)
+
+
+def test_mlflow_has_the_picture_the_settings_and_every_trial(swept: SweepResult, tmp_path: Path) -> None:
+    tracker = Tracker()
+    (parent,) = tracker.search(SWEEPS, {"kind": "sweep"})
+    assert parent.info.status == "FINISHED"
+    there = {item.path for item in tracker.client.list_artifacts(parent.info.run_id)}
+    assert there == {"parallel-coordinates.png", "sweep.csv", "sweep.md", "sweep.toml"}
+    picture = tracker.client.download_artifacts(parent.info.run_id, "parallel-coordinates.png", str(tmp_path))
+    assert matplotlib.image.imread(picture).std() > 0.01
+    settings = Path(tracker.client.download_artifacts(parent.info.run_id, "sweep.toml", str(tmp_path)))
+    assert settings.read_text(encoding="utf-8") == swept.settings
+    children = tracker.search(SWEEPS, {"kind": "trial"})
+    assert {child.data.tags["mlflow.parentRunId"] for child in children} == {parent.info.run_id}
+    assert len(children) == 4  # three trials, and the winner again
+    for child in children:
+        assert child.data.params == {"vocabulary": child.data.params["vocabulary"]}
+        if child.info.status == "FINISHED":
+            assert {"objective", "rung", "updates", "wall_seconds"} <= set(child.data.metrics)
+    assert parent.data.metrics["objective"] == pytest.approx(swept.winner.objective, abs=1e-4)
+    named = referred(tracker).named
+    assert named[swept.winner.checkpoint] == "sweeps"
+    lost = swept.of(trial_of(swept, "small"), 1)
+    assert lost is not None
+    assert named.get(lost.checkpoint) != "sweeps", "what lost may be deleted"
+
+
+def test_the_page_has_the_table_and_the_picture(swept: SweepResult) -> None:
+    from tests.flows.test_pipeline import newest
+
+    name, artifacts = newest("sweep")
+    assert name == f"sweep demo by validation/bits_per_byte → {swept.headline}"
+    (page,) = (found["data"] for found in artifacts if found["type"] == "markdown")
+    assert page.startswith(f"# {swept.headline}")
+    assert "no test row was read" in page
+    assert "data:image/png;base64," in page
+
+
+def test_fine_tuning_is_swept_by_dev_scores(
+    swept: SweepResult, world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {
+        "preset": "demo",
+        "objective": "dev/score",
+        "tasks": ["storycloze"],  # has public test rows, too
+        "trials": 2,
+        "rungs": 2,
+        "eta": 2,
+        "settings": {"finetune": {"epochs": 1, "max_train_rows": 32, "max_eval_rows": 32}},
+        "space": {"finetune": {"lr": [1e-3, 2e-3]}},
+    }
+    tracker = Tracker()
+    rows, versions = len(tracker.search(LEADERBOARD, {})), len(tracker.client.search_model_versions())
+    before = made(store)
+    found = run(world, store, plan, checkpoint=swept.winner.checkpoint)
+    trained = {digest: Store(store).artifact("finetune", digest) for digest in set(made(store)) - set(before)}
+    manifests = [Store(store).manifest(artifact) for artifact in trained.values()]
+    assert sorted(manifest["config"]["finetune"]["max_train_rows"] for manifest in manifests) == [16, 16, 32]
+    (last,) = (m for m in manifests if m["config"]["finetune"]["max_train_rows"] == 32)
+    assert found.winner.objective == pytest.approx(100 * last["counts"]["dev/score"])
+    assert last["config"]["finetune"]["lr"] == found.plan.trials[found.winner.trial - 1].drawn["finetune.lr"]
+    assert not any(name.startswith("test/") for outcome in found.outcomes for name in outcome.metrics)
+    assert len(tracker.search(LEADERBOARD, {})) == rows, "no row of the leaderboard"
+    assert len(tracker.client.search_model_versions()) == versions, "nor a model of the registry"
+
+    def no_job(*_: object, **__: object) -> None:
+        raise AssertionError("a job was started")
+
+    monkeypatch.setattr("tasks.jobs.launch.start_job", no_job)
+    again = run(world, store, plan, checkpoint=swept.winner.checkpoint)
+    assert again.text() == found.text()
+    assert len(tracker.search(SWEEPS, {"kind": "sweep"})) == 2, "the same sweep is the same run"
+
+
+def test_a_command_names_the_file_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], world: tuple[str, str]
+) -> None:
+    path = tmp_path / "sweep.toml"
+    for text, words in (
+        ("= no toml", "not TOML"),
+        (
+            'preset = "demo"\nobjective = "validation/loss"\ntrials = 9\n[space.pretrain]\nrate = [1, 2]\n',
+            "pretrain.rate",
+        ),
+    ):
+        path.write_text(text, encoding="utf-8")
+        assert cli.main(["sweep", str(path), "--store", str(tmp_path / "store"), "--corpus", world[0]]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"gptmill: error: {path}: ")
+        assert words in line
+    assert not (tmp_path / "store").exists()
+    assert cli.main(["sweep", str(tmp_path / "none.toml")]) == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_the_example_is_a_good_plan() -> None:
+    from gptcore.sweep.plan import read_plan
+
+    path = Path(__file__).resolve().parents[2] / "infra" / "sweep-small.toml"
+    plan = read_plan(tomllib.loads(path.read_text(encoding="utf-8")), path.name)
+    assert plan.pretrains
+
+
+def test_a_sweep_of_tasks_without_data_is_refused(world: tuple[str, str], store: str, tmp_path: Path) -> None:
+    plan = {**BY_BITS, "objective": "dev/score", "tasks": ["rte"]}
+    with pytest.raises(InputError, match="no data for rte"):
+        run(world, store, plan, datasets=str(tmp_path))

@@ -1,0 +1,302 @@
+"""What a sweep's file says, what its trials draw, who goes on, and a loss that compares across vocabularies."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.config import FinetuneConfig, PretrainConfig, preset_named
+from gptcore.errors import InputError
+from gptcore.evaluation.bits import bits_per_byte
+from gptcore.sweep.halving import Rung, fewer_rows, rungs, shortened, survivors
+from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, read_plan, toml
+from gptcore.sweep.space import Choice, Range, Value, draw
+
+FILE = """
+preset = "small"
+objective = "validation/bits_per_byte"
+trials = 12
+
+[settings.pretrain]
+steps = 900
+
+[space.pretrain]
+lr = { low = 5e-4, high = 5e-3, scale = "log" }
+batch_size = [8, 16, 32]
+[space.tokenizer]
+n_merges = [2000, 4000]
+[space.model]
+embd_pdrop = { low = 0.0, high = 0.2 }
+
+[together.size]
+narrow = { model = { n_embd = 192, n_inner = 768 } }
+wide = { model = { n_embd = 320, n_inner = 1280 } }
+"""
+
+
+def plan(changes: dict[str, Any] | None = None, checkpoint: bool = False, **fields: Any) -> Plan:
+    """The plan of a small file with ``changes``."""
+    table = {"preset": "demo", "objective": LOSS, "trials": 3, "rungs": 2, "space": {"pretrain": {"lr": [1, 2, 3]}}}
+    return read_plan({**table, **fields, **(changes or {})}, "a.toml", checkpoint)
+
+
+# --- halving
+
+
+@pytest.mark.parametrize(
+    ("trials", "eta", "count", "expected"),
+    [
+        (12, 3, 3, [(12, 9), (4, 3), (1, 1)]),
+        (9, 3, 3, [(9, 9), (3, 3), (1, 1)]),
+        (81, 3, 5, [(81, 81), (27, 27), (9, 9), (3, 3), (1, 1)]),  # the first bracket of Hyperband's Table 1
+        (5, 2, 2, [(5, 2), (2, 1)]),
+        (4, 2, 1, [(4, 1)]),
+    ],
+)
+def test_each_rung_keeps_its_share_and_trains_longer(
+    trials: int, eta: int, count: int, expected: list[tuple[int, int]]
+) -> None:
+    found = rungs(trials, eta, count)
+    assert [(rung.trials, rung.part) for rung in found] == expected
+    assert [rung.number for rung in found] == list(range(1, count + 1))
+    for before, after in pairwise(found):
+        assert before.part == eta * after.part
+        # the rounds cost about the same: that is what the halving is for
+        assert after.trials * before.part <= before.trials * after.part * eta
+
+
+def test_too_few_trials_for_the_rungs_are_refused() -> None:
+    with pytest.raises(InputError, match="trials = 8; expected 9 or more, for 3 rungs with eta = 3"):
+        rungs(8, 3, 3)
+
+
+def test_the_best_go_on_and_a_failed_one_never() -> None:
+    reached = {1: 2.0, 2: None, 3: 1.0, 4: 2.0, 5: 3.0}
+    assert survivors(reached, 3, lower_is_better=True) == [3, 1, 4]
+    assert survivors(reached, 2, lower_is_better=False) == [5, 1]
+    assert survivors({1: None, 2: 5.0}, 2, lower_is_better=True) == [2]
+    assert survivors({1: None}, 1, lower_is_better=True) == []
+
+
+def test_a_part_of_the_length_has_the_whole_schedule() -> None:
+    config = PretrainConfig(steps=3200, warmup_steps=200)
+    short = shortened(config, 9)
+    assert (short.steps, short.warmup_steps, short.lr) == (356, 22, config.lr)
+    assert shortened(config, 1) is config  # so its artifact is the pipeline's
+    assert shortened(PretrainConfig(epochs=9.0), 9).epochs == 1.0
+    assert shortened(PretrainConfig(steps=2), 9).steps == 1
+    tuned = FinetuneConfig(max_train_rows=900)
+    assert fewer_rows(tuned, 9, 2490).max_train_rows == 100
+    assert fewer_rows(tuned, 9, 450).max_train_rows == 50
+    assert fewer_rows(FinetuneConfig(), 3, 10).max_train_rows == 3
+    assert fewer_rows(tuned, 1, 10) is tuned
+
+
+# --- draws
+
+
+def test_few_trials_cover_every_axis() -> None:
+    axes = [Range("pretrain.lr", 1e-4, 1e-2, log=True), Choice("pretrain.batch_size", (8, 16, 32))]
+    drawn = draw(axes, 12, seed=3)
+    twelfths = [math.floor(6 * math.log10(float(values["pretrain.lr"]) / 1e-4) + 1e-3) for values in drawn]
+    assert sorted(twelfths) == list(range(12))
+    sizes = [values["pretrain.batch_size"] for values in drawn]
+    assert {size: sizes.count(size) for size in (8, 16, 32)} == {8: 4, 16: 4, 32: 4}
+
+
+def test_draws_follow_from_the_seed_and_the_axis_alone() -> None:
+    lr, size = Range("pretrain.lr", 1e-4, 1e-2), Choice("pretrain.batch_size", (8, 16, 32))
+    alone = [values["pretrain.lr"] for values in draw([lr], 9, seed=1)]
+    assert alone == [values["pretrain.lr"] for values in draw([size, lr], 9, seed=1)]
+    assert alone != [values["pretrain.lr"] for values in draw([lr], 9, seed=2)]
+
+
+def test_a_space_is_used_up_and_no_further() -> None:
+    axes = [Choice("a.b", (1, 2, 3)), Range("a.c", 1, 4, whole=True)]
+    drawn = draw(axes, 12, seed=0)
+    assert len({tuple(values.values()) for values in drawn}) == 12
+    with pytest.raises(InputError, match="trials = 13; the space has 12 different ones"):
+        draw(axes, 13, seed=0)
+    with pytest.raises(InputError, match="the space has about 2 different ones"):
+        draw([Range("a.b", 1.0, 1.01)], 12, seed=0)  # three digits make 1.0 and 1.01 of it
+
+
+@given(st.floats(1e-8, 1e8), st.floats(1.5, 1e6), st.booleans(), st.integers(1, 20), st.integers(0, 9))
+@settings(max_examples=60, deadline=None)
+def test_a_draw_stays_within_its_range(low: float, times: float, log: bool, trials: int, seed: int) -> None:
+    axis = Range("pretrain.lr", low, low * times, log)
+    for values in draw([axis], trials, seed):
+        assert axis.low <= float(values["pretrain.lr"]) <= axis.high
+
+
+# --- the file
+
+
+def test_a_file_becomes_trials_that_a_config_file_can_say() -> None:
+    read = read_plan(tomllib.loads(FILE), "a.toml")
+    assert read.rungs == (Rung(1, 12, 9), Rung(2, 4, 3), Rung(3, 1, 1))
+    assert (read.objective, read.lower_is_better, read.pretrains) == (BITS, True, True)
+    for trial in read.trials:
+        preset = trial.preset
+        assert preset.pretrain.steps == 900
+        assert (preset.model.n_embd, preset.model.n_inner) in {(192, 768), (320, 1280)}
+        assert (preset.model.n_embd == 192) == (trial.drawn["size"] == "narrow")
+        assert 5e-4 <= preset.pretrain.lr <= 5e-3
+        assert 0 <= preset.model.embd_pdrop <= 0.2
+        assert preset_named("small", tomllib.loads(toml(trial.overrides))) == preset
+    assert {trial.preset.pretrain.batch_size for trial in read.trials} == {8, 16, 32}
+
+
+def test_a_draw_holds_for_the_tasks_that_the_preset_excepts() -> None:
+    table: dict[str, Any] = {"preset": "small", "objective": SCORE, "tasks": ["rte", "mrpc"], "trials": 2, "rungs": 1}
+    read = read_plan({**table, "space": {"finetune": {"epochs": [3, 4]}}}, "a.toml")
+    for trial in read.trials:
+        assert {trial.preset.finetune_for(task).epochs for task in ("rte", "mrpc")} == {trial.drawn["finetune.epochs"]}
+        assert trial.preset.finetune_for("cola").epochs == 2  # no task of this sweep
+    kept = read_plan(
+        {**table, "space": {"finetune": {"epochs": [3, 4]}}, "settings": {"tasks": {"rte": {"epochs": 9}}}}, "a.toml"
+    )
+    assert {trial.preset.finetune_for("rte").epochs for trial in kept.trials} == {9}, "the file itself says so"
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown field": ({"trails": 3}, "trails is no field of a sweep"),
+    "a missing one": ({"objective": None}, "objective = None; expected text"),
+    "trials of the wrong type": ({"trials": 3.0}, "trials = 3.0; expected an integer"),
+    "a yes for a number": ({"trials": True}, "trials = True; expected an integer"),
+    "no trials": ({"trials": 0}, "trials = 0; expected 1 to 1000"),
+    "rungs without end": ({"rungs": 10**9}, "rungs = 1000000000; expected 1 to 10"),
+    "an unknown preset": ({"preset": "huge"}, "preset = 'huge'; expected one of demo"),
+    "an unknown objective": ({"objective": "test/score"}, "objective = 'test/score'; expected one of validation/loss"),
+    "too few trials": ({"rungs": 3}, "trials = 3; expected 9 or more"),
+    "nothing to choose": ({"space": {}}, "found nothing to choose"),
+    "an unknown section": ({"space": {"pretrian": {"lr": [1, 2]}}}, "space.pretrian: expected one of tokenizer, model"),
+    "other held-out documents": ({"space": {"corpus": {"min_characters": [1, 2]}}}, "space.corpus: expected one of"),
+    "an unknown setting": ({"space": {"pretrain": {"rate": [1, 2]}}}, "space.pretrain.rate is not a setting"),
+    "a value of the wrong type": (
+        {"space": {"pretrain": {"batch_size": [8, 16.5]}}},
+        "space.pretrain.batch_size = 16.5; expected int",
+    ),
+    "one value": ({"space": {"pretrain": {"lr": [1e-3]}}}, "expected two or more values, each once"),
+    "a value twice": ({"space": {"pretrain": {"lr": [1, 1.0, 2]}}}, "expected two or more values, each once"),
+    "no list": ({"space": {"pretrain": {"lr": 1e-3}}}, "expected a list of values, or { low"),
+    "an unknown end": ({"space": {"pretrain": {"lr": {"min": 1, "high": 2}}}}, "lr.min is no field of a range"),
+    "no end": ({"space": {"pretrain": {"lr": {"low": 1}}}}, "space.pretrain.lr: found no high"),
+    "ends that cross": ({"space": {"pretrain": {"lr": {"low": 2, "high": 1}}}}, "expected low < high"),
+    "an end of the wrong type": (
+        {"space": {"pretrain": {"batch_size": {"low": 1.5, "high": 8}}}},
+        "batch_size.low = 1.5; expected int",
+    ),
+    "no logarithm": (
+        {"space": {"pretrain": {"lr": {"low": 0, "high": 1, "scale": "log"}}}},
+        "low < high, both above 0",
+    ),
+    "an unknown scale": ({"space": {"pretrain": {"lr": {"low": 1, "high": 2, "scale": "ln"}}}}, "scale = 'ln'"),
+    "a range of words": ({"space": {"pretrain": {"precision": {"low": 1, "high": 2}}}}, "only numbers have a range"),
+    "sizes that do not fit": (
+        {"space": {"model": {"n_embd": [128, 130, 132]}}},
+        r"a.toml: trial \d \(model.n_embd 130\): model.n_embd = 130 is not a multiple of model.n_head = 4",
+    ),
+    "a rate of nothing": ({"space": {"pretrain": {"lr": [-1.0, 0.0, 1.0]}}}, "pretrain.lr = .*; expected more than 0"),
+    "a setting in two places": (
+        {"settings": {"pretrain": {"lr": 1e-3}}},
+        "pretrain.lr is in settings and in space.pretrain.lr; expected it in one",
+    ),
+    "a setting in two groups": (
+        {"together": {"rate": {"a": {"pretrain": {"lr": 1.0}}, "b": {"pretrain": {"lr": 2.0}}}}},
+        "pretrain.lr is in space.pretrain.lr and in together.rate",
+    ),
+    "groups that differ": (
+        {"together": {"size": {"a": {"model": {"n_layer": 1}}, "b": {"model": {"n_head": 2}}}}},
+        "together.size.b: expected the same settings",
+    ),
+    "a group of one": ({"together": {"size": {"a": {"model": {"n_layer": 1}}}}}, "expected two or more labels"),
+    "a loss a token of two vocabularies": (
+        {"space": {"tokenizer": {"n_merges": [100, 200, 300]}}},
+        "a loss a token does not compare between vocabularies",
+    ),
+    "fine-tuning without a score": (
+        {"space": {"finetune": {"lr": [1, 2, 3]}}},
+        "finetune.lr changes nothing of validation/loss; expected the objective dev/score",
+    ),
+    "a size that follows": ({"space": {"model": {"n_vocab": [10, 20, 30]}}}, "model.n_vocab follows from"),
+    "a score of no task": ({"objective": SCORE}, "expected those that dev/score is the mean of"),
+    "a task of a loss": ({"tasks": ["rte"]}, "expected none with the objective validation/loss"),
+    "seeds of a loss": ({"seeds": 2}, "expected the objective dev/score"),
+    "an unknown task": ({"objective": SCORE, "tasks": ["rta"]}, "a.toml: tasks: .*rta"),
+    "a setting that does not exist": ({"settings": {"model": {"depth": 1}}}, "settings: model.depth is not a setting"),
+    "nothing as a setting": ({"settings": {"finetune": {"max_train_rows": None}}}, "expected a number, true, false"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_wrong_file_is_one_line_that_names_file_and_field(case: str) -> None:
+    changes, message = BAD[case]
+    with pytest.raises(InputError, match=message) as caught:
+        plan(changes)
+    assert str(caught.value).startswith("a.toml: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_given_checkpoint_is_only_fine_tuned() -> None:
+    with pytest.raises(InputError, match=r"pretrain.lr changes nothing of a given --checkpoint"):
+        plan({"objective": SCORE, "tasks": ["rte"]}, checkpoint=True)
+    read = plan({"objective": SCORE, "tasks": ["rte"], "space": {"finetune": {"lr": [1, 2, 3]}}}, checkpoint=True)
+    assert not read.pretrains
+
+
+_ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+_NAMES = st.sampled_from(["pretrain", "model", "finetune", "tasks", "lr", "n_embd", "low", "high", "rte", "size", "x"])
+_NEARLY = st.recursive(_ANYTHING, lambda inner: st.dictionaries(_NAMES, inner, max_size=3), max_leaves=8)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["space", "together", "settings", "tasks", "trials", "seed", "rungs", "x"]), _NEARLY
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_any_file_is_a_plan_or_one_line(changes: dict[str, Any]) -> None:
+    said, read = "", None
+    try:
+        read = plan(changes)
+    except InputError as error:
+        said = str(error)
+    assert "\n" not in said
+    if read is None:
+        assert said.startswith("a.toml: ")
+    else:
+        assert len(read.trials) == read.rungs[0].trials
+        assert tomllib.loads(toml(read.trials[0].overrides)) == read.trials[0].overrides
+
+
+# --- the loss
+
+
+def test_bits_a_byte_are_the_same_whatever_cuts_the_text() -> None:
+    """One distribution over texts, spelt in letters and in pairs of letters: two losses a token, one a byte."""
+    letters = {"a": 0.5, "b": 0.25, "c": 0.25}
+    text = "abcabbaacaab" * 10
+    alone = [-math.log(letters[letter]) for letter in text]
+    pairs = [-math.log(letters[text[i]] * letters[text[i + 1]]) for i in range(0, len(text), 2)]
+    found: list[Value] = []
+    for nats in (alone, pairs):
+        loss = math.fsum(nats) / len(nats)
+        found.append(bits_per_byte(loss, len(nats), len(nats), 9, len(text.encode())))
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+    assert found[0] == pytest.approx(1.5)  # the entropy: half of the letters cost one bit, half two
+
+
+def test_a_token_that_nothing_predicts_costs_a_blind_guess() -> None:
+    assert bits_per_byte(math.log(2), 7, 8, 16, 1) == pytest.approx(7 * 1 + 4)
+    assert bits_per_byte(0.0, 3, 4, 256, 1) == pytest.approx(8)
