@@ -97,7 +97,8 @@ def _parts(B: int, H: int, T: int) -> list[slice]:
 
 def _mask(like: Tensor) -> Tensor:
     """What is added to the scores: [T, T], -inf for the positions that come after."""
-    return torch.full([like.shape[1]] * 2, float("-inf"), dtype=like.dtype).triu_(1)
+    mask = torch.full([like.shape[1]] * 2, float("-inf"), dtype=like.dtype)
+    return mask.triu_(1)
 
 
 def _scaled(q: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ def keep_mask(shape: torch.Size, rate: float, dtype: torch.dtype) -> Tensor:
 
 
 def kept_elements(shape: torch.Size, rate: float) -> Tensor:
-    """An int8 CPU tensor of ``shape``: 0 with probability ``rate``, else 1 (bool takes five times as long to convert)."""
+    """An int8 CPU tensor of ``shape``: 0 with probability ``rate``, else 1 (bool takes five times as long to cast)."""
     count = shape.numel()
     draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)  # all 64 bits random
     level = round(rate * _LEVELS) - _LEVELS // 2  # int16 starts at -32768
