@@ -97,8 +97,9 @@ def _parts(B: int, H: int, T: int) -> list[slice]:
 
 def _mask(like: Tensor) -> Tensor:
     """What is added to the scores: [T, T], -inf for the positions that come after."""
-    mask = torch.full([like.shape[1]] * 2, float("-inf"), dtype=like.dtype)
-    return mask.triu_(1)
+    T = like.shape[1]
+    mask: Tensor = torch.full((T, T), float("-inf"), dtype=like.dtype).triu_(1)
+    return mask
 
 
 def _scaled(q: Tensor) -> Tensor:
