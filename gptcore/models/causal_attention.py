@@ -98,12 +98,12 @@ def _parts(B: int, H: int, T: int) -> list[slice]:
 def _mask(like: Tensor) -> Tensor:
     """What is added to the scores: [T, T], -inf for the positions that come after."""
     T = like.shape[1]
-    mask: Tensor = torch.full((T, T), float("-inf"), dtype=like.dtype).triu_(1)
-    return mask
+    return torch.full((T, T), float("-inf"), dtype=like.dtype).triu_(1)
 
 
 def _scaled(q: Tensor) -> Tensor:
-    return q * q.shape[-1] ** -0.5
+    scaled: Tensor = q * q.shape[-1] ** -0.5
+    return scaled
 
 
 def _weights(scaled: Tensor, k: Tensor, mask: Tensor) -> Tensor:
