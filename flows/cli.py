@@ -227,9 +227,13 @@ def _parser() -> argparse.ArgumentParser:
     run = command("perplexity", commands.perplexity, "how well a model predicts a text: one document on standard input")
     model(run, "pre-trained or fine-tuned model", "latest")
 
-    run = command("generate", commands.generate, "continue a prompt")
+    run = command("generate", commands.generate, "continue a prompt, or each line of standard input")
     model(run, "pre-trained or fine-tuned model", "latest")
-    run.add_argument("--prompt", required=True, metavar="TEXT", help="what to go on from")
+    run.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="what to go on from (each line of standard input, 8 at a time; a JSON line for each)",
+    )
     run.add_argument("--max-tokens", type=int, default=100, help="length of the continuation (%(default)s)")
     run.add_argument("--temperature", type=float, default=1.0, help="0: the likeliest token each time (%(default)s)")
     run.add_argument("--top-k", type=int, default=0, help="draw from so many of the likeliest; 0: all (%(default)s)")

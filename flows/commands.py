@@ -183,14 +183,21 @@ def perplexity(options: argparse.Namespace) -> None:
 
 
 def generate(options: argparse.Namespace) -> None:
+    import json
+
     from gptcore.evaluation.sampling import check_sampling
 
     check_sampling(options.max_tokens, options.temperature, options.top_k, options.top_p)
     _look_up_model(options)
-    from flows.serving import generate
+    from flows.serving import generate, generate_lines
 
+    place = options.store, options.model
     settings = {name: getattr(options, name) for name in ("max_tokens", "temperature", "top_k", "top_p", "seed")}
-    pieces = generate(options.store, options.model, options.prompt, options.tokenizer, **settings)
+    if options.prompt is None:
+        for answer in generate_lines(*place, sys.stdin.buffer, options.tokenizer, **settings):
+            print(json.dumps(answer, ensure_ascii=False), flush=True)
+        return
+    pieces = generate(*place, options.prompt, options.tokenizer, **settings)
     print(options.prompt, end="", flush=True)
     for piece in pieces:
         print(piece, end="", flush=True)

@@ -72,6 +72,18 @@ def generate(store_url: str, model: str, prompt: str, tokenizer: str = "", **set
     return generation.generate(found, words, prompt, **settings)
 
 
+def generate_lines(
+    store_url: str, model: str, lines: Iterable[bytes], tokenizer: str = "", **settings: Any
+) -> Iterator[dict[str, str]]:
+    """The continuation of each line; see :func:`gptcore.evaluation.own_rows.continue_lines`.
+
+    :param model: as in :func:`perplexity`.
+    :raises InputError: no such model, a setting out of range, or a broken line.
+    """
+    found, words = _language_model(store_url, model, tokenizer)
+    return own_rows.continue_lines(found, words, lines, **settings)
+
+
 def _language_model(store_url: str, model: str, tokenizer: str) -> tuple[LanguageModel, Tokenizer]:
     """A pre-trained model, or the one inside a fine-tuned one, on this machine's device in eval mode."""
     if tokenizer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -40,33 +40,70 @@ def generate(
         another vocabulary than the model's.
     """
     check_sampling(max_tokens, temperature, top_k, top_p)
+    ids = _encoded(model, tokenizer, prompt)
+    steps = _pieces(model, tokenizer, [ids], max_tokens, temperature, top_k, top_p, [seed])
+    return (piece for (piece,) in steps)
+
+
+def generate_batch(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    *,
+    max_tokens: int = 100,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+) -> list[str]:
+    """The continuations of several prompts of any lengths, in their order, which share each pass through the model.
+
+    The first is what :func:`generate` gives for its prompt and ``seed``, the next for ``seed`` + 1, and so on: each
+    has draws of its own. (On other shapes a processor rounds otherwise, in the seventh digit of a logit.)
+
+    :raises InputError: as :func:`generate`, naming the prompt.
+    """
+    check_sampling(max_tokens, temperature, top_k, top_p)
+    encoded = [_encoded(model, tokenizer, prompt) for prompt in prompts]
+    if not encoded:
+        return []
+    seeds = range(seed, seed + len(prompts))
+    steps = _pieces(model, tokenizer, encoded, max_tokens, temperature, top_k, top_p, seeds)
+    return ["".join(pieces) for pieces in zip(*steps, strict=True)]
+
+
+def _encoded(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> list[int]:
     if model.config.n_vocab != tokenizer.n_vocab:
         raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
     ids = tokenizer.encode(prompt)
     if not ids:
         raise InputError(f"prompt: found {prompt!r}, expected a word or more to go on from")
-    return _pieces(model, tokenizer, ids, max_tokens, temperature, top_k, top_p, seed)
+    return ids
 
 
 def _pieces(
     model: LanguageModel,
     tokenizer: Tokenizer,
-    ids: list[int],
+    prompts: Sequence[list[int]],
     max_tokens: int,
     temperature: float,
     top_k: int,
     top_p: float,
-    seed: int,
-) -> Iterator[str]:
-    reader, draws = open_reader(model), generator(seed, "generate")
-    logits, last = reader.feed(ids), ids[-1]
-    for left in range(max_tokens - 1, -1, -1):
-        drawn = sample(logits[: tokenizer.n_vocab], temperature, top_k, top_p, draws)  # the specials have no text
+    seeds: Sequence[int],
+) -> Iterator[list[str]]:
+    """The next piece of each text, ``max_tokens`` times."""
+    reader = open_reader(model, len(prompts))
+    draws = [generator(seed, "generate") for seed in seeds]
+    new = prompts
+    for _ in range(max_tokens):
+        logits = reader.feed(new)[:, : tokenizer.n_vocab]  # the specials have no text
+        drawn = [sample(row, temperature, top_k, top_p, its) for row, its in zip(logits, draws, strict=True)]
         # What a piece adds to the text depends on the one before it: a word's end shows only when more follows.
-        yield tokenizer.decode([last, drawn])[len(tokenizer.decode([last])) :]
-        last = drawn
-        if left:
-            logits = reader.feed([drawn])
+        yield [
+            tokenizer.decode([ids[-1], token])[len(tokenizer.decode([ids[-1]])) :]
+            for ids, token in zip(new, drawn, strict=True)
+        ]
+        new = [[token] for token in drawn]
 
 
 def sample(logits: Tensor, temperature: float, top_k: int, top_p: float, draws: torch.Generator) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.errors import InputError
+from gptcore.evaluation.generate import generate_batch
 from gptcore.evaluation.perplexity import Batch, perplexity
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.models.language_model import LanguageModel
@@ -23,6 +25,7 @@ from gptcore.training.distributed import World
 from gptcore.training.language_objective import language_model_objective
 
 _ROWS_AT_ONCE = 64  # few, as somebody may be waiting for the first
+_PROMPTS_AT_ONCE = 8  # a pass for eight takes little longer than for one, and their first lines are soon there
 _BATCH_TOKENS = 8192  # of one forward pass
 
 
@@ -47,6 +50,39 @@ def _described(spec: TaskSpec, logits: NDArray[np.float32]) -> dict[str, Any]:
     weights = np.exp(logits.astype(np.float64) - logits.max())  # (K,) classes or (C,) choices
     shares = (round(float(share), 6) for share in weights / weights.sum())
     return {"label": spec.labels[int(value)], "probabilities": dict(zip(spec.labels, shares, strict=True))}
+
+
+def continue_lines(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    lines: Iterable[bytes],
+    *,
+    seed: int = 0,
+    name: str = "standard input",
+    **settings: Any,
+) -> Iterator[dict[str, str]]:
+    """Continue each line, several at a time and in their order.
+
+    :param lines: prompts in UTF-8.
+    :param seed: of the first line's draws; each line's is one more.
+    :param name: what messages call the input.
+    :param settings: those of :func:`gptcore.evaluation.generate.generate_batch`.
+    :return: for each line "prompt" and "continuation".
+    :raises InputError: a setting out of range; a line that is no UTF-8 or has no words, once those of the batches
+        before it are continued; names it.
+    """
+    prompts = (_prompt(tokenizer, text.rstrip("\r\n"), f"{name}, line {n}") for n, text in decoded_lines(lines, name))
+    while batch := list(itertools.islice(prompts, _PROMPTS_AT_ONCE)):
+        found = generate_batch(model, tokenizer, batch, seed=seed, **settings)
+        for prompt, continuation in zip(batch, found, strict=True):
+            yield {"prompt": prompt, "continuation": continuation}
+        seed += len(batch)
+
+
+def _prompt(tokenizer: Tokenizer, text: str, place: str) -> str:
+    if not tokenizer.encode(text):
+        raise InputError(f"{place}: found {text!r}, expected a word or more to go on from")
+    return text
 
 
 def text_perplexity(

@@ -8,10 +8,17 @@ import platform
 import time
 from importlib.metadata import version
 
-from tests.benchmarks import corpus, generation, jobs, step, text
+from tests.benchmarks import corpus, generation, jobs, memory, step, text
 from tests.benchmarks.table import heading
 
-_PARTS = {"text": text.run, "corpus": corpus.run, "jobs": jobs.run, "generation": generation.run, "step": step.run}
+_PARTS = {
+    "text": text.run,
+    "corpus": corpus.run,
+    "jobs": jobs.run,
+    "generation": generation.run,
+    "memory": memory.run,
+    "step": step.run,
+}
 
 
 def main() -> None:

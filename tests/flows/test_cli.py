@@ -13,7 +13,10 @@ from types import SimpleNamespace
 import pytest
 
 from flows.cli import main
+from gptcore.config import ModelConfig
+from gptcore.models.transformer import GPT
 from gptcore.text.bpe import Tokenizer
+from tests.gptcore.tiny_glue import tokenizer
 
 COMMANDS = [
     *("pipeline", "pretrain", "finetune", "finetune-all", "evaluate", "zero-shot", "leaderboard", "encode"),
@@ -106,6 +109,22 @@ def test_encode_gives_one_list_a_line(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\nb\xffd\n")))
     assert main(["encode", "--tokenizer", str(tmp_path)]) == 2
     assert "line 2: byte 1 is not UTF-8" in failed_line(capsys)
+
+
+def test_generate_goes_on_from_a_prompt_or_from_each_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = tokenizer()
+    words.save(tmp_path / "words")
+    GPT(ModelConfig(n_vocab=words.n_vocab, n_ctx=16, n_layer=1, n_head=2, n_embd=8, n_inner=16)).save(tmp_path / "m")
+    command = ["generate", "--model", str(tmp_path / "m"), "--tokenizer", str(tmp_path / "words"), "--max-tokens", "5"]
+    assert main([*command, "--seed", "1", "--prompt", "a bird"]) == 0
+    alone = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\na bird\n")))
+    assert main(command) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [answer["prompt"] for answer in answers] == ["the cat", "a bird"]
+    assert answers[1]["prompt"] + answers[1]["continuation"] + "\n" == alone
 
 
 def test_the_leaderboard_prints_in_three_forms(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,6 +84,20 @@ def test_text_is_scored_and_generated_by_either_kind_of_model(shelf, tmp_path):
     assert json.dumps(scores)
 
 
+def test_lines_are_continued_in_batches_as_each_prompt_alone(shelf):
+    prompts = [*["The cat", "a bird runs because it was tired", "who said that?"] * 3]
+    lines = [f"{prompt}\n".encode() for prompt in prompts]
+    found = list(serving.generate_lines(shelf.store.url, "latest", iter(lines), max_tokens=20, seed=3))
+    assert [answer["prompt"] for answer in found] == prompts
+    for seed, answer in enumerate(found, start=3):
+        alone = serving.generate(shelf.store.url, "latest", answer["prompt"], max_tokens=20, seed=seed)
+        assert answer["continuation"] == "".join(alone)
+    answers = serving.generate_lines(shelf.store.url, "latest", iter([*lines[:8], b" \n"]), max_tokens=1)
+    assert sum(1 for _ in zip(range(8), answers, strict=False)) == 8  # those before are answered
+    with pytest.raises(InputError, match="standard input, line 9: found ' ', expected a word or more"):
+        next(answers)
+
+
 def test_a_folder_without_its_tokenizer_and_an_unknown_digest_are_refused(shelf):
     with pytest.raises(
         InputError, match=r"--model \./model: expected an address with /pretrain/<digest>, or a model's"

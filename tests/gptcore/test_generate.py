@@ -9,10 +9,11 @@ import torch
 
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.errors import InputError
-from gptcore.evaluation.generate import generate, sample
+from gptcore.evaluation.generate import generate, generate_batch, sample
 from gptcore.models.incremental import Cache, open_reader, step
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.lstm import LSTM
+from gptcore.models.packed import Products
 from gptcore.models.transformer import GPT
 from gptcore.text.bpe import Tokenizer
 from gptcore.training.rng import generator
@@ -49,7 +50,7 @@ def test_every_step_agrees_with_the_full_pass(changes, cuts):
     model, ids = gpt(**changes), random_ids(12)
     reader, done = open_reader(model), 0
     for count in cuts:
-        found = reader.feed(ids[done : done + count])
+        (found,) = reader.feed([ids[done : done + count]])
         done += count
         torch.testing.assert_close(found, plain_logits(model, ids[:done]), atol=1e-5, rtol=0)
 
@@ -65,6 +66,32 @@ def test_a_step_gives_the_states_of_all_new_tokens_of_a_batch():
             step(model, tokens[:, :1], cache)
 
 
+@pytest.mark.parametrize("open_model", ["gpt", "lstm"])
+@pytest.mark.parametrize("lengths", [[3, 3, 3], [1, 5, 2], [12, 1, 4], [30, 2, 11]])
+def test_texts_of_any_lengths_are_read_together_as_each_alone(open_model, lengths):
+    """Over 30 tokens more, through the ends of three contexts, which every text meets at a token of its own."""
+    model = gpt() if open_model == "gpt" else lstm()
+    texts = [random_ids(length + 30, seed) for seed, length in enumerate(lengths)]
+    together, alone = open_reader(model, 3), [open_reader(model) for _ in texts]
+    new = [text[:length] for text, length in zip(texts, lengths, strict=True)]
+    for done in range(31):
+        expected = torch.cat([reader.feed([ids]) for reader, ids in zip(alone, new, strict=True)])
+        torch.testing.assert_close(together.feed(new), expected, atol=1e-5, rtol=0)
+        if done < 30:
+            new = [[text[length + done]] for text, length in zip(texts, lengths, strict=True)]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8, 65])
+def test_products_with_packed_weights_are_the_plain_ones(rows):
+    model = gpt()
+    product, linear = Products(model, rows), model.blocks[0].feed_forward.inner
+    for shape in [(rows, 1, 16), (rows, 16), (3, 5, 16)]:
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            torch.testing.assert_close(product(linear, x), linear(x))
+            torch.testing.assert_close(product.with_weight(model.tokens.weight, x), model.logits(x))
+
+
 @pytest.mark.parametrize("n_ctx", [1, 2, 7, 12])
 def test_a_text_that_outgrows_the_context_goes_on_from_its_newest_half(n_ctx):
     model, ids = gpt(n_ctx), random_ids(40)
@@ -73,20 +100,21 @@ def test_a_text_that_outgrows_the_context_goes_on_from_its_newest_half(n_ctx):
         window.append(token)
         if len(window) > n_ctx:
             window = window[-max(1, n_ctx // 2) :]
-        torch.testing.assert_close(reader.feed([token]), plain_logits(model, window), atol=1e-5, rtol=0)
+        torch.testing.assert_close(reader.feed([[token]])[0], plain_logits(model, window), atol=1e-5, rtol=0)
 
 
 def test_a_prompt_longer_than_the_context_is_read_from_its_newest_half():
     model, ids = gpt(), random_ids(30)
-    torch.testing.assert_close(open_reader(model).feed(ids), plain_logits(model, ids[-6:]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(open_reader(model).feed([ids])[0], plain_logits(model, ids[-6:]), atol=1e-5, rtol=0)
 
 
 def test_an_lstm_carries_its_state_over_any_length():
     model, ids = lstm(), random_ids(40)
     reader = open_reader(model)
-    torch.testing.assert_close(reader.feed(ids[:3]), plain_logits(model, ids[:3]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(reader.feed([ids[:3]])[0], plain_logits(model, ids[:3]), atol=1e-5, rtol=0)
     for end in range(4, 41):
-        torch.testing.assert_close(reader.feed([ids[end - 1]]), plain_logits(model, ids[:end]), atol=1e-5, rtol=0)
+        (found,) = reader.feed([[ids[end - 1]]])
+        torch.testing.assert_close(found, plain_logits(model, ids[:end]), atol=1e-5, rtol=0)
 
 
 # --- drawing ---
@@ -131,10 +159,10 @@ def test_pieces_put_together_are_the_decoded_whole(model):
     assert len(pieces) == 60
     ids = WORDS.encode("The cat")
     reader, draws = open_reader(model), generator(1, "generate")
-    logits = reader.feed(ids)
+    (logits,) = reader.feed([ids])
     for _ in range(60):
         ids.append(sample(logits[: WORDS.n_vocab], 1.0, 0, 1.0, draws))
-        logits = reader.feed(ids[-1:])
+        (logits,) = reader.feed([ids[-1:]])
     assert "the cat" + "".join(pieces) == WORDS.decode(ids)
 
 
@@ -153,6 +181,27 @@ def test_a_seed_names_the_text_and_greedy_text_needs_none():
 
     assert text(seed=1) == text(seed=1) != text(seed=2)
     assert text(temperature=0, seed=1) == text(temperature=0, seed=2) == text(top_k=1) == text(top_p=1e-9)
+
+
+PROMPTS = ["the cat", "who said that a bird runs because it was tired . who sat on the mat ?", "a", "the cat"]
+
+
+@pytest.mark.parametrize("model", [gpt(), lstm(), gpt(n_special=3)], ids=["gpt", "lstm", "fine-tuned"])
+@pytest.mark.parametrize("settings", [{"temperature": 0}, {"seed": 5}, {"top_k": 7, "top_p": 0.8, "temperature": 1.5}])
+def test_a_batch_is_what_each_prompt_gives_alone_with_draws_of_its_own(model, settings):
+    found = generate_batch(model, WORDS, PROMPTS, max_tokens=40, **settings)
+    seed = settings.pop("seed", 0)
+    alone = [
+        "".join(generate(model, WORDS, p, max_tokens=40, seed=seed + i, **settings)) for i, p in enumerate(PROMPTS)
+    ]
+    assert found == alone
+    assert (found[0] == found[3]) == (settings.get("temperature") == 0)
+
+
+def test_a_batch_of_none_and_one_with_an_empty_prompt():
+    assert generate_batch(gpt(), WORDS, []) == []
+    with pytest.raises(InputError, match="prompt: found '', expected a word"):
+        generate_batch(gpt(), WORDS, ["the cat", ""])
 
 
 @pytest.mark.parametrize(

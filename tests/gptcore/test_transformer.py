@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from safetensors.torch import save_file
 
 from gptcore import GPT, ModelConfig
 from gptcore.errors import InputError
 from gptcore.models.dropout import dropout, keep_mask
-from gptcore.models.transformer import _attend_with_dropout
 from gptcore.training import checkpoint
 
 TINY = ModelConfig(n_vocab=50, n_ctx=16, n_layer=2, n_head=12, n_embd=24, n_inner=96)
@@ -93,12 +91,6 @@ def test_later_tokens_change_nothing_before_them() -> None:
 def test_a_sequence_that_is_too_long_is_refused() -> None:
     with pytest.raises(ValueError, match="17 tokens does not fit n_ctx = 16"):
         tiny()(torch.zeros(1, 17, dtype=torch.long))
-
-
-def test_spelt_out_attention_is_torch_attention() -> None:
-    q, k, v = torch.randn(3, 2, 4, 10, 6, generator=torch.Generator().manual_seed(2))
-    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    torch.testing.assert_close(_attend_with_dropout(q, k, v, rate=0.0), expected)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
