@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.errors import InputError
+from gptcore.models.branches import fold
 from gptcore.models.dropout import dropout
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel, check_transfer, initialise
@@ -37,11 +38,13 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.projection = nn.Linear(config.n_embd, config.n_embd)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] -> [B, T, D]."""
+    def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, D]; where ``visible`` [B, 1, T, T] is given, it says what each position sees."""
         B, T, D = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # each (B, H, T, D/H)
-        if self.training and self.attn_pdrop and x.device.type == "cpu":
+        if visible is not None:
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+        elif self.training and self.attn_pdrop and x.device.type == "cpu":
             mixed = _attend_with_dropout(q, k, v, self.attn_pdrop)
         else:
             rate = self.attn_pdrop if self.training else 0.0
@@ -88,9 +91,9 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.norm_2 = nn.LayerNorm(config.n_embd, eps=LAYER_NORM_EPSILON)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] -> [B, T, D]."""
-        x = self.norm_1(x + self.attention(x))
+    def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, D]; ``visible`` as in :class:`Attention`."""
+        x = self.norm_1(x + self.attention(x, visible))
         output: Tensor = self.norm_2(x + self.feed_forward(x))
         return output
 
@@ -134,6 +137,22 @@ class GPT(LanguageModel):
         for block in self.blocks:
             x = block(x)
         return x
+
+    def choices(self, tokens: Tensor, ends: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`LanguageModel.choices`. What they share is computed once where no dropout tells them apart.
+
+        Only on a CPU: on a GPU flash attention takes no mask of one's own.
+        """
+        if tokens.device.type != "cpu" or (self.training and self.drops):
+            return super().choices(tokens, ends, table)
+        found = fold(tokens, ends)
+        positions = table[self.tokens.num_embeddings :] if self.config.original else self.positions.weight
+        x = F.embedding(found.tokens, table) + F.embedding(found.positions, positions)  # (B, L, D)
+        for block in self.blocks:
+            x = block(x, found.visible)
+        B, L, _ = x.shape
+        first = (torch.arange(B) * L)[:, None, None]  # (B, 1, 1)
+        return x.flatten(0, 1), (first + found.places).flatten()
 
     def adapt(
         self,

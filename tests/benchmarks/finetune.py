@@ -176,7 +176,7 @@ class _Silent:
 def _our_updates(spec: TaskSpec, rows: TaskRows, config: FinetuneConfig) -> Work:
     """The loop's own update, batches included."""
     model = _ours(spec)
-    data = FinetuneData(rows, config)
+    data = FinetuneData(rows, config, repeats=spec.form == "choices")
     trainer = Trainer(
         world=World(0, 1, _CPU),
         model=model,
