@@ -6,6 +6,7 @@ vocabulary rows. A target of -100 is no target. Losses are in nats.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ NO_TARGET = -100
 
 _CPU_ROWS = 512  # rows of logits held at once: measured fastest of 64..1024 at V = 8000, D = 256 on two cores
 _GPU_ROWS = 8192
+_CACHED_SCORES = 1 << 18  # of float32: a megabyte
 
 
 def language_model_loss(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -100,25 +102,48 @@ class _FusedLoss(torch.autograd.Function):
                 weight = weights[rows, None]  # (n, 1); 0 where there is no target
                 target = targets[rows, None].clamp(min=0)  # (n, 1)
                 scores = (h[rows] @ w.t()).float()  # (n, V)
-                scores.sub_(scores.amax(dim=1, keepdim=True))
-                picked = scores.gather(1, target)  # (n, 1)
-                sums = scores.exp_().sum(dim=1, keepdim=True)  # (n, 1)
-                total += ((sums.log() - picked) * weight).sum()
+                slope = scores if dtype == torch.float32 else torch.empty_like(scores, dtype=dtype)
+                nats = _softmax(scores, target, weight, slope if wants_gradient else None)  # (n, 1)
+                total += (nats * weight).sum()
                 if d_hidden is not None and d_table is not None:
-                    # d loss / d scores = (P - 1 at the target) * weight; the difference is taken before any rounding
-                    scores.scatter_add_(1, target, -sums)
-                    slope = torch.mul(scores, weight / sums, out=torch.empty_like(scores, dtype=dtype))
                     torch.mm(slope, w, out=d_hidden[rows])
                     if dtype == torch.float32:
                         d_table.addmm_(slope.t(), h[rows])
                     else:
                         d_table += slope.t() @ h[rows]
-        ctx.save_for_backward(d_hidden, d_table)
+        ctx.found = d_hidden, d_table
         ctx.dtypes = hidden.dtype, table.dtype
         return total
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        d_hidden, d_table = ctx.saved_tensors
+        if ctx.found is None:
+            raise RuntimeError("a second backward pass through the fused loss: the first one took its gradients")
+        d_hidden, d_table = ctx.found  # the table's is the largest tensor of a small network: scaled in place
+        ctx.found = None
         hidden_dtype, table_dtype = ctx.dtypes
-        return (d_hidden * gradient).to(hidden_dtype), (d_table * gradient).to(table_dtype), None, None
+        return d_hidden.mul_(gradient).to(hidden_dtype), d_table.mul_(gradient).to(table_dtype), None, None
+
+
+def _softmax(scores: Tensor, target: Tensor, weight: Tensor, slope: Tensor | None) -> Tensor:
+    """Turn ``scores`` [N, V], float32, into -log P(target): [N, 1]. They are overwritten.
+
+    A few rows at a time, which stay in the cache from the first of these passes to the last. (Not a single row: torch
+    adds up one row in another order where it has several threads.)
+
+    :param target, weight: [N, 1].
+    :param slope: [N, V] or None: takes d loss / d scores = (P - 1 at the target) * weight; may be ``scores`` itself.
+    """
+    n_blocks = math.ceil(scores.numel() / _CACHED_SCORES) if scores.device.type == "cpu" else 1
+    n_blocks = max(1, min(n_blocks, len(scores) // 2))
+    nats = torch.empty_like(weight)
+    wanted = [scores, target, weight, nats, *([] if slope is None else [slope])]
+    for x, y, share, found, *into in zip(*(whole.tensor_split(n_blocks) for whole in wanted), strict=True):
+        x.sub_(x.amax(dim=1, keepdim=True))
+        picked = x.gather(1, y)  # (n, 1)
+        sums = x.exp_().sum(dim=1, keepdim=True)  # (n, 1)
+        found.copy_(sums.log() - picked)
+        for out in into:
+            x.scatter_add_(1, y, -sums)  # the difference is taken before any rounding
+            torch.mul(x, share / sums, out=out)
+    return nats

@@ -18,13 +18,11 @@ from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.inputs import predict
 from gptcore.nlu.metrics import is_constant, score
 from gptcore.nlu.registry import TaskSpec, task_spec
-from gptcore.training.batches import TaskRows, by_length
+from gptcore.training.batches import TaskRows, by_length, evaluation_tokens
 from gptcore.training.device import autocast, pick_device, pick_dtype
 
 EVAL_ROW_SEED = 0
 """Which rows `max_rows` keeps: the same for every fine-tuning seed, so that all are scored on the same rows."""
-
-_BATCH_TOKENS = 16_384  # padded tokens of one forward pass; without gradients that is little memory
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def predict_rows(
     training = model.training
     model.eval()
     logits: NDArray[np.float32] | None = None
-    for chosen in by_length(rows.sizes, _BATCH_TOKENS):
+    for chosen in by_length(rows.sizes, evaluation_tokens(device)):
         batch = rows.batch(chosen).to(device)
         with autocast(device, dtype):
             found, _ = model(batch.tokens, batch.clf_position)

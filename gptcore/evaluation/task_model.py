@@ -19,11 +19,10 @@ from gptcore.nlu.inputs import build_sequences, collate, specials
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.text.bpe import Tokenizer
-from gptcore.training.batches import by_length
+from gptcore.training.batches import by_length, evaluation_tokens
 from gptcore.training.device import autocast, pick_device, pick_dtype
 
 _ROWS = 1024  # rows held at a time: enough to sort by length with little padding, few enough to see progress
-_BATCH_TOKENS = 16_384  # padded tokens of one forward pass
 
 Answer = tuple[Example, NDArray[np.float32]]
 """A row, and its logits: (K,) classes, or (C,) choices."""
@@ -75,7 +74,7 @@ class TaskModel:
             sequences.append(built)
         sizes = np.asarray([len(row) * max(map(len, row)) for row in sequences], dtype=np.int64)
         logits: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(rows)
-        for chosen in by_length(sizes, _BATCH_TOKENS):
+        for chosen in by_length(sizes, evaluation_tokens(self._device)):
             batch = collate(self.spec, [sequences[row] for row in chosen], [None] * len(chosen)).to(self._device)
             with autocast(self._device, self._dtype):
                 found, _ = self._model(batch.tokens, batch.clf_position)

@@ -72,10 +72,17 @@ class ClassificationModel(nn.Module):
         """
         n_rows, n_sequences, n_positions = tokens.shape
         table = self.gpt.table()
-        hidden = self.gpt.states(tokens.view(n_rows * n_sequences, n_positions), table)  # (B*C, T, D)
-        flat = hidden.reshape(-1, hidden.shape[-1])  # (B*C*T, D)
-        starts = torch.arange(n_rows * n_sequences, device=tokens.device) * n_positions  # (B*C,)
-        summary = flat[starts + clf_position.reshape(-1)].view(n_rows, n_sequences, -1)  # (B, C, D)
+        ends = torch.arange(n_rows * n_sequences, device=tokens.device) * n_positions + clf_position.reshape(
+            -1
+        )  # (B*C,)
+        if self.form == "choices":  # which share their document
+            flat, places = self.gpt.choices(tokens, clf_position, table)
+            ends = places[ends]
+            lm_positions = None if lm_positions is None else places[lm_positions]
+        else:
+            hidden = self.gpt.states(tokens.view(n_rows * n_sequences, n_positions), table)  # (B*C, T, D)
+            flat = hidden.reshape(-1, hidden.shape[-1])  # (B*C*T, D)
+        summary = flat[ends].view(n_rows, n_sequences, -1)  # (B, C, D)
         if self.form != "choices":
             summary = summary.sum(dim=1, keepdim=True)  # (B, 1, D)
         # One mask for all choices of an example, so that none of them is favoured (original code).

@@ -52,6 +52,21 @@ class LanguageModel(nn.Module, ABC):
     def flops_per_token(self, n_positions: int) -> float:
         """Floating-point operations of one trained token in a sequence of ``n_positions``, forward and backward."""
 
+    @property
+    def drops(self) -> bool:
+        """Whether two passes over the same tokens differ in training."""
+        return any(getattr(self.config, name, 0.0) for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"))
+
+    def choices(self, tokens: Tensor, ends: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+        """States of sequences that are likely to begin alike.
+
+        :param tokens: [B, C, T] ids; C sequences an example, right-padded.
+        :param ends: [B, C] index of each sequence's last token.
+        :returns: states [N, D], and which of them is that of each position: [B*C*T]; for padding any number.
+        """
+        hidden = self.states(tokens.flatten(0, 1), table)  # (B*C, T, D)
+        return hidden.flatten(0, 1), torch.arange(tokens.numel(), device=tokens.device)
+
     def words(self, table: Tensor) -> Tensor:
         """The rows of ``table`` that are words, pieces and specials: [V, D]."""
         return table[: self.tokens.num_embeddings]

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.errors import InputError
+from gptcore.models.branches import fold
 from gptcore.models.causal_attention import causal_attention
 from gptcore.models.dropout import dropout
 from gptcore.models.files.read import read_model
@@ -38,16 +39,19 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.projection = nn.Linear(config.n_embd, config.n_embd)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] -> [B, T, D]."""
+    def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, D]; where ``visible`` [B, 1, T, T] is given, it says what each position sees."""
         B, T, D = x.shape
         qkv = self.qkv(x)
         rate = self.attn_pdrop if self.training else 0.0
-        if self.training and x.device.type == "cpu" and (rate or qkv.dtype == torch.bfloat16):
+        spelled_out = self.training and x.device.type == "cpu" and (rate or qkv.dtype == torch.bfloat16)
+        if visible is None and spelled_out:
             mixed = causal_attention(qkv, self.n_head, rate)
         else:
             q, k, v = qkv.view(B, T, 3, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # each (B, H, T, D/H)
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=rate)
+            mixed = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=visible, is_causal=visible is None, dropout_p=rate
+            )
             mixed = mixed.transpose(1, 2).reshape(B, T, D)
         return dropout(self.projection(mixed), self.resid_pdrop, self.training)
 
@@ -77,9 +81,9 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.norm_2 = nn.LayerNorm(config.n_embd, eps=LAYER_NORM_EPSILON)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] -> [B, T, D]."""
-        x = self.norm_1(x + self.attention(x))
+    def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, D]; ``visible`` as in :class:`Attention`."""
+        x = self.norm_1(x + self.attention(x, visible))
         output: Tensor = self.norm_2(x + self.feed_forward(x))
         return output
 
@@ -123,6 +127,22 @@ class GPT(LanguageModel):
         for block in self.blocks:
             x = block(x)
         return x
+
+    def choices(self, tokens: Tensor, ends: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`LanguageModel.choices`. What they share is computed once where no dropout tells them apart.
+
+        Only on a CPU: on a GPU flash attention takes no mask of one's own.
+        """
+        if tokens.device.type != "cpu" or (self.training and self.drops):
+            return super().choices(tokens, ends, table)
+        found = fold(tokens, ends)
+        positions = table[self.tokens.num_embeddings :] if self.config.original else self.positions.weight
+        x = F.embedding(found.tokens, table) + F.embedding(found.positions, positions)  # (B, L, D)
+        for block in self.blocks:
+            x = block(x, found.visible)
+        B, L, _ = x.shape
+        first = (torch.arange(B) * L)[:, None, None]  # (B, 1, 1)
+        return x.flatten(0, 1), (first + found.places).flatten()
 
     def adapt(
         self,

@@ -160,7 +160,7 @@ def _finetune(job: FinetuneJob, spec: TaskSpec, stop: process.StopRequest) -> No
     }
     if config.original:  # fewer positions, so fewer rows in the language model's softmax
         model.gpt = model.gpt.adapt(N_SPECIAL, n_ctx=max(split_rows.longest for split_rows in rows.values()))
-    data = FinetuneData(rows["train"], config)
+    data = FinetuneData(rows["train"], config, repeats=spec.form == "choices" and not model.gpt.drops)
     total_steps = data.batches_per_epoch * config.epochs
     extra = {"task": spec.name, "labels": list(spec.labels), "tokenizer_digest": meta["tokenizer_digest"]}
     if part_tokens is not None:

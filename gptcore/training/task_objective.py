@@ -26,10 +26,14 @@ class FinetuneData:
 
     Batches are padded to their longest row. The released code pads them to n_ctx, which changes nothing: padding has
     neither a target nor, attention being causal, an influence on what stands before it.
+
+    :param repeats: the sequences of an example begin alike, and the network's states of that beginning are the same in
+        each: its language-model targets are kept once.
     """
 
-    def __init__(self, rows: TaskRows, config: FinetuneConfig) -> None:
+    def __init__(self, rows: TaskRows, config: FinetuneConfig, *, repeats: bool = False) -> None:
         self._rows = rows
+        self._repeats = repeats
         self._with_lm = config.lm_coef != 0.0
         pool_batches = 1 if config.original else POOL_BATCHES
         self._batches = BucketedBatches(rows.sizes, config.batch_size, config.seed, pool_batches)
@@ -42,7 +46,7 @@ class FinetuneData:
         micro_batches, n_tokens = [], 0
         for part in _within(self._rows.sizes[chosen], _MICRO_TOKENS):
             batch = self._rows.batch(chosen[part])
-            micro_batches.append(pack(batch, len(batch.tokens) / len(chosen), self._with_lm))
+            micro_batches.append(pack(batch, len(batch.tokens) / len(chosen), self._with_lm, self._repeats))
             n_tokens += int((batch.clf_position + 1).sum())
         return Update(micro_batches, n_tokens)
 
@@ -67,11 +71,12 @@ def _within(sizes: NDArray[np.int64], budget: int) -> list[slice]:
     return cuts
 
 
-def pack(batch: Batch, share: float, with_lm: bool) -> MicroBatch:
+def pack(batch: Batch, share: float, with_lm: bool, repeats: bool = False) -> MicroBatch:
     """A batch as the tensors that :func:`finetune_objective` reads.
 
     :param share: the micro-batch's share of its update's examples.
     :param with_lm: also find the language-model targets: positions in the flattened B*C*T, next tokens, weights.
+    :param repeats: of those that all sequences of an example begin with keep the first one's, with all their weight.
     """
     assert batch.labels is not None, "training rows carry labels"
     packed = {
@@ -81,12 +86,25 @@ def pack(batch: Batch, share: float, with_lm: bool) -> MicroBatch:
         "share": torch.tensor(share),
     }
     if with_lm:
-        targets = batch.lm_targets.flatten(0, 1)  # (B*C, T)
+        targets = batch.lm_targets  # (B, C, T)
+        weights = sequence_weights(targets.flatten(0, 1)).view(targets.shape)
+        if repeats:
+            targets, weights = _merged(batch.tokens, targets, weights)
         positions = (targets.flatten() != NO_TARGET).nonzero()[:, 0]  # (N,)
         packed["lm_positions"] = positions
         packed["lm_targets"] = targets.flatten()[positions]
-        packed["lm_weights"] = sequence_weights(targets).flatten()[positions]
+        packed["lm_weights"] = weights.flatten()[positions]
     return packed
+
+
+def _merged(tokens: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Targets and weights [B, C, T], those that follow the same tokens in all C sequences in the first one alone."""
+    alike = (
+        ((tokens == tokens[:, :1]) & (targets == targets[:, :1])).all(dim=1, keepdim=True).cumprod(dim=2)
+    )  # (B, 1, T)
+    others = alike.bool() & (torch.arange(tokens.shape[1])[:, None] > 0)  # (B, C, T)
+    first = torch.where(alike[:, 0] > 0, weights.sum(dim=1), weights[:, 0])  # (B, T)
+    return targets.masked_fill(others, NO_TARGET), torch.cat([first[:, None], weights[:, 1:]], dim=1)
 
 
 def finetune_objective(model: ClassificationModel, lm_coef: float) -> Objective:

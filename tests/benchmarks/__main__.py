@@ -8,7 +8,7 @@ import platform
 import time
 from importlib.metadata import version
 
-from tests.benchmarks import corpus, generation, jobs, memory, step, text
+from tests.benchmarks import corpus, finetune, generation, jobs, memory, step, text
 from tests.benchmarks.table import heading
 
 _PARTS = {
@@ -16,6 +16,7 @@ _PARTS = {
     "corpus": corpus.run,
     "jobs": jobs.run,
     "generation": generation.run,
+    "finetune": finetune.run,
     "memory": memory.run,
     "step": step.run,
 }

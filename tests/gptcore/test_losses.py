@@ -99,3 +99,24 @@ def test_task_loss_takes_classes_and_distributions() -> None:
 
 def test_combined_loss_weighs_the_auxiliary_objective() -> None:
     assert combined_loss(torch.tensor(2.0), torch.tensor(3.0), 0.5).item() == 3.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_kept_in_the_cache_change_no_bit(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for cached in (1, 300, 1 << 40):  # two rows at a time, a few, all
+        monkeypatch.setattr(losses, "_CACHED_SCORES", cached)
+        hidden, table, targets = problem(n_rows=53, width=16, n_vocab=101)
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            loss = fused_language_model_loss(hidden, table, targets)
+        found.append((loss.detach(), *torch.autograd.grad(loss, (hidden, table))))
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_gradients_are_handed_out_once() -> None:
+    hidden, table, targets = problem()
+    loss = fused_language_model_loss(hidden, table, targets)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="second backward"):
+        loss.backward()

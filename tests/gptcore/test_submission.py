@@ -123,7 +123,7 @@ def test_rows_are_answered_in_their_order_however_they_are_batched(words, models
     model = TaskModel(models["stsb"], words, "float32")
     examples = list(iterate_test(model.spec, str(tmp_path), file.path, file.index))
     whole = [(row.row, logits) for row, logits in model.answers(examples)]
-    monkeypatch.setattr("gptcore.evaluation.task_model._BATCH_TOKENS", 40)
+    monkeypatch.setattr("gptcore.evaluation.task_model.evaluation_tokens", lambda device: 40)
     for (row, logits), (name, expected) in zip(model.answers(iter(examples), at_once=5), whole, strict=True):
         assert row.row == name
         np.testing.assert_allclose(logits, expected, atol=1e-5)

@@ -1,0 +1,282 @@
+"""Fine-tuning, evaluation and `predict` against a plain script around transformers' port of the release.
+
+The script shuffles the rows, pads each 32 of them to the longest (or all to n_ctx), takes the state at the last token
+to a linear layer, and with the auxiliary objective multiplies every position with the vocabulary. Rows of MRPC, SST-2
+and RACE where GPTMILL_REAL_DATA has them, else generated ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import OpenAIGPTConfig, OpenAIGPTModel
+
+from gptcore.config import FinetuneConfig, ModelConfig, small
+from gptcore.evaluation.own_rows import predict_jsonl
+from gptcore.evaluation.predict import predict_rows
+from gptcore.evaluation.task_model import TaskModel
+from gptcore.models.heads import ClassificationModel
+from gptcore.models.transformer import GPT
+from gptcore.nlu.encoded import encode_task
+from gptcore.nlu.inputs import N_SPECIAL, Batch, Ids, build_sequences, collate, specials
+from gptcore.nlu.own_rows import ANSWERS, NAMES
+from gptcore.nlu.readers import Example, load_task
+from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.storyworld.write import generate
+from gptcore.text.bpe import Tokenizer
+from gptcore.training.batches import TaskRows
+from gptcore.training.device import autocast, pick_dtype
+from gptcore.training.distributed import World
+from gptcore.training.loop import LoopSettings, Trainer
+from gptcore.training.optim import adam
+from gptcore.training.process import StopRequest
+from gptcore.training.schedules import warmup_linear
+from gptcore.training.task_objective import FinetuneData, finetune_objective
+from tests.benchmarks.table import Work, in_turns, line
+
+_TASKS = ("mrpc", "sst2", "race")
+_N_VOCAB = 40_478  # the released one
+_EVAL_ROWS, _EVAL_BATCH = 256, 32
+_CPU = torch.device("cpu")
+
+
+def run(seconds: float) -> None:
+    """Rows 6 and 7."""
+    torch.set_num_threads(os.cpu_count() or 1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        datasets, tokenizer = _sources(folder)
+        for task in _TASKS:
+            spec = task_spec(task)
+            encode_task(task, str(datasets), tokenizer, folder / task)
+            _training(spec, folder / task, seconds)
+            _evaluation(spec, folder / task, seconds)
+            _answering(spec, datasets, folder / f"{task}-model", tokenizer, seconds)
+
+
+def _sources(folder: Path) -> tuple[Path, Tokenizer]:
+    """Where the datasets are, and what they are encoded with."""
+    if real := os.environ.get("GPTMILL_REAL_DATA"):
+        release = Path(real, "openai-gpt")
+        files = str(release / "encoder_bpe_40000.json"), str(release / "vocab_40000.bpe")
+        return Path(real), Tokenizer.from_openai(*files)
+    generate(folder / "world", seed=1, books=4, characters=100_000)
+    texts = [path.read_text(encoding="utf-8") for path in sorted((folder / "world" / "books").glob("*.txt"))]
+    return folder / "world", Tokenizer.train(texts, 2000)
+
+
+def _model_config(n_vocab: int = _N_VOCAB) -> ModelConfig:
+    return dataclasses.replace(small().model, n_vocab=n_vocab, n_special=N_SPECIAL)
+
+
+def _ours(spec: TaskSpec, n_vocab: int = _N_VOCAB) -> ClassificationModel:
+    draws = torch.Generator().manual_seed(0)
+    return ClassificationModel(GPT(_model_config(n_vocab), draws), spec.form, spec.n_outputs, 0.1, draws)
+
+
+def _rows(spec: TaskSpec, dataset: Path, split: str, max_rows: int | None = None) -> TaskRows:
+    n_ctx = _model_config().n_ctx
+    return TaskRows(spec, dataset, split, n_ctx=n_ctx, n_vocab=_N_VOCAB, max_rows=max_rows, seed=0)
+
+
+class _Plain(nn.Module):
+    """A linear layer on transformers' decoder; of the released port's heads none covers all forms."""
+
+    def __init__(self, spec: TaskSpec) -> None:
+        super().__init__()
+        config = _model_config()
+        settings = OpenAIGPTConfig(
+            vocab_size=config.n_vocab + config.n_special,
+            n_positions=config.n_ctx,
+            n_embd=config.n_embd,
+            n_layer=config.n_layer,
+            n_head=config.n_head,
+            embd_pdrop=config.embd_pdrop,
+            attn_pdrop=config.attn_pdrop,
+            resid_pdrop=config.resid_pdrop,
+        )
+        self.decoder = OpenAIGPTModel(settings)
+        self.dropout = nn.Dropout(0.1)
+        self.head = nn.Linear(config.n_embd, spec.n_outputs)
+        self.form = spec.form
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Task logits (B, K) or (B, C), and states (B*C, T, D)."""
+        rows, sequences, positions = batch.tokens.shape
+        hidden = self.decoder(batch.tokens.view(rows * sequences, positions)).last_hidden_state
+        last = hidden[torch.arange(rows * sequences), batch.clf_position.flatten()].view(rows, sequences, -1)
+        if self.form == "choices":
+            return self.head(self.dropout(last))[..., 0], hidden
+        return self.head(self.dropout(last.sum(dim=1))), hidden
+
+    def loss(self, batch: Batch, lm_coef: float) -> Tensor:
+        logits, hidden = self(batch)
+        loss = F.cross_entropy(logits, batch.labels)
+        if lm_coef:
+            scores = F.linear(hidden, self.decoder.tokens_embed.weight)  # (B*C, T, V)
+            loss = loss + lm_coef * F.cross_entropy(scores.flatten(0, 1), batch.lm_targets.flatten())
+        return loss
+
+
+def _plain_batches(spec: TaskSpec, rows: TaskRows, size: int, length: int | None) -> Iterator[Batch]:
+    """Shuffled rows for ever."""
+    generator = np.random.default_rng(0)
+    for _ in itertools.count():
+        order = generator.permutation(len(rows))
+        for at in range(0, len(order) - size + 1, size):
+            batch = rows.batch(order[at : at + size])
+            yield batch if length is None else _padded(batch, length)
+
+
+def _padded(batch: Batch, length: int) -> Batch:
+    extra = (0, length - batch.tokens.shape[-1])
+    return dataclasses.replace(
+        batch, tokens=F.pad(batch.tokens, extra), lm_targets=F.pad(batch.lm_targets, extra, value=-100)
+    )
+
+
+def _training(spec: TaskSpec, dataset: Path, seconds: float) -> None:
+    rows = _rows(spec, dataset, "train")
+    config = dataclasses.replace(small().finetune_for(spec.name), lm_coef=0.0)
+    works = {
+        "ours": _our_updates(spec, rows, config),
+        "ours, L3": _our_updates(spec, rows, dataclasses.replace(config, lm_coef=0.5)),
+        "batch": _their_updates(spec, rows, config, None),
+        "n_ctx": _their_updates(spec, rows, config, _model_config().n_ctx),
+        "batch, L3": _their_updates(spec, rows, dataclasses.replace(config, lm_coef=0.5), None),
+    }
+    for work in works.values():
+        work()
+    found = in_turns(works, seconds)
+    what = f"fine-tuning, {spec.name}"
+    line("6", what, found["ours"], found["batch"], "rows/s", ">= 1.5x", "a script that pads to its batch")
+    line("6", what, found["ours"], found["n_ctx"], "rows/s", ">= 3x", "one that pads to n_ctx")
+    line("6", f"{what}, L3", found["ours, L3"], found["ours"], "rows/s", ">= 0.63x", "ours without")
+    line("6", f"{what}, L3", found["ours, L3"], found["batch, L3"], "rows/s", "", "the script with it")
+
+
+class _Silent:
+    """A monitor that never has anything to do."""
+
+    def due(self, step: int) -> bool:
+        return False
+
+
+def _our_updates(spec: TaskSpec, rows: TaskRows, config: FinetuneConfig) -> Work:
+    """The loop's own update, batches included."""
+    model = _ours(spec)
+    data = FinetuneData(rows, config, repeats=spec.form == "choices")
+    trainer = Trainer(
+        world=World(0, 1, _CPU),
+        model=model,
+        objective=finetune_objective(model, config.lm_coef),
+        data=data,
+        monitor=_Silent(),  # type: ignore[arg-type]  # never asked for more
+        optimizer=adam(model, config),
+        settings=LoopSettings(
+            total_steps=1 << 20,
+            lr=config.lr,
+            schedule=warmup_linear(config.warmup, 1 << 20),
+            clip_norm=config.clip_norm,
+            dtype=pick_dtype("auto", _CPU),
+            seed=0,
+            keep_checkpoints=1,
+        ),
+        workspace=Path(os.devnull),
+        identity={},
+        stop=StopRequest(),
+    )
+
+    def update() -> float:
+        trainer._update(data.update(trainer.at.step))
+        return config.batch_size
+
+    return update
+
+
+def _their_updates(spec: TaskSpec, rows: TaskRows, config: FinetuneConfig, length: int | None) -> Work:
+    model = _Plain(spec).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True)
+    batches = _plain_batches(spec, rows, config.batch_size, length)
+
+    def update() -> float:
+        batch = next(batches)
+        with autocast(_CPU, pick_dtype("auto", _CPU)):
+            loss = model.loss(batch, config.lm_coef)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
+        nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        return config.batch_size
+
+    return update
+
+
+def _evaluation(spec: TaskSpec, dataset: Path, seconds: float) -> None:
+    rows = _rows(spec, dataset, "dev", _EVAL_ROWS)
+    ours, plain = _ours(spec).eval(), _Plain(spec).eval()
+    dtype = pick_dtype("auto", _CPU)
+
+    def fast() -> float:
+        predict_rows(ours, spec, rows, _CPU, dtype)
+        return len(rows)
+
+    def script() -> float:
+        for at in range(0, len(rows), _EVAL_BATCH):
+            _read(plain, rows.batch(range(at, min(at + _EVAL_BATCH, len(rows)))), dtype)
+        return len(rows)
+
+    found = in_turns({"ours": fast, "plain": script}, seconds)
+    line("7", f"evaluation, {spec.name}", found["ours"], found["plain"], "rows/s", ">= 2x", "a script")
+
+
+def _answering(spec: TaskSpec, datasets: Path, folder: Path, tokenizer: Tokenizer, seconds: float) -> None:
+    """`predict`, a model in memory; the script has our tokenizer too, as transformers' is the slower one."""
+    examples = load_task(spec.name, str(datasets), split="dev")[:_EVAL_ROWS]
+    lines = [json.dumps(_own_row(spec, example)).encode() for example in examples]
+    _ours(spec, tokenizer.n_vocab).save(
+        folder, {"task": spec.name, "labels": list(spec.labels), "tokenizer_digest": tokenizer.digest}
+    )
+    model, plain = TaskModel(folder, tokenizer), _Plain(spec).eval()
+    tokenizer.encode_batch([text for row in examples for text in (*row.fields, *row.choices)])  # both find it warm
+    dtype = pick_dtype("auto", _CPU)
+
+    def fast() -> float:
+        return sum(1 for _ in predict_jsonl(model, lines))
+
+    def script() -> float:
+        for at in range(0, len(examples), _EVAL_BATCH):
+            some = examples[at : at + _EVAL_BATCH]
+            _read(plain, collate(spec, [_sequences(spec, row, tokenizer) for row in some], [None] * len(some)), dtype)
+        return len(examples)
+
+    found = in_turns({"ours": fast, "plain": script}, seconds)
+    line("7", f"predict, {spec.name}", found["ours"], found["plain"], "rows/s", ">= 2x", "a script")
+
+
+@torch.inference_mode()
+def _read(model: _Plain, batch: Batch, dtype: torch.dtype) -> list[list[float]]:
+    with autocast(_CPU, dtype):
+        return model(batch)[0].float().softmax(dim=-1).tolist()  # type: ignore[no-any-return]
+
+
+def _own_row(spec: TaskSpec, example: Example) -> dict[str, Any]:
+    row: dict[str, Any] = dict(zip(NAMES[spec.form], example.fields, strict=False))
+    return row | ({ANSWERS: list(example.choices)} if example.choices else {})
+
+
+def _sequences(spec: TaskSpec, example: Example, tokenizer: Tokenizer) -> list[Ids]:
+    fields = [np.asarray(ids) for ids in tokenizer.encode_batch(list(example.fields))]
+    choices = [np.asarray(ids) for ids in tokenizer.encode_batch(list(example.choices))]
+    return build_sequences(spec, fields, choices, small().model.n_ctx, specials(tokenizer.n_vocab))[0]
