@@ -3,7 +3,8 @@
     tables      Table 1, rows read beside rows published; Tables 2, 3 and 4, our row under the published ones
     table5      full, without pre-training, without the auxiliary objective, LSTM: on eight tasks
     layers      Figure 2, left: 0 (embeddings only) to all blocks transferred, on MultiNLI and RACE
-    zero-shot   Figure 2, right: scores without fine-tuning, from the first updates to the last, Transformer and LSTM
+    zero-shot   Figure 2, right: scores without fine-tuning, from the first updates to the last, Transformer and LSTM;
+                BLiMP in the same way, where its files are, with the n-gram models beside it
 
 What the store holds is not computed again: after a pipeline an analysis adds only its own runs.
 """
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from prefect import flow
 
@@ -22,14 +24,16 @@ from flows.finetune import pretrained_arm, scratch_arm, seeds_of, settings_of
 from flows.names import from_form
 from flows.parameters import AnalysisParameters
 from gptcore.errors import InputError
+from gptcore.nlu.blimp import BLIMP, CHANCE, FIELDS
 from gptcore.nlu.published import ABLATIONS, OURS, PUBLISHED
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
 from gptcore.nlu.zero_shot import available_zero_shot
 from tasks.report.card import synthetic_note
-from tasks.report.figures import Curve, Figure
+from tasks.report.figures import Curve, Figure, Panels
 from tasks.report.leaderboard import Row
 from tasks.stages.analysis import Analysis, publish
+from tasks.stages.blimp import check_blimp, score_blimp, score_blimp_ngrams
 from tasks.stages.evaluation import score_model
 from tasks.stages.finetune import finetune_recipe
 from tasks.stages.zero_shot import Scores, score_zero_shot, snapshots
@@ -37,6 +41,7 @@ from tasks.store.artifact import Artifact
 
 _TRAIN_ROWS = 1000
 """Rows of the training split that Figure 2's dashed lines are scored on."""
+_MEAN = "mean of the fields"
 
 
 @flow(name="analysis-tables", flow_run_name=from_form, persist_result=False)
@@ -116,10 +121,23 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
 
 @flow(name="analysis-zero-shot", flow_run_name=from_form, persist_result=False)
 def zero_shot_curves(parameters: AnalysisParameters) -> list[Analysis]:
-    """Figure 2, right: zero-shot scores through pre-training; 0 is a random guess, 1 the state of the art."""
+    """Figure 2, right: zero-shot scores through pre-training; 0 is a random guess, 1 the state of the art; BLiMP."""
     chain = run_chain(parameters)
-    wanted = available_zero_shot(chain.datasets_url)
+    there = available_zero_shot(chain.datasets_url)
+    if BLIMP in there:
+        check_blimp(chain.store, chain.datasets_url)
     models = {"Transformer": chain.checkpoint, "LSTM": chain.pretrain_lstm(parameters)}
+    found = []
+    if heuristics := [task for task in there if task != BLIMP]:
+        found.append(_heuristics(chain, parameters, models, heuristics))
+    if BLIMP in there:
+        found.append(_blimp(chain, parameters, models))
+    return _published(found, parameters)
+
+
+def _heuristics(
+    chain: Chain, parameters: AnalysisParameters, models: dict[str, Artifact], wanted: list[str]
+) -> Analysis:
     curves: list[Curve] = []
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
@@ -148,7 +166,57 @@ def zero_shot_curves(parameters: AnalysisParameters) -> list[Analysis]:
         "max_rows": parameters.max_rows,
     }
     header = ("model", "task", "updates", "score", "relative")
-    return _published([Analysis("zero-shot", title, header, body, identity, metrics, notes, figure)], parameters)
+    return Analysis("zero-shot", title, header, body, identity, metrics, notes, figure)
+
+
+def _blimp(chain: Chain, parameters: AnalysisParameters, models: dict[str, Artifact]) -> Analysis:
+    """Per field and mean, every model kept through pre-training; the n-gram models, which have no updates, beside."""
+    url, n_pairs = chain.datasets_url, parameters.max_rows or None
+    counted = {
+        label: _by_field(scores)
+        for label, scores in score_blimp_ngrams(chain.store.url, chain.shards, url, n_pairs, parameters.dask).items()
+    }
+    traces = {
+        label: {
+            updates: _by_field(score_blimp(chain.store.url, model, url, n_pairs, step))
+            for updates, step in _kept_steps(chain, model).items()
+        }
+        for label, model in models.items()
+    }
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    figures: list[Figure] = []
+    for name in (_MEAN, *FIELDS):
+        curves = [
+            Curve(label, [(updates, scores[name]) for updates, scores in trace.items()], color, label == "LSTM")
+            for color, (label, trace) in enumerate(traces.items())
+        ]
+        figures.append(Figure(curves, "updates of pre-training", "accuracy (%)", name, log_x=True, level=100 * CHANCE))
+        body += [(curve.label, name, f"{updates:,}", _percent(y)) for curve in curves for updates, y in curve.points]
+        body += [(label, name, "-", _percent(scores[name])) for label, scores in counted.items()]
+        metrics |= {f"{curve.label}/{name}": curve.points[-1][1] for curve in curves}
+        metrics |= {f"{label}/{name}": scores[name] for label, scores in counted.items()}
+    title = "BLiMP through pre-training"
+    references = [{label: scores[name] for label, scores in counted.items()} for name in (_MEAN, *FIELDS)]
+    notes = [
+        "the good sentence of a minimal pair is the likelier one, by full-sentence log-probability; chance: 50",
+        f"{_MEAN}: of 12 fields, as BabyLM reports it; a field's score is the mean of its paradigms",
+        f"about {n_pairs:,} pairs a field" if n_pairs else "all pairs",
+        *_about(chain),
+    ]
+    identity = {
+        "models": {label: model.digest for label, model in models.items()},
+        "shards": chain.shards.digest,
+        "max_pairs": n_pairs,
+    }
+    header = ("model", "field", "updates", "accuracy")
+    panels = Panels(figures, _named(chain, title), references)
+    return Analysis("blimp", title, header, body, identity, metrics, notes, panels)
+
+
+def _by_field(scores: Mapping[str, Any]) -> dict[str, float]:
+    """BLiMP's scores in per cent, the mean first."""
+    return {_MEAN: 100 * scores["score"], **{field: 100 * score for field, score in scores["fields"].items()}}
 
 
 ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
@@ -251,13 +319,17 @@ def _train_score(chain: Chain, task: str, arm: Arm) -> float:
 
 def _trace(chain: Chain, parameters: AnalysisParameters, model: Artifact, tasks: list[str]) -> dict[int, Scores]:
     """Update -> zero-shot scores, over every model that a pre-training run kept."""
-    steps: list[int | None] = [*snapshots(chain.store, model), None]
-    last = chain.store.manifest(model)["counts"]["steps"]
     rows = parameters.max_rows or None
     return {
-        last if step is None else step: score_zero_shot(chain.store.url, model, chain.datasets_url, tasks, rows, step)
-        for step in steps
+        updates: score_zero_shot(chain.store.url, model, chain.datasets_url, tasks, rows, step)
+        for updates, step in _kept_steps(chain, model).items()
     }
+
+
+def _kept_steps(chain: Chain, model: Artifact) -> dict[int, int | None]:
+    """Updates -> the name of the model after them: a snapshot's step, None for the final one."""
+    last = chain.store.manifest(model)["counts"]["steps"]
+    return {**{step: step for step in snapshots(chain.store, model)}, last: None}
 
 
 def _relative(task: str, scores: Scores) -> float:

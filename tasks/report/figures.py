@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _POINTS = 1000  # of a curve: more than its figure has pixels
 _CROWD = 4  # of curves, beyond which a legend among them hides some
+_PANELS_A_ROW = 5
 _COLORS = ("#4c78a8", "#e45756", "#54a24b", "#b279a2", "#f58518", "#72b7b2")
 
 
@@ -54,6 +55,52 @@ class Figure:
             axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
             axes.minorticks_off()
             axes.set_title(self.title, fontsize=10)
+        return path
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Small figures side by side under one legend, on the same scales, to compare them."""
+
+    figures: Sequence[Figure]
+    """Their axes have the same labels; the curves of a label look alike in all."""
+    title: str
+    references: Sequence[Mapping[str, float]]
+    """Of each figure: name -> a level to compare with, drawn as a thin line (n-gram models)."""
+
+    def draw(self, path: Path) -> Path:
+        """Write all of them to ``path`` (PNG)."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure as Canvas
+
+        n_rows = -(-len(self.figures) // _PANELS_A_ROW)
+        canvas = Canvas(figsize=(11, 2.1 * n_rows + 0.8), dpi=110, layout="constrained")
+        FigureCanvasAgg(canvas)
+        grid = list(canvas.subplots(n_rows, _PANELS_A_ROW, sharex=True, sharey=True, squeeze=False).flat)
+        for axes, figure, references in zip(grid, self.figures, self.references, strict=False):
+            for curve in figure.curves:
+                style, color = "o--" if curve.dashed else "o-", _COLORS[curve.color % len(_COLORS)]
+                axes.plot(*zip(*curve.points, strict=True), style, color=color, label=curve.label, lw=1.2, ms=2.5)
+            for (name, level), style in zip(references.items(), ("--", ":", "-."), strict=False):
+                axes.axhline(level, color="#54a24b", ls=style, lw=1.0, label=name)
+            if figure.level is not None:
+                axes.axhline(figure.level, color="#999999", lw=0.8)
+            if figure.log_x:
+                axes.set_xscale("log", base=2)
+                axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.set_title(figure.title, fontsize=9)
+            axes.tick_params(labelsize=7)
+            axes.grid(alpha=0.25)
+            for side in ("top", "right"):
+                axes.spines[side].set_visible(False)
+        for axes in grid[len(self.figures) :]:
+            axes.axis("off")
+        handles, names = grid[0].get_legend_handles_labels()
+        canvas.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+        canvas.supxlabel(self.figures[0].x_label, fontsize=9)
+        canvas.supylabel(self.figures[0].y_label, fontsize=9)
+        canvas.suptitle(self.title, fontsize=10)
+        canvas.savefig(path)
         return path
 
 

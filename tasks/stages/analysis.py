@@ -14,7 +14,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from gptcore.files import sha256_json
 from tasks.report.card import table
-from tasks.report.figures import Figure
+from tasks.report.figures import Figure, Panels
 from tasks.report.tables import publish_table
 from tasks.stages.stage import scratch_folder
 from tasks.store.artifact import canonical
@@ -37,7 +37,7 @@ class Analysis:
     """Digests and settings that it follows from: the same ones, the same MLflow run."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    figure: Figure | None = None
+    figure: Figure | Panels | None = None
 
     def markdown(self) -> str:
         """Table and notes, legible as plain text too."""
