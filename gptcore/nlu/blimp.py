@@ -91,7 +91,7 @@ def read_paradigm(datasets_url: str, paradigm: str) -> Iterator[Pair]:
     try:
         with fsspec.open(url, "rb") as file:
             for line, text in decoded_lines(file, url):
-                row = Record(url, str(line), parse_object(text, url, line))
+                row = Record(url, str(line), parse_object(text.rstrip("\r\n"), url, line))
                 if (found := row.value("UID")) != paradigm:
                     raise row.error("UID", show(found), f"{paradigm!r}, as the file is called")
                 if _MERGED.get(str(term := row.value("linguistics_term")), term) != field:
