@@ -33,7 +33,7 @@ def small_world(folder: Path) -> tuple[str, str]:
 
 
 def with_blimp(world: tuple[str, str], folder: Path) -> tuple[str, str]:
-    """The same world, and minimal pairs beside its datasets: those are linked, so nothing is computed again for them."""
+    """The same world, and minimal pairs beside its datasets, which are linked: nothing is computed again for them."""
     folder.mkdir()
     for path in Path(world[1]).iterdir():
         (folder / path.name).symlink_to(path)
