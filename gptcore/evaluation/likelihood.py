@@ -18,7 +18,8 @@ from gptcore.models.language_model import LanguageModel
 from gptcore.training.batches import by_length
 
 _BATCH_TOKENS = 4096  # of one forward pass
-_LOGITS = 1 << 22  # numbers held at once (16 MB): whole, a batch's would be 660 MB at V = 40,478
+_CPU_LOGITS = 1 << 22  # numbers held at once (16 MB): whole, a batch's would be 660 MB at V = 40,478
+_GPU_LOGITS = 1 << 28
 
 
 class Likelihood(Protocol):
@@ -78,7 +79,7 @@ class NetworkLikelihood:
         states = self._model.hidden(torch.from_numpy(tokens[:, :-1]).to(self._device))  # (B, T, D)
         states = states[torch.from_numpy(owners), torch.from_numpy(positions)]  # (N, D)
         targets = torch.from_numpy(tokens[owners, positions + 1]).to(self._device)  # (N,)
-        n_rows = max(1, _LOGITS // self.n_vocab)
+        n_rows = max(1, (_CPU_LOGITS if self._device.type == "cpu" else _GPU_LOGITS) // self.n_vocab)
         sums = np.zeros(len(windows))
         for at in range(0, len(targets), n_rows):
             some = slice(at, at + n_rows)

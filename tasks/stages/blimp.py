@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prefect import task
 
 from gptcore.data.shards import Shards
-from gptcore.evaluation.blimp import score_pairs
-from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.ngram import NgramModel
-from gptcore.models.build import load_model
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, read_paradigm
 from gptcore.text.bpe import Tokenizer
 from tasks.jobs.parallel import partition_map
@@ -24,6 +21,9 @@ from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import tokenizer_of
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter
+
+if TYPE_CHECKING:
+    from gptcore.evaluation.likelihood import Likelihood
 
 VERSION = 1
 Scores = dict[str, Any]
@@ -44,9 +44,12 @@ def score_blimp(
     store = Store(store_url)
 
     def produce(out: Path) -> dict[str, Any]:
+        from gptcore.evaluation.likelihood import NetworkLikelihood  # torch: not where the store has the scores
+        from gptcore.models.build import load_model
+
         model = "model" if step is None else f"snapshots/step-{step:07d}"
         network = NetworkLikelihood(load_model(str(store.local(checkpoint) / model)))
-        return score_pairs(network, _tokenizer(store, checkpoint), datasets_url, max_pairs, _meter())
+        return _scored(network, store, checkpoint, datasets_url, max_pairs)
 
     item = f"{checkpoint.short}, {'final' if step is None else f'update {step}'}"
     return _scores(
@@ -74,7 +77,7 @@ def score_blimp_ngrams(
             with partition_map(dask_address, shared=out) as parallel:
                 chosen = parallel if dask_address or train.n_tokens > SMALL else map
                 model = NgramModel(train, order, told, chosen)
-            return score_pairs(model, _tokenizer(store, shards), datasets_url, max_pairs, _meter())
+            return _scored(model, store, shards, datasets_url, max_pairs)
 
         settings = {"max_pairs": max_pairs, "order": order}
         recipe = Recipe("blimp", VERSION, settings, {"shards": shards, "files": files})
@@ -110,12 +113,14 @@ def _recipe(checkpoint: Artifact, datasets_url: str, max_pairs: int | None, step
     return Recipe("blimp", VERSION, settings, {"checkpoint": checkpoint, "files": blimp_fingerprint(datasets_url)})
 
 
-def _tokenizer(store: Store, artifact: Artifact) -> Tokenizer:
-    return Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
+def _scored(
+    model: Likelihood, store: Store, artifact: Artifact, datasets_url: str, max_pairs: int | None
+) -> dict[str, Any]:
+    """:param artifact: what the model was made from or is; its tokenizer is the model's."""
+    from gptcore.evaluation.blimp import score_pairs
 
-
-def _meter() -> Meter:
-    return Meter(BLIMP, "sentences")
+    tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
+    return score_pairs(model, tokenizer, datasets_url, max_pairs, Meter(BLIMP, "sentences"))
 
 
 def _scores(built: Built) -> Scores:

@@ -59,7 +59,7 @@ def test_a_networks_batches_agree_with_one_sentence_at_a_time(
     name: str, tokens: int, logits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(likelihood, "_BATCH_TOKENS", tokens)
-    monkeypatch.setattr(likelihood, "_LOGITS", logits)
+    monkeypatch.setattr(likelihood, "_CPU_LOGITS", logits)
     model = network(name)
 
     @given(sentences)
