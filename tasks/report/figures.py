@@ -73,10 +73,12 @@ class Panels:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure as Canvas
 
-        n_rows = -(-len(self.figures) // _PANELS_A_ROW)
+        n_panels = len(self.figures)
+        n_rows = n_panels // _PANELS_A_ROW + 1  # a panel stays free for the legend
         canvas = Canvas(figsize=(11, 2.1 * n_rows + 0.8), dpi=110, layout="constrained")
         FigureCanvasAgg(canvas)
         grid = list(canvas.subplots(n_rows, _PANELS_A_ROW, sharex=True, sharey=True, squeeze=False).flat)
+        drawn: list[Axes] = []
         for axes, figure, references in zip(grid, self.figures, self.references, strict=False):
             for curve in figure.curves:
                 style, color = "o--" if curve.dashed else "o-", _COLORS[curve.color % len(_COLORS)]
@@ -89,14 +91,14 @@ class Panels:
                 axes.set_xscale("log", base=2)
                 axes.xaxis.set_major_formatter("{x:,.0f}")
             axes.set_title(figure.title, fontsize=9)
-            axes.tick_params(labelsize=7)
+            axes.tick_params(labelsize=7, labelbottom=len(drawn) + _PANELS_A_ROW >= n_panels)
+            drawn.append(axes)
             axes.grid(alpha=0.25)
             for side in ("top", "right"):
                 axes.spines[side].set_visible(False)
-        for axes in grid[len(self.figures) :]:
+        for axes in grid[n_panels:]:
             axes.axis("off")
-        handles, names = grid[0].get_legend_handles_labels()
-        canvas.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+        grid[n_panels].legend(*grid[0].get_legend_handles_labels(), loc="center", frameon=False)
         canvas.supxlabel(self.figures[0].x_label, fontsize=9)
         canvas.supylabel(self.figures[0].y_label, fontsize=9)
         canvas.suptitle(self.title, fontsize=10)

@@ -1,4 +1,4 @@
-"""BLiMP's 67 files with a few generated pairs each: the good sentence says "good", the bad one "bad"."""
+"""BLiMP's 67 files with a few generated pairs each: the good sentence says "good", the bad one "bad", either longer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "and", "he", "she"
 
 
 def write_blimp(datasets: str, pairs: int = 3, seed: int = 0) -> Path:
-    """The folder BLiMP under ``datasets``, in the public format; every pair differs in one word."""
+    """The folder BLiMP under ``datasets``, in the public format."""
     folder = Path(datasets) / "BLiMP"
     folder.mkdir(parents=True, exist_ok=True)
     for field, paradigms in FIELDS.items():
@@ -27,8 +27,11 @@ def write_blimp(datasets: str, pairs: int = 3, seed: int = 0) -> Path:
 def _row(rng: random.Random, field: str, paradigm: str, number: int) -> dict[str, object]:
     words = [rng.choice(WORDS) for _ in range(rng.randint(2, 8))]
     at = rng.randrange(len(words) + 1)
-    sentences = (" ".join([*words[:at], word, *words[at:]]).capitalize() + "." for word in ("good", "bad"))
-    good, bad = sentences
+    longer = rng.choice(("good", "bad"))
+    good, bad = (
+        " ".join([*words[:at], word, *words[at:], *(["sat"] if word == longer else [])]).capitalize() + "."
+        for word in ("good", "bad")
+    )
     term = "s-selection" if paradigm.startswith("animate_subject") else field
     return {
         "sentence_good": good,
