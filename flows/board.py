@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.registry import COLUMNS, task_spec
-from tasks.report.leaderboard import Leaderboard, Row, is_paper
+from tasks.report.leaderboard import Leaderboard, Row, is_paper, published_notes
 
 WIDTH = 100
 _HEADING = 12  # a suite's name is wrapped, and its longer words are cut, to this many characters
@@ -44,7 +45,8 @@ def print_board(board: Leaderboard, console: Console | None = None, published: b
         console.print(_table(board, suites, console.is_terminal))
         if published:
             console.print("", _others(board, width), sep="\n")
-        for line in _remarks(board, suites, left):
+        notes = published_notes(board.ordered) if published else ()
+        for line in [*_remarks(board, suites, left), *notes]:
             console.print(
                 textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False), style="dim", markup=False
             )
@@ -59,7 +61,7 @@ class _Column:
 
     row: Row
     texts: dict[str, str]
-    """Line of the table (a leaderboard column, average, glue, seeds) -> what stands there."""
+    """Line of the table (a leaderboard column, average, glue, blimp, seeds) -> what stands there."""
 
     @property
     def heading(self) -> list[str]:
@@ -77,7 +79,7 @@ class _Column:
 
 
 def _column(board: Leaderboard, row: Row) -> _Column:
-    lines = (*COLUMNS, "average", "glue", "seeds")
+    lines = (*COLUMNS, "average", "glue", *board.zero_shot[:1], "seeds")
     record = board.record(row)
     return _Column(row, {line: record[line] for line in lines})
 
@@ -126,6 +128,8 @@ def _table(board: Leaderboard, suites: Sequence[_Column], terminal: bool) -> Tab
             table.add_row()
     for name in totals:
         table.add_row(name, "", *_numbers(suites, name))
+    if any(suite.texts.get(BLIMP, "-") != "-" for suite in ours):
+        table.add_row(BLIMP, "", *_numbers(suites, BLIMP))
     table.add_row("seeds", "", *(Text(suite.texts["seeds"], "dim") for suite in suites))
     return table
 
@@ -151,8 +155,11 @@ def _others(board: Leaderboard, width: int) -> Table:
     table.add_column("")
     for row in board.ordered:
         if row.kind == "published" and not is_paper(row):
-            numbers = ",  ".join(f"{name} {row.percent[name]:.1f}" for name in COLUMNS if name in row.percent)
-            table.add_row(row.name.removesuffix(" [published]"), numbers)
+            scores = {name: row.percent[name] for name in COLUMNS if name in row.percent}
+            scores |= {BLIMP: row.zero_shot[BLIMP]} if BLIMP in row.zero_shot else {}
+            on = "" if row.split == "test" else f" ({row.split})"
+            numbers = ",  ".join(f"{name} {score:.1f}" for name, score in scores.items())
+            table.add_row(row.name.removesuffix(" [published]") + on, numbers)
     return table
 
 

@@ -135,7 +135,9 @@ def _parser() -> argparse.ArgumentParser:
     run = command("analysis", commands.analysis, "make one of the paper's analyses: its table or figure")
     run.add_argument("name", choices=["tables", "table5", "layers", "zero-shot", "learning"], help="which")
     chain(run)
-    run.add_argument("--max-rows", type=int, help="zero-shot rows of each task; 0: all (1000)")
+    run.add_argument(
+        "--max-rows", type=int, help="zero-shot rows of each task, BLiMP pairs of each field; 0: all (1000)"
+    )
     run.add_argument("--out", metavar="FOLDER", help="also write tables and figures there")
 
     run = command("sweep", commands.sweep, "search for better settings: trials, of which the best train on")
@@ -199,14 +201,16 @@ def _parser() -> argparse.ArgumentParser:
     datasets(run)
     store(run)
 
-    run = command("zero-shot", commands.zero_shot, "the paper's heuristics without fine-tuning (section 5)")
+    run = command("zero-shot", commands.zero_shot, "without fine-tuning: the paper's heuristics (section 5), BLiMP")
     run.add_argument(
         "--checkpoint", default="latest", metavar="REF", help="digest, URL, latest or models:/... (%(default)s)"
     )
     datasets(run)
     store(run)
-    run.add_argument("--tasks", default="", metavar="A,B", help="of cola, sst2, race, dprd (those whose data is there)")
-    run.add_argument("--max-rows", type=int, help="rows of each task (all)")
+    run.add_argument(
+        "--tasks", default="", metavar="A,B", help="of cola, sst2, race, dprd, blimp (those whose data is there)"
+    )
+    run.add_argument("--max-rows", type=int, help="rows of each task, of BLiMP pairs of each field (all)")
 
     def model(to: argparse.ArgumentParser, kinds: str, names: str) -> None:
         to.add_argument(

@@ -80,8 +80,9 @@ def zero_shot(options: argparse.Namespace) -> None:
         raise InputError(f"--max-rows: found {options.max_rows}, expected 1 or more")
     tasks = [name.strip() for name in options.tasks.split(",") if name.strip()]
     results = zero_shot(options.store, options.checkpoint, options.datasets, tasks, options.max_rows)
+    width = max(6, *map(len, results))
     for task, scores in results.items():
-        print(f"{task:<6} " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
+        print(f"{task:<{width}} " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
 
 
 def analysis(options: argparse.Namespace) -> None:

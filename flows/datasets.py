@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from gptcore.errors import InputError, without_password
+from gptcore.nlu.blimp import BLIMP, PARADIGMS, has_blimp, read_paradigm
 from gptcore.nlu.dprd import read_dprd
 from gptcore.nlu.origins import ORIGINS, Origin, origins_named
 from gptcore.nlu.readers import (
@@ -27,6 +28,7 @@ from gptcore.synthetic import is_synthetic
 
 _SPLITS = ("train", "dev", "test")
 _LAYOUTS = {"race": "json"}
+_NAMED = 4  # files, beyond which their number says more
 
 
 class Count(NamedTuple):
@@ -113,7 +115,8 @@ def get_datasets(names: list[str], to: str, mirror: str = "") -> None:
 
 def _fetched(origin: Origin) -> str:
     known = [download for download in origin.downloads if download.sha256]
-    new = ", ".join(download.name for download in origin.downloads if not download.sha256)
+    names = [download.name for download in origin.downloads if not download.sha256]
+    new = ", ".join(names) if len(names) <= _NAMED else f"the {len(names)} files"
     trusted = f"that of {new} is known from no source: the first one seen counts" if new else ""
     return "; ".join(["fetched", *(["SHA-256 as expected"] if known else []), *([trusted] if new else [])])
 
@@ -128,6 +131,11 @@ def _read(name: str, datasets_url: str, there: set[str]) -> tuple[str, dict[str,
             split: Count(_count(read_dprd(datasets_url, split), name, split) if here else None, published)
             for split, published in ORIGINS[name].rows.items()
         }
+    if name == BLIMP:
+        here = bool(datasets_url) and has_blimp(datasets_url)
+        pairs = (pair for paradigm in PARADIGMS for pair in read_paradigm(datasets_url, paradigm))
+        read = _count(pairs, name, "test") if here else None
+        return "jsonl" if here else "-", {"test": Count(read, ORIGINS[name].rows["test"])}
     layout, test = _unlabelled(name, ORIGINS[name].folder, datasets_url)
     return layout, {"test": test} if test else {}
 

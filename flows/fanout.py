@@ -19,6 +19,7 @@ from flows.progress import show_progress
 from flows.results import FineTuned, result_card
 from gptcore.config import FinetuneConfig, recorded
 from gptcore.errors import InputError
+from gptcore.nlu.blimp import has_blimp
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
@@ -28,7 +29,7 @@ from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import Leaderboard, Row, published_rows
 from tasks.report.result_page import publish_result, publish_table_of
-from tasks.report.score import Score, dataset_origin
+from tasks.report.score import Score, ZeroShot, dataset_origin
 from tasks.report.suites import (
     Suite,
     check_origin,
@@ -41,6 +42,7 @@ from tasks.stages import dataset as dataset_stage
 from tasks.stages import finetune as finetune_stage
 from tasks.stages.baseline import BASELINES, score_baselines
 from tasks.stages.baseline import VERSION as BASELINE_VERSION
+from tasks.stages.blimp import kept_blimp
 from tasks.stages.finetune import finetune_model, finetune_recipe
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
@@ -135,13 +137,16 @@ def fine_tunes(
     store, tracker = Store(store_url), Tracker()
     data = _fingerprints(datasets_url, list(datasets))
     suites = [suite_of(store, arm, data, settings) for arm in arms]
+    zero_shot = _zero_shot(store, arms, datasets_url)
     for name, dataset in datasets.items():
         for suite in suites:  # now, not after hours of training
             check_origin(suite, name, dataset_origin(store.manifest(dataset)), ("data", "tokenizer"))
     with ExitStack() as stack:
         runs = [stack.enter_context(open_suite(tracker, suite)) for suite in suites]
         try:
-            rows, scores, failures = _fine_tuned(store, datasets, arms, settings, suites, runs, seeds, threads, away)
+            rows, scores, failures = _fine_tuned(
+                store, datasets, arms, settings, suites, runs, zero_shot, seeds, threads, away
+            )
         except BaseException as error:
             if not isinstance(error, Exception):
                 stop_jobs()  # Ctrl-C and cancellation reach this thread only; the jobs belong to the runner's threads
@@ -154,6 +159,15 @@ def fine_tunes(
     board = Leaderboard((*rows, *published_rows()), notes_on(every))
     table = artifact_page(publish_table_of(board, list(datasets)))
     return FineTuned(board, scores[0], data, runs[0].url, table, failures)
+
+
+def _zero_shot(store: Store, arms: list[Arm], datasets_url: str) -> list[ZeroShot | None]:
+    """Of each arm what the store knows of its checkpoint without fine-tuning; nothing is measured for it here."""
+    if not has_blimp(datasets_url):
+        return [None] * len(arms)
+    checkpoints = {arm.checkpoint.digest: arm.checkpoint for arm in arms if arm.pretrained}
+    found = {digest: kept_blimp(store, checkpoint, datasets_url) for digest, checkpoint in checkpoints.items()}
+    return [found[arm.checkpoint.digest] if arm.pretrained else None for arm in arms]
 
 
 def _fingerprints(datasets_url: str, wanted: list[str]) -> dict[str, str]:
@@ -175,6 +189,7 @@ def _fine_tuned(
     settings: Settings,
     suites: list[Suite],
     runs: list[Run],
+    zero_shot: list[ZeroShot | None],
     seeds: int,
     threads: int,
     away: bool,
@@ -205,9 +220,9 @@ def _fine_tuned(
     show_progress([future for futures in waiting for _, future in futures], "fine-tunes")
     rows, scores = [], []
     failures: Failures = {}
-    for suite, run, futures in zip(suites, runs, waiting, strict=True):
+    for suite, run, futures, untrained in zip(suites, runs, waiting, zero_shot, strict=True):
         reached = _reached(futures, failures)
-        rows.append(record_row(run, row_of(suite, reached)))
+        rows.append(record_row(run, row_of(suite, reached), untrained))
         scores.append(reached)
     if not any(scores):
         raise_if_all(failures, list(datasets))

@@ -16,7 +16,7 @@ from tasks.store.store import Store
 from tasks.tracking.referred import referred
 from tasks.tracking.tracker import Tracker
 
-_MEASURES = ("ngrams", "baseline", "evaluation", "zero-shot")
+_MEASURES = ("ngrams", "baseline", "evaluation", "zero-shot", "blimp")
 _TRACKED = ("pretrain", "finetune")
 _WORLDS = "storyworld"
 _STAGES = (
@@ -33,6 +33,7 @@ _STAGES = (
     "finetune",
     "evaluation",
     "zero-shot",
+    "blimp",
 )
 _KINDS = {
     "remains": "remains",

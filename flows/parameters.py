@@ -69,7 +69,12 @@ class PipelineParameters(_Form):
 class AnalysisParameters(PipelineParameters):
     """One of the paper's analyses, from the artifacts of a pipeline; what is missing is made."""
 
-    max_rows: int = _field(13, 1000, ge=0, description="Zero-shot rows of each task, drawn by a seed. 0: all.")
+    max_rows: int = _field(
+        13,
+        1000,
+        ge=0,
+        description="Zero-shot rows of each task (of BLiMP pairs of each field), drawn by a seed. 0: all.",
+    )
     out: str = _field(
         14, "", description="A local folder for the tables (Markdown, CSV) and figures (PNG). Empty: none."
     )

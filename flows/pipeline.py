@@ -9,14 +9,27 @@ from flows.fanout import score_tasks
 from flows.finetune import arms_of, seeds_of, settings_of
 from flows.names import from_form
 from flows.parameters import PipelineParameters
-from tasks.report.card import stages_table
+from gptcore.nlu.blimp import has_blimp
+from tasks.report.card import stages_table, table
 from tasks.report.leaderboard import Leaderboard
+from tasks.stages.blimp import Scores, check_blimp, score_blimp
+from tasks.store.store import Store
 
 
 @flow(name="pipeline", flow_run_name=from_form, persist_result=False)
 def pipeline(parameters: PipelineParameters) -> Leaderboard:
-    """Clean -> BPE -> shards -> pre-train -> fine-tune every task -> leaderboard; nothing is computed twice."""
+    """Clean -> BPE -> shards -> pre-train -> fine-tune every task -> leaderboard; nothing is computed twice.
+
+    Where the folder of datasets has BLiMP, the pre-trained model is scored on it before it is fine-tuned.
+    """
+    blimp = bool(parameters.datasets) and has_blimp(parameters.datasets)
+    if blimp:
+        check_blimp(Store(parameters.store), parameters.datasets)
     chain = run_chain(parameters, whole=False)
+    sections = {"Stages": stages_table(chain.store, chain.stages)}
+    if blimp:
+        scores = score_blimp(chain.store.url, chain.checkpoint, chain.datasets_url)
+        sections = {"BLiMP, without fine-tuning": _blimp_table(scores), **sections}
     return score_tasks(
         chain.store.url,
         chain.datasets_url,
@@ -25,6 +38,12 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
         settings_of(chain.preset),
         seeds_of(chain.preset, parameters.seeds),
         parameters.jobs,
-        sections={"Stages": stages_table(chain.store, chain.stages)},
+        sections=sections,
         left_out=chain.left_out,
     )
+
+
+def _blimp_table(scores: Scores) -> str:
+    rows = [("**mean of the fields**", f"**{100 * scores['score']:.1f}**")]
+    rows += [(field, f"{100 * score:.1f}") for field, score in scores["fields"].items()]
+    return table(("field", "accuracy x 100 (chance: 50)"), rows)

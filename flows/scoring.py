@@ -6,14 +6,15 @@ scores are artifacts of the store all the same, found there the next time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flows.display import shown
 from flows.inputs import chosen_tasks, datasets_folder
 from flows.references import fine_tuned_model, pretrained_model
+from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.encoded import encoded_splits
-from gptcore.nlu.zero_shot import available_zero_shot, check_zero_shot
+from gptcore.nlu.zero_shot import WITHOUT_TRAINING, available_zero_shot, check_zero_shot
 from tasks.store.lineage import tokenizer_of
 from tasks.store.store import Store
 
@@ -41,18 +42,33 @@ def evaluate(store_url: str, task: str, model: str, datasets: str = "") -> dict[
 def zero_shot(
     store_url: str, checkpoint: str, datasets: str = "", tasks: Sequence[str] = (), max_rows: int | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Section 5's heuristics on a pre-trained model, beside the score of a random guess.
+    """Section 5's heuristics on a pre-trained model, and BLiMP, beside the score of a random guess.
 
-    :param tasks: of cola, sst2, race, dprd; empty: those whose data is there.
-    :param max_rows: at most so many rows a task.
+    :param tasks: of cola, sst2, race, dprd, blimp; empty: those whose data is there.
+    :param max_rows: at most so many rows a task, of BLiMP about so many pairs a field.
+    :return: task -> scores; BLiMP's fields come as tasks of their own, ``blimp/binding`` and so on.
     :raises InputError: an unknown task, or no such model or data.
     """
-    check_zero_shot(tasks)
+    check_zero_shot(tasks, WITHOUT_TRAINING)
     store = Store(store_url)
     artifact = pretrained_model(store, checkpoint)
     datasets_url = datasets_folder(store, datasets)
     there = available_zero_shot(datasets_url)
+    chosen = list(tasks) or there
     with shown("zero-shot"):
-        from tasks.stages.zero_shot import score_zero_shot  # brings torch along
+        from tasks.stages.blimp import score_blimp  # these bring torch along
+        from tasks.stages.zero_shot import score_zero_shot
 
-        return score_zero_shot.fn(store.url, artifact, datasets_url, list(tasks) or there, max_rows)
+        results: dict[str, dict[str, Any]] = {}
+        if heuristics := [task for task in chosen if task != BLIMP]:
+            results |= score_zero_shot.fn(store.url, artifact, datasets_url, heuristics, max_rows)
+        if BLIMP in chosen:
+            results |= _by_field(score_blimp.fn(store.url, artifact, datasets_url, max_rows))
+        return results
+
+
+def _by_field(scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    said = {"metric": "accuracy", "chance": scores["chance"]}
+    whole = {"score": scores["score"], **said, "pairs": scores["pairs"], "mean of paradigms": scores["paradigms_mean"]}
+    fields = {f"{BLIMP}/{field}": {"score": score, **said} for field, score in scores["fields"].items()}
+    return {BLIMP: whole, **fields}

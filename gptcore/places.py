@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import fsspec
@@ -54,3 +55,21 @@ def names_in(fs: Any, folder: str) -> list[str]:
     except (FileNotFoundError, NotADirectoryError, *_NO_SUCH_PLACE):
         return []
     return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in paths)
+
+
+def file_fingerprint(url: str) -> dict[str, Any]:
+    """What tells a file from what it was: a local one by its bytes, an object of a store that keeps one by its ETag.
+
+    With the ETag goes the size, and nothing is downloaded.
+
+    :raises OSError: there is no such file, or it cannot be read.
+    """
+    fs, path = fsspec.url_to_fs(url)
+    info = fs.info(path)
+    if "ETag" in info:
+        return {"etag": info["ETag"], "size": info["size"]}
+    digest = hashlib.sha256()
+    with fs.open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return {"sha256": digest.hexdigest()}

@@ -8,7 +8,8 @@ from typing import Any
 from prefect.utilities.callables import parameter_schema
 from pydantic import BaseModel
 
-from flows.analysis import layers, learning, table5, tables, zero_shot_curves
+from flows.analysis.curves import learning, zero_shot_curves
+from flows.analysis.paper import layers, table5, tables
 from flows.finetune import finetune, finetune_all
 from flows.leaderboard import leaderboard
 from flows.parameters import (

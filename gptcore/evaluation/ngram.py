@@ -2,13 +2,13 @@
 
 Modified discounts after Chen and Goodman (1998), "An empirical study of smoothing techniques for language modeling".
 An n-gram is packed into one integer in base V, so counting is sorting, and looking up is binary search.
-Legend of shape comments: N n-grams, V vocabulary.
+Legend of shape comments: N n-grams, T tokens, V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -46,8 +46,7 @@ def ngram_perplexity(
     """
     if train.n_vocab != valid.n_vocab:
         raise InputError(f"{valid.folder}: n_vocab is {valid.n_vocab}, expected {train.n_vocab} as in {train.folder}")
-    if order < 2 or train.n_vocab**order > np.iinfo(np.int64).max:
-        raise InputError(f"n-gram order = {order}: expected 2 or more, and n_vocab ** order below 2 ** 63")
+    _check_order(train, order)
     levels = _estimate(train, order, progress, map)
     nats, tokens = 0.0, 0
     for row in range(valid.n_rows):
@@ -60,6 +59,43 @@ def ngram_perplexity(
     if not tokens:
         raise InputError(f"{valid.folder}: no row of two tokens or more to score")
     return {"perplexity": math.exp(nats / tokens), "nats": nats / tokens, "tokens": tokens}
+
+
+class NgramModel:
+    """N-grams counted once, to score any sentences: a :class:`gptcore.evaluation.likelihood.Likelihood`."""
+
+    def __init__(
+        self,
+        train: Shards,
+        order: int,
+        progress: Callable[[int], object] | None = None,
+        map: Callable[..., Iterable[tuple[Ints, Ints]]] = map,
+    ) -> None:
+        """The arguments, the memory and what is raised are those of :func:`ngram_perplexity`."""
+        _check_order(train, order)
+        self.n_vocab = train.n_vocab
+        self._levels = _estimate(train, order, progress, map)
+
+    def log_probabilities(
+        self, sequences: Sequence[Sequence[int]], progress: Callable[[int, int], object] | None = None
+    ) -> Floats:
+        """See :class:`gptcore.evaluation.likelihood.Likelihood`."""
+        sums, done = np.zeros(len(sequences)), 0
+        lengths = np.asarray([len(ids) for ids in sequences])
+        for length in np.unique(lengths):
+            rows = np.flatnonzero(lengths == length)
+            ids = np.asarray([sequences[row] for row in rows.tolist()], np.uint32)  # [rows, length]
+            if length > 1:
+                sums[rows] = np.log(_probabilities(ids, self._levels, self.n_vocab)).sum(axis=-1)
+            done += len(rows)
+            if progress is not None:
+                progress(done, len(sequences))
+        return sums
+
+
+def _check_order(train: Shards, order: int) -> None:
+    if order < 2 or train.n_vocab**order > np.iinfo(np.int64).max:
+        raise InputError(f"n-gram order = {order}: expected 2 or more, and n_vocab ** order below 2 ** 63")
 
 
 @dataclass(frozen=True)
@@ -117,10 +153,10 @@ def _discounts(counts: Ints) -> Floats:
 
 
 def _probabilities(ids: npt.NDArray[np.unsignedinteger], levels: list[_Level], n_vocab: int) -> Floats:
-    """P(token | the tokens before it) of all ``ids`` but the first, float64 [len(ids) - 1]."""
-    probabilities = np.full(len(ids), 1 / n_vocab)
+    """P(token | the tokens before it) of all ``ids`` [..., T] but each row's first, float64 [..., T - 1]."""
+    probabilities = np.full(ids.shape, 1 / n_vocab)
     for order, level in enumerate(levels, start=1):
-        if len(ids) < order:
+        if ids.shape[-1] < order:
             break
         grams = _pack(ids, order, n_vocab)
         context = np.minimum(np.searchsorted(level.contexts, grams // n_vocab), len(level.contexts) - 1)
@@ -128,16 +164,16 @@ def _probabilities(ids: npt.NDArray[np.unsignedinteger], levels: list[_Level], n
         place = np.minimum(np.searchsorted(level.grams, grams), len(level.grams) - 1)
         share = np.where(level.grams[place] == grams, level.shares[place], 0.0)
         left_over = np.where(known, level.left_over[context], 1.0)
-        probabilities[order - 1 :] = share + left_over * probabilities[order - 1 :]
-    return probabilities[1:]
+        probabilities[..., order - 1 :] = share + left_over * probabilities[..., order - 1 :]
+    return probabilities[..., 1:]
 
 
 def _pack(ids: npt.NDArray[np.unsignedinteger], order: int, n_vocab: int) -> Ints:
-    """Every n-gram of ``ids`` as one integer, the last token being the lowest digit, int64 [len(ids) - order + 1]."""
+    """Every n-gram of ``ids`` [..., T] as one integer, its last token the lowest digit, int64 [..., T - order + 1]."""
     wide = ids.astype(np.int64)
-    packed = np.zeros(len(ids) - order + 1, np.int64)
+    packed = np.zeros((*ids.shape[:-1], ids.shape[-1] - order + 1), np.int64)
     for position in range(order):
-        packed = packed * n_vocab + wide[position : len(wide) - order + 1 + position]
+        packed = packed * n_vocab + wide[..., position : wide.shape[-1] - order + 1 + position]
     return packed
 
 

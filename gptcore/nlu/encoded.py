@@ -7,14 +7,12 @@ so that fine-tuning runs on a bare GPU machine. Columns: ``fields`` and ``choice
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, overload
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -25,6 +23,7 @@ from gptcore.files import read_json, sha256_json, write_json_atomic
 from gptcore.nlu.inputs import EncodedExample, Ids
 from gptcore.nlu.readers import Example, iterate, labelled_splits, parquet_layout, source_files, unreadable
 from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.places import file_fingerprint
 from gptcore.synthetic import is_synthetic
 
 _ROWS = 4096
@@ -100,10 +99,8 @@ def dataset_fingerprint(name: str, datasets_url: str) -> str:
     spec = task_spec(name)
     files = []
     for url in source_files(spec, datasets_url):
-        fs, path = fsspec.url_to_fs(url)
         try:
-            info = fs.info(path)
-            content = {"etag": info["ETag"], "size": info["size"]} if "ETag" in info else {"sha256": _sha256(fs, path)}
+            content = file_fingerprint(url)
         except OSError as error:
             raise unreadable(url, error) from error
         files.append({"file": url.removeprefix(datasets_url.rstrip("/") + "/"), **content})
@@ -111,14 +108,6 @@ def dataset_fingerprint(name: str, datasets_url: str) -> str:
     if layout := parquet_layout(spec.folder, datasets_url):  # the public files keep the digests they had
         read_by |= {"hub": str(layout.hub)}
     return sha256_json({"files": files, "read_by": read_by})
-
-
-def _sha256(fs: Any, path: str) -> str:
-    digest = hashlib.sha256()
-    with fs.open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _encode_split(

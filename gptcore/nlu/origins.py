@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gptcore.errors import InputError
+from gptcore.nlu.blimp import BLIMP, FOLDER, PAIRS, PARADIGMS
 
 _GLUE = "https://dl.fbaipublicfiles.com/glue/data/"
 _SENTEVAL = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
+_BLIMP = "https://raw.githubusercontent.com/alexwarstadt/blimp/master/data/"
 _DPRD = "http://www.hlt.utdallas.edu/~vince/data/emnlp12/"
 
 
@@ -286,6 +288,14 @@ ORIGINS: dict[str, Origin] = {
                 ),
             ),
             rows={"train": 1322, "test": 564},
+        ),
+        Origin(
+            BLIMP,
+            FOLDER,
+            "none stated in the repository",
+            "https://github.com/alexwarstadt/blimp",
+            tuple(Download(f"{_BLIMP}{name}.jsonl", f"{name}.jsonl") for name in PARADIGMS),
+            rows={"test": PAIRS * len(PARADIGMS)},
         ),
     )
 }

@@ -1,15 +1,17 @@
 """Published results, to stand beside ours, and the paper's ablations (Table 5), which never do.
 
-Numbers are as printed: per cent, on the TEST split (GLUE's test server where the task belongs to GLUE). A local run
-reports dev scores where test labels are not public, so the split is part of every row.
+Numbers are as printed: per cent, on the TEST split (GLUE's test server where the task belongs to GLUE), but for the
+BabyLM challenge's, which are on dev rows. A local run reports dev scores where test labels are not public, so the split
+is part of every row.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gptcore.nlu.blimp import BLIMP, FIELDS
 from gptcore.nlu.registry import REGISTRY
 
 OURS = "Finetuned Transformer LM (ours)"
@@ -30,6 +32,10 @@ class PublishedRow:
     not printed: it cannot be worked out from the cells. That of the BERT table is the plain mean of its nine cells,
     so that MNLI counts twice, and is not GLUE's average either."""
     split: str = "test"
+    zero_shot: dict[str, float] = field(default_factory=dict)
+    """Zero-shot column (:data:`gptcore.nlu.blimp.COLUMNS`) -> accuracy in per cent."""
+    note: str = ""
+    """What sets the numbers apart from ours."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,14 @@ def _row(
     return PublishedRow(method, name, _cells(columns, scores), average)
 
 
+def _babylm(method: str, scores: tuple[float, ...], fields: tuple[float, ...]) -> PublishedRow:
+    """:param fields: of BLiMP, in the order of :data:`gptcore.nlu.blimp.FIELDS`, which is the printed one."""
+    zero_shot = {f"{BLIMP}/{name}": score for name, score in zip(FIELDS, fields, strict=True)}
+    zero_shot = {BLIMP: round(statistics.fmean(fields), 1), **zero_shot}  # not printed
+    percent = _cells(_BABYLM, scores)
+    return PublishedRow(method, BABYLM, percent, split="dev", zero_shot=zero_shot, note=_BABYLM_NOTE)
+
+
 def _ours(table: int, average: float | None = None) -> PublishedRow:
     cells = {column: score for spec in REGISTRY.values() if spec.table == table for column, score in spec.paper.items()}
     return _row(table, " ".join(cells), OURS, *cells.values(), average=average)
@@ -79,6 +93,15 @@ _BERT = "mnli_m mnli_mm qqp qnli sst2 cola stsb mrpc rte"
 BERT_TABLE = "GLUE results, BERT (NAACL 2019)"
 """Does not name its metrics; WNLI is left out. Its row of the paper's model ("OpenAI GPT") has another STS-B score than
 Table 4 (80.0, not 82.0), so the two rows stay apart."""
+
+BABYLM = "baselines of the BabyLM challenge 2023, track strict-small"
+"""As the README of its evaluation pipeline (github.com/babylm/evaluation-pipeline-2023) prints them; its CoLA is an
+accuracy and has no column here."""
+_BABYLM = "sst2 mrpc qqp mnli_m mnli_mm qnli rte"
+_BABYLM_NOTE = (
+    "pre-trained on 10 million words; rows and minimal pairs filtered by their vocabulary, train sets larger than "
+    "ours where ours are samples; F1 is called macro-F1"
+)
 
 PUBLISHED: tuple[PublishedRow, ...] = (
     _row(2, _2, "ESIM + ELMo (5x)", None, None, 89.3, None, None, None),
@@ -105,8 +128,19 @@ PUBLISHED: tuple[PublishedRow, ...] = (
     _row(BERT_TABLE, _BERT, "OpenAI GPT", 82.1, 81.4, 70.3, 88.1, 91.3, 45.4, 80.0, 82.3, 56.0, average=75.2),
     _row(BERT_TABLE, _BERT, "BERT base", 84.6, 83.4, 71.2, 90.1, 93.5, 52.1, 85.8, 88.9, 66.4, average=79.6),
     _row(BERT_TABLE, _BERT, "BERT large", 86.7, 85.9, 72.1, 91.1, 94.9, 60.5, 86.5, 89.3, 70.1, average=81.9),
+    _babylm(
+        "BabyLM OPT-125m",
+        (81.9, 72.5, 60.4, 57.6, 60.0, 61.5, 60.0),
+        (63.8, 70.6, 67.1, 66.5, 78.5, 62.0, 63.8, 67.5, 48.6, 46.7, 59.6, 56.9),
+    ),
+    _babylm(
+        "BabyLM RoBERTa-base",
+        (87.0, 79.2, 73.7, 73.2, 74.0, 77.0, 61.6),
+        (81.5, 67.1, 67.3, 67.9, 90.8, 76.4, 63.5, 87.4, 39.9, 55.9, 70.5, 65.4),
+    ),
 )
-"""Every method of Tables 2, 3 and 4, the released code's own figure, and the rows of BERT's GLUE table."""
+"""Every method of Tables 2, 3 and 4, the released code's own figure, the rows of BERT's GLUE table, and two baselines
+of the BabyLM challenge."""
 
 ABLATIONS: tuple[AblationRow, ...] = tuple(
     AblationRow(method, average, _cells(_5, scores))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
+
+from gptcore.nlu.blimp import BLIMP
+from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.published import OURS
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.card import table
-from tasks.report.leaderboard import Leaderboard, Row
+from tasks.report.leaderboard import Leaderboard, Row, published_notes
 from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, read_leaderboard, record_published
 from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import LEADERBOARD_VIEW, PRETRAIN, View, metric, save_views, tag, view_path
@@ -15,7 +20,13 @@ SCORES = tuple(c for name, spec in REGISTRY.items() for c in ([name] if name in 
 _ROWS = 25  # of the description's table: MLflow takes 20,000 characters
 _LETTER, _MARGINS, _ARROW = 7, 24, 18  # pixels of a column's header
 _BY_AVERAGE = metric("average")
-_NUMBERS = {metric(name): max(_LETTER * len(name) + _MARGINS, 54) for name in ("average", *SCORES)}
+
+
+def _widths(names: Iterable[str]) -> dict[str, int]:
+    return {metric(name): max(_LETTER * len(name) + _MARGINS, 54) for name in names}
+
+
+_NUMBERS = _widths(("average", *SCORES))
 _NUMBERS[_BY_AVERAGE] += _ARROW
 LEADERBOARD_PAGE = View(
     LEADERBOARD_VIEW,
@@ -24,7 +35,13 @@ LEADERBOARD_PAGE = View(
     _BY_AVERAGE,
     {**_NUMBERS, tag("split"): 130, tag("seeds"): 60},
 )
-PUBLISHED_PAGE = View("published", "Published scores", "", _BY_AVERAGE, {**_NUMBERS, tag("table"): 110})
+BLIMP_LEADERBOARD_PAGE = dataclasses.replace(  # once a row has such scores
+    LEADERBOARD_PAGE, columns={**_NUMBERS, **_widths([BLIMP]), tag("split"): 130, tag("seeds"): 60}
+)
+BLIMP_PAGE = View(BLIMP, "BLiMP by field", f"metrics.`{BLIMP}` > 0", metric(BLIMP), _widths(ZERO_SHOT))
+PUBLISHED_PAGE = View(
+    "published", "Published scores", "", _BY_AVERAGE, {**_NUMBERS, **_widths([BLIMP]), tag("table"): 110}
+)
 _PERPLEXITY = metric("validation/perplexity")
 PRETRAIN_PAGE = View(
     "perplexities",
@@ -52,11 +69,13 @@ def show_experiments(tracker: Tracker) -> None:
     board = read_leaderboard(tracker)
     ours, theirs = tracker.experiment(EXPERIMENT), tracker.experiment(PUBLISHED_EXPERIMENT)
     here, there = view_path(ours, LEADERBOARD_PAGE.key), view_path(theirs, PUBLISHED_PAGE.key)
-    save_views(tracker, EXPERIMENT, [LEADERBOARD_PAGE], _description(board, here, there))
+    views = [BLIMP_LEADERBOARD_PAGE, BLIMP_PAGE] if board.zero_shot else [LEADERBOARD_PAGE]
+    save_views(tracker, EXPERIMENT, views, _description(board, here, there))
     models = view_path(tracker.experiment(PRETRAIN), PRETRAIN_PAGE.key)
     curves = f"[Held-out perplexities]({models}) - [curves]({models}&compareRunsMode=CHART)\n"
     save_views(tracker, PRETRAIN, [PRETRAIN_PAGE], curves)
     words = f"Published test scores, x 100. [Open them as a table]({there}), or [ours]({here}).\n"
+    words += "".join(f"\n{note}\n" for note in published_notes(board.ordered))
     save_views(tracker, PUBLISHED_EXPERIMENT, [PUBLISHED_PAGE], words)
 
 
@@ -65,8 +84,8 @@ def _description(board: Leaderboard, here: str, there: str) -> str:
     ours = [row for row in board.ordered if row.kind != "published"]
     ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
     paper = [row for row in board.rows if row.kind == "published" and row.name.startswith(OURS)]
-    header = ("suite", "split", "average", *SCORES)
-    rows = [(row.name, row.split, *_texts(row, board.tasks)) for row in [*ours[:_ROWS], *paper]]
+    header = ("suite", "split", "average", *SCORES, *board.zero_shot[:1])
+    rows = [(row.name, row.split, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
     more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
     links = f"[**Open the leaderboard**]({here}) - [published scores]({there}) - {_best(board, ours, paper)}"
     return f"{links}\n\n{table(header, rows)}{more}\n"
@@ -80,6 +99,7 @@ def _best(board: Leaderboard, ours: list[Row], paper: list[Row]) -> str:
     return f"average x 100: {', '.join(averages) or 'no row has every task yet'}"
 
 
-def _texts(row: Row, tasks: list[str]) -> list[str]:
-    numbers = [row.average(tasks), *(row.percent.get(column) for column in SCORES)]
+def _texts(row: Row, board: Leaderboard) -> list[str]:
+    numbers = [row.average(board.tasks), *(row.percent.get(column) for column in SCORES)]
+    numbers += [row.zero_shot.get(column) for column in board.zero_shot[:1]]
     return ["-" if number is None else f"{number:.1f}" for number in numbers]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _POINTS = 1000  # of a curve: more than its figure has pixels
 _CROWD = 4  # of curves, beyond which a legend among them hides some
-_PANELS = 4  # in a row
+_PANELS_A_ROW = 5
 _COLORS = ("#4c78a8", "#e45756", "#54a24b", "#b279a2", "#f58518", "#72b7b2")
 
 
@@ -59,52 +59,52 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Panel:
-    """One of several small figures that share their horizontal axis."""
-
-    title: str
-    points: Sequence[tuple[float, float]]
-    level: float | None = None
-    """A dashed horizontal line there."""
-
-
-@dataclass(frozen=True)
 class Panels:
-    """Small figures side by side, each with a vertical axis of its own."""
+    """Small figures side by side under one legend, to compare them."""
 
-    panels: Sequence[Panel]
-    x_label: str
+    figures: Sequence[Figure]
+    """Their axes have the same labels; the curves of a label look alike in all."""
     title: str
-    level_is: str
-    """What the dashed lines are."""
+    references: Sequence[Mapping[str, float]]
+    """Of each figure: name -> a level to compare with, drawn as a thin line (n-gram models)."""
+    one_scale: bool = True
+    """The same vertical scale for all."""
 
     def draw(self, path: Path) -> Path:
-        """Write all panels to ``path`` (PNG); the horizontal axis is in powers of two."""
+        """Write all of them to ``path`` (PNG)."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure as Canvas
 
-        rows = -(-len(self.panels) // _PANELS)
-        figure = Figure(figsize=(9.6, 0.8 + 1.9 * rows), dpi=110, layout="constrained")
-        FigureCanvasAgg(figure)
-        grid = figure.subplots(rows, min(_PANELS, len(self.panels)), squeeze=False).flatten()
-        for axes, panel in zip(grid, self.panels, strict=False):
-            axes.plot(*zip(*panel.points, strict=True), "o-", color=_COLORS[0], lw=1.4, ms=4)
-            if panel.level is not None:
-                axes.axhline(panel.level, color=_COLORS[1], ls="--", lw=1.0)
-            axes.set_xscale("log", base=2)
-            ticks = [x for x, _ in panel.points]
-            axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks], fontsize=7)
-            axes.minorticks_off()
-            axes.tick_params(axis="y", labelsize=7)
+        n_panels = len(self.figures)
+        n_rows = n_panels // _PANELS_A_ROW + 1  # a panel stays free for the legend
+        canvas = Canvas(figsize=(11, 2.1 * n_rows + 0.8), dpi=110, layout="constrained")
+        FigureCanvasAgg(canvas)
+        grid = list(canvas.subplots(n_rows, _PANELS_A_ROW, sharex=True, sharey=self.one_scale, squeeze=False).flat)
+        drawn: list[Axes] = []
+        for axes, figure, references in zip(grid, self.figures, self.references, strict=False):
+            for curve in figure.curves:
+                style, color = "o--" if curve.dashed else "o-", _COLORS[curve.color % len(_COLORS)]
+                axes.plot(*zip(*curve.points, strict=True), style, color=color, label=curve.label, lw=1.2, ms=2.5)
+            for (name, level), style in zip(references.items(), ("--", ":", "-."), strict=False):
+                axes.axhline(level, color="#54a24b", ls=style, lw=1.0, label=name)
+            if figure.level is not None:
+                axes.axhline(figure.level, color="#999999", lw=0.8)
+            if figure.log_x:
+                axes.set_xscale("log", base=2)
+                axes.xaxis.set_major_formatter("{x:,g}")
+            axes.set_title(figure.title, fontsize=9)
+            axes.tick_params(labelsize=7, labelbottom=len(drawn) + _PANELS_A_ROW >= n_panels)
+            drawn.append(axes)
             axes.grid(alpha=0.25)
-            axes.set_title(panel.title, fontsize=9)
             for side in ("top", "right"):
                 axes.spines[side].set_visible(False)
-        for axes in grid[len(self.panels) :]:
-            axes.set_visible(False)
-        figure.supxlabel(self.x_label, fontsize=9)
-        figure.suptitle(f"{self.title}\ndashed: {self.level_is}", fontsize=10)
-        figure.savefig(path)
+        for axes in grid[n_panels:]:
+            axes.axis("off")
+        grid[n_panels].legend(*grid[0].get_legend_handles_labels(), loc="center", frameon=False)
+        canvas.supxlabel(self.figures[0].x_label, fontsize=9)
+        canvas.supylabel(self.figures[0].y_label, fontsize=9)
+        canvas.suptitle(self.title, fontsize=10)
+        canvas.savefig(path)
         return path
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gptcore.nlu.blimp import BLIMP
+from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import glue_average
-from gptcore.nlu.published import OURS, PUBLISHED
+from gptcore.nlu.published import OURS, PUBLISHED, PublishedRow
 from gptcore.nlu.registry import COLUMNS, REGISTRY
 
 Kind = Literal["ours", "baseline", "published"]
@@ -61,9 +63,13 @@ class Row:
     """Digest of what was scored; empty for published rows."""
     source: str = ""
     """Where a published row is printed."""
+    zero_shot: Mapping[str, float] = field(default_factory=dict)
+    """Zero-shot column -> accuracy x 100 of the checkpoint that the row starts from; in no average."""
+    note: str = ""
+    """What sets a published row's numbers apart from ours."""
 
     def only(self, tasks: Sequence[str]) -> Row:
-        """The same row with the columns of these tasks alone."""
+        """The same row with the columns of these tasks alone; the zero-shot ones, which are no task's, stay."""
         columns = [column for task in tasks for column in REGISTRY[task].paper]
         cells = {column: self.cells[column] for column in columns if column in self.cells}
         return dataclasses.replace(
@@ -129,6 +135,17 @@ class Leaderboard:
         return [name for name in REGISTRY if any(name in row.per_task for row in ours)]
 
     @property
+    def zero_shot(self) -> list[str]:
+        """The zero-shot columns that any of our rows has; where none has one there are none."""
+        ours = [row for row in self.rows if row.kind != "published"]
+        return [column for column in ZERO_SHOT if any(column in row.zero_shot for row in ours)]
+
+    @property
+    def header(self) -> list[str]:
+        """The names of a row's texts, in order."""
+        return [*_HEADER, *self.zero_shot]
+
+    @property
     def ordered(self) -> list[Row]:
         """Ours, then the baselines, then the published rows."""
         return sorted(self.rows, key=lambda row: _ORDER[row.kind])
@@ -148,22 +165,24 @@ class Leaderboard:
 
     def record(self, row: Row) -> dict[str, str]:
         """Column -> text of one row: ``62.4±1.9*`` is the median over seeds, its standard error, a collapse."""
-        return dict(zip(_HEADER, self._texts(row), strict=True))
+        return dict(zip(self.header, self._texts(row), strict=True))
 
     def render(self, format: Format = "table") -> str:
         """The table as aligned text or Markdown, with its notes, or as CSV; scores in per cent.
 
         CSV has plain numbers, empty where there is none, and for each column six more: ``<column>_stderr``, ``_low``,
-        ``_high``, ``_seeds``, ``_split`` and ``_collapsed``; last the commits, and where a published row is printed.
+        ``_high``, ``_seeds``, ``_split`` and ``_collapsed``; then the commits, where a published row is printed, and,
+        where any of our rows has them, the zero-shot columns.
         """
         if format == "csv":
             return self._csv()
         body = [list(record.values()) for record in self.records()]
+        header = [name.removeprefix(f"{BLIMP}/") for name in self.header]
         if format == "markdown":
-            rule = [*["---"] * _TEXTS, *["---:"] * (len(_HEADER) - _TEXTS)]
-            table = "\n".join("| " + " | ".join(cells) + " |" for cells in [_HEADER, rule, *body])
+            rule = [*["---"] * _TEXTS, *["---:"] * (len(header) - _TEXTS)]
+            table = "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *body])
             return table + "\n\n" + "\n".join(f"- {note}" for note in self.explained())
-        return _aligned(_HEADER, body, [row.kind for row in self.ordered]) + "\n\n" + "\n".join(self.explained())
+        return _aligned(header, body, [row.kind for row in self.ordered]) + "\n\n" + "\n".join(self.explained())
 
     def explained(self) -> list[str]:
         """How to read the table, what sets single rows apart, then the notes that came with it."""
@@ -176,14 +195,18 @@ class Leaderboard:
             yield _glue_note()
         if any(cell.stderr is not None for cell in cells):
             yield "±: bootstrap standard error over the scored rows; another seed is another matter"
+        on_dev = any(row.kind == "published" and row.split == "dev" for row in self.rows)
+        theirs = "dev where they say so, else test" if on_dev else "test"
         tested = {row.name: _tested(row) for row in ours if row.split.startswith("dev/test")}
         for tasks in dict.fromkeys(tested.values()):
             rows = (
                 "" if len(set(tested.values())) == 1 else ", ".join(n for n, t in tested.items() if t == tasks) + ": "
             )
-            yield f"{rows}splits: test for {tasks}, dev for the other tasks; published rows: test"
+            yield f"{rows}splits: test for {tasks}, dev for the other tasks; published rows: {theirs}"
         if any(cell.collapsed for cell in cells):
             yield "*: a run behind the number gave every dev row the same answer; it counts in the median all the same"
+        if self.zero_shot:
+            yield zero_shot_note()
         for row in ours:
             several = [(column, cell) for column, cell in row.cells.items() if cell.seeds > 1]
             if several:
@@ -193,9 +216,11 @@ class Leaderboard:
                 yield f"{row.name}: medians over seeds; lowest-highest (seeds): {spread}"
             if len(row.commits) > 1:
                 yield f"{row.name}: made by {len(row.commits)} commits, {', '.join(row.commits)} (+: local changes)"
+        yield from published_notes(self.ordered)
 
     def _texts(self, row: Row) -> list[str]:
         numbers = [row.average(self.tasks), *(row.percent.get(column) for column in COLUMNS), row.glue]
+        numbers += [row.zero_shot.get(column) for column in self.zero_shot]
         texts = ["-" if number is None else f"{number:.1f}" for number in numbers]
         for place, column in enumerate(COLUMNS, start=1):
             if (cell := row.cells.get(column)) is not None:
@@ -208,7 +233,7 @@ class Leaderboard:
             return "" if number is None else f"{number:.1f}"
 
         more = [f"{column}_{what}" for column in COLUMNS for what in _CSV_CELL]
-        lines = [[*_HEADER, *more, "commits", "source"]]
+        lines = [[*_HEADER, *more, "commits", "source", *self.zero_shot]]
         for row in self.ordered:
             numbers = [row.average(self.tasks), *(row.percent.get(column) for column in COLUMNS), row.glue]
             line = [row.name, row.kind, row.split, row.seeds.strip("-"), *(shown(number) for number in numbers)]
@@ -218,13 +243,29 @@ class Leaderboard:
                     continue
                 stderr = "" if cell.stderr is None else f"{cell.stderr:.2f}"
                 line += [stderr, shown(cell.low), shown(cell.high), str(cell.seeds), cell.split, str(cell.collapsed)]
-            lines.append([*line, " ".join(row.commits), row.source])
+            zero_shot = [shown(row.zero_shot.get(column)) for column in self.zero_shot]
+            lines.append([*line, " ".join(row.commits), row.source, *zero_shot])
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(lines)
         return text.getvalue().rstrip("\n")
 
 
 _CSV_CELL = ("stderr", "low", "high", "seeds", "split", "collapsed")
+
+
+def zero_shot_note() -> str:
+    """What the zero-shot columns are."""
+    return (
+        f"{BLIMP}: of the checkpoint itself, without fine-tuning: accuracy x 100 on minimal pairs, the mean of its "
+        f"{len(ZERO_SHOT) - 1} fields (chance: 50); in no average"
+    )
+
+
+def published_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """What sets published rows apart, each thing once, with the names of the rows."""
+    for note in dict.fromkeys(row.note for row in rows if row.note):
+        names = ", ".join(row.name.removesuffix(" [published]") for row in rows if row.note == note)
+        yield f"{names}: {note}"
 
 
 def _tested(row: Row) -> str:
@@ -269,11 +310,20 @@ def is_paper(row: Row) -> bool:
 def published_rows() -> list[Row]:
     """Every published method: one row each, a method of several tables (the paper's own) in one row."""
     merged: dict[str, dict[str, float]] = {}
-    tables: dict[str, list[str]] = {}
+    tables: dict[str, list[PublishedRow]] = {}
     for row in PUBLISHED:
         merged.setdefault(row.method, {}).update(row.percent)
-        tables.setdefault(row.method, []).append(row.table)
+        tables.setdefault(row.method, []).append(row)
     names = sorted(merged, key=lambda name: name != OURS)  # the paper's own first, the others in the tables' order
     return [
-        Row(f"{name} [published]", "published", "test", merged[name], source=", ".join(tables[name])) for name in names
+        Row(
+            f"{name} [published]",
+            "published",
+            tables[name][0].split,
+            merged[name],
+            source=", ".join(row.table for row in tables[name]),
+            zero_shot=tables[name][0].zero_shot,
+            note=tables[name][0].note,
+        )
+        for name in names
     ]

@@ -13,7 +13,7 @@ from gptcore.nlu.published import OURS
 from gptcore.nlu.registry import REGISTRY, task_spec
 from tasks.report.card import linked, table
 from tasks.report.earlier import Contender
-from tasks.report.leaderboard import Leaderboard, Row
+from tasks.report.leaderboard import Leaderboard, Row, published_notes
 from tasks.report.score import Score
 
 _SHOWN = 10  # contenders; the others are a link away
@@ -182,8 +182,16 @@ class ResultCard:
         rows = [row for row in self.board.only(self.tasks).rows if row.kind == "published"]
         rows.sort(key=lambda row: -max(row.percent.values()))
         if rows:
-            body = [(_label(row), *(score_text(row, column) for column in self._columns), row.source) for row in rows]
+            body = [
+                (
+                    _label(row) + ("" if row.split == "test" else f" ({row.split} rows)"),
+                    *(score_text(row, column) for column in self._columns),
+                    row.source,
+                )
+                for row in rows
+            ]
             yield from ("## Published, test rows", table(("method", *self._columns, "where"), body))
+            yield from (f"*{note}*" for note in published_notes(rows))
 
     @property
     def _suite(self) -> str:

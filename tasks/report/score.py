@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.metrics import glue_score, leaderboard_cells
 from gptcore.nlu.registry import task_spec
 
@@ -39,6 +40,22 @@ class Score:
     """Address of the fine-tuned model in its store; baselines have none."""
     page: str = ""
     """Its MLflow run's page."""
+
+
+@dataclass(frozen=True)
+class ZeroShot:
+    """What a pre-trained model does without fine-tuning; every row that starts from it has the same."""
+
+    percent: dict[str, float]
+    """Zero-shot column -> accuracy x 100."""
+    digest: str
+    """Of the store's artifact."""
+
+
+def zero_shot_of(digest: str, counts: Mapping[str, Any]) -> ZeroShot:
+    """The columns of a `blimp` artifact, from its manifest's counts (fractions)."""
+    percent = {BLIMP: counts["score"], **{f"{BLIMP}/{field}": score for field, score in counts["fields"].items()}}
+    return ZeroShot(_percent(percent), digest)
 
 
 def score_of(

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
+from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY
 from tasks.report.leaderboard import Cell, Kind, Leaderboard, Row, published_rows, split_of
-from tasks.report.score import Score
+from tasks.report.score import Score, ZeroShot
 from tasks.store.artifact import canonical
 from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import LEADERBOARD
@@ -114,18 +115,22 @@ def _cell(column: str, runs: Sequence[Score]) -> Cell:
     )
 
 
-def record_row(run: Run, row: Row) -> Row:
+def record_row(run: Run, row: Row, zero_shot: ZeroShot | None = None) -> Row:
     """Put a row's cells on the suite's run, beside those that earlier runs of the same suite left there.
 
     One metric a column, as the table prints it, and one tag a column for the exact score and what stands behind it, so
     that two flows that fill one row at the same time take nothing from each other.
 
+    :param zero_shot: of the checkpoint that the row starts from; it takes the place of what is there.
     :return: the whole row. Its average over the twelve tasks is logged once it has them all.
     :raises InputError: the run belongs to another suite.
     """
     if (there := run.tags().get("suite", "")) != row.suite:
         raise InputError(f"leaderboard row {row.name}: its suite is {row.suite}, the run's is {there}")
     run.log_results({**_printed(row.percent), **{f"{_GLUE}{task}": value for task, value in row.glue_parts.items()}})
+    run.log_results(_printed(zero_shot.percent if zero_shot else row.zero_shot))
+    if zero_shot:
+        run.set_tags({"zero_shot_digest": zero_shot.digest})
     run.log_results({f"{column}/stderr": cell.stderr for column, cell in row.cells.items()})
     exact = {column: {**dataclasses.asdict(cell), "percent": row.percent[column]} for column, cell in row.cells.items()}
     run.set_tags({f"{_CELL}{column}": json.dumps(cell) for column, cell in exact.items()})
@@ -153,6 +158,7 @@ def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> R
         percent={c: v for c in COLUMNS if (v := exact.get(c, metrics.get(c))) is not None},
         cells=cells,
         glue_parts={task: metrics[_GLUE + task] for task in GLUE if _GLUE + task in metrics},
+        zero_shot={column: metrics[column] for column in ZERO_SHOT if column in metrics},
         split=split_of(cells) or row.split,
     )
 

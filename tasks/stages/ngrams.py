@@ -18,8 +18,10 @@ from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
 VERSION = 1
-_SMALL = 8_000_000  # tokens
-_ORDERS = {"bigram": 2, "trigram": 3}
+SMALL = 8_000_000
+"""Tokens that are counted before a pool of processes has started."""
+ORDERS = {"bigram": 2, "trigram": 3}
+"""Name of a model -> its order."""
 
 
 @task(name="ngrams", task_run_name="n-grams of shards {shards.short}", **STAGE_OPTIONS)
@@ -29,22 +31,21 @@ def measure_ngrams(store_url: str, shards: Artifact, dask_address: str = "") -> 
     The manifest's counts hold, for each, ``perplexity``, ``nats`` (a token) and ``tokens`` (scored).
     """
     store = Store(store_url)
-    recipe = Recipe("ngrams", VERSION, {"orders": sorted(_ORDERS.values())}, {"shards": shards})
+    recipe = Recipe("ngrams", VERSION, {"orders": sorted(ORDERS.values())}, {"shards": shards})
 
     def produce(out: Path) -> dict[str, Any]:
         folder = local_shards(store, shards)
         train, validation = Shards(folder / "train"), Shards(folder / "validation")
         meter = Meter("n-grams", "M tokens", 1_000_000)
         with partition_map(dask_address, shared=out) as parallel:
-            # the time in which a pool of processes starts is enough to count a small corpus
-            chosen = parallel if dask_address or train.n_tokens > _SMALL else map
+            chosen = parallel if dask_address or train.n_tokens > SMALL else map
             return {
                 name: ngram_perplexity(train, validation, order, meter.counting(name, train.n_tokens), chosen)
-                for name, order in _ORDERS.items()
+                for name, order in ORDERS.items()
             }
 
     return build(store, recipe, produce, "n-grams", _made).artifact
 
 
 def _made(counts: Mapping[str, Any]) -> str:
-    return "held-out perplexity: " + ", ".join(f"{name} {counts[name]['perplexity']:.1f}" for name in _ORDERS)
+    return "held-out perplexity: " + ", ".join(f"{name} {counts[name]['perplexity']:.1f}" for name in ORDERS)

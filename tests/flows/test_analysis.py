@@ -11,12 +11,13 @@ import pytest
 
 from flows.parameters import AnalysisParameters
 from gptcore.errors import InputError
+from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.published import ABLATIONS
 from tasks.stages import analysis as analysis_stage
 from tasks.stages.analysis import Analysis
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
-from tests.flows.world import OVERRIDES
+from tests.flows.world import OVERRIDES, with_blimp
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -89,6 +90,7 @@ def test_figure_2_right_follows_both_networks(world: tuple[str, str], store: str
     sst2 = next(row for row in rows if row["task"] == "sst2")
     assert float(sst2["relative"]) == pytest.approx((float(sst2["score"]) - 50) / (93.2 - 50), abs=2e-3)
     assert shows_something(tmp_path / "zero-shot.png")
+    assert not (tmp_path / "blimp.csv").exists()
     before = len(Store(store).list("zero-shot"))
     run("zero-shot", world, store, tmp_path, ["rte"])
     assert len(Store(store).list("zero-shot")) == before == 8
@@ -105,6 +107,28 @@ def test_learning_curves_follow_the_models_kept_on_the_way(world: tuple[str, str
     configs = [Store(store).manifest(artifact)["config"]["finetune"] for artifact in Store(store).list("finetune")]
     assert {config.get("snapshot") for config in configs} >= {1, 2, 3, None}
     assert shows_something(tmp_path / "learning.png")
+
+
+def test_blimp_follows_both_networks_with_the_ngrams_beside_them(
+    world: tuple[str, str], store: str, tmp_path: Path
+) -> None:
+    world = with_blimp(world, tmp_path / "datasets")
+    heuristics, blimp = run("zero-shot", world, store, tmp_path, ["rte"])
+    assert (heuristics.name, blimp.name) == ("zero-shot", "blimp")
+    assert "blimp" not in {row[1] for row in heuristics.rows}
+    rows = read_csv(tmp_path / "blimp.csv")
+    assert {row["field"] for row in rows} == {"mean of the fields", *FIELDS}
+    for model, updates in {"LSTM": ["1", "2", "3", "6"], "Transformer": ["1", "2", "3", "6"], "trigram": ["-"]}.items():
+        assert [row["updates"] for row in rows if (row["model"], row["field"]) == (model, "binding")] == updates
+    last = {row["field"]: float(row["accuracy"]) for row in rows if (row["model"], row["updates"]) == ("LSTM", "6")}
+    assert last.pop("mean of the fields") == pytest.approx(sum(last.values()) / 12, abs=0.1)
+    assert logged("blimp")["LSTM/binding"] == pytest.approx(last["binding"], abs=0.06)
+    assert shows_something(tmp_path / "blimp.png")
+    page = (tmp_path / "blimp.md").read_text(encoding="utf-8")
+    assert "as BabyLM reports it" in page
+    assert len(Store(store).list("blimp")) == 4 + 4 + 2
+    run("zero-shot", world, store, tmp_path, ["rte"])
+    assert len(Store(store).list("blimp")) == 4 + 4 + 2
 
 
 def test_tables_stand_under_the_published_rows(world: tuple[str, str], store: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 
@@ -112,9 +113,29 @@ def test_glue_seeds_a_collapse_and_synthetic_rows_are_told() -> None:
     assert any(line.startswith("*: ") for line in lines)
 
 
+def test_blimp_stands_under_the_averages_where_a_row_has_it() -> None:
+    measured = dataclasses.replace(
+        suite("a 000001", all_columns(50.0)), zero_shot={"blimp": 62.0, "blimp/binding": 9.0}
+    )
+    lines = shown(measured, suite("b 000002", all_columns(60.0)), *BASELINES)
+    assert cells(lines, "blimp") == ["-", "62.0", "-", "-", "-"]
+    names = [line.split()[0] for line in lines if line.split()]
+    assert names.index("average") < names.index("blimp") < names.index("seeds")
+    assert max(map(len, lines)) <= 100
+    assert any(line.startswith("blimp: of the checkpoint itself") for line in lines)
+    assert not any("binding" in line for line in lines)
+    without = shown(suite("a 000001", all_columns(50.0)), suite("b 000002", all_columns(60.0)), *BASELINES)
+    assert [line for line in lines if "blimp" not in line and "fields (chance" not in line] == without
+
+
 def test_published_methods_are_asked_for() -> None:
     lines = shown(suite("a 000001", all_columns(50.0)), published=True)
     assert max(map(len, lines)) <= 100
+    (opt,) = [line for line in lines if line.startswith("BabyLM OPT-125m (dev)")]
+    assert "mnli_m 57.6" in opt
+    assert any(
+        line.startswith("BabyLM OPT-125m, BabyLM RoBERTa-base: pre-trained on 10 million words") for line in lines
+    )
     (bert,) = [line for line in lines if line.startswith("BERT large")]
     assert "mnli_m 86.7,  mnli_mm 85.9" in bert
 

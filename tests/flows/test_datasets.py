@@ -18,6 +18,7 @@ from tests.gptcore import datasets as written
 from tests.gptcore.file_server import FileServer, file_server
 from tests.gptcore.hub_rows import write_hub
 from tests.gptcore.test_fetch import zipped
+from tests.gptcore.tiny_blimp import write_blimp
 from tests.realdata import real_data
 
 
@@ -39,6 +40,7 @@ def test_rows_beside_published_rows_in_either_layout(tmp_path: Path, capsys: pyt
         written.write_task(public if task == "rte" else data, REGISTRY[task], rows=10)
     write_hub(public, REGISTRY["rte"], f"{data}/glue")
     written.write_bytes(f"{data}/CoLA/test.tsv", b"index\tsentence\n0\tFine.\n")
+    write_blimp(data, pairs=2)
     assert main(["datasets", "--datasets", data]) == 0
     printed = capsys.readouterr().out
     rows = rows_of(printed)
@@ -48,6 +50,7 @@ def test_rows_beside_published_rows_in_either_layout(tmp_path: Path, capsys: pyt
     assert rows["storycloze"] == ["csv", "8/1,497", "2/374", "10/1,871"]
     assert rows["sst2"] == ["-", "-/67,349", "-/872", "-/1,821*"]
     assert rows["dprd"] == ["-", "-/1,322", "-", "-/564"]
+    assert rows["blimp"] == ["jsonl", "-", "-", "134/67,000"]
     assert list(rows)[1:] == list(ORIGINS)
     assert max(map(len, printed.splitlines())) <= 100
     for origin in ORIGINS.values():
@@ -80,7 +83,7 @@ def test_without_a_folder_and_with_a_wrong_one(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_real_test_sets_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("RTE", "WNLI", "diagnostic", "DPRD"):
+    for name in ("RTE", "WNLI", "diagnostic", "DPRD", "BLiMP"):
         (tmp_path / name).symlink_to(real_data(name))
     assert main(["datasets", "--datasets", str(tmp_path)]) == 0
     rows = rows_of(capsys.readouterr().out)
@@ -88,6 +91,7 @@ def test_real_test_sets_are_counted(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert rows["wnli"] == ["tsv", "-", "-", "146/146*"]
     assert rows["diagnostic"] == ["tsv", "-", "-", "1,104/1,104*"]
     assert rows["dprd"] == ["text", "1,322/1,322", "-", "564/564"]
+    assert rows["blimp"] == ["jsonl", "-", "-", "67,000/67,000"]
 
 
 def test_the_list_needs_neither_torch_nor_prefect(tmp_path: Path) -> None:

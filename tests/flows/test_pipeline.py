@@ -20,7 +20,7 @@ from tasks.store.lineage import tokenizer_of
 from tasks.store.references import checkpoint_label, pretrained_model
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
-from tests.flows.world import OVERRIDES, TASKS
+from tests.flows.world import OVERRIDES, TASKS, with_blimp
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -259,6 +259,36 @@ def test_a_broken_row_costs_its_own_task_alone(board: Leaderboard, world: tuple[
     name, artifacts = newest("pipeline", 1)
     assert name.startswith("pipeline demo → ")
     assert any(found["key"] is None and "storycloze" in found["data"] for found in artifacts)
+
+
+def test_blimp_belongs_to_the_checkpoint_and_to_each_row_that_starts_from_it(
+    board: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path
+) -> None:
+    assert not any(row.zero_shot for row in board.rows if row.kind != "published")
+    world, before = with_blimp(world, tmp_path / "datasets"), made(store)
+    with pytest.MonkeyPatch.context() as patch:
+        broken = tmp_path / "datasets" / "BLiMP" / "wh_island.jsonl"
+        sound = broken.read_bytes()
+        patch.setattr("flows.pipeline.run_chain", lambda *_, **__: pytest.fail("something was computed"))
+        broken.write_bytes(sound + b"7\n")
+        with pytest.raises(InputError, match=r"BLiMP/wh_island.jsonl, line 3: found 7, expected a JSON object"):
+            run(world, store)
+        broken.write_bytes(sound)
+    rows = {row.name.rpartition(" ")[0]: row for row in run(world, store).rows}
+    assert made(store) == before
+    (scored,) = Store(store).list("blimp")
+    counts = Store(store).manifest(scored)["counts"]
+    assert counts["pairs"] == 2 * 67
+    assert rows["pre-trained"].zero_shot["blimp"] == round(100 * counts["score"], 1)
+    assert rows["pre-trained"].zero_shot["blimp/binding"] == round(100 * counts["fields"]["binding"], 1)
+    assert not any(rows[name].zero_shot for name in ("from scratch", "majority class", "bag of words"))
+    assert rows["pre-trained"].average(TASKS) == pytest.approx(sum(rows["pre-trained"].per_task.values()) / len(TASKS))
+    _, artifacts = newest("pipeline")
+    (card,) = (found for found in artifacts if found["key"] is None)
+    assert "## BLiMP, without fine-tuning" in card["data"]
+    again = {row.name: row for row in run(world, store, tasks=["rte"]).rows}
+    assert len(Store(store).list("blimp")) == 1
+    assert any(row.zero_shot for name, row in again.items() if name.startswith("pre-trained"))
 
 
 def test_a_fine_tune_that_fails_leaves_the_others(

@@ -12,9 +12,11 @@ from flows import scoring, serving
 from gptcore.config import LSTMConfig, ModelConfig, recorded
 from gptcore.errors import InputError
 from gptcore.models.transformer import GPT
+from gptcore.nlu.blimp import COLUMNS
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.references import best_models, fine_tuned_model, pretrained_model
 from tasks.store.store import Store
+from tests.flows.world import with_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer
 
 ROW = [b'{"premise": "the cat sat", "hypothesis": "the cat"}\n']
@@ -153,5 +155,11 @@ def test_scores_need_no_server_and_are_found_in_the_store_again(shelf, world, tm
     assert zero[0] == zero[1]
     assert zero[0]["sst2"]["rows"] == 20
     assert len(shelf.store.list("zero-shot")) == 1
+    measured = scoring.zero_shot(
+        shelf.store.url, shelf.checkpoint.short, with_blimp(world, tmp_path / "d")[1], ["blimp"]
+    )
+    assert list(measured) == list(COLUMNS)
+    assert measured["blimp"]["pairs"] == 2 * 67
+    assert len(shelf.store.list("blimp")) == 1
     with pytest.raises(InputError, match="zero-shot task 'rte' is unknown"):
         scoring.zero_shot(shelf.store.url, "latest", world[1], ["rte"])

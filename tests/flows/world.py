@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.storyworld.write import generate
+from tests.gptcore.tiny_blimp import write_blimp
 
 TASKS = ["rte", "sst2", "storycloze"]  # a pair, a single sentence, choices
 OVERRIDES: dict[str, Any] = {
@@ -29,3 +30,12 @@ def small_world(folder: Path) -> tuple[str, str]:
     """Books and datasets under ``folder``: their two addresses."""
     generate(folder, seed=7, books=8, characters=6_000)
     return str(folder / "books"), str(folder / "datasets")
+
+
+def with_blimp(world: tuple[str, str], folder: Path) -> tuple[str, str]:
+    """The same world, and minimal pairs beside its datasets, which are linked: nothing is computed again for them."""
+    folder.mkdir()
+    for path in Path(world[1]).iterdir():
+        (folder / path.name).symlink_to(path)
+    write_blimp(str(folder), pairs=2)
+    return world[0], str(folder)

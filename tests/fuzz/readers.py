@@ -21,6 +21,7 @@ from gptcore.models.files.hugging_face import export_hugging_face
 from gptcore.models.files.release import export_release
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
+from gptcore.nlu.blimp import PARADIGMS, read_paradigm
 from gptcore.nlu.dprd import read_dprd
 from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.readers import iterate_test, labelled_splits, load_task
@@ -39,6 +40,7 @@ from tasks.store.inventory import inventory
 from tasks.store.store import Store
 from tests.gptcore.datasets import write_task
 from tests.gptcore.hub_rows import write_hub
+from tests.gptcore.tiny_blimp import write_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer, write_test_files
 
 SHAPE = ModelConfig(n_vocab=40, n_ctx=8, n_layer=1, n_head=2, n_embd=8, n_inner=32)
@@ -227,11 +229,17 @@ def _pronouns(folder: Path) -> None:
         (folder / "DPRD" / name).write_text(text)
 
 
+def _minimal_pairs(folder: Path) -> None:
+    for paradigm in PARADIGMS:
+        exhaust(read_paradigm(str(folder), paradigm))
+
+
 READERS: dict[str, Reader] = {
     **{name: _task(name) for name in REGISTRY},
     **{f"{name} of the hub": _parquet(name) for name in ("rte", "stsb", "race", "snli")},
     "GLUE's test rows": Reader(lambda folder: write_test_files(str(folder), 3), _tests),
     "pronouns": Reader(_pronouns, lambda folder: exhaust(read_dprd(str(folder), "test"))),
+    "minimal pairs": Reader(lambda folder: write_blimp(str(folder), pairs=1), _minimal_pairs),
     "rows of a user": Reader(_rows, lambda folder: exhaust(read_own_rows(task_spec("rte"), _lines(folder)))),
     "books as text": Reader(_book("a.txt", b"A story of a cat.\n\nIt sat on the mat, and slept.\n" * 3), _corpus),
     "books as JSON lines": Reader(_book("a.jsonl", b'{"text": "A story of a cat that sat."}\n' * 3), _corpus),

@@ -20,11 +20,13 @@ from gptcore.fetch.datasets import cut_mrpc, get_dataset
 from gptcore.fetch.download import FetchError, download
 from gptcore.fetch.unpack import unpack
 from gptcore.nlu import REGISTRY, available, load_task
+from gptcore.nlu.blimp import blimp_fingerprint
 from gptcore.nlu.dprd import read_dprd
 from gptcore.nlu.origins import ORIGINS, Download, Origin, origins_named
 from gptcore.nlu.submission import SUBMISSION
 from tests.gptcore import datasets as written
 from tests.gptcore.file_server import FileServer, file_server
+from tests.gptcore.tiny_blimp import write_blimp
 from tests.realdata import real_data
 
 DATA = bytes(range(256)) * 2000  # several chunks
@@ -307,6 +309,13 @@ def test_a_fetched_test_set_lies_where_it_is_read(name: str, server: FileServer,
     origin = offered(server, ORIGINS[name], {ORIGINS[name].downloads[0].name: {path.partition("/")[2]: b"rows"}})
     get_dataset(origin, tmp_path)
     assert (tmp_path / path).read_bytes() == b"rows"
+
+
+def test_fetched_minimal_pairs_are_read(server: FileServer, tmp_path: Path) -> None:
+    written_pairs = write_blimp(str(tmp_path / "rows"), pairs=1)
+    files = {path.name: {"": path.read_bytes()} for path in written_pairs.iterdir()}
+    get_dataset(offered(server, ORIGINS["blimp"], files), tmp_path / "data")
+    assert blimp_fingerprint(str(tmp_path / "data")) == blimp_fingerprint(str(tmp_path / "rows"))
 
 
 def mrpc_files() -> dict[str, dict[str, bytes]]:

@@ -9,7 +9,8 @@ from decimal import ROUND_HALF_UP, Decimal
 import pytest
 
 from gptcore.nlu import COLUMNS, REGISTRY
-from gptcore.nlu.published import ABLATIONS, BERT_TABLE, OURS, PUBLISHED, AblationRow, PublishedRow
+from gptcore.nlu import blimp as blimp_files
+from gptcore.nlu.published import ABLATIONS, BABYLM, BERT_TABLE, OURS, PUBLISHED, AblationRow, PublishedRow
 from tests.realdata import real_data
 
 BERT = {row.method: row for row in PUBLISHED if row.table == BERT_TABLE}
@@ -43,12 +44,26 @@ def test_every_row_says_table_and_split_and_knows_its_columns() -> None:
     assert [row.percent for row in PUBLISHED if "README" in row.table] == [{"storycloze": 85.8}]
     for row in PUBLISHED:
         assert row.percent.keys() <= set(COLUMNS)
-        assert row.split == "test"
+        assert row.split == ("dev" if row.table == BABYLM else "test")
+
+
+def test_babylms_baselines_have_blimp_by_field_and_no_average() -> None:
+    rows = {row.method: row for row in PUBLISHED if row.table == BABYLM}
+    assert {name: row.zero_shot["blimp"] for name, row in rows.items()} == {
+        "BabyLM OPT-125m": 62.6,
+        "BabyLM RoBERTa-base": 69.5,
+    }
+    for row in rows.values():
+        assert set(row.percent) == {"sst2", "mrpc", "qqp", "mnli_m", "mnli_mm", "qnli", "rte"}
+        assert tuple(row.zero_shot) == blimp_files.COLUMNS
+        assert row.average is None
+        assert "filtered" in row.note
+    assert all(not row.zero_shot and not row.note for row in PUBLISHED if row.table != BABYLM)
 
 
 def test_rows_stand_in_their_sources() -> None:
     for row in (*PUBLISHED, *ABLATIONS):
-        if "README" in row.table:
+        if "README" in row.table or row.table == BABYLM:
             continue
         (source,) = (real_data("..") / "seeds").glob("003*" if row.table == BERT_TABLE else "001*")
         marks = re.compile(r"<.*?>|\\[\\d+\\]")

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
+from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.registry import COLUMNS, REGISTRY
 from tasks.report.experiments import LEADERBOARD_PAGE, SCORES, show_experiments
-from tasks.report.score import Score
+from tasks.report.score import Score, zero_shot_of
 from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, Suite, open_suite, record_row, row_of
 from tasks.tracking.inputs import Data, has_inputs, log_inputs
 from tasks.tracking.tracker import Tracker
@@ -65,6 +67,28 @@ def test_a_saved_view_shows_the_average_and_thirteen_scores_best_first(
     writes.clear()
     show_experiments(shared_tracker)
     assert writes == []
+
+
+def test_blimp_is_a_column_once_a_row_has_it(shared_tracker: Tracker) -> None:
+    view = f"mlflow.sharedViewState.{LEADERBOARD_PAGE.key}"
+    show_experiments(shared_tracker)
+    before = tags_of(shared_tracker, EXPERIMENT)
+    assert "blimp" not in before[view]
+    assert "blimp" not in before["mlflow.note.content"]
+    of = Suite("measured", "ours", {"data": {}})
+    with open_suite(shared_tracker, of) as run:
+        scores = zero_shot_of("cd" * 32, {"score": 0.625, "fields": dict.fromkeys(FIELDS, 0.625)})
+        record_row(run, row_of(of, [Score("rte", 0, "dev", {"rte": 50.0})]), scores)
+    try:
+        show_experiments(shared_tracker)
+        after = tags_of(shared_tracker, EXPERIMENT)
+        columns = json.loads(json.loads(after[view])["state"])["selectedColumns"]
+        assert columns[:15] == [f"metrics.`{name}`" for name in ("average", *SCORES, "blimp")]
+        fields = json.loads(json.loads(after["mlflow.sharedViewState.blimp"])["state"])["selectedColumns"]
+        assert fields == [f"metrics.`{name}`" for name in ZERO_SHOT]
+        assert "62.5" in after["mlflow.note.content"]
+    finally:
+        shared_tracker.client.delete_run(run.run_id)
 
 
 def test_published_rows_of_an_older_version_leave_our_experiment(shared_tracker: Tracker) -> None:

@@ -7,6 +7,7 @@ import io
 
 import pytest
 
+from gptcore.nlu.blimp import COLUMNS as BLIMP
 from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY
 from tasks.report.leaderboard import Cell, Leaderboard, Row, published_rows
@@ -48,12 +49,58 @@ def test_the_papers_row_holds_tables_2_3_and_4() -> None:
     assert ours.name == "Finetuned Transformer LM (ours) [published]"
     assert (ours.percent["snli"], ours.percent["race"], ours.percent["cola"]) == (89.9, 59.0, 45.4)
     assert set(ours.percent) == set(COLUMNS)
-    assert all(row.split == "test" for row in published_rows())
+    assert {row.split for row in published_rows() if not row.name.startswith("BabyLM")} == {"test"}
 
 
 def board(**cells: Cell) -> Leaderboard:
     percent = {"rte": 61.25, **{column: (cell.low + cell.high) / 2 for column, cell in cells.items()}}
     return Leaderboard((*published_rows(), Row("mine", "ours", "dev", percent, cells)), ("a note",))
+
+
+def with_blimp(score: float = 62.0) -> Leaderboard:
+    row = Row("measured", "ours", "dev", {"rte": 60.0}, zero_shot=dict.fromkeys(BLIMP, score))
+    return Leaderboard((*board().rows, row), ("a note",))
+
+
+def test_zero_shot_columns_are_there_once_a_row_of_ours_has_them() -> None:
+    assert board().zero_shot == []
+    assert not any("blimp" in text for format in ("table", "csv", "markdown") for text in [board().render(format)])
+    shown = with_blimp()
+    assert shown.header == [*board().header, *BLIMP]
+    records = {record["suite"]: record for record in shown.records()}
+    assert (records["measured"]["blimp"], records["measured"]["blimp/binding"]) == ("62.0", "62.0")
+    assert (records["mine"]["blimp"], records["BabyLM OPT-125m [published]"]["blimp/binding"]) == ("-", "67.1")
+    assert records["Finetuned Transformer LM (ours) [published]"]["blimp"] == "-"
+    lines = shown.render("table").splitlines()
+    assert lines[0].split()[-14:] == ["glue", "blimp", *(name.removeprefix("blimp/") for name in BLIMP[1:])]
+    lines = [line for line in shown.render("markdown").splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in lines} == {len(COLUMNS) + 7 + len(BLIMP)}
+    assert any(note.startswith("blimp: of the checkpoint itself") for note in shown.explained())
+    csv_rows = {row["suite"]: row for row in csv.DictReader(io.StringIO(shown.render("csv")))}
+    assert (csv_rows["measured"]["blimp/ellipsis"], csv_rows["mine"]["blimp"]) == ("62.0", "")
+
+
+def test_zero_shot_scores_are_in_no_average_and_stay_when_a_row_is_cut() -> None:
+    low, high = (with_blimp(score).records()[1] for score in (10.0, 90.0))
+    assert low["average"] == high["average"] == "60.0"
+    assert with_blimp().tasks == ["rte"]
+    (cut,) = (row for row in with_blimp().only(["rte"]).rows if row.name == "measured")
+    assert set(cut.zero_shot) == set(BLIMP)
+
+
+def test_babylms_rows_stand_among_the_published_with_their_note() -> None:
+    shown = board().render("table")
+    assert "BabyLM RoBERTa-base [published]" in shown
+    assert "BabyLM OPT-125m, BabyLM RoBERTa-base: pre-trained on 10 million words" in shown
+    assert "BabyLM" not in board().beside_the_paper().render("table")
+    whole = Leaderboard((Row("mine", "ours", "dev", ALL), *published_rows()))
+    records = {record["suite"]: record for record in whole.records()}
+    assert [records["BabyLM OPT-125m [published]"][name] for name in ("split", "average", "sst2", "cola")] == [
+        "dev",
+        "-",
+        "81.9",
+        "-",
+    ]
 
 
 def test_ours_come_first_and_published_rows_say_so() -> None:
@@ -109,7 +156,7 @@ def test_a_cell_shows_its_standard_error_and_a_collapse() -> None:
 
 
 def test_nothing_is_explained_that_is_not_there() -> None:
-    assert board().explained() == ["average: over 1 tasks (rte)", "a note"]
+    assert board().beside_the_paper().explained() == ["average: over 1 tasks (rte)", "a note"]
 
 
 def test_a_row_of_two_commits_says_so() -> None:

@@ -189,3 +189,13 @@ def test_what_a_browser_cannot_open_is_no_link() -> None:
 def test_the_result_stands_before_what_a_page_cuts_off() -> None:
     assert with_result("finetune rte, lr 0.0005, 2 seeds", "75.0") == "finetune rte → 75.0; lr 0.0005, 2 seeds"
     assert with_result("pipeline demo", "72.7") == "pipeline demo → 72.7"
+
+
+def test_published_dev_rows_say_so_and_what_sets_them_apart() -> None:
+    text = card(row("pre-trained abc123", rte=60.0), tasks=["rte"]).markdown()
+    published = next(table for table in tables(text) if table[0][0] == "method")
+    cells = {line[0]: line[1:] for line in published}
+    assert cells["BabyLM OPT-125m (dev rows)"][0] == "60.0"
+    assert cells["BERT large"][0] == "70.1"
+    assert "*BabyLM RoBERTa-base, BabyLM OPT-125m: pre-trained on 10 million words; " in text
+    assert "BabyLM" not in card(row("pre-trained abc123", snli=60.0), tasks=["snli"]).markdown()

@@ -13,7 +13,7 @@ from gptcore.errors import InputError
 from gptcore.nlu.metrics import GLUE
 from tasks.report.kept import kept_leaderboard
 from tasks.report.leaderboard import Row
-from tasks.report.score import Score, commit_of, finetune_origin
+from tasks.report.score import Score, commit_of, finetune_origin, zero_shot_of
 from tasks.report.suites import (
     EXPERIMENT,
     PUBLISHED_EXPERIMENT,
@@ -169,7 +169,29 @@ def test_published_rows_stand_once(tracker: Tracker) -> None:
     record_published(tracker)
     assert len(tracker.search(PUBLISHED_EXPERIMENT, {})) == len(before) > 20
     assert tracker.search(EXPERIMENT, {"kind": "published"}) == []
-    assert all(run.data.tags["split"] == "test" and run.data.tags["table"] for run in before)
+    assert all(run.data.tags["table"] for run in before)
+    found = {run.info.run_name.removesuffix(" [published]"): run.data for run in before}
+    assert {name for name, data in found.items() if data.tags["split"] != "test"} == {
+        "BabyLM OPT-125m",
+        "BabyLM RoBERTa-base",
+    }
+    metrics = found["BabyLM OPT-125m"].metrics
+    assert (metrics["blimp"], metrics["blimp/island_effects"], metrics["sst2"]) == (62.6, 48.6, 81.9)
+    assert "average" not in metrics
+
+
+def test_a_row_has_the_zero_shot_scores_of_its_checkpoint(tracker: Tracker) -> None:
+    of, measured = suite("measured"), zero_shot_of("ab" * 32, {"score": 0.62345, "fields": {"binding": 0.5}})
+    with open_suite(tracker, of) as run:
+        row = record_row(run, row_of(of, [made("rte", 50.0)]), measured)
+    assert row.zero_shot == {"blimp": 62.3, "blimp/binding": 50.0}
+    (kept,) = (found for found in read_leaderboard(tracker).rows if found.suite == of.digest)
+    assert kept == row
+    (logged,) = tracker.search(EXPERIMENT, {"suite": of.digest})
+    assert logged.data.tags["zero_shot_digest"] == "ab" * 32
+    assert logged.data.metrics["blimp"] == 62.3
+    assert record(tracker, of, made("mrpc", 60.0)).zero_shot == row.zero_shot  # a later flow that measured nothing
+    assert record(tracker, suite("unmeasured"), made("rte", 50.0)).zero_shot == {}
 
 
 def test_the_same_score_again_changes_nothing(tracker: Tracker) -> None:

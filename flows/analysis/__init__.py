@@ -1,0 +1,29 @@
+"""The paper's analyses, each a flow that makes its table or figure from the stages' artifacts.
+
+    tables      Table 1, rows read beside rows published; Tables 2, 3 and 4, our row under the published ones
+    table5      full, without pre-training, without the auxiliary objective, LSTM: on eight tasks
+    layers      Figure 2, left: 0 (embeddings only) to all blocks transferred, on MultiNLI and RACE
+    zero-shot   Figure 2, right: scores without fine-tuning, from the first updates to the last, Transformer and LSTM;
+                BLiMP in the same way, where its files are, with the n-gram models beside it
+    learning    what more text brings: every task fine-tuned from models kept on the way, over the tokens they had seen
+
+What the store holds is not computed again: after a pipeline an analysis adds only its own runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flows.analysis.curves import learning, zero_shot_curves
+from flows.analysis.paper import layers, table5, tables
+from flows.parameters import AnalysisParameters
+from tasks.stages.analysis import Analysis
+
+ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
+    "tables": tables,
+    "table5": table5,
+    "layers": layers,
+    "zero-shot": zero_shot_curves,
+    "learning": learning,
+}
+"""Name on the command line -> flow."""

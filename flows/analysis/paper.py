@@ -1,0 +1,160 @@
+"""Tables 1 to 5 and Figure 2, left: what fine-tuned models reach."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+
+from prefect import flow
+
+from flows.analysis.common import about, cell_text, named, percent, publish_all, scored, synthetic_notes
+from flows.chain import Chain, run_chain
+from flows.fanout import Arm
+from flows.finetune import pretrained_arm, scratch_arm
+from flows.names import from_form
+from flows.parameters import AnalysisParameters
+from gptcore.errors import InputError
+from gptcore.nlu.published import ABLATIONS, PUBLISHED
+from gptcore.nlu.readers import available
+from gptcore.nlu.registry import REGISTRY, task_spec
+from tasks.report.figures import Curve, Figure
+from tasks.report.leaderboard import Row
+from tasks.stages.analysis import Analysis
+from tasks.stages.evaluation import score_model
+from tasks.stages.finetune import finetune_recipe
+
+_TRAIN_ROWS = 1000
+"""Rows of the training split that Figure 2's dashed lines are scored on."""
+
+
+@flow(name="analysis-tables", flow_run_name=from_form, persist_result=False)
+def tables(parameters: AnalysisParameters) -> list[Analysis]:
+    """Table 1: rows read beside rows published. Tables 2, 3 and 4: our row under the published ones."""
+    chain = run_chain(parameters)
+    row = _rows(chain, parameters, list(chain.datasets), [pretrained_arm(chain.checkpoint)])[0]
+    found = [_table1(chain), *(_results_table(chain, row, number) for number in (2, 3, 4))]
+    return publish_all(found, parameters)
+
+
+@flow(name="analysis-table5", flow_run_name=from_form, persist_result=False)
+def table5(parameters: AnalysisParameters) -> list[Analysis]:
+    """Table 5: what pre-training, the auxiliary objective and the Transformer each contribute."""
+    wanted = _wanted(parameters, list(ABLATIONS[0].percent))
+    chain = run_chain(parameters, wanted)
+    lstm = chain.pretrain_lstm(parameters)
+    arms = [
+        pretrained_arm(chain.checkpoint),
+        scratch_arm(chain.checkpoint),
+        Arm("w/o aux LM", chain.checkpoint, {"lm_coef": 0.0}),
+        Arm("LSTM", lstm),
+    ]
+    rows = _rows(chain, parameters, wanted, arms)
+    columns = [task for task in ABLATIONS[0].percent if task in wanted]
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for published, row in zip(ABLATIONS, rows, strict=True):
+        ours = row.per_task
+        average = statistics.fmean(ours[task] for task in columns)  # section 5: an unweighted average of all results
+        metrics |= {f"{row.name.rpartition(' ')[0]}/{task}": ours[task] for task in columns}
+        metrics[f"{row.name.rpartition(' ')[0]}/average"] = average
+        body.append((published.method, "ours", percent(average), *(percent(ours[task]) for task in columns)))
+        theirs = statistics.fmean(published.percent[task] for task in columns)
+        whole = published.average if len(columns) == len(published.percent) else theirs
+        cells = (percent(published.percent[task]) for task in columns)
+        body.append((published.method, "paper, test", percent(whole), *cells))
+    header = ("method", "whose", "average", *(f"{task} ({task_spec(task).headline})" for task in columns))
+    notes = [f"ours: {rows[0].split} rows, {rows[0].seeds} seed(s); the paper: GLUE's test server"]
+    for published, row in zip(ABLATIONS, rows, strict=True):
+        if collapsed := [column for column, cell in row.cells.items() if cell.collapsed]:
+            notes.append(f"{published.method}: a run gave every dev row the same answer on {', '.join(collapsed)}")
+    notes += about(chain)
+    identity = {"arms": {row.name: row.suite for row in rows}}
+    found = Analysis("table5", "Table 5: ablations", header, body, identity, metrics, notes)
+    return publish_all([found], parameters)
+
+
+@flow(name="analysis-layers", flow_run_name=from_form, persist_result=False)
+def layers(parameters: AnalysisParameters) -> list[Analysis]:
+    """Figure 2, left: the more layers are transferred, the better."""
+    wanted = _wanted(parameters, ["mnli", "race"])
+    chain = run_chain(parameters, wanted)
+    n_layer = chain.preset.model.n_layer
+    arms = [Arm(f"{n} layers", chain.checkpoint, {"n_transfer": n}) for n in range(n_layer)]
+    arms.append(pretrained_arm(chain.checkpoint))  # all of them: the row that the pipeline has made
+    rows = _rows(chain, parameters, wanted, arms)
+    curves: list[Curve] = []
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for color, task in enumerate(wanted):
+        dev = [row.per_task[task] for row in rows]
+        train = [100 * _train_score(chain, task, arm) for arm in arms]
+        curves += [
+            Curve(f"{task} dev", list(enumerate(dev)), color),
+            Curve(f"{task} train", list(enumerate(train)), color, dashed=True),
+        ]
+        body += [(str(n), task, percent(dev[n]), percent(train[n])) for n in range(n_layer + 1)]
+        metrics |= {f"{task}/{n} layers": score for n, score in enumerate(dev)}
+    title = "Figure 2, left: layers transferred"
+    figure = Figure(curves, "layers transferred (0: embeddings only)", "accuracy (%)", named(chain, title))
+    header = ("layers", "task", "dev", "train")
+    notes = [f"median of {rows[0].seeds} seed(s); train: seed 0, {_TRAIN_ROWS:,} rows", *about(chain)]
+    identity = {"arms": {row.name: row.suite for row in rows}, "tasks": wanted}
+    return publish_all([Analysis("layers", title, header, body, identity, metrics, notes, figure)], parameters)
+
+
+def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:
+    """Those of an analysis' tasks that were asked for and whose data is there.
+
+    :raises InputError: there is none.
+    """
+    chosen = [task for task in tasks if not parameters.tasks or task in parameters.tasks]
+    there = [task for task in chosen if not parameters.datasets or task in available(parameters.datasets)]
+    if not there:
+        raise InputError(
+            f"--tasks: none of {', '.join(tasks)} was asked for and has data; this analysis is about these"
+        )
+    return there
+
+
+def _rows(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> list[Row]:
+    """Every arm's row of the leaderboard, cut to ``tasks``, in the arms' order."""
+    return list(scored(chain, parameters, tasks, arms).rows[: len(arms)])
+
+
+def _table1(chain: Chain) -> Analysis:
+    """Every split's rows read beside the public distribution's."""
+    body = []
+    for name, artifact in chain.datasets.items():
+        for split, counts in chain.store.manifest(artifact)["counts"]["splits"].items():
+            share = f"{counts['rows'] / counts['published']:.1%}" if counts["published"] else "-"
+            dropped = sum(counts["dropped"].values())
+            body.append((name, split, f"{counts['rows']:,}", f"{counts['published']:,}", share, f"{dropped:,}"))
+    header = ("dataset", "split", "rows read", "rows published", "share", "dropped")
+    identity = {"datasets": {name: artifact.digest for name, artifact in chain.datasets.items()}}
+    title = "Table 1: datasets, rows read and published"
+    return Analysis("table1", title, header, body, identity, notes=about(chain))
+
+
+def _results_table(chain: Chain, ours: Row, number: int) -> Analysis:
+    """One of Tables 2, 3 and 4: the published rows, then ours."""
+    specs = [spec for spec in REGISTRY.values() if spec.table == number]
+    columns = [column for spec in specs for column in spec.paper]
+    printed = [row for row in PUBLISHED if row.table == f"Table {number}"]
+    body = [(row.method, row.split, *(cell_text(row.percent.get(column)) for column in columns)) for row in printed]
+    body.append((f"gptmill {ours.name}", ours.split, *(cell_text(ours.percent.get(column)) for column in columns)))
+    metrics = {column: ours.percent[column] for column in columns if column in ours.percent}
+    notes = [f"ours: {ours.seeds} seed(s)", *about(chain)]
+    if not synthetic_notes(chain):  # what sets real rows apart from the published ones
+        notes += [f"{spec.name}: {spec.note}" for spec in specs if spec.note and spec.name in chain.datasets]
+    title = f"Table {number}: published rows and ours"
+    identity = {"suite": ours.suite}
+    return Analysis(f"table{number}", title, ("method", "split", *columns), body, identity, metrics, notes)
+
+
+def _train_score(chain: Chain, task: str, arm: Arm) -> float:
+    """Accuracy of an arm's model of seed 0 on training rows."""
+    store, dataset = chain.store, chain.datasets[task]
+    config = dataclasses.replace(arm.settings(chain.preset.finetune_for(task)), seed=0)
+    recipe = finetune_recipe(store, task, dataset, arm.checkpoint, config)
+    scores = score_model(store.url, store.artifact("finetune", recipe.digest), dataset, "train", _TRAIN_ROWS)
+    return float(scores["score"])

@@ -1,0 +1,88 @@
+"""How likely sentences are: one question that a network and an n-gram model answer alike.
+
+Legend of the shape comments: N sequences or, flattened, scored tokens; B sequences of a batch, T positions, D width, V
+vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from gptcore.models.language_model import LanguageModel
+from gptcore.training.batches import by_length
+
+_BATCH_TOKENS = 4096  # of one forward pass
+_CPU_LOGITS = 1 << 22  # numbers held at once (16 MB): whole, a batch's would be 660 MB at V = 40,478
+_GPU_LOGITS = 1 << 28
+
+
+class Likelihood(Protocol):
+    """A language model that scores sentences: :class:`NetworkLikelihood`, `gptcore.evaluation.ngram.NgramModel`."""
+
+    n_vocab: int
+
+    def log_probabilities(
+        self, sequences: Sequence[Sequence[int]], progress: Callable[[int, int], object] | None = None
+    ) -> NDArray[np.float64]:
+        """Sum of log P(id | the ids before it) over every id of a sequence but its first, in nats: float64 [N].
+
+        :param sequences: ids, each sequence by itself.
+        :param progress: called with (sequences scored, sequences in all).
+        """
+
+
+class NetworkLikelihood:
+    """A network, the Transformer or the LSTM, as a :class:`Likelihood`; in float32, on the GPU where there is one."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._model = model.to(self._device).eval()
+        self.n_vocab = model.config.n_vocab
+
+    def log_probabilities(
+        self, sequences: Sequence[Sequence[int]], progress: Callable[[int, int], object] | None = None
+    ) -> NDArray[np.float64]:
+        """See :class:`Likelihood`.
+
+        A sequence beyond n_ctx goes on in a further window, whose first id is the last of the one before, as for
+        perplexity (:func:`gptcore.data.sampler.sequential_windows`): every id but the first is scored once.
+        """
+        n_ctx = self._model.config.n_ctx
+        windows, owners = [], []  # [<= n_ctx + 1] each
+        for owner, ids in enumerate(sequences):
+            for begin in range(0, len(ids) - 1, n_ctx):
+                windows.append(np.asarray(ids[begin : begin + n_ctx + 1], dtype=np.int64))
+                owners.append(owner)
+        sums, done = np.zeros(len(windows)), 0
+        for rows in by_length(np.asarray([len(window) for window in windows], dtype=np.int64), _BATCH_TOKENS):
+            sums[rows] = self._batch([windows[row] for row in rows])
+            done += len(rows)
+            if progress is not None:
+                progress(done, len(windows))
+        totals = np.zeros(len(sequences))
+        np.add.at(totals, owners, sums)
+        return totals
+
+    @torch.inference_mode()
+    def _batch(self, windows: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+        tokens = np.zeros((len(windows), max(map(len, windows))), dtype=np.int64)  # (B, T + 1)
+        for row, window in enumerate(windows):
+            tokens[row, : len(window)] = window
+        lengths = np.asarray([len(window) for window in windows])
+        owners, positions = np.nonzero(np.arange(1, tokens.shape[1]) < lengths[:, None])  # (N,)
+        states = self._model.hidden(torch.from_numpy(tokens[:, :-1]).to(self._device))  # (B, T, D)
+        states = states[torch.from_numpy(owners), torch.from_numpy(positions)]  # (N, D)
+        targets = torch.from_numpy(tokens[owners, positions + 1]).to(self._device)  # (N,)
+        n_rows = max(1, (_CPU_LOGITS if self._device.type == "cpu" else _GPU_LOGITS) // self.n_vocab)
+        sums = np.zeros(len(windows))
+        for at in range(0, len(targets), n_rows):
+            some = slice(at, at + n_rows)
+            nats = F.cross_entropy(self._model.logits(states[some]).float(), targets[some], reduction="none")
+            np.subtract.at(sums, owners[some], nats.double().cpu().numpy())
+        return sums

@@ -1,0 +1,131 @@
+"""Stage `blimp`: which sentence of a minimal pair a language model prefers; networks, and n-grams beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prefect import task
+
+from gptcore.data.shards import Shards
+from gptcore.evaluation.ngram import NgramModel
+from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, read_paradigm
+from gptcore.text.bpe import Tokenizer
+from tasks.jobs.parallel import partition_map
+from tasks.report.score import ZeroShot, zero_shot_of
+from tasks.stages.ngrams import ORDERS, SMALL
+from tasks.stages.shards import local_shards
+from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.lineage import tokenizer_of
+from tasks.store.store import Built, Store
+from tasks.tracking.logs import Meter
+
+if TYPE_CHECKING:
+    from gptcore.evaluation.likelihood import Likelihood
+
+VERSION = 1
+Scores = dict[str, Any]
+"""What :func:`gptcore.evaluation.blimp.score_pairs` gives back; accuracies as fractions."""
+
+
+@task(name="blimp", task_run_name="blimp {checkpoint.short} step {step}", **STAGE_OPTIONS)
+def score_blimp(
+    store_url: str, checkpoint: Artifact, datasets_url: str, max_pairs: int | None = None, step: int | None = None
+) -> Scores:
+    """Score a pre-trained model on BLiMP, without training it.
+
+    :param max_pairs: about so many pairs a field; None: all.
+    :param step: which of the models kept through pre-training (:func:`tasks.stages.zero_shot.snapshots`); None: the
+        final one.
+    :raises InputError: missing or broken data.
+    """
+    store = Store(store_url)
+
+    def produce(out: Path) -> dict[str, Any]:
+        from gptcore.evaluation.likelihood import NetworkLikelihood  # torch: not where the store has the scores
+        from gptcore.models.build import load_model
+
+        model = "model" if step is None else f"snapshots/step-{step:07d}"
+        network = NetworkLikelihood(load_model(str(store.local(checkpoint) / model)))
+        return _scored(network, store, checkpoint, datasets_url, max_pairs)
+
+    item = f"{checkpoint.short}, {'final' if step is None else f'update {step}'}"
+    return _scores(
+        build(store, _recipe(checkpoint, datasets_url, max_pairs, step), produce, BLIMP, _made, item, "model")
+    )
+
+
+@task(name="blimp-ngrams", task_run_name="blimp n-grams of shards {shards.short}", **STAGE_OPTIONS)
+def score_blimp_ngrams(
+    store_url: str, shards: Artifact, datasets_url: str, max_pairs: int | None = None, dask_address: str = ""
+) -> dict[str, Scores]:
+    """Score the models of stage `ngrams` on BLiMP: name -> scores.
+
+    That stage keeps no model, which is larger than the shards: the n-grams are counted again, in seconds.
+
+    :raises InputError: missing or broken data.
+    """
+    store = Store(store_url)
+    files = blimp_fingerprint(datasets_url)
+
+    def counted(name: str, order: int) -> Built:
+        def produce(out: Path) -> dict[str, Any]:
+            train = Shards(local_shards(store, shards) / "train")
+            told = Meter(BLIMP, "M tokens", 1_000_000).counting(name, train.n_tokens)
+            with partition_map(dask_address, shared=out) as parallel:
+                chosen = parallel if dask_address or train.n_tokens > SMALL else map
+                model = NgramModel(train, order, told, chosen)
+            return _scored(model, store, shards, datasets_url, max_pairs)
+
+        settings = {"max_pairs": max_pairs, "order": order}
+        recipe = Recipe("blimp", VERSION, settings, {"shards": shards, "files": files})
+        return build(store, recipe, produce, BLIMP, _made, name, "model")
+
+    return {name: _scores(counted(name, order)) for name, order in ORDERS.items()}
+
+
+def kept_blimp(store: Store, checkpoint: Artifact, datasets_url: str) -> ZeroShot | None:
+    """What the store holds of a pre-trained model's scores on these very files, all pairs; None where it holds nothing.
+
+    :raises InputError: one of the files is missing.
+    """
+    found = store.find(_recipe(checkpoint, datasets_url, None, None))
+    return None if found is None else zero_shot_of(found.digest, store.manifest(found)["counts"])
+
+
+def check_blimp(store: Store, datasets_url: str) -> None:
+    """Read every row, before a model is trained for hours; not again where these very files were scored before.
+
+    :raises InputError: a file is missing, or a row is broken.
+    """
+    files = blimp_fingerprint(datasets_url)
+    if any(store.manifest(scored)["inputs"]["files"]["digest"] == files for scored in store.list("blimp")):
+        return
+    for paradigm in PARADIGMS:
+        for _ in read_paradigm(datasets_url, paradigm):
+            pass
+
+
+def _recipe(checkpoint: Artifact, datasets_url: str, max_pairs: int | None, step: int | None) -> Recipe:
+    settings = {"max_pairs": max_pairs, "step": step}
+    return Recipe("blimp", VERSION, settings, {"checkpoint": checkpoint, "files": blimp_fingerprint(datasets_url)})
+
+
+def _scored(
+    model: Likelihood, store: Store, artifact: Artifact, datasets_url: str, max_pairs: int | None
+) -> dict[str, Any]:
+    """:param artifact: what the model was made from or is; its tokenizer is the model's."""
+    from gptcore.evaluation.blimp import score_pairs
+
+    tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
+    return score_pairs(model, tokenizer, datasets_url, max_pairs, Meter(BLIMP, "sentences"))
+
+
+def _scores(built: Built) -> Scores:
+    return dict(built.manifest["counts"])
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return f"{100 * counts['score']:.1f}, the mean of {len(counts['fields'])} fields"
