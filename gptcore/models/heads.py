@@ -72,23 +72,33 @@ class ClassificationModel(nn.Module):
         """
         n_rows, n_sequences, n_positions = tokens.shape
         table = self.gpt.table()
-        ends = torch.arange(n_rows * n_sequences, device=tokens.device) * n_positions + clf_position.reshape(
-            -1
-        )  # (B*C,)
-        if self.form == "choices":  # which share their document
-            flat, places = self.gpt.choices(tokens, clf_position, table)
-            ends = places[ends]
-            lm_positions = None if lm_positions is None else places[lm_positions]
+        found = None
+        if lm_positions is None and not self.training:
+            alike = self.form == "choices"  # which share their document; orders share nothing
+            shape = (n_rows, n_sequences) if alike else (n_rows * n_sequences, 1)
+            summary = self.gpt.last_states(tokens.view(*shape, n_positions), clf_position.view(shape), table)
+            summary = summary.view(n_rows, n_sequences, -1)  # (B, C, D)
         else:
-            hidden = self.gpt.states(tokens.view(n_rows * n_sequences, n_positions), table)  # (B*C, T, D)
-            flat = hidden.reshape(-1, hidden.shape[-1])  # (B*C*T, D)
-        summary = flat[ends].view(n_rows, n_sequences, -1)  # (B, C, D)
+            flat, places = self._states(tokens, clf_position, table)
+            starts = torch.arange(n_rows * n_sequences, device=tokens.device) * n_positions  # (B*C,)
+            ends = starts + clf_position.reshape(-1)
+            ends = ends if places is None else places[ends]
+            summary = flat[ends].view(n_rows, n_sequences, -1)  # (B, C, D)
+            if lm_positions is not None:
+                found = flat[lm_positions if places is None else places[lm_positions]], table
         if self.form != "choices":
             summary = summary.sum(dim=1, keepdim=True)  # (B, 1, D)
         # One mask for all choices of an example, so that none of them is favoured (original code).
         summary = summary * dropout(torch.ones_like(summary[:, :1]), self.clf_pdrop, self.training)
         logits = self.head(summary)  # (B, C, 1) for choices, else (B, 1, K)
-        return logits.flatten(1), None if lm_positions is None else (flat[lm_positions], table)
+        return logits.flatten(1), found
+
+    def _states(self, tokens: Tensor, clf_position: Tensor, table: Tensor) -> tuple[Tensor, Tensor | None]:
+        """States [N, D], and which of them is that of each of the B*C*T positions; None: they are these."""
+        if self.form == "choices":  # which share their document
+            return self.gpt.choices(tokens, clf_position, table)
+        hidden = self.gpt.states(tokens.flatten(0, 1), table)  # (B*C, T, D)
+        return hidden.reshape(-1, hidden.shape[-1]), None
 
     def save(self, folder: Path, extra: dict[str, Any]) -> None:
         """Write ``config.json`` (with ``extra``: task, labels, tokenizer digest) and ``model.safetensors``."""

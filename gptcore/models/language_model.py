@@ -67,6 +67,12 @@ class LanguageModel(nn.Module, ABC):
         hidden = self.states(tokens.flatten(0, 1), table)  # (B*C, T, D)
         return hidden.flatten(0, 1), torch.arange(tokens.numel(), device=tokens.device)
 
+    def last_states(self, tokens: Tensor, ends: Tensor, table: Tensor) -> Tensor:
+        """States of the last tokens alone: ids [B, C, T], each sequence up to ``ends`` [B, C] -> [B, C, D]."""
+        B, C, _ = tokens.shape
+        hidden = self.states(tokens.flatten(0, 1), table)  # (B*C, T, D)
+        return hidden[torch.arange(B * C, device=tokens.device), ends.flatten()].view(B, C, -1)
+
     def words(self, table: Tensor) -> Tensor:
         """The rows of ``table`` that are words, pieces and specials: [V, D]."""
         return table[: self.tokens.num_embeddings]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.errors import InputError
-from gptcore.models.branches import fold
+from gptcore.models.branches import Branches, fold
 from gptcore.models.causal_attention import causal_attention
 from gptcore.models.dropout import dropout
 from gptcore.models.files.read import read_model
@@ -39,8 +39,11 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.projection = nn.Linear(config.n_embd, config.n_embd)
 
-    def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
-        """[B, T, D] -> [B, T, D]; where ``visible`` [B, 1, T, T] is given, it says what each position sees."""
+    def forward(self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, D]; where ``visible`` [B, 1, T, T] is given, it says what each position sees.
+
+        With ``at`` [B, N], positions of each row: what these get, [B, N, D]; ``visible`` then is [B, 1, N, T].
+        """
         B, T, D = x.shape
         qkv = self.qkv(x)
         rate = self.attn_pdrop if self.training else 0.0
@@ -49,10 +52,12 @@ class Attention(nn.Module):
             mixed = causal_attention(qkv, self.n_head, rate)
         else:
             q, k, v = qkv.view(B, T, 3, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # each (B, H, T, D/H)
+            if at is not None:
+                q = q.gather(2, at[:, None, :, None].expand(-1, self.n_head, -1, q.shape[-1]))
             mixed = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=visible, is_causal=visible is None, dropout_p=rate
             )
-            mixed = mixed.transpose(1, 2).reshape(B, T, D)
+            mixed = mixed.transpose(1, 2).reshape(B, -1, D)
         return dropout(self.projection(mixed), self.resid_pdrop, self.training)
 
 
@@ -81,9 +86,10 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.norm_2 = nn.LayerNorm(config.n_embd, eps=LAYER_NORM_EPSILON)
 
-    def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
-        """[B, T, D] -> [B, T, D]; ``visible`` as in :class:`Attention`."""
-        x = self.norm_1(x + self.attention(x, visible))
+    def forward(self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, D], or [B, N, D]; ``visible`` and ``at`` as in :class:`Attention`."""
+        mixed = self.attention(x, visible, at)
+        x = self.norm_1((x if at is None else _rows_at(x, at)) + mixed)
         output: Tensor = self.norm_2(x + self.feed_forward(x))
         return output
 
@@ -128,6 +134,25 @@ class GPT(LanguageModel):
             x = block(x)
         return x
 
+    def last_states(self, tokens: Tensor, ends: Tensor, table: Tensor) -> Tensor:
+        """See :meth:`LanguageModel.last_states`. The last block answers at the ends alone (CPU; not in training)."""
+        if self.training or tokens.device.type != "cpu" or not self.blocks:
+            return super().last_states(tokens, ends, table)
+        found = fold(tokens, ends)
+        *blocks, last = self.blocks
+        x = self._embedded(found, table)
+        for block in blocks:
+            x = block(x, found.visible)
+        at = found.places.gather(2, ends[..., None])[..., 0]  # (B, C)
+        visible = found.visible.gather(2, at[:, None, :, None].expand(-1, -1, -1, x.shape[1]))  # (B, 1, C, L)
+        states: Tensor = last(x, visible, at)
+        return states
+
+    def _embedded(self, found: Branches, table: Tensor) -> Tensor:
+        """What the first block gets: [B, L, D]."""
+        positions = table[self.tokens.num_embeddings :] if self.config.original else self.positions.weight
+        return F.embedding(found.tokens, table) + F.embedding(found.positions, positions)
+
     def choices(self, tokens: Tensor, ends: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`LanguageModel.choices`. What they share is computed once where no dropout tells them apart.
 
@@ -136,8 +161,7 @@ class GPT(LanguageModel):
         if tokens.device.type != "cpu" or (self.training and self.drops):
             return super().choices(tokens, ends, table)
         found = fold(tokens, ends)
-        positions = table[self.tokens.num_embeddings :] if self.config.original else self.positions.weight
-        x = F.embedding(found.tokens, table) + F.embedding(found.positions, positions)  # (B, L, D)
+        x = self._embedded(found, table)  # (B, L, D)
         for block in self.blocks:
             x = block(x, found.visible)
         B, L, _ = x.shape

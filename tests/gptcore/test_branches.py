@@ -48,6 +48,9 @@ class Plain(GPT):
     def choices(self, tokens: Tensor, ends: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
         return LanguageModel.choices(self, tokens, ends, table)
 
+    def last_states(self, tokens: Tensor, ends: Tensor, table: Tensor) -> Tensor:
+        return LanguageModel.last_states(self, tokens, ends, table)
+
 
 def network(kind: type[GPT] = GPT, config: ModelConfig = CFG) -> ClassificationModel:
     torch.set_num_threads(1)
