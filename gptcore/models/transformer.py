@@ -61,6 +61,11 @@ class Attention(nn.Module):
         return dropout(self.projection(mixed), self.resid_pdrop, self.training)
 
 
+def _rows_at(x: Tensor, at: Tensor) -> Tensor:
+    """[B, T, D] at positions [B, N] -> [B, N, D]."""
+    return x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
+
+
 class FeedForward(nn.Module):
     """Position-wise feed-forward network with the tanh form of GELU (original code)."""
 
