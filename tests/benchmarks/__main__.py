@@ -8,10 +8,16 @@ import platform
 import time
 from importlib.metadata import version
 
-from tests.benchmarks import generation, jobs, step, text
+from tests.benchmarks import generation, jobs, orchestration, step, text
 from tests.benchmarks.table import heading
 
-_PARTS = {"text": text.run, "jobs": jobs.run, "generation": generation.run, "step": step.run}
+_PARTS = {
+    "text": text.run,
+    "jobs": jobs.run,
+    "orchestration": orchestration.run,
+    "generation": generation.run,
+    "step": step.run,
+}
 
 
 def main() -> None:

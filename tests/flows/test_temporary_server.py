@@ -48,9 +48,7 @@ def test_a_server_begins_once_and_nobody_waits(started: list[subprocess.Popen[by
     assert [process.poll() for process in started] == [None]
 
 
-def test_none_begins_where_one_is_set(
-    started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_none_begins_where_one_is_set(started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     begin_server()
     assert not started
