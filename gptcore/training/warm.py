@@ -14,6 +14,7 @@ are those of `python -m MODULE FILE`, bit by bit.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -23,6 +24,7 @@ import signal
 import socket
 import sys
 import traceback
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -34,6 +36,7 @@ REQUEST_BYTES = 65_536
 
 def main(arguments: list[str]) -> int:
     """Fork jobs until nobody is left to ask for one."""
+    _show("gptmill", "warm")
     control = socket.socket(fileno=int(arguments[0]))
     modules = {name: importlib.import_module(name) for name in arguments[1:]}
     gc.freeze()  # else a job's first collection would write to every page that it shares
@@ -84,6 +87,7 @@ def _work(request: dict[str, Any], modules: dict[str, ModuleType], log: int) -> 
     code = process.EXIT_FAILED
     try:
         os.setsid()
+        _show(request["module"], request["job"])
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(log, 1)
@@ -97,6 +101,18 @@ def _work(request: dict[str, Any], modules: dict[str, ModuleType], log: int) -> 
     except BaseException:  # nothing may go on in a copy of the process that forks
         traceback.print_exc()
     os._exit(code)
+
+
+def _show(*words: str) -> None:
+    """What `ps` shows as this process' command line, as far as there is room where its first one stands.
+
+    Else all jobs would look alike, and like the process that they come from.
+    """
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
+    start, end = (int(fields[number - 3]) for number in (48, 49))  # proc(5): arg_start, arg_end
+    if start:  # 0: hidden from this process
+        line = "\0".join(words).encode()[: end - start - 1]
+        ctypes.memmove(start, line.ljust(end - start, b"\0"), end - start)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ socket, so that it does not matter which thread started it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -31,7 +32,9 @@ class WarmProcess:
 
     def __init__(self, pid: int, answer: socket.socket) -> None:
         self.pid = pid
-        self._process = psutil.Process(pid) if psutil.pid_exists(pid) else None
+        self._process: psutil.Process | None = None
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended already
+            self._process = psutil.Process(pid)
         self._answer = answer
         self._code: int | None = None
 
@@ -44,9 +47,16 @@ class WarmProcess:
                 return None
             if told:
                 self._code = int(told)
-            elif self._process is None or not self._process.is_running():  # who forked it was killed, and so was it
+            elif self._is_gone():  # who forked it was killed, and so was it
                 self._code = _LOST
         return self._code
+
+    def _is_gone(self) -> bool:
+        try:
+            process = self._process
+            return not (process and process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return True
 
     def wait(self, timeout: float | None = None) -> int:
         """Its exit code.

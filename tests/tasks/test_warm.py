@@ -106,6 +106,9 @@ def test_a_fork_ends_as_a_process_does(dataset: Path, tmp_path: Path) -> None:
     running, lost = forked(told), forked(killed)
     wait_for(lambda: has_checkpoints(told) and has_checkpoints(killed))
     assert running.poll() is None
+    assert psutil.Process(running.pid).cmdline()[0] == FINETUNE  # as whoever looks for a job expects
+    assert warm._warm is not None
+    assert not any("gptcore.training" in word for word in psutil.Process(warm._warm.process.pid).cmdline())
     with pytest.raises(subprocess.TimeoutExpired):
         running.wait(0.0)
     os.killpg(running.pid, signal.SIGTERM)
