@@ -19,7 +19,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from flows import left_behind
@@ -45,19 +44,18 @@ def is_temporary() -> bool:
 def begin_server() -> None:
     """Start a Prefect API for this process where none is set, and do not wait for it. Main thread only.
 
-    It takes seconds, which the imports of a flow can fill. The server is told of its owner's death by the kernel, which
-    means the thread that started it.
+    It takes seconds, which the imports of a flow can fill, Prefect's among them: where its settings name a server that
+    the environment does not, this one ends by itself. It is told of its owner's death by the kernel, which means the
+    thread that started it.
     """
     global _beginning  # noqa: PLW0603  # as is the server of a process
-    from prefect.settings import get_current_settings
-
-    if _beginning or get_current_settings().api.url:
+    if _beginning or os.environ.get("PREFECT_API_URL"):
         return
     log = state_folder() / "logs" / "temporary-server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     listener = socket.socket()
     listener.bind((_HOST, 0))  # the child gets the socket, not its number: nobody else can take it in between
-    _beginning = _Server(listener, log, get_current_settings().to_environment_variables(exclude_unset=True))
+    _beginning = _Server(listener, log)
     atexit.register(_beginning.stop)  # after Prefect's own threads have sent their last reports
 
 
@@ -71,6 +69,8 @@ def ensure_server() -> None:
     from prefect.settings import get_current_settings
 
     if url := get_current_settings().api.url:
+        if _beginning:
+            _beginning.stop()
         left_behind.on_server(url)
         return
     begin_server()
@@ -87,9 +87,9 @@ def ensure_server() -> None:
 class _Server:
     """The process, and the socket that outlives it: who connects while none serves waits for the next one."""
 
-    def __init__(self, listener: socket.socket, log: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, listener: socket.socket, log: Path) -> None:
         self._listener, self._log = listener, log
-        self._environment = {**os.environ, **settings, PARENT_VARIABLE: str(os.getpid())}
+        self._environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
         self._stopping = threading.Event()
         self.url = f"http://{_HOST}:{listener.getsockname()[1]}/api"
         self._earlier = log.stat().st_size if log.exists() else 0

@@ -23,6 +23,7 @@ from gptcore.training.process import OUTCOME_VARIABLE, PARENT_VARIABLE
 from tasks.jobs import slurm
 from tasks.jobs.command import job_command
 from tasks.jobs.devices import GpuLease, visible_gpus
+from tasks.jobs.warm import WarmProcess, fork_job
 
 PLACE_VARIABLE = "GPTMILL_JOBS"
 
@@ -56,25 +57,29 @@ class ChildProcess:
         # this attempt's: an orphan of an earlier one has its own
         self.outcome = workspace / f".outcome-{uuid.uuid4().hex}.json"
         self.waiting = "waiting for a GPU"
-        self._command = job_command(module, workspace / "JOB.json", nproc)
+        self._module, self._job, self._nproc = module, workspace / "JOB.json", nproc
         self._environment, self._log = environment, workspace / "log.txt"
         self._gpus = GpuLease(nproc)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | WarmProcess | None = None
         self._start_if_free()
 
     def _start_if_free(self) -> None:
         if not self._gpus.take():
             return
         self.waiting = ""
+        gpus = self._gpus.environment()
+        environment = {**self._environment, **os.environ, **gpus}
         told = {PARENT_VARIABLE: str(os.getpid()), OUTCOME_VARIABLE: str(self.outcome)}
         with open(self._log, "ab") as output:
-            self._process = subprocess.Popen(
-                self._command,
+            if self._nproc == 1 and not gpus:
+                self._process = fork_job(self._module, self._job, self.outcome, output, environment)
+            self._process = self._process or subprocess.Popen(
+                job_command(self._module, self._job, self._nproc),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**self._environment, **os.environ, **self._gpus.environment(), **told},
+                env={**environment, **told},
             )
 
     def poll(self) -> int | None:
@@ -96,7 +101,7 @@ class ChildProcess:
         finally:
             self._gpus.release()
 
-    def _end(self, process: subprocess.Popen[bytes], grace: float) -> None:
+    def _end(self, process: subprocess.Popen[bytes] | WarmProcess, grace: float) -> None:
         try:
             if process.poll() is None:
                 _signal(process.pid, signal.SIGTERM)

@@ -125,21 +125,22 @@ def record_row(run: Run, row: Row, zero_shot: ZeroShot | None = None) -> Row:
     :return: the whole row. Its average over the twelve tasks is logged once it has them all.
     :raises InputError: the run belongs to another suite.
     """
-    if (there := run.tags().get("suite", "")) != row.suite:
+    if (there := run.opened_tags.get("suite", "")) != row.suite:
         raise InputError(f"leaderboard row {row.name}: its suite is {row.suite}, the run's is {there}")
-    run.log_results({**_printed(row.percent), **{f"{_GLUE}{task}": value for task, value in row.glue_parts.items()}})
-    run.log_results(_printed(zero_shot.percent if zero_shot else row.zero_shot))
+    parts = {f"{_GLUE}{task}": value for task, value in row.glue_parts.items()}
+    without_tuning = _printed(zero_shot.percent if zero_shot else row.zero_shot)
+    errors = {f"{column}/stderr": cell.stderr for column, cell in row.cells.items()}
+    run.log_results({**_printed(row.percent), **parts, **without_tuning, **errors})
     if zero_shot:
         run.set_tags({"zero_shot_digest": zero_shot.digest})
-    run.log_results({f"{column}/stderr": cell.stderr for column, cell in row.cells.items()})
     exact = {column: {**dataclasses.asdict(cell), "percent": row.percent[column]} for column, cell in row.cells.items()}
     run.set_tags({f"{_CELL}{column}": json.dumps(cell) for column, cell in exact.items()})
-    whole = _whole(row, run.metrics(), run.tags())
+    whole = _whole(row, *run.metrics_and_tags())
     totals = {"average": whole.average(list(REGISTRY)), "glue": whole.glue}
     run.log_results(_printed({name: value for name, value in totals.items() if value is not None}))
     collapsed = [f"{column} {cell.collapsed} of {cell.seeds}" for column, cell in whole.cells.items() if cell.collapsed]
-    run.set_tags({"split": whole.split, "seeds": whole.seeds})
-    run.set_tags({"git_commits": " ".join(whole.commits), "collapsed": ", ".join(collapsed)})
+    told = {"split": whole.split, "seeds": whole.seeds, "git_commits": " ".join(whole.commits)}
+    run.set_tags({**told, "collapsed": ", ".join(collapsed)})
     return whole
 
 

@@ -96,22 +96,24 @@ class Run:
             log.warning("%d metrics wait for MLflow at %s: %s", waiting, self.tracker.shown, error)
 
     def log_results(self, results: Mapping[str, Any]) -> None:
-        """Log the finite numbers of a result as each metric's newest value, without bending its curve."""
+        """Log the finite numbers of a result as each metric's newest value, without bending its curve.
+
+        What is its metric's value already costs nothing: a row of the leaderboard is written again by every run.
+        """
         from mlflow.entities import Metric
 
         client, now = self.tracker.client, int(time.time() * 1000)
-        self._sort(client)
+        self._send(client)
+        there = {} if self._fresh else self.metrics_and_tags()[0]
         for name, value in _numbers(results).items():
-            self._waiting.append(Metric(name, value, now, max(self._newest(name, client), 0)))
+            if there.get(name) != value:
+                self._waiting.append(Metric(name, value, now, max(self._newest(name, client), 0)))
         self._send(client)
 
-    def metrics(self) -> dict[str, float]:
-        """The last value of each metric that the run has."""
-        return dict(self.tracker.client.get_run(self.run_id).data.metrics)
-
-    def tags(self) -> dict[str, str]:
-        """The run's tags."""
-        return dict(self.tracker.client.get_run(self.run_id).data.tags)
+    def metrics_and_tags(self) -> tuple[dict[str, float], dict[str, str]]:
+        """The last value of each metric that the run has, and its tags."""
+        data = self.tracker.client.get_run(self.run_id).data
+        return dict(data.metrics), dict(data.tags)
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
         """Copy a small file (card, figure) to the run. Checkpoints stay in the store; runs carry their address."""
@@ -270,11 +272,11 @@ class Tracker:
         experiment_id = self.experiment(experiment)
         whole = {JOB_KEY: job_key, OWNER: owner_name(self.uri), **tags, **({_PARENT: parent} if parent else {})}
         with self._creating():  # two processes that start one job must not make two rows
-            found = self.search(experiment, {JOB_KEY: job_key})
+            found = self._search(experiment_id, {JOB_KEY: job_key})
             if not found:
                 created = self.client.create_run(experiment_id, tags=whole, run_name=name)
                 self._log_params(created.info.run_id, dict(flatten(params)))
-                return Run(self, created.info.run_id, experiment_id, finished=False, fresh=True)
+                return Run(self, created.info.run_id, experiment_id, finished=False, fresh=True, tags=whole)
         for stale in found[1:]:  # two hosts started the same job at once: one row is enough
             if stale.info.status == "RUNNING":
                 self.client.set_terminated(stale.info.run_id, "KILLED")
@@ -285,7 +287,8 @@ class Tracker:
             self.client.update_run(run.run_id, status="RUNNING")
             lacking = {key: value for key, value in flatten(params) if key not in there.data.params}
             self._log_params(run.run_id, lacking)  # of a run that was killed before it had them
-        run.set_tags(whole)
+        # a finished run is only looked at, and has no owner
+        run.set_tags({k: v for k, v in whole.items() if tags_there.get(k) != v and not (finished and k == OWNER)})
         return run
 
     @waits
@@ -309,15 +312,18 @@ class Tracker:
         :param params: flat settings (:func:`flatten`) that they have, too.
         """
         found = self.client.get_experiment_by_name(experiment)
-        if found is None:
-            return []
+        return self._search(found.experiment_id, tags, params) if found else []
+
+    def _search(
+        self, experiment_id: str, tags: Mapping[str, str], params: Mapping[str, str] | None = None
+    ) -> list[MlflowRun]:
         wanted = [f"tags.`{key}` = '{value}'" for key, value in tags.items()]
         wanted += [f"params.`{key}` = '{value}'" for key, value in (params or {}).items()]
         where = " and ".join(wanted)
         runs: list[MlflowRun] = []
         token = None
         while True:
-            page = self.client.search_runs([found.experiment_id], where, max_results=500, page_token=token)
+            page = self.client.search_runs([experiment_id], where, max_results=500, page_token=token)
             runs += page
             token = page.token
             if not token:

@@ -8,13 +8,14 @@ import platform
 import time
 from importlib.metadata import version
 
-from tests.benchmarks import corpus, finetune, generation, jobs, memory, step, text
+from tests.benchmarks import corpus, finetune, generation, jobs, memory, orchestration, step, text
 from tests.benchmarks.table import heading
 
 _PARTS = {
     "text": text.run,
     "corpus": corpus.run,
     "jobs": jobs.run,
+    "orchestration": orchestration.run,
     "generation": generation.run,
     "finetune": finetune.run,
     "memory": memory.run,

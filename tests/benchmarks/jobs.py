@@ -18,7 +18,7 @@ from gptcore.config import demo
 from gptcore.data.sampler import WindowSampler
 from gptcore.data.shards import Shards, write_shards
 from gptcore.files import read_json, write_json_atomic
-from tests.benchmarks.step import _ours
+from tests.benchmarks.step import ours
 from tests.benchmarks.table import Rate, in_turns, line
 
 _VOCABULARY = 2_086
@@ -56,7 +56,7 @@ def _job(folder: Path, seconds: float) -> None:
     preset = demo()
     model = dataclasses.replace(preset.model, n_vocab=_VOCABULARY)
     tokens = torch.randint(_VOCABULARY, (preset.pretrain.batch_size, model.n_ctx + 1))
-    bare = _ours(model, tokens, torch.float32)
+    bare = ours(model, tokens, torch.float32)
     bare()
     starts, speeds, bares = [], [], []
     for turn in range(3):

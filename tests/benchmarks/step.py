@@ -34,7 +34,7 @@ def run(seconds: float) -> None:
         tokens = torch.randint(vocabulary, (batch, model.n_ctx + 1), generator=draws)
         for dtype in dict.fromkeys((native, torch.float32)):
             works = {
-                "ours": _ours(model, tokens, dtype),
+                "ours": ours(model, tokens, dtype),
                 "eager": _theirs(model, tokens, dtype, lambda loss: loss),
                 "compiled": _theirs(model, tokens, dtype, torch.compile),
             }
@@ -51,7 +51,8 @@ def run(seconds: float) -> None:
             torch._dynamo.reset()
 
 
-def _ours(config: ModelConfig, tokens: Tensor, dtype: torch.dtype) -> Work:
+def ours(config: ModelConfig, tokens: Tensor, dtype: torch.dtype) -> Work:
+    """Updates of our network on one batch of windows (batch, n_ctx + 1); as much work as they have targets."""
     model = GPT(config, torch.Generator().manual_seed(0)).train()
     objective = language_model_objective(model)
     batch = {

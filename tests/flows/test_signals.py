@@ -113,7 +113,7 @@ def test_a_killed_server_is_started_again_on_its_socket_but_not_for_ever(
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     with socket.socket() as listener:
-        server = _Server(listener, tmp_path / "log", {})
+        server = _Server(listener, tmp_path / "log")
         keeper = threading.Thread(target=server.keep, daemon=True)
         keeper.start()
         first = server.process
@@ -129,7 +129,7 @@ def test_a_killed_server_is_started_again_on_its_socket_but_not_for_ever(
         assert not keeper.is_alive()
         assert listener.fileno() < 0  # whoever waits there is told
 
-        server = _Server(socket.socket(), tmp_path / "log", {})
+        server = _Server(socket.socket(), tmp_path / "log")
         keeper = threading.Thread(target=server.keep, daemon=True)
         keeper.start()
         server.stop()

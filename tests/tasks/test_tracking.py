@@ -138,6 +138,18 @@ def test_results_do_not_bend_a_curve(tracker: Tracker, experiment: str) -> None:
     assert [step for step, _ in curve(tracker, run)] == [10, 20, 20]
 
 
+def test_results_that_are_there_are_not_logged_again(tracker: Tracker, experiment: str) -> None:
+    with opened(tracker, experiment) as run:
+        run.log_results({"score": 0.5, "loss": 1.0})
+    with opened(tracker, experiment) as again:
+        again.log_results({"score": 0.5, "loss": 2.0})
+        time.sleep(0.002)  # of two points at one time MLflow takes the larger one for the newest
+        again.log_results({"loss": 1.0})
+    assert [value for _, value in curve(tracker, run, "score")] == [0.5]
+    assert [value for _, value in curve(tracker, run)] == [1.0, 2.0, 1.0]
+    assert state(tracker, run).data.metrics == {"score": 0.5, "loss": 1.0}
+
+
 def test_more_than_mlflow_takes_at_once(tracker: Tracker, experiment: str) -> None:
     settings = {f"setting{number}": "x" * 7000 for number in range(130)}
     tags = {f"tag{number}": "y" * 9000 for number in range(130)}
@@ -189,8 +201,9 @@ def test_children_and_search(tracker: Tracker, experiment: str) -> None:
     found = tracker.search(experiment, {"kind": "child"})
     assert len(found) == 3
     assert {run.data.tags["mlflow.parentRunId"] for run in found} == {suite.run_id}
-    assert suite.metrics() == {}
-    assert suite.tags()["kind"] == "suite"
+    metrics, tags = suite.metrics_and_tags()
+    assert metrics == {}
+    assert tags["kind"] == "suite"
 
 
 def test_a_page_in_the_ui(home: Path) -> None:
