@@ -158,7 +158,7 @@ def read_plan(table: Mapping[str, Any], where: str, from_checkpoint: bool = Fals
 def toml(overrides: Overrides, prefix: str = "") -> str:
     """Overrides as the text of a --config file."""
     plain = {name: value for name, value in overrides.items() if not isinstance(value, Mapping)}
-    text = f"[{prefix}]\n" if prefix and plain else ""
+    text = f"[{prefix}]\n" if prefix and (plain or not overrides) else ""
     text += "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in plain.items())
     parts = [text] if text else []
     for name, value in overrides.items():

@@ -35,8 +35,13 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def ended() -> Iterator[None]:
-    """The process that forks ends with this module."""
+    """The process that forks is of this module alone: one that other tests started may have another environment."""
+    _end_warm()
     yield
+    _end_warm()
+
+
+def _end_warm() -> None:
     if warm._warm is not None:
         warm._warm.process.kill()
         warm._warm.process.wait()
