@@ -47,6 +47,7 @@ from tasks.stages.finetune import finetune_model, finetune_recipe
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.inputs import Data, has_inputs, log_inputs
+from tasks.tracking.logs import logger
 from tasks.tracking.provenance import artifact_page
 from tasks.tracking.tracker import Run, Tracker
 
@@ -71,6 +72,11 @@ class Arm:
     def pretrained(self) -> bool:
         """Whether the checkpoint's weights are used."""
         return bool(self.changes.get("pretrained", True))
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether fine-tuning starts from a model that was pre-trained as it is, not from some of its blocks."""
+        return self.pretrained and "n_transfer" not in self.changes
 
     def settings(self, config: FinetuneConfig) -> FinetuneConfig:
         """A task's settings in this arm."""
@@ -162,12 +168,17 @@ def fine_tunes(
 
 
 def _zero_shot(store: Store, arms: list[Arm], datasets_url: str) -> list[ZeroShot | None]:
-    """Of each arm what the store knows of its checkpoint without fine-tuning; nothing is measured for it here."""
+    """Of each arm what the store knows of the model it starts from, unchanged; nothing is measured for it here."""
     if not has_blimp(datasets_url):
         return [None] * len(arms)
-    checkpoints = {arm.checkpoint.digest: arm.checkpoint for arm in arms if arm.pretrained}
-    found = {digest: kept_blimp(store, checkpoint, datasets_url) for digest, checkpoint in checkpoints.items()}
-    return [found[arm.checkpoint.digest] if arm.pretrained else None for arm in arms]
+    try:
+        return [
+            kept_blimp(store, arm.checkpoint, datasets_url, arm.changes.get("snapshot")) if arm.unchanged else None
+            for arm in arms
+        ]
+    except InputError as error:  # of files that no fine-tune reads
+        logger().warning("no BLiMP on the leaderboard: %s", error)
+        return [None] * len(arms)
 
 
 def _fingerprints(datasets_url: str, wanted: list[str]) -> dict[str, str]:

@@ -146,13 +146,15 @@ def _rung(tracker: Tracker, parent: Run, ground: Ground, key: str, rung: Rung, n
             for trial in trials
         }
         found = run_rung(ground, rung, trials, {number: run.run_id for number, run in runs.items()})
+        outcomes = [
+            outcome if isinstance(outcome, Outcome) else failed(trial, rung.number, outcome)
+            for trial, outcome in found.items()
+        ]
+        for outcome in outcomes:  # before their runs end: what has ended is complete
+            record_trial(runs[outcome.trial], outcome)
     errors = {trial: error for trial, error in found.items() if isinstance(error, Exception)}
-    outcomes = [
-        outcome if isinstance(outcome, Outcome) else failed(trial, rung.number, outcome)
-        for trial, outcome in found.items()
-    ]
-    for outcome in outcomes:
-        record_trial(runs[outcome.trial], outcome)
+    for trial in errors:
+        runs[trial].finish("FAILED")
     if len(errors) == len(found):
         raise next(iter(errors.values()))
     return outcomes

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from gptcore.errors import InputError
 
 LAYER_NORM_EPSILON = 1e-5  # original code
+PRECISIONS = ("auto", "float32", "bfloat16")
 LARGEST_SIZE = (1 << 24) - 1  # of a network; the bytes of a tensor with two such sides still fit 63 bits
 
 
@@ -132,6 +133,35 @@ def _require_sizes(config: Any, positive: Sequence[str], others: Sequence[str]) 
         raise InputError(f"model.init_std = {config.init_std}: expected a finite number, 0 or more")
 
 
+_TRAINING_LIMITS = {
+    "lr": math.inf,
+    "warmup_steps": math.inf,
+    "warmup": 1,
+    "beta1": 1,
+    "beta2": 1,
+    "epsilon": math.inf,
+    "weight_decay": math.inf,
+    "lm_coef": math.inf,
+    "clf_pdrop": 1,
+}
+"""Settings of a training, none of them below 0 -> what they are less than."""
+
+
+def _require_training(config: Any, section: str) -> None:
+    """Refuse settings under which no training makes sense.
+
+    :raises InputError: naming the first.
+    """
+    for name, below in _TRAINING_LIMITS.items():
+        if not 0 <= (value := getattr(config, name, 0)) < below:
+            bound = f", and less than {below:g}" if below < math.inf else ""
+            raise InputError(f"{section}.{name} = {value}: expected 0 or more{bound}")
+    if not config.clip_norm > 0:
+        raise InputError(f"{section}.clip_norm = {config.clip_norm}: expected more than 0")
+    if config.precision not in PRECISIONS:
+        raise InputError(f"{section}.precision = {config.precision!r}: expected one of {', '.join(PRECISIONS)}")
+
+
 def check_same_shape(found: NetworkConfig, wanted: NetworkConfig, where: str) -> None:
     """Whether weights of the one network fit the other; dropout and how weights are drawn may differ.
 
@@ -178,6 +208,9 @@ class PretrainConfig:
     original: bool = False
     """Adam as released (original code): see gptcore.training.optim."""
 
+    def __post_init__(self) -> None:
+        _require_training(self, "pretrain")
+
 
 @dataclass(frozen=True)
 class FinetuneConfig:
@@ -212,6 +245,9 @@ class FinetuneConfig:
     original: bool = False
     """The released recipe (original code): its Adam, its truncation, its choice of the best parameters, a softmax over
     position rows too, n_ctx shrunk to the longest example."""
+
+    def __post_init__(self) -> None:
+        _require_training(self, "finetune")
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,8 @@ def fused_language_model_loss(hidden: Tensor, table: Tensor, targets: Tensor, we
     """
     flat = targets.reshape(-1)
     weights = mean_weights(flat) if weights is None else weights.reshape(-1) * (flat != NO_TARGET)
+    if not torch.is_grad_enabled():  # the function below does not see that
+        hidden, table = hidden.detach(), table.detach()
     loss: Tensor = _FusedLoss.apply(  # type: ignore[no-untyped-call]  # torch's own annotation is missing
         hidden.reshape(-1, hidden.shape[-1]), table, flat, weights
     )
@@ -102,10 +104,12 @@ class _FusedLoss(torch.autograd.Function):
                 weight = weights[rows, None]  # (n, 1); 0 where there is no target
                 target = targets[rows, None].clamp(min=0)  # (n, 1)
                 scores = (h[rows] @ w.t()).float()  # (n, V)
-                slope = scores if dtype == torch.float32 else torch.empty_like(scores, dtype=dtype)
-                nats = _softmax(scores, target, weight, slope if wants_gradient else None)  # (n, 1)
+                slope = None
+                if wants_gradient:
+                    slope = scores if dtype == torch.float32 else torch.empty_like(scores, dtype=dtype)
+                nats = _softmax(scores, target, weight, slope)  # (n, 1)
                 total += (nats * weight).sum()
-                if d_hidden is not None and d_table is not None:
+                if slope is not None and d_hidden is not None and d_table is not None:
                     torch.mm(slope, w, out=d_hidden[rows])
                     if dtype == torch.float32:
                         d_table.addmm_(slope.t(), h[rows])

@@ -142,20 +142,21 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
     arms = [Arm(f"after {step:,} updates", chain.checkpoint, {"snapshot": step}) for step in kept]
     board = scored(chain, parameters, wanted, [*arms, pretrained_arm(chain.checkpoint)])
     rows, words = board.rows[: len(arms) + 1], next(row for row in board.rows if row.name.startswith(_BAG_OF_WORDS))
-    seen = [counts["tokens_seen"] * step / counts["steps"] / 1e6 for step in (*kept, counts["steps"])]
+    steps = [*kept, counts["steps"]]
+    seen = [counts["tokens_seen"] * step / counts["steps"] / 1e6 for step in steps]
     held_out = [
         read_json(model_folder(chain.store, chain.checkpoint, step) / "meta.json")["validation/perplexity"]
         for step in kept
     ] + [counts["validation/perplexity"]]
     averages = [row.average(wanted) or 0.0 for row in rows]
-    curves = {
-        "average": averages,
-        **{f"{task} ({task_spec(task).headline})": [row.per_task[task] for row in rows] for task in wanted},
-        "held-out perplexity": held_out,
-    }
+
+    def panel(title: str, unit: str, values: list[float]) -> Figure:
+        return Figure([Curve("this model", list(zip(seen, values, strict=True)), 0)], _SEEN, unit, title, log_x=True)
+
     figures = [
-        Figure([Curve("fine-tuned", list(zip(seen, scores, strict=True)), 0)], _SEEN, "score x 100", name, log_x=True)
-        for name, scores in curves.items()
+        panel("average of the tasks", "x 100", averages),
+        *(panel(task, f"{task_spec(task).headline} x 100", [row.per_task[task] for row in rows]) for task in wanted),
+        panel("held-out text", "perplexity", held_out),
     ]
     levels = [words.average(wanted) or 0.0, *(words.per_task[task] for task in wanted)]
     references: list[dict[str, float]] = [*({_BAG_OF_WORDS: level} for level in levels), {}]
@@ -163,12 +164,14 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
     figure = Panels(figures, named(chain, title), references, one_scale=False)
     header = ("M tokens", "perplexity", "average", *wanted)
     body = [
-        (f"{x:.2f}", percent(loss), percent(mean), *(percent(row.per_task[task]) for task in wanted))
+        (f"{x:.4g}", percent(loss), percent(mean), *(percent(row.per_task[task]) for task in wanted))
         for x, loss, mean, row in zip(seen, held_out, averages, rows, strict=True)
     ]
     body.append((_BAG_OF_WORDS, "", percent(levels[0]), *(percent(words.per_task[task]) for task in wanted)))
     metrics = {
-        f"{task}/{x:.2f} M tokens": row.per_task[task] for x, row in zip(seen, rows, strict=True) for task in wanted
+        f"{task}/after {step} updates": row.per_task[task]
+        for step, row in zip(steps, rows, strict=True)
+        for task in wanted
     }
     notes = [
         "models on the way are one run's, at the rate it then had: a run that had ended there would be ahead of them",

@@ -33,7 +33,7 @@ class Likelihood(Protocol):
         """Sum of log P(id | the ids before it) over every id of a sequence but its first, in nats: float64 [N].
 
         :param sequences: ids, each sequence by itself.
-        :param progress: called with (sequences scored, sequences in all).
+        :param progress: called with (parts scored, in all): sequences, or the windows that long ones are cut into.
         """
 
 

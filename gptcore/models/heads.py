@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -85,7 +86,10 @@ class ClassificationModel(nn.Module):
             ends = ends if places is None else places[ends]
             summary = flat[ends].view(n_rows, n_sequences, -1)  # (B, C, D)
             if lm_positions is not None:
-                found = flat[lm_positions if places is None else places[lm_positions]], table
+                # A shared position may be asked for once a choice; the gradients of a look-up's rows are added in one
+                # order, those of an index on several threads in any.
+                states = flat[lm_positions] if places is None else F.embedding(places[lm_positions], flat)
+                found = states, table
         if self.form != "choices":
             summary = summary.sum(dim=1, keepdim=True)  # (B, 1, D)
         # One mask for all choices of an example, so that none of them is favoured (original code).

@@ -129,8 +129,7 @@ class GPT(LanguageModel):
         :raises ValueError: if T exceeds n_ctx.
         """
         T = tokens.shape[-1]
-        if self.config.n_ctx < T:
-            raise ValueError(f"a sequence of {T} tokens does not fit n_ctx = {self.config.n_ctx}")
+        self._require_room(T)
         positions = table[self.tokens.num_embeddings :] if self.config.original else self.positions.weight
         x = F.embedding(tokens, table) + positions[:T]  # (B, T, D)
         if not self.config.original:
@@ -153,8 +152,13 @@ class GPT(LanguageModel):
         states: Tensor = last(x, visible, at)
         return states
 
+    def _require_room(self, length: int) -> None:
+        if length > self.config.n_ctx:
+            raise ValueError(f"a sequence of {length} tokens does not fit n_ctx = {self.config.n_ctx}")
+
     def _embedded(self, found: Branches, table: Tensor) -> Tensor:
         """What the first block gets: [B, L, D]."""
+        self._require_room(int(found.positions.max()) + 1)
         positions = table[self.tokens.num_embeddings :] if self.config.original else self.positions.weight
         return F.embedding(found.tokens, table) + F.embedding(found.positions, positions)
 

@@ -23,8 +23,10 @@ wide = { model = { n_embd = 320, n_inner = 1280 } }
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -270,6 +272,8 @@ def _together(groups: Mapping[str, Any], where: str) -> Iterator[Axis]:
     """An axis for each [together.NAME]."""
     for name, labels in groups.items():
         place = f"{where}: together.{name}"
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", name):
+            raise InputError(f"{place[:200]}: expected a name of letters, digits, _ and -, at most 100")
         if name in _KINDS or not _table(labels, place) or len(labels) < 2:
             raise InputError(f"{place}: expected two or more labels, each with settings, under a name of its own")
         for label, settings in labels.items():
@@ -281,8 +285,11 @@ def _together(groups: Mapping[str, Any], where: str) -> Iterator[Axis]:
                     checked_value(_KINDS[section], field, value, f"{here}.{section}")
             with _named(here):
                 _check_storable(settings)
-            if fields_of(settings).keys() != fields_of(next(iter(labels.values()))).keys():
-                raise InputError(f"{here}: expected the same settings as under its first label, with other values")
+            first = fields_of(next(iter(labels.values())))
+            if not first or fields_of(settings).keys() != first.keys():
+                raise InputError(f"{here}: expected the same settings as under its first label, one at least")
+        if any(fields_of(a) == fields_of(b) for a, b in itertools.combinations(labels.values(), 2)):
+            raise InputError(f"{place}: two labels have the same settings, expected other values under each")
         yield Choice(name, tuple(labels), labels)
 
 

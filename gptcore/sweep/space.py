@@ -51,7 +51,8 @@ class Range:
             found = self.low + share * (self.high - self.low)
         if self.whole:
             return round(min(max(found, self.low), self.high))
-        return min(max(float(f"{found:.{_DIGITS}g}"), self.low), self.high)
+        digits = _DIGITS + max(0, round(math.log10(max(abs(self.low), abs(self.high)) / (self.high - self.low))))
+        return min(max(float(f"{found:.{digits}g}"), self.low), self.high)
 
     def overrides(self, value: Value) -> dict[str, Any]:
         """The settings that ``value`` stands for."""

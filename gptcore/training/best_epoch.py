@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from gptcore.evaluation.predict import Predictions, predict_rows
@@ -73,8 +75,10 @@ class BestEpoch:
         return within or (step > 0 and step % self._batches_per_epoch == 0)
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
-        """Dev metrics after ``step`` updates."""
+        """Dev metrics after ``step`` updates; of a model whose logits are no numbers a score that is none either."""
         found = self.predict(self._model, self._dev, interrupted)
+        if not np.isfinite(found.logits).all():  # their argmax would be some class, and might even be the right one
+            return {"epoch": self._epochs(step), "dev/score": math.nan}
         scores = found.scores(self._spec)
         if self.step == 0 or scores[self._chosen_by] > self.scores[self._chosen_by]:
             self.step, self.scores, self.collapsed = step, scores, found.collapsed

@@ -2,10 +2,11 @@
 
     python -m gptcore.training.warm NUMBER MODULE ...
 
-NUMBER is that of a socket (SOCK_SEQPACKET). A message on it is a job: JSON with its module, its file and the file for
-its outcome, and two descriptors, of its log and of a socket on which its process id is told, and later its exit code as
-`subprocess.Popen` has it. When the other end is closed this process ends, and its jobs as those of a killed parent do
-(gptcore.training.process).
+NUMBER is that of a socket (SOCK_SEQPACKET), on which it says "ready" once all is imported. A message on it then is a
+job: JSON with its module, its file and the file for its outcome, and two descriptors, of its log and of a socket. On
+that the job says "pid N" when it leads a group of its own, and this process at its end "code N", as `subprocess.Popen`
+has it; the socket's end before a pid says that there is no such job. When the other end of NUMBER is closed this
+process ends, and its jobs as those of a killed parent do (gptcore.training.process).
 
 Nothing is computed before a fork: a job's threads, and what MKL chooses in its first calls, are its own. Its results
 are those of `python -m MODULE FILE`, bit by bit.
@@ -40,6 +41,7 @@ def main(arguments: list[str]) -> int:
     control = socket.socket(fileno=int(arguments[0]))
     modules = {name: importlib.import_module(name) for name in arguments[1:]}
     gc.freeze()  # else a job's first collection would write to every page that it shares
+    control.send(b"ready")
     woken, wake = socket.socketpair()
     for end in (woken, wake):
         end.setblocking(False)
@@ -58,14 +60,24 @@ def main(arguments: list[str]) -> int:
                 message, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 2)
                 if not message:
                     return process.EXIT_DONE
+                if len(descriptors) < 2:  # too many files are open here
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+                    continue
                 log, answer = descriptors[0], socket.socket(fileno=descriptors[1])
-                if (pid := os.fork()) == 0:
-                    for end in (control, woken, wake, *answers.values(), answer):
+                parent = os.getpid()
+                try:
+                    pid = os.fork()
+                except OSError:  # no room for another process: who asked has to see to it
+                    os.close(log)
+                    answer.close()
+                    continue
+                if pid == 0:
+                    for end in (control, woken, wake, *answers.values()):
                         end.close()
-                    _work(json.loads(message), modules, log)
+                    _work(json.loads(message), modules, log, answer, parent)
                 os.close(log)
                 answers[pid] = answer
-                _tell(answer, pid)
 
 
 def _tell_ends(answers: dict[int, socket.socket]) -> None:
@@ -73,31 +85,32 @@ def _tell_ends(answers: dict[int, socket.socket]) -> None:
     for pid in list(answers):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            with answers.pop(pid) as answer:
-                _tell(answer, os.waitstatus_to_exitcode(status))
+            with answers.pop(pid) as answer, contextlib.suppress(ConnectionError):  # nobody follows it any more
+                answer.send(f"code {os.waitstatus_to_exitcode(status)}".encode())
 
 
-def _tell(answer: socket.socket, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody follows that job any more
-        answer.send(str(number).encode())
-
-
-def _work(request: dict[str, Any], modules: dict[str, ModuleType], log: int) -> NoReturn:
+def _work(
+    request: dict[str, Any], modules: dict[str, ModuleType], log: int, answer: socket.socket, parent: int
+) -> NoReturn:
     """The job, in the process that was forked for it: a group of its own, its log for what it prints."""
     code = process.EXIT_FAILED
     try:
         os.setsid()
+        with answer:
+            answer.send(f"pid {os.getpid()}".encode())
         _show(request["module"], request["job"])
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        os.environ[process.PARENT_VARIABLE] = str(os.getppid())
+        os.environ[process.PARENT_VARIABLE] = str(parent)
         os.environ[process.OUTCOME_VARIABLE] = request["outcome"]
         code = process.main(modules[request["module"]].run, [request["job"]])
         sys.stdout.flush()
         sys.stderr.flush()
+    except ConnectionError:  # who asked waits no longer
+        os._exit(code)
     except BaseException:  # nothing may go on in a copy of the process that forks
         traceback.print_exc()
     os._exit(code)

@@ -108,7 +108,9 @@ class ChildProcess:
                 with contextlib.suppress(subprocess.TimeoutExpired):  # it had its time; what follows does not ask
                     process.wait(grace)
         finally:  # also when a second Ctrl-C cuts the wait short
-            workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+            workers: list[psutil.Process] = []
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+                workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
             _signal(process.pid, signal.SIGKILL)
             for worker in workers:
                 with contextlib.suppress(psutil.NoSuchProcess):  # it was in the group, or ended by itself

@@ -1,7 +1,8 @@
 """Jobs of this machine from a process that has their imports behind it (gptcore.training.warm).
 
-There is one a process, started with its first such job. It ends with this process, which it learns from a closed
-socket, so that it does not matter which thread started it.
+There is one a process, started with its second such job; jobs do not wait for its imports, but are processes of their
+own until then. It ends with this process, which it learns from a closed socket, so that it does not matter which thread
+started it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import psutil
 WARM_MODULES = ("gptcore.training.finetune",)
 """Jobs that are many and short."""
 _POLL_SECONDS = 0.05
+_ANSWER_SECONDS = 10.0  # a fork takes milliseconds
 _LOST = -9  # the exit code of a job whose end nobody could tell
 _lock = threading.Lock()
+_asked = 0
 _warm: _Warm | None = None
 
 
@@ -46,7 +49,7 @@ class WarmProcess:
             except BlockingIOError:
                 return None
             if told:
-                self._code = int(told)
+                self._code = int(told.removeprefix(b"code "))
             elif self._is_gone():  # who forked it was killed, and so was it
                 self._code = _LOST
         return self._code
@@ -89,20 +92,32 @@ class _Warm:
                 env=self.environment,
             )
 
+        self._ready = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has imported all."""
+        if not self._ready:
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                self._ready = bool(self._control.recv(64, socket.MSG_DONTWAIT))
+        return self._ready
+
     def fork(self, module: str, job: Path, outcome: Path, log: BinaryIO) -> WarmProcess | None:
-        """A job; None if the process has ended."""
+        """A job; None if there is none, as the process has ended, cannot fork, or does not answer."""
         request = json.dumps({"module": module, "job": str(job), "outcome": str(outcome)}).encode()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
                 socket.send_fds(self._control, [request], [log.fileno(), theirs.fileno()])
-            told = ours.recv(64)  # the first one waits for the imports
-        except (BrokenPipeError, ConnectionResetError):
+            ours.settimeout(_ANSWER_SECONDS)
+            told = ours.recv(64)
+        except (ConnectionError, TimeoutError):
             told = b""
-        if not told:
-            ours.close()
+        if not told.startswith(b"pid "):
+            ours.close()  # a job that is forked after all ends as it finds nobody there
             return None
-        return WarmProcess(int(told), ours)
+        ours.setblocking(False)
+        return WarmProcess(int(told.removeprefix(b"pid ")), ours)
 
 
 def fork_job(
@@ -110,16 +125,21 @@ def fork_job(
 ) -> WarmProcess | None:
     """The job as a fork; None where it has to be a process of its own.
 
-    That is: another kind of job, another environment than the one that the first job had (what a library reads once
-    cannot be changed), or a process that does not start or was killed.
+    That is: another kind of job, the first one of its kind (it may be the only one), another environment than the one
+    that the second had (what a library reads once cannot be changed), or a process that has not imported all yet, does
+    not start or was killed.
 
     :param environment: all of the job's, but for its parent and its outcome.
     """
-    global _warm  # noqa: PLW0603  # one a process
+    global _asked, _warm  # noqa: PLW0603  # one a process
     if module not in WARM_MODULES or not sys.platform.startswith("linux"):
         return None
     with _lock:
+        _asked += 1
+        if _asked == 1:
+            return None
         if _warm is None or _warm.process.poll() is not None:
             _warm = _Warm(environment)
         warm = _warm
-    return warm.fork(module, job, outcome, log) if warm.environment == environment else None
+        usable = warm.environment == environment and warm.ready
+    return warm.fork(module, job, outcome, log) if usable else None

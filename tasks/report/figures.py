@@ -63,12 +63,12 @@ class Panels:
     """Small figures side by side under one legend, to compare them."""
 
     figures: Sequence[Figure]
-    """Their axes have the same labels; the curves of a label look alike in all."""
+    """Their horizontal axes have the same label; the curves of a label look alike in all."""
     title: str
     references: Sequence[Mapping[str, float]]
     """Of each figure: name -> a level to compare with, drawn as a thin line (n-gram models)."""
     one_scale: bool = True
-    """The same vertical scale for all."""
+    """The same vertical axis for all."""
 
     def draw(self, path: Path) -> Path:
         """Write all of them to ``path`` (PNG)."""
@@ -94,6 +94,8 @@ class Panels:
                 axes.xaxis.set_major_formatter("{x:,g}")
             axes.set_title(figure.title, fontsize=9)
             axes.tick_params(labelsize=7, labelbottom=len(drawn) + _PANELS_A_ROW >= n_panels)
+            if not self.one_scale:
+                axes.set_ylabel(figure.y_label, fontsize=7)
             drawn.append(axes)
             axes.grid(alpha=0.25)
             for side in ("top", "right"):
@@ -102,7 +104,8 @@ class Panels:
             axes.axis("off")
         grid[n_panels].legend(*grid[0].get_legend_handles_labels(), loc="center", frameon=False)
         canvas.supxlabel(self.figures[0].x_label, fontsize=9)
-        canvas.supylabel(self.figures[0].y_label, fontsize=9)
+        if self.one_scale:
+            canvas.supylabel(self.figures[0].y_label, fontsize=9)
         canvas.suptitle(self.title, fontsize=10)
         canvas.savefig(path)
         return path

@@ -225,19 +225,17 @@ def open_trial(tracker: Tracker, plan: Plan, key: str, parent: str, trial: int, 
     job = sha256_json({"sweep": key, "trial": trial, "rung": rung})
     tags = run_tags(kind="trial", sweep=key[:12], trial=str(trial))
     drawn = plan.trials[trial - 1].drawn
-    return tracker.open(SWEEPS, f"trial {trial}, rung {rung}", job, tags, drawn, parent)
+    return tracker.open(SWEEPS, _trial_name(trial, rung), job, tags, drawn, parent)
 
 
 def record_trial(run: Run, outcome: Outcome) -> None:
-    """Put what a trial reached on its run. It ends as failed where it failed."""
+    """Put what a trial reached, or why it failed, on its run; also where an earlier call has ended that run."""
     if outcome.failure:
         run.set_tags({"failure": outcome.failure})
-        run.finish("FAILED")
         return
-    if not run.finished:
-        found = {"objective": outcome.objective, "updates": outcome.updates, "wall_seconds": outcome.seconds}
-        run.log_results({**_printed({**outcome.metrics, **found}), "rung": outcome.rung})
-        run.set_tags({"checkpoint": outcome.checkpoint[:12], "failure": ""})
+    found = {"objective": outcome.objective, "updates": outcome.updates, "wall_seconds": outcome.seconds}
+    run.log_results({**_printed({**outcome.metrics, **found}), "rung": outcome.rung})
+    run.set_tags({"checkpoint": outcome.checkpoint[:12], "failure": ""})
 
 
 def _printed(metrics: Mapping[str, float | None]) -> dict[str, float]:
@@ -249,20 +247,35 @@ def publish_sweep(tracker: Tracker, run: Run, result: SweepResult, folder: Path)
     """Picture, table and settings on the sweep's MLflow run, and with a link on the calling Prefect run's page."""
     files = result.write(folder)
     best, key = result.winner, sweep_key(result.identity)
-    if not run.finished:
+    page = result.markdown()
+    found = sha256_json({"page": page})
+    if run.opened_tags.get("result") != found:  # a trial that had failed may have gone well this time, and won
         for path in files:
             run.log_artifact(path)
         run.log_results(_printed({"objective": best.objective, **best.metrics}))
-        trial = {"winner": f"trial {best.trial}", "winner_checkpoint": best.checkpoint}
-        run.set_tags({**trial, "mlflow.note.content": result.markdown()})
+        _set_aside(tracker, key, result.outcomes)
+    trial = {"winner": f"trial {best.trial}", "winner_checkpoint": best.checkpoint}
+    run.set_tags({**trial, "result": found, "mlflow.note.content": page})
     save_views(tracker, SWEEPS, [trials_view(result.plan, key)], "Sweeps, each with its trials by rung.\n")
     links = {"MLflow: this sweep, with the picture": run.url, "MLflow: its trials": chart_link(tracker, key)}
-    if page := prefect_page():
-        links["Prefect run"] = page
+    if address := prefect_page():
+        links["Prefect run"] = address
     image = base64.b64encode(files[0].read_bytes()).decode("ascii")
     picture = f"![{result.title}](data:image/png;base64,{image})"
-    body = f"{result.markdown()}\n{picture}\n\n{linked(links)}\n"
+    body = f"{page}\n{picture}\n\n{linked(links)}\n"
     create_markdown_artifact(body, description=f"{result.title}: {result.headline}")
+
+
+def _set_aside(tracker: Tracker, key: str, outcomes: Sequence[Outcome]) -> None:
+    """Take out of the view the trials that another winner's way left behind on a rung."""
+    there = {_trial_name(outcome.trial, outcome.rung) for outcome in outcomes}
+    for trial in tracker.search(SWEEPS, {"kind": "trial", "sweep": key[:12]}):
+        if trial.info.run_name not in there:
+            tracker.client.set_tag(trial.info.run_id, "kind", "trial set aside")
+
+
+def _trial_name(trial: int, rung: int) -> str:
+    return f"trial {trial}, rung {rung}"
 
 
 def trials_view(plan: Plan, key: str) -> View:

@@ -19,6 +19,7 @@ from tasks.stages.shards import local_shards
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import tokenizer_of
+from tasks.store.snapshots import model_folder
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter
 
@@ -37,7 +38,7 @@ def score_blimp(
     """Score a pre-trained model on BLiMP, without training it.
 
     :param max_pairs: about so many pairs a field; None: all.
-    :param step: which of the models kept through pre-training (:func:`tasks.stages.zero_shot.snapshots`); None: the
+    :param step: which of the models kept through pre-training (:func:`tasks.store.snapshots.snapshots`); None: the
         final one.
     :raises InputError: missing or broken data.
     """
@@ -47,8 +48,7 @@ def score_blimp(
         from gptcore.evaluation.likelihood import NetworkLikelihood  # torch: not where the store has the scores
         from gptcore.models.build import load_model
 
-        model = "model" if step is None else f"snapshots/step-{step:07d}"
-        network = NetworkLikelihood(load_model(str(store.local(checkpoint) / model)))
+        network = NetworkLikelihood(load_model(str(model_folder(store, checkpoint, step))))
         return _scored(network, store, checkpoint, datasets_url, max_pairs)
 
     item = f"{checkpoint.short}, {'final' if step is None else f'update {step}'}"
@@ -86,12 +86,13 @@ def score_blimp_ngrams(
     return {name: _scores(counted(name, order)) for name, order in ORDERS.items()}
 
 
-def kept_blimp(store: Store, checkpoint: Artifact, datasets_url: str) -> ZeroShot | None:
+def kept_blimp(store: Store, checkpoint: Artifact, datasets_url: str, step: int | None = None) -> ZeroShot | None:
     """What the store holds of a pre-trained model's scores on these very files, all pairs; None where it holds nothing.
 
+    :param step: as for :func:`score_blimp`.
     :raises InputError: one of the files is missing.
     """
-    found = store.find(_recipe(checkpoint, datasets_url, None, None))
+    found = store.find(_recipe(checkpoint, datasets_url, None, step))
     return None if found is None else zero_shot_of(found.digest, store.manifest(found)["counts"])
 
 

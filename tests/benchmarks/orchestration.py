@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -67,14 +68,16 @@ def _beside_training(folder: Path, turn: int, seconds: float) -> float:
     with psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
             time.sleep(0.2)
-            children = process.children()
-            jobs = [child for child in children if "gptcore.training.pretrain" in child.cmdline()]
-            if jobs and _cpu(jobs[0]) > seconds / 2:  # it trains by now
-                used["job"].append(_cpu(jobs[0]))
-                used["beside"].append(sum(_cpu(one) for one in (process, *children) if one not in jobs))
+            with contextlib.suppress(psutil.Error):  # one of them has ended meanwhile
+                children = process.children()
+                jobs = [child for child in children if "gptcore.training.pretrain" in child.cmdline()]
+                beside = sum(_cpu(one) for one in (process, *children) if one not in jobs)
+                if jobs and (job := _cpu(jobs[0])) > seconds / 2:  # it trains by now
+                    used["job"].append(job)
+                    used["beside"].append(beside)
     assert process.returncode == 0
-    job, beside = ((found[-1] - found[0]) for found in (used["job"], used["beside"]))
-    return 100 * beside / job
+    spent = {name: found[-1] - found[0] for name, found in used.items()}
+    return 100 * spent["beside"] / spent["job"]
 
 
 def _cpu(process: psutil.Process) -> float:

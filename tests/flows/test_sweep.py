@@ -12,13 +12,15 @@ import pytest
 
 from flows import cli
 from flows.parameters import SweepParameters
+from flows.trials import Ground
 from gptcore.config import preset_named
 from gptcore.errors import InputError
-from gptcore.sweep.halving import shortened
+from gptcore.sweep.halving import Rung, shortened
+from gptcore.sweep.plan import Trial
 from gptcore.text.bpe import Tokenizer
 from gptcore.text.corpus import read_corpus
 from tasks.report.suites import EXPERIMENT as LEADERBOARD
-from tasks.report.sweep import SweepResult
+from tasks.report.sweep import Outcome, SweepResult
 from tasks.stages.pretrain import pretrain_recipe
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
@@ -243,3 +245,38 @@ def test_a_sweep_of_tasks_without_data_is_refused(world: tuple[str, str], store:
     plan = {**BY_BITS, "objective": "dev/score", "tasks": ["rte"]}
     with pytest.raises(InputError, match="no data for rte"):
         run(world, store, plan, datasets=str(tmp_path))
+
+
+def test_a_trial_that_failed_once_may_win_the_next_time(
+    world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {**BY_BITS, "seed": 5}
+    reached = {1: 2.5, 2: 1.5, 3: 3.0}
+    broken = {2}
+
+    def run_rung(_ground: Ground, rung: Rung, trials: list[Trial], _runs: object) -> dict[int, Outcome | Exception]:
+        found: dict[int, Outcome | Exception] = {}
+        for trial in trials:
+            n = trial.number
+            outcome = Outcome(n, rung.number, reached[n], updates=4, seconds=1.0, checkpoint=f"{n}" * 64)
+            found[n] = OSError("no space left on the disk") if n in broken else outcome
+        return found
+
+    monkeypatch.setattr("flows.sweep.run_rung", run_rung)
+    assert run(world, store, plan).winner.trial == 1
+    broken.clear()
+    assert run(world, store, plan).winner.trial == 2
+    tracker = Tracker()
+    sweep = next(found for found in tracker.search(SWEEPS, {"kind": "sweep"}) if found.data.tags["winner"] == "trial 2")
+    assert sweep.data.metrics["objective"] == 1.5
+    assert "trial 2" in sweep.data.tags["mlflow.note.content"]
+    named = referred(tracker).named
+    assert (named.get("1" * 64), named.get("2" * 64)) == (None, "sweeps")
+    shown = tracker.search(SWEEPS, {"kind": "trial", "sweep": sweep.data.tags["sweep"]})
+    assert sorted(str(found.info.run_name) for found in shown) == [
+        "trial 1, rung 1",
+        "trial 2, rung 1",
+        "trial 2, rung 2",
+        "trial 3, rung 1",
+    ]
+    assert {found.data.tags["failure"] for found in shown} == {""}

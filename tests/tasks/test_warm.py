@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -46,6 +47,7 @@ def _end_warm() -> None:
         warm._warm.process.kill()
         warm._warm.process.wait()
         warm._warm = None
+    warm._asked = 0
 
 
 def write_job(dataset: Path, workspace: Path, **settings: Any) -> Path:
@@ -64,17 +66,17 @@ def write_job(dataset: Path, workspace: Path, **settings: Any) -> Path:
 
 
 def forked(job: Path) -> WarmProcess:
+    """The job as a fork, as soon as there is who forks it."""
     with open(job.with_name("log.txt"), "ab") as log:
-        process = fork_job(FINETUNE, job, job.with_name("outcome.json"), log, ENVIRONMENT)
-    assert process is not None
-    return process
+        return wait_for(lambda: fork_job(FINETUNE, job, job.with_name("outcome.json"), log, ENVIRONMENT))
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    return found
 
 
 def has_checkpoints(job: Path) -> bool:
@@ -85,8 +87,8 @@ def test_a_fork_computes_the_bits_of_a_process_of_its_own(dataset: Path, tmp_pat
     jobs = [write_job(dataset, tmp_path / name) for name in ("alone", "first", "second")]
     subprocess.run([sys.executable, "-m", FINETUNE, str(jobs[0])], check=True, capture_output=True)
     first, second = (forked(job) for job in jobs[1:])  # side by side
+    assert (os.getpgid(first.pid), os.getpgid(second.pid)) == (first.pid, second.pid)
     assert first.wait(120) == second.wait(120) == 0
-    assert os.getpgid(0) != first.pid != second.pid
     expected = load_file(jobs[0].parent / "model" / "model.safetensors")
     for job in jobs[1:]:
         found = load_file(job.parent / "model" / "model.safetensors")
@@ -141,7 +143,8 @@ def test_nothing_is_left_of_a_killed_caller(dataset: Path, tmp_path: Path) -> No
     job = write_job(dataset, tmp_path / "job", epochs=200)
     program = (
         "import os, sys, time; from pathlib import Path; from tasks.jobs import warm; job = Path(sys.argv[1]);"
-        f"fork = warm.fork_job({FINETUNE!r}, job, job.with_name('outcome.json'), open(os.devnull, 'wb'), os.environ);"
+        "log, environment, fork = open(os.devnull, 'wb'), dict(os.environ), None\n"
+        f"while not fork: fork = warm.fork_job({FINETUNE!r}, job, job.with_name('outcome.json'), log, environment)\n"
         "print(fork.pid, warm._warm.process.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(job)], stdout=subprocess.PIPE, text=True) as caller:
@@ -161,7 +164,32 @@ def test_what_cannot_be_forked_is_not(dataset: Path, tmp_path: Path) -> None:
             return fork_job(module, job, job.with_name("outcome.json"), log, {**ENVIRONMENT, **more})
 
         assert fork("gptcore.training.pretrain") is None
-        done = fork(FINETUNE)
-        assert done is not None
+        done = wait_for(lambda: fork(FINETUNE))
         assert fork(FINETUNE, OMP_NUM_THREADS="7") is None  # read once, by whoever imports torch
         assert done.wait(120) == 0
+
+
+def test_the_first_job_is_a_process_of_its_own_and_starts_nothing(dataset: Path, tmp_path: Path) -> None:
+    _end_warm()
+    job = write_job(dataset, tmp_path / "only")
+    with open(os.devnull, "wb") as log:
+        assert fork_job(FINETUNE, job, job.with_name("outcome.json"), log, ENVIRONMENT) is None
+    assert warm._warm is None
+
+
+@pytest.mark.parametrize("descriptors", [1, 2], ids=["too many files open", "nobody waits"])
+def test_a_fork_that_fails_leaves_the_others_alone(dataset: Path, tmp_path: Path, descriptors: int) -> None:
+    job, other = (write_job(dataset, tmp_path / name, epochs=200) for name in ("job", "other"))
+    running = forked(job)
+    assert warm._warm is not None
+    request = json.dumps({"module": FINETUNE, "job": str(other), "outcome": str(other.with_name("outcome.json"))})
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with open(os.devnull, "wb") as log, theirs:
+        ours.close()
+        socket.send_fds(warm._warm._control, [request.encode()], [log.fileno(), theirs.fileno()][:descriptors])
+    wait_for(lambda: has_checkpoints(job))
+    assert running.poll() is None
+    os.killpg(running.pid, signal.SIGKILL)
+    assert running.wait(120) == -signal.SIGKILL
+    assert warm._warm.process.poll() is None
+    assert not has_checkpoints(other)
