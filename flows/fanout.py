@@ -17,12 +17,13 @@ from flows.away import IN_FLIGHT, train_away, trains_away
 from flows.failures import Failures, raise_for, raise_if_all
 from flows.progress import show_progress
 from flows.results import FineTuned, result_card
-from gptcore.config import FinetuneConfig, recorded
+from gptcore.config import FinetuneConfig
 from gptcore.errors import InputError
 from gptcore.nlu.blimp import has_blimp
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
+from gptcore.settings import recorded
 from tasks.jobs.launch import jobs_are_stopped, stop_jobs
 from tasks.jobs.places import slots_and_threads
 from tasks.report.entries import task_data

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flows.failures import Failures
-from gptcore.config import FinetuneConfig, recorded
+from gptcore.config import FinetuneConfig
+from gptcore.settings import recorded
 from tasks.report.card import shown, start_note, synthetic_note
 from tasks.report.earlier import contenders
 from tasks.report.entries import task_model

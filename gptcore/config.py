@@ -11,9 +11,10 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from gptcore.errors import InputError
+from gptcore.settings import checked, replace_settings
 
 LAYER_NORM_EPSILON = 1e-5  # original code
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -354,20 +355,6 @@ def demo() -> Preset:
     )
 
 
-def recorded(config: Any) -> dict[str, Any]:
-    """The settings as JSON values, for digests and checkpoints; what is off, and off by default, is left out.
-
-    So a new optional setting leaves the digest of everything that was made before it as it was.
-    """
-    values = ((f, getattr(config, f.name)) for f in dataclasses.fields(config))
-    return {f.name: value for f, value in values if not (optional(f) and value is f.default)}
-
-
-def optional(setting: dataclasses.Field[Any]) -> bool:
-    """Whether a setting is off unless somebody asks for it."""
-    return setting.default is None or setting.default is False
-
-
 PRESETS = {"demo": demo, "small": small, "paper": paper}
 
 
@@ -385,9 +372,9 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     preset = PRESETS[name]()
     for section, values in (overrides or {}).items():
         if section == "scratch":
-            preset = dataclasses.replace(preset, scratch=_checked(values, "bool", f"{source}: scratch"))
+            preset = dataclasses.replace(preset, scratch=checked(values, "bool", f"{source}: scratch"))
         elif section == "seeds":
-            seeds = _checked(values, "int", f"{source}: seeds")
+            seeds = checked(values, "int", f"{source}: seeds")
             if seeds < 0:
                 raise InputError(f"{source}: seeds = {seeds}; expected 0 or more")
             preset = dataclasses.replace(preset, seeds=seeds or None)
@@ -406,49 +393,4 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     return preset
 
 
-Settings = TypeVar(
-    "Settings", CorpusConfig, TokenizerConfig, ShardConfig, ModelConfig, LSTMConfig, PretrainConfig, FinetuneConfig
-)
 _SECTIONS = ("corpus", "tokenizer", "shards", "model", "lstm", "pretrain", "finetune")
-
-
-def replace_settings(config: Settings, values: Any, where: str) -> Settings:
-    """``dataclasses.replace`` that checks names and types, and takes 1 for a float field that is asked for."""
-    if not isinstance(values, Mapping):
-        raise InputError(f"{where} = {values!r}; expected a table of settings")
-    return dataclasses.replace(
-        config, **{name: checked_value(type(config), name, value, where) for name, value in values.items()}
-    )
-
-
-def checked_value(kind: type[Any], name: str, value: Any, where: str) -> Any:
-    """``value`` as the field ``name`` of the settings ``kind`` takes it; whether it fits the others is not asked.
-
-    :raises InputError: no such field, or a value of another type.
-    """
-    return _checked(value, setting_type(kind, name, where), f"{where}.{name}")
-
-
-def setting_type(kind: type[Any], name: str, where: str) -> str:
-    """The annotation of a field of settings: ``float``, ``int | None``.
-
-    :raises InputError: no such field.
-    """
-    fields = {f.name: str(f.type) for f in dataclasses.fields(kind)}
-    if name not in fields:
-        raise InputError(f"{where}.{name} is not a setting; expected one of {', '.join(fields)}")
-    return fields[name]
-
-
-def _checked(value: Any, annotation: str, where: str) -> Any:
-    """``value`` if it fits the annotation ``int``, ``float``, ``bool`` or ``str``, each with ``| None`` or without."""
-    accepted: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
-    kind, _, optional = annotation.partition(" | ")
-    if value is None and optional == "None":
-        return None
-    fits = isinstance(value, accepted[kind]) and (kind == "bool" or not isinstance(value, bool))
-    if fits and kind == "float":
-        fits = abs(value) <= 1e308  # so no NaN, and no integer beyond what a float takes
-    if not fits:
-        raise InputError(f"{where} = {value!r:.60}; expected {annotation}{' up to 1e308' if kind == 'float' else ''}")
-    return float(value) if kind == "float" else value

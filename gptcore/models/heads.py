@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from gptcore.config import LARGEST_SIZE, network_config, recorded
+from gptcore.config import LARGEST_SIZE, network_config
 from gptcore.errors import InputError
 from gptcore.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
 from gptcore.models.build import build_model
@@ -28,6 +28,7 @@ from gptcore.models.dropout import dropout
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.language_model import LanguageModel, initialise
 from gptcore.models.shapes import shapes_only
+from gptcore.settings import recorded
 
 FORMS = ("single", "pair", "similarity", "choices")
 
@@ -58,6 +59,11 @@ class ClassificationModel(nn.Module):
         self.clf_pdrop = clf_pdrop
         self.head = nn.Linear(language_model.config.n_embd, n_outputs)
         initialise(self.head, language_model.config.init_std, generator)
+
+    @property
+    def shares_choices(self) -> bool:
+        """Whether in training the states of what an example's choices begin with are the same in each."""
+        return self.form == "choices" and not self.gpt.drops
 
     def forward(
         self, tokens: Tensor, clf_position: Tensor, lm_positions: Tensor | None = None

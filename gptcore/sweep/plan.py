@@ -33,19 +33,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from gptcore.config import (
-    PRESETS,
-    FinetuneConfig,
-    ModelConfig,
-    Preset,
-    PretrainConfig,
-    TokenizerConfig,
-    checked_value,
-    preset_named,
-    setting_type,
-)
+from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, Preset, PretrainConfig, TokenizerConfig, preset_named
 from gptcore.errors import InputError
 from gptcore.nlu.registry import task_spec
+from gptcore.settings import checked_value, setting_type
 from gptcore.sweep.halving import Rung, rungs
 from gptcore.sweep.space import Axis, Choice, Overrides, Range, Value, draw, fields_of, merged, nested
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from gptcore.config import FinetuneConfig, ModelConfig, NetworkConfig, network_config, recorded, replace_settings
+from gptcore.config import FinetuneConfig, ModelConfig, NetworkConfig, network_config
 from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
 from gptcore.files import checked_object, read_json, write_bytes_atomic, write_json_atomic
@@ -36,6 +36,7 @@ from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.inputs import N_SPECIAL, released_part_tokens
 from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.settings import recorded, replace_settings
 from gptcore.training import process, rng
 from gptcore.training.batches import TaskRows
 from gptcore.training.best_epoch import BestEpoch
@@ -160,7 +161,7 @@ def _finetune(job: FinetuneJob, spec: TaskSpec, stop: process.StopRequest) -> No
     }
     if config.original:  # fewer positions, so fewer rows in the language model's softmax
         model.gpt = model.gpt.adapt(N_SPECIAL, n_ctx=max(split_rows.longest for split_rows in rows.values()))
-    data = FinetuneData(rows["train"], config, repeats=spec.form == "choices" and not model.gpt.drops)
+    data = FinetuneData(rows["train"], config, repeats=model.shares_choices)
     total_steps = data.batches_per_epoch * config.epochs
     extra = {"task": spec.name, "labels": list(spec.labels), "tokenizer_digest": meta["tokenizer_digest"]}
     if part_tokens is not None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from gptcore.config import NetworkConfig, PretrainConfig, check_same_shape, network_config, recorded, replace_settings
+from gptcore.config import NetworkConfig, PretrainConfig, check_same_shape, network_config
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
@@ -31,6 +31,7 @@ from gptcore.files import checked_object, read_object, sha256_file, write_json_a
 from gptcore.models.build import build_model
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel
+from gptcore.settings import recorded, replace_settings
 from gptcore.training import process, rng
 from gptcore.training.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
 from gptcore.training.distributed import World, join_world

@@ -8,8 +8,9 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.config import CorpusConfig, recorded
+from gptcore.config import CorpusConfig
 from gptcore.files import sha256_json
+from gptcore.settings import recorded
 from gptcore.text.corpus import build_corpus, find_sources, fingerprint, read_corpus
 from gptcore.text.sources import local_path
 from tasks.jobs.parallel import partition_map

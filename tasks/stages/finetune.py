@@ -9,8 +9,9 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.config import FinetuneConfig, network_config, recorded
+from gptcore.config import FinetuneConfig, network_config
 from gptcore.nlu.registry import task_spec
+from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
 from tasks.report.card import Card, cost, synthetic_note
 from tasks.report.entries import finetuned_entry, task_data

@@ -21,12 +21,13 @@ from typing import Any, TypeVar
 
 from prefect import task
 
-from gptcore.config import CorpusConfig, ShardConfig, recorded
+from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.composed import Piece, compose_shards
 from gptcore.data.encode import SPLITS, encode_partition, tokenizer_in
 from gptcore.data.shards import INDEX_FILE
 from gptcore.errors import InputError
 from gptcore.files import sha256_json, write_json_atomic
+from gptcore.settings import recorded
 from gptcore.synthetic import is_synthetic
 from gptcore.text.corpus import grouped, require_training_text
 from gptcore.text.partition import DOCUMENTS, Partition, clean_partition, compose

@@ -9,7 +9,8 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.config import LSTMConfig, NetworkConfig, PretrainConfig, recorded
+from gptcore.config import LSTMConfig, NetworkConfig, PretrainConfig
+from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
 from tasks.jobs.places import processes_and_threads
 from tasks.report.card import Card, cost, start_note, synthetic_note

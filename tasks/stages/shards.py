@@ -9,9 +9,10 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.config import ShardConfig, recorded
+from gptcore.config import ShardConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.errors import InputError
+from gptcore.settings import recorded
 from gptcore.text.bpe import Tokenizer
 from tasks.jobs.parallel import partition_map
 from tasks.stages.stage import STAGE_OPTIONS, amount, build

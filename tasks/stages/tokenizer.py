@@ -8,7 +8,8 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.config import TokenizerConfig, recorded
+from gptcore.config import TokenizerConfig
+from gptcore.settings import recorded
 from gptcore.text.bpe import Tokenizer
 from gptcore.text.bpe_train import count_corpus
 from gptcore.text.parts import part_files

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from flows import scoring, serving
-from gptcore.config import LSTMConfig, ModelConfig, recorded
+from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.errors import InputError
 from gptcore.models.transformer import GPT
 from gptcore.nlu.blimp import COLUMNS
+from gptcore.settings import recorded
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.references import best_models, fine_tuned_model, pretrained_model
 from tasks.store.store import Store

@@ -12,7 +12,7 @@ import torch
 
 from flows.commands import _overrides
 from flows.environment import read_stack
-from gptcore.config import LSTMConfig, ModelConfig, preset_named, recorded
+from gptcore.config import LSTMConfig, ModelConfig, preset_named
 from gptcore.data.cache import cache_shards
 from gptcore.data.shards import Shards, write_shards
 from gptcore.files import write_json_atomic
@@ -27,6 +27,7 @@ from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.readers import iterate_test, labelled_splits, load_task
 from gptcore.nlu.registry import REGISTRY, task_spec
 from gptcore.nlu.submission import SUBMISSION
+from gptcore.settings import recorded
 from gptcore.text.bpe import Tokenizer
 from gptcore.text.corpus import build_corpus
 from gptcore.training import checkpoint

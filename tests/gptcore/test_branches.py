@@ -114,5 +114,7 @@ def test_with_dropout_each_sequence_draws_its_own(name: str) -> None:
     for kind in (GPT, Plain):
         torch.manual_seed(0)
         seen.append(network(kind, config).train()(batch.tokens, batch.clf_position)[0])
+    assert not network(GPT, config).shares_choices
+    assert network().shares_choices
     assert torch.equal(seen[0], seen[1])
     assert len(set(seen[0].flatten().tolist())) == 4

@@ -256,6 +256,20 @@ def test_the_best_epoch_is_the_one_that_is_kept(world, tmp_path, monkeypatch):
     assert not all(torch.equal(kept[name], weights[3][name]) for name in kept)
 
 
+def test_a_model_that_its_last_update_broke_ends_the_run(world, tmp_path, monkeypatch):
+    """The argmax of no numbers is the first class, which is right on half of the rows."""
+    plain = best_epoch.predict_rows
+
+    def broken(*given):
+        found = plain(*given)
+        return dataclasses.replace(found, logits=np.full_like(found.logits, np.nan))
+
+    monkeypatch.setattr(best_epoch, "predict_rows", broken)
+    with pytest.raises(process.NonFiniteLoss, match="dev/score = nan"):
+        run(job(world, "rte", tmp_path, epochs=1))
+    assert not (tmp_path / "best").exists()
+
+
 def test_a_model_that_answers_always_the_same_is_flagged(world, tmp_path, monkeypatch):
     build = finetune.task_model
 

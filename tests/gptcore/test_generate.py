@@ -85,6 +85,7 @@ def test_texts_of_any_lengths_are_read_together_as_each_alone(open_model, length
 def test_products_with_packed_weights_are_the_plain_ones(rows):
     model = gpt()
     product, linear = Products(model, rows), model.blocks[0].feed_forward.inner
+    assert (linear.weight in product._packed) == (rows in (2, 8))
     for shape in [(rows, 1, 16), (rows, 16), (3, 5, 16)]:
         x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
         with torch.no_grad():

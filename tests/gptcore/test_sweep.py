@@ -183,6 +183,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"space": {"pretrain": {"batch_size": [8, 16.5]}}},
         "space.pretrain.batch_size = 16.5; expected int",
     ),
+    "a name that MLflow does not take": (
+        {"together": {"size (x)": {"a": {"pretrain": {"lr": 1}}, "b": {"pretrain": {"lr": 2}}}}},
+        r"together.size \(x\): expected a name of letters, digits, _ and -",
+    ),
+    "two labels with the same settings": (
+        {"together": {"size": {"a": {"pretrain": {"beta1": 0.5}}, "b": {"pretrain": {"beta1": 0.5}}}}},
+        "together.size: two labels have the same settings",
+    ),
+    "a rate out of range": ({"space": {"finetune": {"clf_pdrop": [0.5, 1.5]}}, "settings": {}}, "clf_pdrop"),
     "one value": ({"space": {"pretrain": {"lr": [1e-3]}}}, "expected two or more values, each once"),
     "a value twice": ({"space": {"pretrain": {"lr": [1, 1.0, 2]}}}, "expected two or more values, each once"),
     "no list": ({"space": {"pretrain": {"lr": 1e-3}}}, "expected a list of values, or { low"),

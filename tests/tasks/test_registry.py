@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from flows.references import in_store
-from gptcore.config import LSTMConfig, ModelConfig, recorded
+from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.errors import InputError
+from gptcore.settings import recorded
 from tasks.report.entries import corpus_data, finetuned_entry, pretrained_entry, task_data
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store

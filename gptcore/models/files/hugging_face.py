@@ -14,11 +14,12 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gptcore.config import LAYER_NORM_EPSILON, ModelConfig, replace_settings
+from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.errors import InputError
 from gptcore.files import checked_object, fsync_folder, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_inner, ours
+from gptcore.settings import replace_settings
 from gptcore.text.bpe import UNKNOWN, Tokenizer
 
 _SIZES = ("vocab_size", "n_positions", "n_layer", "n_head", "n_embd")

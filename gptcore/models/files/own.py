@@ -10,10 +10,11 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gptcore.config import LSTMConfig, ModelConfig, NetworkConfig, network_config, optional, recorded
+from gptcore.config import LSTMConfig, ModelConfig, NetworkConfig, network_config
 from gptcore.errors import InputError
 from gptcore.files import fsync_folder, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
+from gptcore.settings import optional, recorded
 
 MODEL_TYPE = "gptmill"
 
