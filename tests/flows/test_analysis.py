@@ -15,6 +15,7 @@ from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.published import ABLATIONS
 from tasks.stages import analysis as analysis_stage
 from tasks.stages.analysis import Analysis
+from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.flows.world import OVERRIDES, with_blimp
@@ -152,3 +153,21 @@ def test_an_analysis_of_tasks_that_it_is_not_about_is_refused(
 ) -> None:
     with pytest.raises(InputError, match="none of mnli, race"):
         run("layers", world, store, tmp_path, ["sst2"])
+
+
+def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+    from flows import fanout
+    from flows.fanout import Arm
+
+    checkpoint = Artifact("pretrain", "0" * 64, f"{store}/pretrain/{'0' * 64}")
+    changes: list[dict[str, Any]] = [{"snapshot": 64}, {"n_transfer": 0}, {}, {"pretrained": False}]
+    arms = [Arm(str(number), checkpoint, changed) for number, changed in enumerate(changes)]
+    monkeypatch.setattr(fanout, "has_blimp", lambda _url: True)
+    monkeypatch.setattr(fanout, "kept_blimp", lambda _store, _checkpoint, _url, step: f"after {step}")
+    assert fanout._zero_shot(Store(store), arms, "data") == ["after 64", None, "after None", None]
+
+    def incomplete(*_: object) -> None:
+        raise InputError("data/BLiMP/a.jsonl: found nothing there")
+
+    monkeypatch.setattr(fanout, "kept_blimp", incomplete)  # no fine-tune reads these files
+    assert fanout._zero_shot(Store(store), arms, "data") == [None] * 4
