@@ -89,6 +89,59 @@ def test_shared_states_give_the_logits_losses_and_gradients_of_separate_ones(bat
     torch.testing.assert_close(logits[0], logits[1], rtol=1e-4, atol=1e-5)
 
 
+def test_shared_positions_give_the_same_gradients_every_time() -> None:
+    """A state that is asked for once a choice: on two threads its gradients must be added in one order all the same."""
+    sizes = {"n_vocab": 500, "n_ctx": 64, "n_layer": 1, "n_embd": 256, "n_inner": 256, "init_std": 0.05}
+    config = dataclasses.replace(CFG, **sizes)
+    draws = torch.Generator().manual_seed(0)
+    rows = []
+    for _ in range(9):
+        document, choices = torch.randint(500, (41,), generator=draws), torch.randint(500, (4, 18), generator=draws)
+        rows.append([torch.cat([document, choice, torch.tensor([502])]).numpy() for choice in choices])
+    part = pack(collate(RACE, rows, [0.0] * len(rows)), 1.0, True, repeats=True)
+    model = network(config=config).train()
+    places = model.gpt.choices(part["tokens"], part["clf_position"], model.gpt.table())[1][part["lm_positions"]]
+    assert len(places.unique()) < len(places)
+    torch.set_num_threads(2)
+    try:
+        found = []
+        for _ in range(30):
+            model.zero_grad()
+            finetune_objective(model, 0.5)(part)[0].backward()  # type: ignore[no-untyped-call]
+            found.append([parameter.grad for parameter in model.parameters()])
+    finally:
+        torch.set_num_threads(1)
+    for again in found[1:]:
+        for mine, first in zip(again, found[0], strict=True):
+            assert mine is not None
+            assert first is not None
+            assert torch.equal(mine, first)
+
+
+def test_what_is_shared_is_computed_once_and_the_last_block_answers_for_the_ends() -> None:
+    rows = [[torch.tensor([8, 1, 2, 3, 4, 9, own, 10]).numpy() for own in (1, 2, 3, 4)]]
+    batch = collate(RACE, rows, [0.0])
+    model = network()
+    assert isinstance(model.gpt, GPT)
+    seen: list[int] = []
+    for part in (model.gpt.blocks[0], model.gpt.blocks[-1].feed_forward):
+        assert isinstance(part, torch.nn.Module)
+        part.register_forward_hook(lambda _module, _given, made: seen.append(made.shape[1]))
+    model.train()(batch.tokens, batch.clf_position)
+    assert seen == [6 + 4 * 2, 6 + 4 * 2]  # of 4 * 8 positions
+    seen.clear()
+    model.eval()(batch.tokens, batch.clf_position)
+    assert seen == [6 + 4 * 2, 4]
+
+
+def test_a_sequence_beyond_n_ctx_is_refused_by_each_way() -> None:
+    tokens = torch.zeros(1, 4, 20, dtype=torch.int64)
+    model, ends = network().gpt.eval(), torch.full((1, 4), 19)
+    for way in (model.choices, model.last_states):
+        with pytest.raises(ValueError, match="does not fit n_ctx = 12"):
+            way(tokens, ends, model.table())
+
+
 def test_targets_that_repeat_are_kept_once_with_all_their_weight() -> None:
     rows = [[torch.tensor([8, 1, 2, 9, *own, 10]).numpy() for own in ([3], [4, 5], [3], [6])]]
     batch = collate(RACE, rows, [0.0])

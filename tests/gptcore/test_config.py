@@ -63,6 +63,14 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
         ({"scratch": "yes"}, "scratch = 'yes'; expected bool"),
         ({"seeds": "five"}, "seeds = 'five'; expected int"),
         ({"seeds": -1}, "seeds = -1; expected 0 or more"),
+        ({"finetune": {"clf_pdrop": 1.0}}, "my.toml: finetune.clf_pdrop = 1.0: expected 0 or more, and less than 1"),
+        ({"finetune": {"warmup": -0.1}}, "finetune.warmup = -0.1: expected 0 or more"),
+        ({"finetune": {"clip_norm": 0}}, "finetune.clip_norm = 0.0: expected more than 0"),
+        ({"tasks": {"rte": {"lm_coef": -1}}}, "lm_coef = -1.0: expected 0 or more"),
+        ({"pretrain": {"beta2": 1.5}}, "pretrain.beta2 = 1.5: expected 0 or more, and less than 1"),
+        ({"pretrain": {"warmup_steps": -5}}, "pretrain.warmup_steps = -5: expected 0 or more"),
+        ({"pretrain": {"precision": "a"}}, "pretrain.precision = 'a': expected one of auto, float32, bfloat16"),
+        ({"model": {"n_embd": 130}}, "my.toml: model.n_embd = 130 is not a multiple"),
     ],
 )
 def test_a_wrong_override_names_its_place(overrides: dict[str, object], words: str) -> None:

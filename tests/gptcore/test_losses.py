@@ -120,3 +120,20 @@ def test_gradients_are_handed_out_once() -> None:
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="second backward"):
         loss.backward()
+
+
+def test_without_gradients_none_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is a view that asks for gradients, also where they are switched off: as in every validation."""
+    hidden, table, targets = problem()
+    expected = fused_language_model_loss(hidden, table, targets).item()
+    slopes = []
+    plain = losses._softmax
+
+    def spy(scores: Tensor, target: Tensor, weight: Tensor, slope: Tensor | None) -> Tensor:
+        slopes.append(slope)
+        return plain(scores, target, weight, slope)
+
+    monkeypatch.setattr(losses, "_softmax", spy)
+    with torch.no_grad():
+        assert fused_language_model_loss(hidden, table[:], targets).item() == expected
+    assert slopes == [None]
