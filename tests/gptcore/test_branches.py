@@ -102,10 +102,12 @@ def test_shared_positions_give_the_same_gradients_every_time() -> None:
     model = network(config=config).train()
     places = model.gpt.choices(part["tokens"], part["clf_position"], model.gpt.table())[1][part["lm_positions"]]
     assert len(places.unique()) < len(places)
+    states = model(part["tokens"], part["clf_position"], part["lm_positions"])[1][0]
+    assert states.grad_fn.name() == "EmbeddingBackward0"  # an index's order varies on busy cores only
     torch.set_num_threads(2)
     try:
         found = []
-        for _ in range(30):
+        for _ in range(10):
             model.zero_grad()
             finetune_objective(model, 0.5)(part)[0].backward()  # type: ignore[no-untyped-call]
             found.append([parameter.grad for parameter in model.parameters()])
