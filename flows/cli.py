@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flows import commands, environment, signals
+from flows import commands, environment, signals, stack_commands
 from flows.space import lack_of_space
 from gptcore.errors import InputError, without_password
 from tasks.store.state import state_folder
@@ -301,7 +301,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--tokenizer", required=True, metavar="URL", help="folder with the vocabulary and the merges")
     run.add_argument("--whole", action="store_true", help="the whole input is one document, not each line")
 
-    run = command("deploy", commands.deploy, "put flows, schedules and automations on the Prefect server")
+    run = command("deploy", stack_commands.deploy, "put flows, schedules and automations on the Prefect server")
     run.add_argument("--store", metavar="URL", help="default store of the forms (the running stack's, else runs/demo)")
     theirs = "default datasets of the forms (the running stack's, else the generated world, which '' says, too)"
     datasets(run, theirs, None)
@@ -309,7 +309,7 @@ def _parser() -> argparse.ArgumentParser:
         "--settings", metavar="FILE", help="TOML: the pipeline's schedules, alerts (deploy.toml of the state folder)"
     )
 
-    run = command("up", commands.up, "Prefect server, MLflow server and workers on this machine, without Docker")
+    run = command("up", stack_commands.up, "Prefect server, MLflow server and workers on this machine, without Docker")
     run.add_argument("--full", action="store_true", help="on PostgreSQL and an S3 server, with passwords")
     run.add_argument(
         "--store",
@@ -321,9 +321,9 @@ def _parser() -> argparse.ArgumentParser:
         text = f"{'with --full: ' if name in ('postgres', 's3') else ''}{port}, or the running one's"
         text += "; takes the next three, and +10000, too" if name == "s3" else ""
         run.add_argument(f"--{name}-port", type=int, metavar="PORT", help=text)
-    run = command("down", commands.down, "stop what `up` started; what it has kept stays")
+    run = command("down", stack_commands.down, "stop what `up` started; what it has kept stays")
     run.add_argument("--wipe", action="store_true", help="delete what `up --full` has kept, without asking")
-    command("status", commands.status, "what `up` started, and where to open it")
+    command("status", stack_commands.status, "what `up` started, and where to open it")
     return parser
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import gc as garbage
-import os
 import sys
 import tomllib
 from pathlib import Path
@@ -220,61 +219,6 @@ def submission(options: argparse.Namespace) -> None:
     for note in report["notes"]:
         print(f"note: {note}")
     print(options.out if report["complete"] else f"{options.out}: a rehearsal, not for the server")
-
-
-def up(options: argparse.Namespace) -> None:
-    from flows.deployments.settings import read_settings
-    from flows.environment import PORTS
-    from flows.stack.control import up
-
-    read_settings()  # before anything is started
-    if options.store == "":
-        raise InputError("--store: found nothing, expected a folder or an address")
-    given = {name: port for name in PORTS if (port := getattr(options, f"{name}_port")) is not None}
-    up(options.full, given, options.store, options.datasets)
-
-
-def deploy(options: argparse.Namespace) -> None:
-    from flows.deployments.settings import read_settings
-    from flows.environment import LIGHT_STORE, absolute, is_of, read_stack
-    from flows.inputs import check_places
-    from flows.servers import require_log_in, require_prefect
-    from flows.stack.control import remember
-
-    settings = read_settings(options.settings)
-    require_prefect()
-    record = read_stack()
-    ours = record is not None and is_of(record, os.environ["PREFECT_API_URL"])
-    forms = dict(record["forms"]) if record and ours else {"store": LIGHT_STORE, "datasets": ""}
-    given = {name: place for name in forms if (place := getattr(options, name)) is not None}
-    forms = {name: absolute(place) for name, place in {**forms, **given}.items()}
-    check_places(forms)
-    require_log_in()
-    from httpx import TransportError
-
-    from flows.deployments.deploy import deploy
-
-    try:
-        deploy(**forms, settings=settings)
-        if ours:
-            remember(forms)
-    except TransportError as error:
-        raise ConnectionError(
-            f"the Prefect server went away meanwhile ({str(error) or type(error).__name__}); "
-            "what is done stays: deploy again"
-        ) from error
-
-
-def down(options: argparse.Namespace) -> None:
-    from flows.stack.control import down
-
-    down(options.wipe)
-
-
-def status(_: argparse.Namespace) -> None:
-    from flows.stack.control import status
-
-    status()
 
 
 def _print_board(board: Leaderboard, page: str, published: bool = False) -> None:

@@ -26,7 +26,8 @@ class Products:
     def __init__(self, model: LanguageModel | None = None, rows: int = 1) -> None:
         self._rows = rows
         self._packed: dict[Tensor, Tensor] = {}
-        if model is None or not 1 < rows <= _MOST_ROWS or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        packs = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
+        if model is None or not 1 < rows <= _MOST_ROWS or not packs:
             return
         for weight in [model.tokens.weight, *(part.weight for part in model.modules() if isinstance(part, nn.Linear))]:
             if weight.device.type == "cpu" and weight.dtype == torch.float32:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import OpenAIGPTConfig, OpenAIGPTModel
+from transformers import OpenAIGPTModel
 
 from gptcore.config import FinetuneConfig, ModelConfig, small
 from gptcore.evaluation.own_rows import predict_jsonl
@@ -43,6 +43,7 @@ from gptcore.training.optim import adam
 from gptcore.training.process import StopRequest
 from gptcore.training.schedules import warmup_linear
 from gptcore.training.task_objective import FinetuneData, finetune_objective
+from tests.benchmarks.step import as_transformers
 from tests.benchmarks.table import Work, in_turns, line
 
 _TASKS = ("mrpc", "sst2", "race")
@@ -96,17 +97,7 @@ class _Plain(nn.Module):
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__()
         config = _model_config()
-        settings = OpenAIGPTConfig(
-            vocab_size=config.n_vocab + config.n_special,
-            n_positions=config.n_ctx,
-            n_embd=config.n_embd,
-            n_layer=config.n_layer,
-            n_head=config.n_head,
-            embd_pdrop=config.embd_pdrop,
-            attn_pdrop=config.attn_pdrop,
-            resid_pdrop=config.resid_pdrop,
-        )
-        self.decoder = OpenAIGPTModel(settings)
+        self.decoder = OpenAIGPTModel(as_transformers(config))
         self.dropout = nn.Dropout(0.1)
         self.head = nn.Linear(config.n_embd, spec.n_outputs)
         self.form = spec.form

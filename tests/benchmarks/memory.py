@@ -25,7 +25,7 @@ from gptcore.config import ModelConfig
 from gptcore.models.transformer import GPT
 from gptcore.training.device import pick_dtype
 from gptcore.training.language_objective import language_model_objective
-from tests.benchmarks.step import _update
+from tests.benchmarks.step import updating
 from tests.benchmarks.table import shown
 
 _WINDOWS = 8
@@ -84,7 +84,7 @@ def _update_alone(who: str, n_layer: int, products: bool) -> None:
             batch = next(batches)[:, :-1]
             return model(batch, labels=batch).loss
 
-    update = _update(model, loss, torch.bfloat16, 0)
+    update = updating(model, loss, torch.bfloat16, 0)
     with contextlib.nullcontext() if products else _NoProducts():
         update()
         update()

@@ -60,11 +60,12 @@ def ours(config: ModelConfig, tokens: Tensor, dtype: torch.dtype) -> Work:
         "targets": tokens[:, 1:].contiguous(),
         "weight": torch.tensor(1.0 / tokens[:, 1:].numel()),
     }
-    return _update(model, lambda: objective(batch)[0], dtype, batch["targets"].numel())
+    return updating(model, lambda: objective(batch)[0], dtype, batch["targets"].numel())
 
 
-def _theirs(config: ModelConfig, tokens: Tensor, dtype: torch.dtype, wrap: Callable[..., Any]) -> Work:
-    settings = OpenAIGPTConfig(
+def as_transformers(config: ModelConfig) -> OpenAIGPTConfig:
+    """The same network for transformers."""
+    return OpenAIGPTConfig(
         vocab_size=config.n_vocab + config.n_special,
         n_positions=config.n_ctx,
         n_embd=config.n_embd,
@@ -74,12 +75,16 @@ def _theirs(config: ModelConfig, tokens: Tensor, dtype: torch.dtype, wrap: Calla
         attn_pdrop=config.attn_pdrop,
         resid_pdrop=config.resid_pdrop,
     )
-    model = OpenAIGPTLMHeadModel(settings).train()
+
+
+def _theirs(config: ModelConfig, tokens: Tensor, dtype: torch.dtype, wrap: Callable[..., Any]) -> Work:
+    model = OpenAIGPTLMHeadModel(as_transformers(config)).train()
     inputs = tokens[:, :-1].contiguous()
-    return _update(model, wrap(lambda: model(inputs, labels=inputs).loss), dtype, inputs.numel())
+    return updating(model, wrap(lambda: model(inputs, labels=inputs).loss), dtype, inputs.numel())
 
 
-def _update(model: nn.Module, loss: Callable[[], Tensor], dtype: torch.dtype, n_tokens: int) -> Work:
+def updating(model: nn.Module, loss: Callable[[], Tensor], dtype: torch.dtype, n_tokens: int) -> Work:
+    """An update of pre-training, as a piece of work."""
     optimizer = adam(model, paper().pretrain)
     parameters = list(model.parameters())
 
