@@ -1,4 +1,4 @@
-"""The commands of the stack: up, deploy, down, status; like those of flows/commands.py they import what they use late."""
+"""The commands of the stack: up, deploy, down, status; like the others they import what they use late."""
 
 from __future__ import annotations
 
