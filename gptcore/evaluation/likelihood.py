@@ -59,23 +59,55 @@ class NetworkLikelihood:
             for begin in range(0, len(ids) - 1, n_ctx):
                 windows.append(np.asarray(ids[begin : begin + n_ctx + 1], dtype=np.int64))
                 owners.append(owner)
+        totals = np.zeros(len(sequences))
+        np.add.at(totals, owners, self._sums(windows, [1] * len(windows), progress))
+        return totals
+
+    def continuations(
+        self,
+        pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+        progress: Callable[[int, int], object] | None = None,
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Sum of log P(id | the ids before it) over the continuation of each (context, continuation), in nats.
+
+        A pair too long for the model loses its beginning, the text farthest from what is scored. The first id of a
+        pair without context is not scored: nothing predicts it.
+
+        :param progress: called with (pairs scored, in all).
+        :returns: the sums, float64 [N], and of how many ids each is, int64 [N].
+        """
+        windows, firsts = [], []
+        for context, continuation in pairs:
+            ids = np.asarray([*context, *continuation], dtype=np.int64)
+            cut = max(0, len(ids) - self._model.config.n_ctx)
+            windows.append(ids[cut:])
+            firsts.append(max(1, len(context) - cut))
+        counts = [max(0, len(window) - first) for window, first in zip(windows, firsts, strict=True)]
+        return self._sums(windows, firsts, progress), np.asarray(counts, dtype=np.int64)
+
+    def _sums(
+        self,
+        windows: Sequence[NDArray[np.int64]],
+        firsts: Sequence[int],
+        progress: Callable[[int, int], object] | None,
+    ) -> NDArray[np.float64]:
+        """Log-probability of each window from the id at ``firsts`` (>= 1) on, in batches of like length."""
         sums, done = np.zeros(len(windows)), 0
         for rows in by_length(np.asarray([len(window) for window in windows], dtype=np.int64), _BATCH_TOKENS):
-            sums[rows] = self._batch([windows[row] for row in rows])
+            sums[rows] = self._batch([windows[row] for row in rows], np.asarray([firsts[row] for row in rows]))
             done += len(rows)
             if progress is not None:
                 progress(done, len(windows))
-        totals = np.zeros(len(sequences))
-        np.add.at(totals, owners, sums)
-        return totals
+        return sums
 
     @torch.inference_mode()
-    def _batch(self, windows: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-        tokens = np.zeros((len(windows), max(map(len, windows))), dtype=np.int64)  # (B, T + 1)
+    def _batch(self, windows: Sequence[NDArray[np.int64]], firsts: NDArray[np.int64]) -> NDArray[np.float64]:
+        tokens = np.zeros((len(windows), max(2, *map(len, windows))), dtype=np.int64)  # (B, T + 1)
         for row, window in enumerate(windows):
             tokens[row, : len(window)] = window
         lengths = np.asarray([len(window) for window in windows])
-        owners, positions = np.nonzero(np.arange(1, tokens.shape[1]) < lengths[:, None])  # (N,)
+        targets_at = np.arange(1, tokens.shape[1])
+        owners, positions = np.nonzero((firsts[:, None] <= targets_at) & (targets_at < lengths[:, None]))  # (N,)
         states = self._model.hidden(torch.from_numpy(tokens[:, :-1]).to(self._device))  # (B, T, D)
         states = states[torch.from_numpy(owners), torch.from_numpy(positions)]  # (N, D)
         targets = torch.from_numpy(tokens[owners, positions + 1]).to(self._device)  # (N,)

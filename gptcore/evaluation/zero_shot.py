@@ -12,6 +12,7 @@ the definite pronoun resolution set (Rahman and Ng, 2012), not one of the twelve
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,10 +20,10 @@ from typing import Any
 
 import fsspec
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from gptcore.errors import InputError
+from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.files import sha256_json
 from gptcore.models.build import load_model
 from gptcore.models.language_model import LanguageModel
@@ -32,64 +33,33 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import Example
 from gptcore.nlu.zero_shot import ZERO_SHOT_TASKS, check_zero_shot
 from gptcore.text.bpe import Tokenizer
-from gptcore.training.batches import by_length, choose_rows
+from gptcore.training.batches import choose_rows
 
 Progress = Callable[[str, int, int], None]
 """Called with (task, sequences scored, sequences in all)."""
 
-_BATCH_TOKENS = 8192  # tokens of one forward pass; only the scored positions reach the vocabulary
 _ROW_SEED = 0  # which rows `max_rows` keeps
 
 
 class _Scorer:
-    """Log-probabilities of continuations under one model."""
+    """Log-probabilities of continuations under one model, and how far a task has got."""
 
     def __init__(self, model: LanguageModel, progress: Progress | None) -> None:
-        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._model = model.to(self._device).eval()
+        self._likelihood = NetworkLikelihood(model)
         self._progress = progress
 
-    def totals(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Summed log-probability and number of the scored tokens of each (context, continuation).
-
-        A context too long for the model loses its beginning, the text farthest from what is scored. The first token
-        of a sequence without context is not scored: nothing predicts it.
-        """
-        sequences, firsts = [], []
-        for context, continuation in pairs:
-            ids = np.asarray([*context, *continuation], dtype=np.int64)
-            cut = max(0, len(ids) - self._model.config.n_ctx)
-            sequences.append(ids[cut:])
-            firsts.append(max(1, len(context) - cut))
-        lengths = np.asarray([len(ids) for ids in sequences], dtype=np.int64)
-        counts = np.maximum(0, lengths - np.asarray(firsts, dtype=np.int64))
-        sums, done = np.zeros(len(pairs)), 0
-        for rows in by_length(lengths, _BATCH_TOKENS):
-            sums[rows] = self._batch([sequences[row] for row in rows], [firsts[row] for row in rows])
-            done += len(rows)
-            if self._progress is not None:
-                self._progress(task, done, len(pairs))
-        return sums, counts
+    def totals(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> NDArray[Any]:
+        """Summed log-probability of each (context, continuation)."""
+        return self._scored(task, pairs)[0]
 
     def means(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> NDArray[Any]:
         """Average log-probability of the scored tokens; 0 where there is none."""
-        sums, counts = self.totals(task, pairs)
+        sums, counts = self._scored(task, pairs)
         return np.asarray(sums / np.maximum(1, counts))
 
-    @torch.inference_mode()
-    def _batch(self, sequences: list[NDArray[np.int64]], firsts: list[int]) -> NDArray[Any]:
-        tokens = np.zeros((len(sequences), max(1, *map(len, sequences))), dtype=np.int64)  # (B, T)
-        scored = np.zeros(tokens.shape, dtype=bool)
-        for row, (ids, first) in enumerate(zip(sequences, firsts, strict=True)):
-            tokens[row, : len(ids)] = ids
-            scored[row, first : len(ids)] = True
-        rows, positions = np.nonzero(scored)
-        hidden = self._model.hidden(torch.from_numpy(tokens).to(self._device))  # (B, T, D)
-        before = torch.from_numpy(rows), torch.from_numpy(positions - 1)
-        log_probs = torch.log_softmax(self._model.logits(hidden[before]).float(), dim=-1)  # (N, V)
-        targets = torch.from_numpy(tokens[rows, positions]).to(self._device)
-        found = log_probs.gather(1, targets[:, None])[:, 0].double().cpu().numpy()
-        return np.bincount(rows, weights=found, minlength=len(sequences))
+    def _scored(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[NDArray[Any], NDArray[Any]]:
+        told = functools.partial(self._progress, task) if self._progress is not None else None
+        return self._likelihood.continuations(pairs, told)
 
 
 def zero_shot(
@@ -154,7 +124,7 @@ def _sst2(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None)
     very, negative, positive = tokenizer.encode_batch(["very", "negative", "positive"])
     contexts = [ids + very for ids in tokenizer.encode_batch([row.fields[0] for row in rows])]
     # Sums, not averages: a small vocabulary may cut either word into pieces, and its probability is their product.
-    sums, _ = scorer.totals("sst2", [(context, word) for context in contexts for word in (negative, positive)])
+    sums = scorer.totals("sst2", [(context, word) for context in contexts for word in (negative, positive)])
     return _accuracy(sums.reshape(-1, 2).argmax(axis=1), [row.label for row in rows], 0.5)
 
 

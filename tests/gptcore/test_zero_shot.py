@@ -14,7 +14,8 @@ from sklearn.metrics import matthews_corrcoef
 
 from gptcore.config import ModelConfig
 from gptcore.errors import InputError
-from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, _Scorer, best_threshold, zero_shot
+from gptcore.evaluation.likelihood import NetworkLikelihood
+from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, best_threshold, zero_shot
 from gptcore.models.transformer import GPT
 from gptcore.nlu.dprd import read_dprd
 from gptcore.text.bpe import Tokenizer
@@ -141,7 +142,7 @@ def test_unknown_tasks_and_foreign_tokenizers_are_refused(world):
 def test_batched_scores_equal_scores_one_by_one(pairs):
     torch.set_num_threads(1)
     gpt = tiny_gpt(30, n_ctx=16)
-    sums, counts = _Scorer(gpt, None).totals("race", pairs)
+    sums, counts = NetworkLikelihood(gpt).continuations(pairs)
     for (context, continuation), total, count in zip(pairs, sums, counts, strict=True):
         expected, n = plain_total(gpt, context, continuation)
         assert count == n
