@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--datasets", metavar="URL", default=default, help=text)
 
     def preset(to: argparse.ArgumentParser, default: str) -> None:
-        to.add_argument("--preset", default=default, help="demo, small or paper (%(default)s)")
+        to.add_argument("--preset", default=default, help="demo, small, long or paper (%(default)s)")
         to.add_argument("--config", metavar="FILE", help="TOML file with settings that differ from the preset")
 
     def world(to: argparse.ArgumentParser) -> None:

@@ -42,7 +42,9 @@ _START = "Go on from a pre-trained model's weights: its digest (or beginning), a
 class PipelineParameters(_Form):
     """The whole chain: books to leaderboard."""
 
-    preset: PresetName = _field(0, "demo", title="Preset", description="Sizes and schedules: demo, small or paper.")
+    preset: PresetName = _field(
+        0, "demo", title="Preset", description="Sizes and schedules: demo, small, long or paper."
+    )
     store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
     corpus: str = _field(2, "", description="Books: folder, glob or URL. Empty: the generated, synthetic world.")
     datasets: str = _field(3, "", description="Folder of the twelve datasets. Empty: the generated, synthetic world.")
@@ -83,7 +85,9 @@ class AnalysisParameters(PipelineParameters):
 class PretrainParameters(_Form):
     """Pre-training alone, on shards that are there."""
 
-    preset: PresetName = _field(0, "paper", title="Preset", description="Sizes and schedules: demo, small or paper.")
+    preset: PresetName = _field(
+        0, "paper", title="Preset", description="Sizes and schedules: demo, small, long or paper."
+    )
     store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
     shards: str = _field(2, "latest", description="Shards: digest (or its beginning), URL, or latest.")
     steps: int = _field(3, 0, ge=0, description="Updates. 0: as the preset says.")
@@ -118,7 +122,9 @@ class FinetuneParameters(_Form):
 class FinetuneAllParameters(_Form):
     """Every task whose data is there, from one checkpoint."""
 
-    preset: PresetName = _field(0, "demo", title="Preset", description="Fine-tuning settings: demo, small or paper.")
+    preset: PresetName = _field(
+        0, "demo", title="Preset", description="Fine-tuning settings: demo, small, long or paper."
+    )
     checkpoint: str = _field(1, "latest", description=_CHECKPOINT)
     store: str = _field(2, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
     datasets: str = _field(3, "", description="Folder of the datasets. Empty: the generated, synthetic world.")

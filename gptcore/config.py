@@ -8,17 +8,15 @@ CPU cores, a generated world and a few minutes.
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gptcore.errors import InputError
+from gptcore.limits import require_sizes, require_training
 from gptcore.settings import checked, replace_settings
 
 LAYER_NORM_EPSILON = 1e-5  # original code
-PRECISIONS = ("auto", "float32", "bfloat16")
-LARGEST_SIZE = (1 << 24) - 1  # of a network; the bytes of a tensor with two such sides still fit 63 bits
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class ModelConfig:
     forward pass, for the lookup and the tied softmax alike."""
 
     def __post_init__(self) -> None:
-        _require_sizes(self, ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner"), ("n_special", "n_layer"))
+        require_sizes(self, ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner"), ("n_special", "n_layer"))
         if self.n_embd % self.n_head:
             raise InputError(f"model.n_embd = {self.n_embd} is not a multiple of model.n_head = {self.n_head}")
 
@@ -100,7 +98,7 @@ class LSTMConfig:
     init_std: float = 0.02
 
     def __post_init__(self) -> None:
-        _require_sizes(self, ("n_vocab", "n_ctx", "n_units", "n_embd"), ("n_special",))
+        require_sizes(self, ("n_vocab", "n_ctx", "n_units", "n_embd"), ("n_special",))
 
 
 NetworkConfig = ModelConfig | LSTMConfig
@@ -117,50 +115,6 @@ def network_config(settings: Any, where: str = "model") -> NetworkConfig:
         if recurrent
         else replace_settings(ModelConfig(), settings, where)
     )
-
-
-def _require_sizes(config: Any, positive: Sequence[str], others: Sequence[str]) -> None:
-    """Refuse sizes that no network has, and rates that are none.
-
-    :raises InputError: naming the first.
-    """
-    for name in (*positive, *others):
-        if not (least := int(name in positive)) <= (found := getattr(config, name)) <= LARGEST_SIZE:
-            raise InputError(f"model.{name} = {found}: expected {least} to {LARGEST_SIZE}")
-    for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
-        if not 0 <= (rate := getattr(config, name, 0.0)) < 1:
-            raise InputError(f"model.{name} = {rate}: expected 0 or more, and less than 1")
-    if not 0 <= config.init_std < math.inf:
-        raise InputError(f"model.init_std = {config.init_std}: expected a finite number, 0 or more")
-
-
-_TRAINING_LIMITS = {
-    "lr": math.inf,
-    "warmup_steps": math.inf,
-    "warmup": 1,
-    "beta1": 1,
-    "beta2": 1,
-    "epsilon": math.inf,
-    "weight_decay": math.inf,
-    "lm_coef": math.inf,
-    "clf_pdrop": 1,
-}
-"""Settings of a training, none of them below 0 -> what they are less than."""
-
-
-def _require_training(config: Any, section: str) -> None:
-    """Refuse settings under which no training makes sense.
-
-    :raises InputError: naming the first.
-    """
-    for name, below in _TRAINING_LIMITS.items():
-        if not 0 <= (value := getattr(config, name, 0)) < below:
-            bound = f", and less than {below:g}" if below < math.inf else ""
-            raise InputError(f"{section}.{name} = {value}: expected 0 or more{bound}")
-    if not config.clip_norm > 0:
-        raise InputError(f"{section}.clip_norm = {config.clip_norm}: expected more than 0")
-    if config.precision not in PRECISIONS:
-        raise InputError(f"{section}.precision = {config.precision!r}: expected one of {', '.join(PRECISIONS)}")
 
 
 def check_same_shape(found: NetworkConfig, wanted: NetworkConfig, where: str) -> None:
@@ -210,7 +164,7 @@ class PretrainConfig:
     """Adam as released (original code): see gptcore.training.optim."""
 
     def __post_init__(self) -> None:
-        _require_training(self, "pretrain")
+        require_training(self, "pretrain")
 
 
 @dataclass(frozen=True)
@@ -248,7 +202,7 @@ class FinetuneConfig:
     position rows too, n_ctx shrunk to the longest example."""
 
     def __post_init__(self) -> None:
-        _require_training(self, "finetune")
+        require_training(self, "finetune")
 
 
 @dataclass(frozen=True)

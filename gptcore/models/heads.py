@@ -20,9 +20,10 @@ import torch.nn.functional as F
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from gptcore.config import LARGEST_SIZE, network_config
+from gptcore.config import network_config
 from gptcore.errors import InputError
 from gptcore.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
+from gptcore.limits import LARGEST_SIZE
 from gptcore.models.build import build_model
 from gptcore.models.dropout import dropout
 from gptcore.models.files.folder import ModelFolder

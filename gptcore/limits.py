@@ -1,0 +1,56 @@
+"""What the settings of a network and of a training have to be for either to make sense."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from gptcore.errors import InputError
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+LARGEST_SIZE = (1 << 24) - 1  # of a network; the bytes of a tensor with two such sides still fit 63 bits
+
+
+def require_sizes(config: Any, positive: Sequence[str], others: Sequence[str]) -> None:
+    """Refuse sizes that no network has, and rates that are none.
+
+    :raises InputError: naming the first.
+    """
+    for name in (*positive, *others):
+        if not (least := int(name in positive)) <= (found := getattr(config, name)) <= LARGEST_SIZE:
+            raise InputError(f"model.{name} = {found}: expected {least} to {LARGEST_SIZE}")
+    for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
+        if not 0 <= (rate := getattr(config, name, 0.0)) < 1:
+            raise InputError(f"model.{name} = {rate}: expected 0 or more, and less than 1")
+    if not 0 <= config.init_std < math.inf:
+        raise InputError(f"model.init_std = {config.init_std}: expected a finite number, 0 or more")
+
+
+_TRAINING_LIMITS = {
+    "lr": math.inf,
+    "warmup_steps": math.inf,
+    "warmup": 1,
+    "beta1": 1,
+    "beta2": 1,
+    "epsilon": math.inf,
+    "weight_decay": math.inf,
+    "lm_coef": math.inf,
+    "clf_pdrop": 1,
+}
+"""Settings of a training, none of them below 0 -> what they are less than."""
+
+
+def require_training(config: Any, section: str) -> None:
+    """Refuse settings under which no training makes sense.
+
+    :raises InputError: naming the first.
+    """
+    for name, below in _TRAINING_LIMITS.items():
+        if not 0 <= (value := getattr(config, name, 0)) < below:
+            bound = f", and less than {below:g}" if below < math.inf else ""
+            raise InputError(f"{section}.{name} = {value}: expected 0 or more{bound}")
+    if not config.clip_norm > 0:
+        raise InputError(f"{section}.clip_norm = {config.clip_norm}: expected more than 0")
+    if config.precision not in PRECISIONS:
+        raise InputError(f"{section}.precision = {config.precision!r}: expected one of {', '.join(PRECISIONS)}")
