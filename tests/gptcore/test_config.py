@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
-from pathlib import Path
 
 import pytest
 
-from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, paper, preset_named
+from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, check_same_shape, paper, preset_named
 from gptcore.errors import InputError
 
 
@@ -86,12 +84,14 @@ def test_seeds_are_a_number_or_left_to_each_task() -> None:
     assert preset_named("small", {"seeds": 0}).seeds is None
 
 
-def test_the_settings_file_that_is_shipped_is_valid() -> None:
-    path = Path(__file__).parents[2] / "infra" / "one-epoch.toml"
-    preset = preset_named("small", tomllib.loads(path.read_text(encoding="utf-8")), str(path))
-    assert preset.seeds is None
-    assert preset.pretrain.steps == 6700
-    assert preset.finetune_for("race").max_train_rows == 3000
+def test_the_long_preset_is_the_small_one_for_longer() -> None:
+    brief, extended = preset_named("small"), preset_named("long")
+    check_same_shape(dataclasses.replace(extended.model, n_ctx=brief.model.n_ctx), brief.model, "long")
+    assert (extended.corpus, extended.tokenizer, extended.shards) == (brief.corpus, brief.tokenizer, brief.shards)
+    assert extended.pretrain.steps is not None
+    assert brief.pretrain.steps is not None
+    tokens = [p.pretrain.batch_size * p.model.n_ctx * p.pretrain.steps for p in (brief, extended)]
+    assert tokens == [6_553_600, 27_443_200]
 
 
 def test_none_is_a_value_only_where_it_means_something() -> None:
@@ -101,7 +101,7 @@ def test_none_is_a_value_only_where_it_means_something() -> None:
 
 
 def test_an_unknown_preset_names_the_known_ones() -> None:
-    with pytest.raises(InputError, match="demo, small, paper"):
+    with pytest.raises(InputError, match="demo, small, long, paper"):
         preset_named("huge")
 
 
@@ -111,4 +111,4 @@ def test_a_width_that_heads_do_not_divide_is_refused() -> None:
 
 
 def test_the_quick_presets_run_one_seed_and_the_papers_as_many_as_each_task_says() -> None:
-    assert {name: preset_named(name).seeds for name in PRESETS} == {"demo": 1, "small": 1, "paper": None}
+    assert {name: preset_named(name).seeds for name in PRESETS} == {"demo": 1, "small": 1, "long": None, "paper": None}
