@@ -73,6 +73,8 @@ class ModelConfig:
     original: bool = False
     """Embeddings as released (original code): one table of words, specials and positions, dropped as a whole once a
     forward pass, for the lookup and the tied softmax alike."""
+    norm_first: bool = False
+    """GPT-2's decoder: norms before the sub-layers and after the last block, output weights of sub-layers scaled."""
 
     def __post_init__(self) -> None:
         require_sizes(self, ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner"), ("n_special", "n_layer"))

@@ -18,7 +18,7 @@ def build_model(config: NetworkConfig, generator: torch.Generator | None = None)
 
 
 def load_model(url: str) -> LanguageModel:
-    """Read a model, in eval mode on the CPU, from any of the kinds of folder that :meth:`GPT.load` names.
+    """Read a model of any family, in eval mode on the CPU, from any of the kinds of folder that :meth:`GPT.load` names.
 
     :raises InputError: naming the file, and what was expected of it.
     """

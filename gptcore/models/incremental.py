@@ -5,9 +5,9 @@ Legend: B batch, T new tokens, P tokens before them, S = P + T at most, L layers
 A :class:`Reader` gives after each token the logits that the network's own forward pass gives for the text so far, for
 several texts at once, each of its own length and as if it were alone. The Transformer keeps every layer's keys and
 values, so that a token costs one position's work instead of S positions'.
-Its positions are learned and its states are normalised after each sub-layer, so a cached key belongs to its position
-for good: a text that outgrows n_ctx cannot be moved along by one. Its newest half is encoded again from position 0,
-which costs one pass every n_ctx / 2 tokens. The LSTM keeps its state and has no such bound.
+Its positions are learned and come in before the first layer, so a cached key belongs to its position for good: a text
+that outgrows n_ctx cannot be moved along by one. Its newest half is encoded again from position 0, which costs one pass
+every n_ctx / 2 tokens. The LSTM keeps its state and has no such bound.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +24,7 @@ from torch import Tensor
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.lstm import LSTM
 from gptcore.models.packed import Products
-from gptcore.models.transformer import GPT, Attention, Block
+from gptcore.models.transformer import GPT, Attention, Block, FeedForward
 
 
 class Reader(ABC):
@@ -109,22 +110,27 @@ def step(model: GPT, tokens: Tensor, cache: Cache, product: Products | None = No
     into = (places + n_ctx * torch.arange(B, device=tokens.device)[:, None]).view(-1)  # rows of (B * n_ctx, D)
     for block, keys, values in zip(model.blocks, cache.keys, cache.values, strict=True):
         assert isinstance(block, Block)
-        x = block.norm_1(x + _attend(block.attention, x, keys, values, into, end, mask, product))
-        inner = F.gelu(product(block.feed_forward.inner, x), approximate="tanh")
-        x = block.norm_2(x + product(block.feed_forward.projection, inner))
+        attend = partial(_attend, block.attention, keys, values, into, end, mask, product)
+        x = block.joined(x, attend, partial(_feed, block.feed_forward, product))
     cache.lengths += T
-    return x
+    states: Tensor = model.norm(x)
+    return states
+
+
+def _feed(feed_forward: FeedForward, product: Products, x: Tensor) -> Tensor:
+    """The feed-forward network: [B, T, D] -> the same."""
+    return product(feed_forward.projection, F.gelu(product(feed_forward.inner, x), approximate="tanh"))
 
 
 def _attend(
     attention: Attention,
-    x: Tensor,
     keys: Tensor,
     values: Tensor,
     into: Tensor,
     end: int,
     mask: Tensor | None,
     product: Products,
+    x: Tensor,
 ) -> Tensor:
     """Self-attention of new positions to themselves and to all before: [B, T, D] -> the same; ``keys`` are filled."""
     B, T, D = x.shape

@@ -1,4 +1,4 @@
-"""The decoder of section 4.1: a causal, post-norm Transformer with learned positions and a tied output.
+"""The decoder of section 4.1, a causal Transformer with learned positions and a tied output; and GPT-2's.
 
 Legend of the shape comments: B batch, T positions, D width (n_embd), H heads, V vocabulary rows (n_vocab + n_special).
 
@@ -6,11 +6,17 @@ Where the paper is silent, the released code decides (reference: openai/finetune
 q/k/v, layer-norm epsilon 1e-5, no norm on the embedding or after the last block, no scaling of residual weights.
 Dropout on the embeddings follows the paper's text (on the sum of token and position); `original` in the config follows
 the released code instead (on the whole table, positions included, once a forward pass).
+
+GPT-2 ("Language Models are Unsupervised Multitask Learners", section 2.3) is the same but for its norms (`norm_first`):
+they stand at the input of each sub-layer, one more after the last block, and the weights of the sub-layers' output are
+drawn smaller by 1/sqrt(their number).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +32,8 @@ from gptcore.models.dropout import dropout
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel, check_transfer, initialise
 from gptcore.models.shapes import shapes_only
+
+_SubLayer = Callable[[Tensor], Tensor]
 
 
 class Attention(nn.Module):
@@ -82,10 +90,11 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Post-norm: each sub-layer's output is added to its input and the sum is normalised (original code)."""
+    """Two sub-layers; each one's output is added to its input."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.norm_first = config.norm_first
         self.attention = Attention(config)
         self.norm_1 = nn.LayerNorm(config.n_embd, eps=LAYER_NORM_EPSILON)
         self.feed_forward = FeedForward(config)
@@ -93,9 +102,19 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None) -> Tensor:
         """[B, T, D] -> [B, T, D], or [B, N, D]; ``visible`` and ``at`` as in :class:`Attention`."""
-        mixed = self.attention(x, visible, at)
-        x = self.norm_1((x if at is None else _rows_at(x, at)) + mixed)
-        output: Tensor = self.norm_2(x + self.feed_forward(x))
+        return self.joined(x, lambda states: self.attention(states, visible, at), self.feed_forward, at)
+
+    def joined(self, x: Tensor, attend: _SubLayer, feed: _SubLayer, at: Tensor | None = None) -> Tensor:
+        """The block with its sub-layers computed by ``attend`` and ``feed``; the former answers at ``at`` alone.
+
+        Post-norm: the sums are normalised (original code). ``norm_first``: what goes into a sub-layer is.
+        """
+        kept = x if at is None else _rows_at(x, at)
+        if self.norm_first:
+            x = kept + attend(self.norm_1(x))
+            return x + feed(self.norm_2(x))
+        x = self.norm_1(kept + attend(x))
+        output: Tensor = self.norm_2(x + feed(x))
         return output
 
 
@@ -114,7 +133,17 @@ class GPT(LanguageModel):
         self.tokens = nn.Embedding(config.n_vocab + config.n_special, config.n_embd)
         self.positions = nn.Embedding(config.n_ctx, config.n_embd)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.norm = nn.LayerNorm(config.n_embd, eps=LAYER_NORM_EPSILON) if config.norm_first else nn.Identity()
         initialise(self, config.init_std, generator)
+        if config.norm_first:
+            self._shrink_outputs()
+
+    def _shrink_outputs(self) -> None:
+        """Sums of 2 * n_layer sub-layers start as large as one (GPT-2, section 2.3)."""
+        with torch.no_grad():
+            for part in self.modules():
+                if isinstance(part, Attention | FeedForward):
+                    part.projection.weight.div_(math.sqrt(2 * self.config.n_layer))
 
     def table(self) -> Tensor:
         """[V, D]; as released, [V + n_ctx, D]: the positions are its last rows, and dropout is on the whole of it."""
@@ -136,7 +165,7 @@ class GPT(LanguageModel):
             x = dropout(x, self.config.embd_pdrop, self.training)
         for block in self.blocks:
             x = block(x)
-        return x
+        return self._normalised(x)
 
     def last_states(self, tokens: Tensor, ends: Tensor, table: Tensor) -> Tensor:
         """See :meth:`LanguageModel.last_states`. The last block answers at the ends alone (CPU; not in training)."""
@@ -149,7 +178,11 @@ class GPT(LanguageModel):
             x = block(x, found.visible)
         at = found.places.gather(2, ends[..., None])[..., 0]  # (B, C)
         visible = found.visible.gather(2, at[:, None, :, None].expand(-1, -1, -1, x.shape[1]))  # (B, 1, C, L)
-        states: Tensor = last(x, visible, at)
+        return self._normalised(last(x, visible, at))
+
+    def _normalised(self, x: Tensor) -> Tensor:
+        """States after the last block as the softmax and the heads get them: [..., D] -> the same."""
+        states: Tensor = self.norm(x)
         return states
 
     def _require_room(self, length: int) -> None:
@@ -173,6 +206,7 @@ class GPT(LanguageModel):
         x = self._embedded(found, table)  # (B, L, D)
         for block in self.blocks:
             x = block(x, found.visible)
+        x = self._normalised(x)
         B, L, _ = x.shape
         first = (torch.arange(B) * L)[:, None, None]  # (B, 1, 1)
         return x.flatten(0, 1), (first + found.places).flatten()
@@ -203,6 +237,7 @@ class GPT(LanguageModel):
             copy.copy_embeddings(self)
             with torch.no_grad():
                 copy.positions.weight.copy_(self.positions.weight[:n_ctx])
+            copy.norm.load_state_dict(self.norm.state_dict())
         for mine, its in zip(self.blocks[: max(0, n_transfer)], copy.blocks, strict=False):
             its.load_state_dict(mine.state_dict())
         return copy
@@ -220,7 +255,7 @@ class GPT(LanguageModel):
     def load(cls, url: str | Path) -> GPT:
         """Read a model, in eval mode on the CPU, from any fsspec URL of a folder.
 
-        The folder is our own (a model or a checkpoint), a Hugging Face "openai-gpt" one (config.json and
+        The folder is our own (a model or a checkpoint), a Hugging Face "openai-gpt" or "gpt2" one (config.json and
         model.safetensors or pytorch_model.bin), or the original release's (params_0..9.npy and params_shapes.json).
 
         :raises InputError: naming the file, and what was expected of it.

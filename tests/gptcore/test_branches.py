@@ -72,9 +72,11 @@ def test_folding_keeps_every_token_what_stood_before_it_and_where(batch: Batch) 
 
 
 @settings(deadline=None, max_examples=25)
-@given(batch=batches, original=st.booleans())
-def test_shared_states_give_the_logits_losses_and_gradients_of_separate_ones(batch: Batch, original: bool) -> None:
-    config = dataclasses.replace(CFG, original=original)
+@given(batch=batches, changes=st.sampled_from([{}, {"original": True}, {"norm_first": True}]))
+def test_shared_states_give_the_logits_losses_and_gradients_of_separate_ones(
+    batch: Batch, changes: dict[str, bool]
+) -> None:
+    config = dataclasses.replace(CFG, **changes)  # type: ignore[arg-type]
     fast, plain = network(config=config), network(Plain, config)
     one, metrics = finetune_objective(fast, 0.5)(pack(batch, 1.0, True, repeats=True))
     other, expected = finetune_objective(plain, 0.5)(pack(batch, 1.0, True))

@@ -85,6 +85,56 @@ def test_what_transformers_saves_loads_and_computes_the_same(tmp_path: Path) -> 
         torch.testing.assert_close(ours(tokens()), theirs(tokens()).logits, rtol=1e-4, atol=1e-5)
 
 
+def gpt2(**changes: Any) -> transformers.GPT2LMHeadModel:
+    return randomised(transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2_SIZES, **changes)))
+
+
+GPT2_SIZES = {"vocab_size": 50, "n_positions": 16, "n_embd": 24, "n_layer": 2, "n_head": 12}
+
+
+@pytest.mark.parametrize("n_inner", [None, 40])
+def test_a_gpt2_folder_loads_and_computes_the_same(tmp_path: Path, n_inner: int | None) -> None:
+    theirs = gpt2(n_inner=n_inner)
+    theirs.save_pretrained(tmp_path)
+    ours = GPT.load(tmp_path)
+    assert ours.config.norm_first
+    with torch.no_grad():
+        torch.testing.assert_close(ours(tokens()), theirs(tokens()).logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("prefix", ["transformer.", ""])
+def test_a_gpt2_folder_with_the_older_pytorch_model_bin_loads(tmp_path: Path, prefix: str) -> None:
+    theirs = gpt2()
+    theirs.save_pretrained(tmp_path)
+    expected = GPT.load(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    stored = {f"{prefix}{name}": value for name, value in theirs.transformer.state_dict().items()}
+    stored[f"{prefix}h.0.attn.bias"] = torch.ones(1, 1, 16, 16).tril()
+    torch.save(stored, tmp_path / "pytorch_model.bin")
+    assert same_weights(GPT.load(tmp_path), expected)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("activation_function", "relu"), ("scale_attn_weights", False), ("scale_attn_by_inverse_layer_idx", True)],
+)
+def test_a_gpt2_of_another_kind_is_refused(tmp_path: Path, setting: str, value: Any) -> None:
+    gpt2(**{setting: value}).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=f"{setting} = {value!r}, expected"):
+        GPT.load(tmp_path)
+
+
+def test_gpt1s_layouts_hold_no_gpt2(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    model = decoder(tokenizer, norm_first=True)
+    for write in (
+        lambda: export_hugging_face(model, tokenizer, tmp_path / "x"),
+        lambda: export_release(model, tmp_path / "x"),
+    ):
+        with pytest.raises(InputError, match=r"model\.norm_first = True"):
+            write()
+    assert not (tmp_path / "x").exists()
+
+
 @pytest.mark.parametrize("prefix", ["transformer.", ""])
 def test_the_older_pytorch_model_bin_loads(tmp_path: Path, prefix: str) -> None:
     theirs = hugging_face()

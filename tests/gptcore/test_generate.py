@@ -44,7 +44,7 @@ def plain_logits(model: LanguageModel, ids: list[int]) -> torch.Tensor:
     return model(torch.tensor([ids]))[0, -1]
 
 
-@pytest.mark.parametrize("changes", [{}, {"original": True}, {"n_special": 3}])
+@pytest.mark.parametrize("changes", [{}, {"original": True}, {"n_special": 3}, {"norm_first": True}])
 @pytest.mark.parametrize("cuts", [[1] * 12, [5, 1, 1, 5], [12], [3, 9]])
 def test_every_step_agrees_with_the_full_pass(changes, cuts):
     model, ids = gpt(**changes), random_ids(12)

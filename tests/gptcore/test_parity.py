@@ -1,6 +1,6 @@
-"""The 117M decoder against transformers' port of the release: logits, language-model loss, every gradient (eval mode).
+"""The 117M decoders against transformers' ports: logits, language-model loss, every gradient (eval mode).
 
-In eval mode only: transformers drops the sum of token and position, the release its whole embedding table.
+In eval mode only: transformers drops the sum of token and position, GPT-1's release its whole embedding table.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Twins:
     """The same random weights in both networks, without a copy where the layouts agree."""
 
     ours: GPT
-    theirs: transformers.OpenAIGPTLMHeadModel
+    theirs: transformers.OpenAIGPTLMHeadModel | transformers.GPT2LMHeadModel
 
     def gradients(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """(our name, our gradient, their gradient in our layout) of every parameter of either network."""
         mine, its = dict(self.ours.named_parameters()), dict(self.theirs.named_parameters())
-        for name, other in names(self.ours.config.n_layer).items():
+        for name, other in names(self.ours.config).items():
             gradient, expected = mine.pop(name).grad, its.pop(other).grad
             assert gradient is not None
             assert expected is not None
@@ -41,11 +41,17 @@ class Twins:
         assert not its
 
 
-def names(n_layer: int) -> dict[str, str]:
+CONFIGS = {"gpt": ModelConfig(), "gpt2": ModelConfig(n_vocab=50_257, n_ctx=1024, norm_first=True)}
+PARAMETERS = {"gpt": 116_534_784, "gpt2": 124_439_808}
+
+
+def names(config: ModelConfig) -> dict[str, str]:
     """Our parameter names -> transformers'."""
-    embeddings = {"tokens.weight": "tokens_embed.weight", "positions.weight": "positions_embed.weight"}
-    blocks = {f"blocks.{n}.{a}": f"h.{n}.{b}" for n in range(n_layer) for a, b in BLOCK_PARTS.items()}
-    return {name: f"transformer.{other}" for name, other in (embeddings | blocks).items()}
+    tokens, positions = ("wte", "wpe") if config.norm_first else ("tokens_embed", "positions_embed")
+    embeddings = {"tokens.weight": f"{tokens}.weight", "positions.weight": f"{positions}.weight"}
+    blocks = {f"blocks.{n}.{a}": f"h.{n}.{b}" for n in range(config.n_layer) for a, b in BLOCK_PARTS.items()}
+    norm = {f"norm.{part}": f"ln_f.{part}" for part in ("weight", "bias")} if config.norm_first else {}
+    return {name: f"transformer.{other}" for name, other in (embeddings | blocks | norm).items()}
 
 
 def turned(name: str, value: Tensor) -> bool:
@@ -53,21 +59,26 @@ def turned(name: str, value: Tensor) -> bool:
     return value.ndim == 2 and ".h." in name
 
 
-@pytest.fixture(scope="module")
-def twins() -> Iterator[Twins]:
+@pytest.fixture(scope="module", params=CONFIGS)
+def twins(request: pytest.FixtureRequest) -> Iterator[Twins]:
+    config = CONFIGS[request.param]
     threads = torch.get_num_threads()
     torch.set_num_threads(min(2, threads))
-    theirs = transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig()).eval()
+    theirs = (
+        transformers.GPT2LMHeadModel(transformers.GPT2Config())
+        if config.norm_first
+        else transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig())
+    ).eval()
     with torch.device("meta"):
-        ours = GPT(ModelConfig()).eval()
+        ours = GPT(config).eval()
     ours = ours.to_empty(device="cpu")
     draws = torch.Generator().manual_seed(0)
     parameters = dict(theirs.named_parameters())
     with torch.no_grad():
         for name, parameter in ours.named_parameters():
-            gain = 1.0 if name.endswith(("norm_1.weight", "norm_2.weight")) else 0.0
+            gain = 1.0 if "norm" in name and name.endswith("weight") else 0.0
             parameter.normal_(gain, 0.02, generator=draws)  # biases and gains too, or they would go untested
-            other = names(12)[name]
+            other = names(config)[name]
             parameters[other].copy_(parameter.t() if turned(other, parameters[other]) else parameter)
     yield Twins(ours, theirs)
     torch.set_num_threads(threads)
@@ -116,9 +127,11 @@ def next_tokens(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def test_size_and_names(twins: Twins) -> None:
-    assert twins.ours.num_parameters == twins.theirs.num_parameters() == 116_534_784
-    assert set(names(12)) == {name for name, _ in twins.ours.named_parameters()}
-    assert set(names(12).values()) == {name for name, _ in twins.theirs.named_parameters()}
+    config = twins.ours.config
+    family = "gpt2" if config.norm_first else "gpt"
+    assert twins.ours.num_parameters == twins.theirs.num_parameters() == PARAMETERS[family]
+    assert set(names(config)) == {name for name, _ in twins.ours.named_parameters()}
+    assert set(names(config).values()) == {name for name, _ in twins.theirs.named_parameters()}
 
 
 def test_right_padding(twins: Twins) -> None:
@@ -133,7 +146,7 @@ def test_length_1(twins: Twins) -> None:
 
 
 def test_the_full_context(twins: Twins) -> None:
-    tokens = ids(1, ModelConfig.n_ctx)
+    tokens = ids(1, twins.ours.config.n_ctx)
     assert_parity(twins, tokens, next_tokens(tokens))
 
 

@@ -46,7 +46,7 @@ def test_folders_that_are_no_model(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a model folder"):
         GPT.load(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(InputError, match="model_type = 'bert', expected gptmill or openai-gpt"):
+    with pytest.raises(InputError, match="model_type = 'bert', expected gptmill or openai-gpt or gpt2"):
         GPT.load(tmp_path)
     tiny().save(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"garbage")
@@ -76,6 +76,23 @@ def test_initial_weights() -> None:
     assert (block.norm_1.weight == 1).all()  # type: ignore[union-attr]
     same = GPT(dataclasses.replace(TINY, n_vocab=4000), torch.Generator().manual_seed(0))
     assert torch.equal(model.tokens.weight, same.tokens.weight)
+
+
+def test_gpt2_draws_the_output_of_its_sub_layers_smaller() -> None:
+    config = dataclasses.replace(TINY, n_layer=8, norm_first=True)
+    ours, theirs = (GPT(c, torch.Generator().manual_seed(0)) for c in (config, dataclasses.replace(TINY, n_layer=8)))
+    for (name, mine), its in zip(ours.named_parameters(), theirs.parameters(), strict=False):
+        scale = 4.0 if name.endswith("projection.weight") else 1.0  # 16 sub-layers
+        torch.testing.assert_close(mine, its / scale)
+    assert set(ours.state_dict()) - set(theirs.state_dict()) == {"norm.weight", "norm.bias"}
+
+
+def test_gpt2_adapted_keeps_its_last_norm() -> None:
+    model = tiny(norm_first=True)
+    torch.nn.init.normal_(model.norm.weight)  # type: ignore[arg-type]
+    assert torch.equal(model.adapt().norm.weight, model.norm.weight)  # type: ignore[arg-type]
+    ids = tokens()
+    torch.testing.assert_close(model.adapt().eval()(ids)[..., :50], model(ids))
 
 
 def test_later_tokens_change_nothing_before_them() -> None:

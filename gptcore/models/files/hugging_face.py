@@ -1,13 +1,14 @@
-"""Hugging Face's "openai-gpt" folders.
+"""Hugging Face's folders of GPT-1 and GPT-2.
 
-read    config.json ("model_type": "openai-gpt"), model.safetensors or the older pytorch_model.bin
-write   config.json, model.safetensors, vocab.json, merges.txt, tokenizer_config.json
+read    config.json ("model_type": "openai-gpt" or "gpt2"), model.safetensors or the older pytorch_model.bin
+write   GPT-1: config.json, model.safetensors, vocab.json, merges.txt, tokenizer_config.json
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.errors import InputError
 from gptcore.files import checked_object, fsync_folder, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
-from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_inner, ours
+from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_original, ours
 from gptcore.settings import replace_settings
 from gptcore.text.bpe import UNKNOWN, Tokenizer
 
@@ -27,10 +28,45 @@ SPECIAL_NAMES = ("_start_", "_delimiter_", "_classify_")
 """What the added rows are called in the exported tokenizer (original code)."""
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """What tells the folders of one family from those of the other."""
+
+    tokens: str
+    positions: str
+    """Names of the two embeddings."""
+    norm: str | None
+    """Name of the norm after the last block."""
+    expected: Mapping[str, Any]
+    """Settings that change what is computed -> the only value that we compute; each is transformers' default."""
+
+
+_KINDS = {
+    "openai-gpt": _Kind(
+        "tokens_embed", "positions_embed", None, {"afn": "gelu", "layer_norm_epsilon": LAYER_NORM_EPSILON}
+    ),
+    "gpt2": _Kind(
+        "wte",
+        "wpe",
+        "ln_f",
+        {
+            "activation_function": "gelu_new",
+            "layer_norm_epsilon": LAYER_NORM_EPSILON,
+            "scale_attn_weights": True,
+            "scale_attn_by_inverse_layer_idx": False,
+            "add_cross_attention": False,
+            "tie_word_embeddings": True,
+        },
+    ),
+}
+MODEL_TYPES = tuple(_KINDS)
+"""Values of `model_type` that are read."""
+
+
 def read_hugging_face(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Configuration and tensors, by our names; ``settings``: those of config.json."""
-    expected = {"afn": "gelu", "layer_norm_epsilon": LAYER_NORM_EPSILON}
-    for field, value in expected.items():
+    """Configuration and tensors, by our names; ``settings``: those of config.json, with one of :data:`MODEL_TYPES`."""
+    kind = _KINDS[settings["model_type"]]
+    for field, value in kind.expected.items():
         if settings.get(field, value) != value:
             raise InputError(f"{folder.path('config.json')}: {field} = {settings[field]!r}, expected {value!r}")
     older = folder.has("pytorch_model.bin") and not folder.has("model.safetensors")
@@ -44,22 +80,25 @@ def read_hugging_face(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple
             raise InputError(f"{folder.path(name)}: no tensor {key}")
         return theirs[key]
 
-    tokens, n_special = part("tokens_embed.weight"), settings.get("n_special", 0)
+    tokens, n_special = part(f"{kind.tokens}.weight"), settings.get("n_special", 0)
     if not isinstance(n_special, int):
         raise InputError(f"{folder.path('config.json')}: n_special: found {n_special!r:.60}, expected int")
+    n_inner = settings.get("n_inner")  # GPT-2's alone
     sizes = {
         # transformers counts special rows among vocab_size; its first versions put them after
         "n_vocab": settings["vocab_size"] - (n_special if list(tokens.shape[:1]) == [settings["vocab_size"]] else 0),
         "n_special": n_special,
         "n_ctx": settings["n_positions"],
         **{name: settings[name] for name in ("n_layer", "n_head", "n_embd")},
-        "n_inner": 4 * settings["n_embd"],
+        "n_inner": 4 * settings["n_embd"] if n_inner is None else n_inner,
         **{name: settings[name] for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop") if name in settings},
         **({"init_std": settings["initializer_range"]} if "initializer_range" in settings else {}),
+        **({"norm_first": True} if kind.norm else {}),
     }
     config = replace_settings(ModelConfig(), sizes, folder.path("config.json"))
     blocks = {(n, ours): part(f"h.{n}.{its}") for n in range(config.n_layer) for ours, its in BLOCK_PARTS.items()}
-    return config, ours(tokens, part("positions_embed.weight"), blocks)
+    norm = {name: part(f"{kind.norm}.{name}") for name in ("weight", "bias")} if kind.norm else {}
+    return config, ours(tokens, part(f"{kind.positions}.weight"), blocks, norm)
 
 
 def export_hugging_face(model: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
@@ -92,7 +131,7 @@ def export_hugging_face(model: Decoder, tokenizer: Tokenizer, folder: Path) -> N
         raise InputError(f"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects {config.n_vocab}")
     if config.n_special not in (0, len(SPECIAL_NAMES)):
         raise InputError(f"model.n_special = {config.n_special}, expected 0 or {len(SPECIAL_NAMES)}")
-    check_inner(config)
+    check_original(config)
     folder.mkdir(parents=True, exist_ok=True)
     state = model.state_dict()
     tensors = {"tokens_embed.weight": state["tokens.weight"], "positions_embed.weight": state["positions.weight"]}

@@ -40,10 +40,19 @@ BLOCK_PARTS = {
 }
 
 
-def ours(tokens: Tensor, positions: Tensor, blocks: Mapping[tuple[int, str], Tensor]) -> dict[str, Tensor]:
-    """Our names for foreign tensors; matrices are turned from [n_in, n_out] into [n_out, n_in]."""
+def ours(
+    tokens: Tensor,
+    positions: Tensor,
+    blocks: Mapping[tuple[int, str], Tensor],
+    norm: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """Our names for foreign tensors; matrices are turned from [n_in, n_out] into [n_out, n_in].
+
+    :param norm: weight and bias of the norm after the last block, where there is one.
+    """
     turned = {f"blocks.{n}.{name}": value.t() if value.ndim == 2 else value for (n, name), value in blocks.items()}
-    return {"tokens.weight": tokens, "positions.weight": positions, **turned}
+    last = {f"norm.{name}": value for name, value in (norm or {}).items()}
+    return {"tokens.weight": tokens, "positions.weight": positions, **turned, **last}
 
 
 def block_tensors(model: Decoder) -> Iterator[tuple[int, str, Tensor]]:
@@ -55,7 +64,9 @@ def block_tensors(model: Decoder) -> Iterator[tuple[int, str, Tensor]]:
             yield n, theirs, value.t() if value.ndim == 2 else value
 
 
-def check_inner(config: ModelConfig) -> None:
-    """:raises InputError: a feed-forward width that neither layout can say."""
+def check_original(config: ModelConfig) -> None:
+    """:raises InputError: norms or a feed-forward width that neither layout of GPT-1 can say."""
+    if config.norm_first:
+        raise InputError("model.norm_first = True, expected False: GPT-1's layouts hold no GPT-2")
     if config.n_inner != 4 * config.n_embd:
         raise InputError(f"model.n_inner = {config.n_inner}, expected 4 * model.n_embd = {4 * config.n_embd}")

@@ -8,7 +8,7 @@ from gptcore.config import ModelConfig, NetworkConfig
 from gptcore.errors import InputError
 from gptcore.files import checked_object
 from gptcore.models.files.folder import ModelFolder
-from gptcore.models.files.hugging_face import read_hugging_face
+from gptcore.models.files.hugging_face import MODEL_TYPES, read_hugging_face
 from gptcore.models.files.own import MODEL_TYPE, read_own
 from gptcore.models.files.release import read_release
 
@@ -33,9 +33,10 @@ def _read(folder: ModelFolder, url: str) -> tuple[NetworkConfig, dict[str, Tenso
         kind = settings.get("model_type")
         if kind == MODEL_TYPE:
             return read_own(folder, "config.json", settings)
-        if kind == "openai-gpt":
+        if kind in MODEL_TYPES:
             return read_hugging_face(folder, settings)
-        raise InputError(f"{folder.path('config.json')}: model_type = {kind!r}, expected {MODEL_TYPE} or openai-gpt")
+        known = " or ".join((MODEL_TYPE, *MODEL_TYPES))
+        raise InputError(f"{folder.path('config.json')}: model_type = {kind!r}, expected {known}")
     if folder.has("state.json"):
         identity = folder.object("state.json", {"identity": dict})["identity"]
         where = folder.path("state.json")

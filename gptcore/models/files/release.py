@@ -20,7 +20,7 @@ from gptcore.config import ModelConfig
 from gptcore.errors import InputError
 from gptcore.files import fsync_folder, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
-from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_inner, ours
+from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_original, ours
 
 RELEASED_HEADS = 12  # the released arrays do not say; section 4.1 does
 RELEASED_FILES = 10
@@ -92,7 +92,7 @@ def export_release(model: Decoder, folder: Path) -> None:
         raise InputError(f"model.n_special = {config.n_special}, expected 0: the release holds pre-trained models only")
     if config.n_head != RELEASED_HEADS:
         raise InputError(f"model.n_head = {config.n_head}, expected {RELEASED_HEADS} as in the release")
-    check_inner(config)
+    check_original(config)
     folder.mkdir(parents=True, exist_ok=True)
     blocks = (value[None] if value.ndim == 2 else value for _, _, value in block_tensors(model))
     state = model.state_dict()
