@@ -12,7 +12,6 @@ merge, in order; last the newline token ``\\n</w>``.
 from __future__ import annotations
 
 import heapq
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -20,24 +19,30 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.errors import InputError
-from gptcore.files import sha256_json, write_bytes_atomic
+from gptcore.files import sha256_json
 from gptcore.places import file_system
 from gptcore.text.clean import repaired_lines, split_clean, splitter
 from gptcore.text.pieces import BREAK, Pieces, lines_with
 from gptcore.text.spacy_words import NEIGHBOURS
+from gptcore.text.vocabulary import (
+    MERGES_FILE,
+    VOCABULARY_FILE,
+    Merge,
+    check_vocabulary,
+    in_order,
+    read_merges,
+    read_vocabulary,
+    write_vocabulary,
+)
 
 UNKNOWN = "<unk>"
 WORD_END = "</w>"
 NEWLINE = "\n" + WORD_END
 
-VOCABULARY_FILE = "vocab.json"
-MERGES_FILE = "merges.txt"
-_VERSION_LINE = "#version: 0.2"  # first line of a merges file, as released
 _KNOWN_NAMES = [
     (VOCABULARY_FILE, MERGES_FILE),  # ours; Hugging Face's openai-gpt folders use the same names
     ("encoder_bpe_40000.json", "vocab_40000.bpe"),  # the release of 2018
@@ -47,8 +52,6 @@ _KNOWN_NAMES = [
 _CACHED_WORDS = 1 << 20  # distinct words, and pieces of texts, remembered by one tokenizer (some 200 MB each, full)
 _CACHED_LENGTH = 64  # longer words are hardly ever seen twice
 _NEIGHBOURS = (-1,)  # the "ids" of a piece whose words its line alone can tell
-
-Merge = tuple[str, str]
 
 
 class Tokenizer:
@@ -64,7 +67,11 @@ class Tokenizer:
         :param names: what messages call the two parts; the files they came from.
         :raises InputError: naming the part, the entry or line, what was found and what was expected.
         """
-        _check(vocabulary, merges, *(names or ("vocabulary", "merges")))
+        names = names or ("vocabulary", "merges")
+        check_vocabulary(vocabulary, merges, names)
+        if vocabulary.get(UNKNOWN) != 0:
+            found = f"id {vocabulary[UNKNOWN]}" if UNKNOWN in vocabulary else "no such entry"
+            raise InputError(f"{names[0]}: entry {UNKNOWN!r}: {found}, expected id 0")
         self.vocabulary = dict(sorted(vocabulary.items(), key=lambda entry: entry[1]))
         self.merges = tuple(merges)
         self._pieces = tuple(self.vocabulary)
@@ -83,7 +90,7 @@ class Tokenizer:
         :raises InputError: a file that cannot be read or parsed, or two files that do not fit each other.
         """
         names = str(vocabulary), str(merges)
-        return cls(_parse_vocabulary(_read(names[0]), names[0]), _parse_merges(_read(names[1]), names[1]), names=names)
+        return cls(read_vocabulary(names[0]), read_merges(names[1]), names=names)
 
     @classmethod
     def load(cls, url: str | Path) -> Tokenizer:
@@ -101,12 +108,7 @@ class Tokenizer:
 
     def save(self, folder: str | Path) -> None:
         """Write ``vocab.json`` and ``merges.txt``, in the released format, into a local folder."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        lines = [_VERSION_LINE, *(" ".join(merge) for merge in self.merges)]
-        vocabulary = json.dumps(self.vocabulary, ensure_ascii=False)
-        write_bytes_atomic(folder / VOCABULARY_FILE, vocabulary.encode("utf-8"))
-        write_bytes_atomic(folder / MERGES_FILE, ("\n".join(lines) + "\n").encode("utf-8"))
+        write_vocabulary(self.vocabulary, self.merges, Path(folder))
 
     @classmethod
     def train(cls, texts: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None) -> Tokenizer:
@@ -216,7 +218,7 @@ class _WordIds(dict[str, tuple[int, ...]]):
         self._merges = merges
         self._ranks = {merge: rank for rank, merge in enumerate(merges)}
         known = all(piece in vocabulary for merge in merges for piece in merge)
-        self._library = _library_model(vocabulary, merges) if known and _in_order(merges) else None
+        self._library = _library_model(vocabulary, merges) if known and in_order(merges) else None
 
     def __missing__(self, word: str) -> tuple[int, ...]:
         if word in (
@@ -261,18 +263,6 @@ def _library_model(vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> An
     return BPE(vocab=dict(vocabulary), merges=list(merges), end_of_word_suffix=WORD_END, unk_token=UNKNOWN)
 
 
-def _in_order(merges: Sequence[Merge]) -> bool:
-    """Whether every merge comes after all that make its two pieces, as in every list that was learnt.
-
-    Then no pair that a merge creates comes before it, and it does not matter whether one looks at such pairs at once,
-    as the library `tokenizers` does, or when all occurrences of the merge's own pair are joined (original code).
-    """
-    made: dict[str, int] = {}  # piece -> the last merge that makes it
-    for rank, (first, second) in enumerate(merges):
-        made[first + second] = rank
-    return all(made.get(piece, -1) < rank for rank, merge in enumerate(merges) for piece in merge)
-
-
 def _merge(word: str, merges: Sequence[Merge], ranks: Mapping[Merge, int]) -> list[str]:
     """Pieces of one word, in O(n log n) for n characters and any list of merges.
 
@@ -308,72 +298,3 @@ def _merge(word: str, merges: Sequence[Merge], ranks: Mapping[Merge, int]) -> li
                     if pair in ranks:
                         heapq.heappush(heap, (ranks[pair], left))
     return [piece for piece in pieces if piece]
-
-
-# --- reading and checking files ---
-
-
-def _read(url: str) -> str:
-    try:
-        with fsspec.open(url, "rb") as file:
-            data: bytes = file.read()
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{url}: byte {error.start} is not UTF-8") from error
-    except OSError as error:
-        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
-
-
-def _parse_vocabulary(text: str, name: str) -> dict[str, int]:
-    try:
-        vocabulary = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{name}: line {error.lineno}: not JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
-        raise InputError(f"{name}: not JSON: {error}") from error
-    if not isinstance(vocabulary, dict):
-        raise InputError(f"{name}: found a JSON {type(vocabulary).__name__}, expected an object of piece -> id")
-    return vocabulary
-
-
-def _parse_merges(text: str, name: str) -> list[Merge]:
-    lines = text.split("\n")
-    if not lines[0].startswith("#version"):
-        raise InputError(f"{name}: line 1: found {lines[0][:40]!r}, expected {_VERSION_LINE!r}")
-    if lines[-1] == "":
-        lines.pop()
-    merges = []
-    for number, line in enumerate(lines[1:], start=2):
-        pieces = line.split()
-        if len(pieces) != 2:
-            raise InputError(f"{name}: line {number}: found {line[:40]!r}, expected two pieces with a space between")
-        merges.append((pieces[0], pieces[1]))
-    return merges
-
-
-def _check(vocabulary: Mapping[str, int], merges: Sequence[Merge], vocabulary_name: str, merges_name: str) -> None:
-    """Raise InputError where the vocabulary or the merges are broken, or do not belong together."""
-    owners: dict[int, str] = {}
-    for piece, index in vocabulary.items():
-        if type(index) is not int or not 0 <= index < len(vocabulary):
-            raise InputError(
-                f"{vocabulary_name}: entry {piece!r}: id {index!r}, expected a whole number in 0..{len(vocabulary) - 1}"
-            )
-        if index in owners:
-            raise InputError(f"{vocabulary_name}: entry {piece!r}: id {index} belongs to {owners[index]!r} already")
-        if any("\ud800" <= character <= "\udfff" for character in piece):
-            raise InputError(f"{vocabulary_name}: entry {piece!r}: half of a surrogate pair, which UTF-8 cannot hold")
-        owners[index] = piece
-    if vocabulary.get(UNKNOWN) != 0:
-        found = f"id {vocabulary[UNKNOWN]}" if UNKNOWN in vocabulary else "no such entry"
-        raise InputError(f"{vocabulary_name}: entry {UNKNOWN!r}: {found}, expected id 0")
-    seen: dict[Merge, int] = {}
-    for line, (first, second) in enumerate(merges, start=2):  # line 1 of a merges file is its version
-        if first + second not in vocabulary:
-            raise InputError(
-                f"{merges_name}: line {line}: {first!r} + {second!r} gives {first + second!r}, "
-                f"which {vocabulary_name} does not hold"
-            )
-        if (first, second) in seen:
-            raise InputError(f"{merges_name}: line {line}: repeats line {seen[first, second]} ({first} {second})")
-        seen[first, second] = line

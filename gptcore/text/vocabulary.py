@@ -1,0 +1,122 @@
+"""The two files of a byte pair encoding, piece -> id as JSON and a merge a line: read, checked, written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import fsspec
+
+from gptcore.errors import InputError
+from gptcore.files import write_bytes_atomic
+
+VOCABULARY_FILE = "vocab.json"
+MERGES_FILE = "merges.txt"
+_VERSION_LINE = "#version: 0.2"  # first line of a merges file, as released
+
+Merge = tuple[str, str]
+
+
+def _read(url: str) -> str:
+    try:
+        with fsspec.open(url, "rb") as file:
+            data: bytes = file.read()
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{url}: byte {error.start} is not UTF-8") from error
+    except OSError as error:
+        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def read_vocabulary(url: str) -> dict[str, int]:
+    """Piece -> id, from a path or fsspec URL.
+
+    :raises InputError: a file that cannot be read or parsed.
+    """
+    return _parse_vocabulary(_read(url), url)
+
+
+def read_merges(url: str) -> list[Merge]:
+    """Pairs of pieces, the most important first, from a path or fsspec URL.
+
+    :raises InputError: a file that cannot be read or parsed; names the line.
+    """
+    return _parse_merges(_read(url), url)
+
+
+def write_vocabulary(vocabulary: Mapping[str, int], merges: Sequence[Merge], folder: Path) -> None:
+    """Write ``vocab.json`` and ``merges.txt``, in the released format, into a local folder (made if absent)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [_VERSION_LINE, *(" ".join(merge) for merge in merges)]
+    write_bytes_atomic(folder / VOCABULARY_FILE, json.dumps(vocabulary, ensure_ascii=False).encode("utf-8"))
+    write_bytes_atomic(folder / MERGES_FILE, ("\n".join(lines) + "\n").encode("utf-8"))
+
+
+def _parse_vocabulary(text: str, name: str) -> dict[str, int]:
+    try:
+        vocabulary = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{name}: line {error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
+        raise InputError(f"{name}: not JSON: {error}") from error
+    if not isinstance(vocabulary, dict):
+        raise InputError(f"{name}: found a JSON {type(vocabulary).__name__}, expected an object of piece -> id")
+    return vocabulary
+
+
+def _parse_merges(text: str, name: str) -> list[Merge]:
+    lines = text.split("\n")
+    if not lines[0].startswith("#version"):
+        raise InputError(f"{name}: line 1: found {lines[0][:40]!r}, expected {_VERSION_LINE!r}")
+    if lines[-1] == "":
+        lines.pop()
+    merges = []
+    for number, line in enumerate(lines[1:], start=2):
+        pieces = line.split()
+        if len(pieces) != 2:
+            raise InputError(f"{name}: line {number}: found {line[:40]!r}, expected two pieces with a space between")
+        merges.append((pieces[0], pieces[1]))
+    return merges
+
+
+def check_vocabulary(vocabulary: Mapping[str, int], merges: Sequence[Merge], names: tuple[str, str]) -> None:
+    """See that the ids are 0..n-1, and that the two parts belong together.
+
+    :param names: what messages call the vocabulary and the merges.
+    :raises InputError: naming the part, the entry or line, what was found and what was expected.
+    """
+    vocabulary_name, merges_name = names
+    owners: dict[int, str] = {}
+    for piece, index in vocabulary.items():
+        if type(index) is not int or not 0 <= index < len(vocabulary):
+            raise InputError(
+                f"{vocabulary_name}: entry {piece!r}: id {index!r}, expected a whole number in 0..{len(vocabulary) - 1}"
+            )
+        if index in owners:
+            raise InputError(f"{vocabulary_name}: entry {piece!r}: id {index} belongs to {owners[index]!r} already")
+        if any("\ud800" <= character <= "\udfff" for character in piece):
+            raise InputError(f"{vocabulary_name}: entry {piece!r}: half of a surrogate pair, which UTF-8 cannot hold")
+        owners[index] = piece
+    seen: dict[Merge, int] = {}
+    for line, (first, second) in enumerate(merges, start=2):  # line 1 of a merges file is its version
+        if first + second not in vocabulary:
+            raise InputError(
+                f"{merges_name}: line {line}: {first!r} + {second!r} gives {first + second!r}, "
+                f"which {vocabulary_name} does not hold"
+            )
+        if (first, second) in seen:
+            raise InputError(f"{merges_name}: line {line}: repeats line {seen[first, second]} ({first} {second})")
+        seen[first, second] = line
+
+
+def in_order(merges: Sequence[Merge]) -> bool:
+    """Whether every merge comes after all that make its two pieces, as in every list that was learnt.
+
+    Then no pair that a merge creates comes before it, and it does not matter whether one looks at such pairs at once,
+    as the library `tokenizers` does, or when all occurrences of the merge's own pair are joined (original code).
+    """
+    made: dict[str, int] = {}  # piece -> the last merge that makes it
+    for rank, (first, second) in enumerate(merges):
+        made[first + second] = rank
+    return all(made.get(piece, -1) < rank for rank, merge in enumerate(merges) for piece in merge)

@@ -1,0 +1,160 @@
+"""GPT-2's byte-level encoding against a slow twin: ids, the way back, learning, broken files."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.errors import InputError
+from gptcore.text.byte_bpe import BYTE_CHARACTERS, END_OF_TEXT, ByteTokenizer
+from tests.gptcore.reference_byte_bpe import ReferenceEncoder
+from tests.realdata import real_data
+
+TEXTS = ["The old king doesn't know the new king's 12 horses.\n\nIt'll rain...\t  he said,  'why?'"] * 4
+LIKELY = "aeh tTkK'sldrevm0129 \n\t.,!?\u00e9\u4e2d\u00a0\u2003\u0301\u00b2\x1c\x85\U0001f600"
+
+
+@pytest.fixture(scope="module")
+def learnt() -> ByteTokenizer:
+    return ByteTokenizer.train(TEXTS, 60)
+
+
+@pytest.fixture(scope="module")
+def twin(learnt: ByteTokenizer, tmp_path_factory: pytest.TempPathFactory) -> ReferenceEncoder:
+    folder = tmp_path_factory.mktemp("learnt")
+    learnt.save(folder)
+    return ReferenceEncoder(folder / "vocab.json", folder / "merges.txt")
+
+
+texts = st.one_of(st.text(st.sampled_from(LIKELY), max_size=60), st.text(st.characters(codec="utf-8"), max_size=40))
+
+
+@settings(deadline=None, max_examples=400)
+@given(text=texts)
+def test_ids_are_the_slow_twins_and_lead_back_to_the_text(
+    learnt: ByteTokenizer, twin: ReferenceEncoder, text: str
+) -> None:
+    ids = learnt.encode(text)
+    assert ids == twin.encode(text)
+    assert learnt.decode(ids) == text
+    assert learnt.decode_bytes(ids) == text.encode()
+
+
+@settings(deadline=None)
+@given(data=st.binary(max_size=60))
+def test_any_bytes_are_ids_and_any_ids_are_bytes(learnt: ByteTokenizer, data: bytes) -> None:
+    """Text that was read with replacement characters, and ids that a model may draw."""
+    text = data.decode("utf-8", errors="replace")
+    assert learnt.decode(learnt.encode(text)) == text
+    ids = [learnt.vocabulary[BYTE_CHARACTERS[byte]] for byte in data]
+    assert learnt.decode_bytes(ids) == data
+    assert learnt.decode(ids) == text
+
+
+def test_the_released_vocabulary_gives_the_released_ids() -> None:
+    released, plain = _released()
+    assert (released.n_vocab, released.n_merges, released.end_of_text) == (50_257, 50_000, 50_256)
+    assert [released.vocabulary[character] for character in BYTE_CHARACTERS.values()] == list(range(256))
+    assert released.encode("Hello world") == [15496, 995]
+    for book in sorted(real_data("books").glob("*.txt"))[::12]:
+        text = book.read_bytes()[:60_000].decode("utf-8", errors="replace")
+        ids = released.encode(text)
+        assert ids == plain.encode(text)
+        assert released.decode(ids) == text
+
+
+@settings(deadline=None, max_examples=200)
+@given(text=texts)
+def test_the_released_vocabulary_takes_any_text(text: str) -> None:
+    released, plain = _released()
+    assert released.encode(text) == plain.encode(text)
+    assert released.decode(released.encode(text)) == text
+
+
+@cache
+def _released() -> tuple[ByteTokenizer, ReferenceEncoder]:
+    folder = real_data("gpt2")
+    return ByteTokenizer.load(folder), ReferenceEncoder(folder / "encoder.json", folder / "vocab.bpe")
+
+
+def test_a_long_text_takes_its_length_of_time(learnt: ByteTokenizer) -> None:
+    text = "the old king's horses " * 50_000 + "x" * 20_000
+    assert learnt.decode(learnt.encode(text)) == text
+
+
+def test_the_end_of_a_text_is_no_text(learnt: ByteTokenizer) -> None:
+    ids = learnt.encode(f"a{END_OF_TEXT}b")
+    assert learnt.end_of_text == learnt.n_vocab - 1
+    assert learnt.end_of_text not in ids
+    assert learnt.decode([learnt.end_of_text]) == END_OF_TEXT
+
+
+def test_learning_is_the_same_in_every_process(learnt: ByteTokenizer) -> None:
+    program = f"from gptcore.text.byte_bpe import ByteTokenizer; print(ByteTokenizer.train({TEXTS!r}, 60).digest)"
+    for _ in range(2):
+        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert found.stdout.strip() == learnt.digest
+
+
+def test_learning_joins_the_most_frequent_pair_first_and_stops_where_nothing_repeats() -> None:
+    learnt = ByteTokenizer.train(["abab abab"], 1)
+    assert learnt.merges == (("a", "b"),)
+    assert learnt.n_vocab == 256 + 1 + 1
+    assert ByteTokenizer.train(["abc"], 10).merges == ()
+    with pytest.raises(InputError, match="n_merges = -1"):
+        ByteTokenizer.train(["abc"], -1)
+
+
+def test_saved_loaded_and_sent_it_stays_the_same(learnt: ByteTokenizer, tmp_path: Path) -> None:
+    learnt.save(tmp_path)
+    again = ByteTokenizer.load(f"file://{tmp_path}/")
+    assert again.digest == learnt.digest == pickle.loads(pickle.dumps(learnt)).digest
+    assert again.encode_batch(TEXTS) == learnt.encode_batch(TEXTS)
+
+
+def test_half_a_surrogate_pair_is_no_text(learnt: ByteTokenizer) -> None:
+    with pytest.raises(InputError, match="character 2: half of a surrogate pair"):
+        learnt.encode("ab\ud800")
+
+
+@pytest.mark.parametrize("ids", [[-1], [0, 10_000]])
+def test_ids_outside_the_vocabulary_are_refused(learnt: ByteTokenizer, ids: list[int]) -> None:
+    with pytest.raises(
+        InputError, match=rf"ids\[{len(ids) - 1}\] = {ids[-1]}: expected an id in 0..{learnt.n_vocab - 1}"
+    ):
+        learnt.decode(ids)
+
+
+def test_broken_files_are_named(learnt: ByteTokenizer, tmp_path: Path) -> None:
+    def load(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> None:
+        (tmp_path / "encoder.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+        lines = ["#version: 0.2", *(" ".join(merge) for merge in merges), ""]
+        (tmp_path / "vocab.bpe").write_text("\n".join(lines), encoding="utf-8")
+        ByteTokenizer.load(tmp_path)
+
+    with pytest.raises(InputError, match="no byte-level tokenizer here"):
+        ByteTokenizer.load(tmp_path)
+    whole, merges = dict(learnt.vocabulary), list(learnt.merges)
+    load(whole, merges)
+    byte = {piece: index - (index > 0) for piece, index in whole.items() if index}
+    with pytest.raises(InputError, match=r"encoder\.json: no entry '!', expected all 256 bytes"):
+        load(byte, merges)
+    renamed = {piece.replace(END_OF_TEXT, "\u4e2d"): index for piece, index in whole.items()}
+    with pytest.raises(InputError, match=r"no entry '<\|endoftext\|>'"):
+        load(renamed, merges)
+    with pytest.raises(InputError, match=r"entry '\u4e2d': expected characters that stand for bytes"):
+        load(whole | {"\u4e2d": len(whole)}, merges)
+    with pytest.raises(InputError, match=r"vocab\.bpe: a merge joins what only a later one makes"):
+        load(whole, merges[::-1])
+    with pytest.raises(
+        InputError, match=r"vocab\.bpe: line 51: 'q' \+ 'q' gives 'qq', which .*encoder\.json does not hold"
+    ):
+        load(whole, [*merges, ("q", "q")])
