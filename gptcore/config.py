@@ -289,13 +289,14 @@ def long() -> Preset:
         pretrain=dataclasses.replace(
             brief.pretrain, batch_size=8, steps=13_400, warmup_steps=300, eval_every=670, checkpoint_every=335
         ),
-        # Without the auxiliary objective: it costs a fifth of the time and, at this size, wins no point (Table 5 here).
-        finetune=FinetuneConfig(lr=4e-4, epochs=3, warmup=0.05, lm_coef=0.0),
+        # Rate and epochs by dev rows (infra/sweep-finetune.toml): less of either leaves the small sets at chance.
+        # No auxiliary objective: it costs a fifth of the time, and in Table 5 at this size it won no point on average.
+        finetune=FinetuneConfig(lr=6e-4, epochs=3, warmup=0.05, lm_coef=0.0),
         tasks={
-            "snli": {"epochs": 2},
-            "sst2": {"epochs": 1},
+            **{task: {"epochs": 2} for task in ("snli", "qnli", "rte")},
+            **{task: {"epochs": 4} for task in ("scitail", "cola")},
             "stsb": {"epochs": 6},
-            "cola": {"epochs": 4},
+            "sst2": {"epochs": 1},
             "race": {"epochs": 1, "max_train_rows": 1000},  # four sequences of n_ctx a question
         },
         seeds=None,
