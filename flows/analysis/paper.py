@@ -13,6 +13,7 @@ from flows.fanout import Arm
 from flows.finetune import pretrained_arm, scratch_arm
 from flows.names import from_form
 from flows.parameters import AnalysisParameters
+from gptcore.config import FinetuneConfig, Preset
 from gptcore.errors import InputError
 from gptcore.nlu.published import ABLATIONS, PUBLISHED
 from gptcore.nlu.readers import available
@@ -22,6 +23,7 @@ from tasks.report.leaderboard import Row
 from tasks.stages.analysis import Analysis
 from tasks.stages.evaluation import score_model
 from tasks.stages.finetune import finetune_recipe
+from tasks.store.artifact import Artifact
 
 _TRAIN_ROWS = 1000
 """Rows of the training split that Figure 2's dashed lines are scored on."""
@@ -41,13 +43,7 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
     """Table 5: what pre-training, the auxiliary objective and the Transformer each contribute."""
     wanted = _wanted(parameters, list(ABLATIONS[0].percent))
     chain = run_chain(parameters, wanted)
-    lstm = chain.pretrain_lstm(parameters)
-    arms = [
-        pretrained_arm(chain.checkpoint),
-        scratch_arm(chain.checkpoint),
-        Arm("w/o aux LM", chain.checkpoint, {"lm_coef": 0.0}),
-        Arm("LSTM", lstm),
-    ]
+    arms = ablations(chain.preset, wanted, chain.checkpoint, chain.pretrain_lstm(parameters))
     rows = _rows(chain, parameters, wanted, arms)
     columns = [task for task in ABLATIONS[0].percent if task in wanted]
     body: list[tuple[str, ...]] = []
@@ -71,6 +67,21 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
     identity = {"arms": {row.name: row.suite for row in rows}}
     found = Analysis("table5", "Table 5: ablations", header, body, identity, metrics, notes)
     return publish_all([found], parameters)
+
+
+def ablations(preset: Preset, tasks: list[str], checkpoint: Artifact, lstm: Artifact) -> list[Arm]:
+    """The rows of Table 5: full, without pre-training, without the auxiliary objective, an LSTM.
+
+    Where the preset leaves that objective out, the rows that are to have it get the paper's lambda, and the row
+    without it is the leaderboard's own.
+    """
+    arms = [pretrained_arm(checkpoint), scratch_arm(checkpoint), Arm("LSTM", lstm)]
+    if any(preset.finetune_for(task).lm_coef for task in tasks):
+        without = Arm("w/o aux LM", checkpoint, {"lm_coef": 0.0})
+    else:
+        without, lm_coef = arms[0], FinetuneConfig.lm_coef
+        arms = [Arm(f"{arm.label}, aux LM", arm.checkpoint, {**arm.changes, "lm_coef": lm_coef}) for arm in arms]
+    return [*arms[:2], without, arms[2]]
 
 
 @flow(name="analysis-layers", flow_run_name=from_form, persist_result=False)

@@ -9,7 +9,9 @@ from typing import Any
 import matplotlib.image
 import pytest
 
+from flows.analysis.paper import ablations
 from flows.parameters import AnalysisParameters
+from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.published import ABLATIONS
@@ -68,6 +70,18 @@ def test_table_5_compares_four_models(world: tuple[str, str], store: str, tmp_pa
     networks = [Store(store).manifest(artifact)["config"]["model"] for artifact in Store(store).list("pretrain")]
     assert sorted("n_units" in network for network in networks) == [False, True]
     assert logged("table5")["LSTM/rte"] == pytest.approx(float(ours[3]["rte (accuracy)"]), abs=0.06)
+
+
+@pytest.mark.parametrize(("preset", "full"), [("demo", "pre-trained"), ("long", "pre-trained, aux LM")])
+def test_table_5_has_rows_with_and_without_the_auxiliary_objective_whatever_the_preset(preset: str, full: str) -> None:
+    checkpoint, lstm = Artifact("pretrain", "a", "a"), Artifact("pretrain", "b", "b")
+    settings = preset_named(preset)
+    arms = ablations(settings, ["rte"], checkpoint, lstm)
+    assert [arm.settings(settings.finetune_for("rte")).lm_coef for arm in arms] == [0.5, 0.5, 0.0, 0.5]
+    assert [arm.pretrained for arm in arms] == [True, False, True, True]
+    assert [arm.checkpoint for arm in arms] == [checkpoint, checkpoint, checkpoint, lstm]
+    assert arms[0].label == full
+    assert len({arm.label for arm in arms}) == 4
 
 
 def test_figure_2_left_transfers_every_number_of_layers(world: tuple[str, str], store: str, tmp_path: Path) -> None:
