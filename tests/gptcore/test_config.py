@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, check_same_shape, paper, preset_named
 from gptcore.errors import InputError
+from gptcore.sweep.plan import read_plan
 
 
 def test_the_paper_preset_is_section_4_1() -> None:
@@ -92,6 +95,24 @@ def test_the_long_preset_is_the_small_one_for_longer() -> None:
     assert brief.pretrain.steps is not None
     tokens = [p.pretrain.batch_size * p.model.n_ctx * p.pretrain.steps for p in (brief, extended)]
     assert tokens == [6_553_600, 27_443_200]
+
+
+INFRA = Path(__file__).parents[2] / "infra"
+
+
+def test_the_settings_file_that_is_shipped_is_valid() -> None:
+    path = INFRA / "one-epoch.toml"
+    preset = preset_named("small", tomllib.loads(path.read_text(encoding="utf-8")), str(path))
+    assert preset.seeds is None
+    assert preset.pretrain.steps == 6700
+    assert preset.finetune_for("race").max_train_rows == 3000
+
+
+@pytest.mark.parametrize("path", sorted(INFRA.glob("sweep-*.toml")), ids=lambda path: path.name)
+def test_the_sweeps_that_are_shipped_are_valid(path: Path) -> None:
+    plan = read_plan(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
+    assert plan.preset == "small"
+    assert plan.pretrains == (path.name == "sweep-small.toml")
 
 
 def test_none_is_a_value_only_where_it_means_something() -> None:
