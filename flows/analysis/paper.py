@@ -72,15 +72,15 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
 def ablations(preset: Preset, tasks: list[str], checkpoint: Artifact, lstm: Artifact) -> list[Arm]:
     """The rows of Table 5: full, without pre-training, without the auxiliary objective, an LSTM.
 
-    Where the preset leaves that objective out, the rows that are to have it get the paper's lambda, and the row
-    without it is the leaderboard's own.
+    Where the preset leaves that objective out of a task, the rows that are to have it get the paper's lambda; where out
+    of all of them, the row without it is the leaderboard's own.
     """
     arms = [pretrained_arm(checkpoint), scratch_arm(checkpoint), Arm("LSTM", lstm)]
-    if any(preset.finetune_for(task).lm_coef for task in tasks):
-        without = Arm("w/o aux LM", checkpoint, {"lm_coef": 0.0})
-    else:
-        without, lm_coef = arms[0], FinetuneConfig.lm_coef
-        arms = [Arm(f"{arm.label}, aux LM", arm.checkpoint, {**arm.changes, "lm_coef": lm_coef}) for arm in arms]
+    lambdas = [preset.finetune_for(task).lm_coef for task in tasks]
+    without = Arm("w/o aux LM", checkpoint, {"lm_coef": 0.0}) if any(lambdas) else arms[0]
+    if not all(lambdas):
+        given = {"lm_coef": FinetuneConfig.lm_coef}
+        arms = [Arm(f"{arm.label} with aux LM", arm.checkpoint, {**arm.changes, **given}) for arm in arms]
     return [*arms[:2], without, arms[2]]
 
 

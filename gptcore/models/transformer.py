@@ -237,9 +237,10 @@ class GPT(LanguageModel):
             copy.copy_embeddings(self)
             with torch.no_grad():
                 copy.positions.weight.copy_(self.positions.weight[:n_ctx])
-            copy.norm.load_state_dict(self.norm.state_dict())
         for mine, its in zip(self.blocks[: max(0, n_transfer)], copy.blocks, strict=False):
             its.load_state_dict(mine.state_dict())
+        if n_transfer == self.config.n_layer:
+            copy.norm.load_state_dict(self.norm.state_dict())  # of what all of these blocks together give
         return copy
 
     def flops_per_token(self, n_positions: int) -> float:

@@ -29,6 +29,7 @@ from gptcore.text.clean import repaired_lines, split_clean, splitter
 from gptcore.text.pieces import BREAK, Pieces, lines_with
 from gptcore.text.spacy_words import NEIGHBOURS
 from gptcore.text.vocabulary import (
+    END_OF_TEXT,
     MERGES_FILE,
     VOCABULARY_FILE,
     Merge,
@@ -71,6 +72,8 @@ class Tokenizer:
         check_vocabulary(vocabulary, merges, names)
         if vocabulary.get(UNKNOWN) != 0:
             found = f"id {vocabulary[UNKNOWN]}" if UNKNOWN in vocabulary else "no such entry"
+            if END_OF_TEXT in vocabulary:
+                found += f" but {END_OF_TEXT}, a byte-level vocabulary (gptcore.text.byte_bpe)"
             raise InputError(f"{names[0]}: entry {UNKNOWN!r}: {found}, expected id 0")
         self.vocabulary = dict(sorted(vocabulary.items(), key=lambda entry: entry[1]))
         self.merges = tuple(merges)

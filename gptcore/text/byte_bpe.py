@@ -10,6 +10,7 @@ Layout of a vocabulary (original code): the 256 bytes; one piece a merge, in ord
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ from gptcore.errors import InputError
 from gptcore.files import sha256_json
 from gptcore.places import file_system
 from gptcore.text.vocabulary import (
+    END_OF_TEXT,
     MERGES_FILE,
     VOCABULARY_FILE,
     Merge,
@@ -32,9 +34,10 @@ from gptcore.text.vocabulary import (
     write_vocabulary,
 )
 
-END_OF_TEXT = "<|endoftext|>"
+_log = logging.getLogger(__name__)
+
 MIN_PAIRS = 2
-"""A pair seen once makes no merge: it would compress nothing."""
+"""A pair counted once makes no merge: it would compress nothing."""
 _KNOWN_NAMES = [
     (VOCABULARY_FILE, MERGES_FILE),  # ours; Hugging Face's gpt2 folders use the same names
     ("encoder.json", "vocab.bpe"),  # the release of 2019
@@ -132,6 +135,8 @@ class ByteTokenizer:
         library.train_from_iterator(map(_encodable, texts), trainer)
         learnt = json.loads(library.to_str())["model"]["merges"][:n_merges]
         merges = [(first, second) for first, second in learnt]
+        if len(merges) < n_merges:
+            _log.warning("tokenizer: %d merges asked for, the texts have only %d", n_merges, len(merges))
         pieces = [*characters, *dict.fromkeys(first + second for first, second in merges), END_OF_TEXT]
         return cls({piece: index for index, piece in enumerate(pieces)}, merges)
 

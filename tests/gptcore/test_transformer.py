@@ -91,6 +91,8 @@ def test_gpt2_adapted_keeps_its_last_norm() -> None:
     model = tiny(norm_first=True)
     torch.nn.init.normal_(model.norm.weight)  # type: ignore[arg-type]
     assert torch.equal(model.adapt().norm.weight, model.norm.weight)  # type: ignore[arg-type]
+    for n_transfer in (0, 1):  # it fits the sum of all blocks
+        assert (model.adapt(n_transfer=n_transfer).norm.weight == 1).all()  # type: ignore[operator, union-attr]
     ids = tokens()
     torch.testing.assert_close(model.adapt().eval()(ids)[..., :50], model(ids))
 

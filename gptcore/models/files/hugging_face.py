@@ -83,7 +83,7 @@ def read_hugging_face(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple
     tokens, n_special = part(f"{kind.tokens}.weight"), settings.get("n_special", 0)
     if not isinstance(n_special, int):
         raise InputError(f"{folder.path('config.json')}: n_special: found {n_special!r:.60}, expected int")
-    n_inner = settings.get("n_inner")  # GPT-2's alone
+    n_inner = settings.get("n_inner") if kind.norm else None  # GPT-2's alone
     sizes = {
         # transformers counts special rows among vocab_size; its first versions put them after
         "n_vocab": settings["vocab_size"] - (n_special if list(tokens.shape[:1]) == [settings["vocab_size"]] else 0),
@@ -95,7 +95,7 @@ def read_hugging_face(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple
         **({"init_std": settings["initializer_range"]} if "initializer_range" in settings else {}),
         **({"norm_first": True} if kind.norm else {}),
     }
-    config = replace_settings(ModelConfig(), sizes, folder.path("config.json"))
+    config = replace_settings(ModelConfig(), sizes, f"{folder.path('config.json')}: model")
     blocks = {(n, ours): part(f"h.{n}.{its}") for n in range(config.n_layer) for ours, its in BLOCK_PARTS.items()}
     norm = {name: part(f"{kind.norm}.{name}") for name in ("weight", "bias")} if kind.norm else {}
     return config, ours(tokens, part(f"{kind.positions}.weight"), blocks, norm)
@@ -124,7 +124,7 @@ def export_hugging_face(model: Decoder, tokenizer: Tokenizer, folder: Path) -> N
 
     :param tokenizer: the one that the model was trained with.
     :raises InputError: if the tokenizer has another number of ids than the model, or the model a shape that an
-        "openai-gpt" cannot have (n_inner other than 4 * n_embd).
+        "openai-gpt" cannot have (n_inner other than 4 * n_embd, GPT-2's norms).
     """
     config = model.config
     if tokenizer.n_vocab != config.n_vocab:
