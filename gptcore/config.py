@@ -300,7 +300,6 @@ def long() -> Preset:
             "race": {"epochs": 1, "max_train_rows": 1000},  # four sequences of n_ctx a question
         },
         seeds=None,
-        scratch=True,
     )
 
 
