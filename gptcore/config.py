@@ -289,8 +289,8 @@ def long() -> Preset:
         pretrain=dataclasses.replace(
             brief.pretrain, batch_size=8, steps=13_400, warmup_steps=300, eval_every=670, checkpoint_every=335
         ),
-        # Rate and epochs by dev rows (infra/sweep-finetune.toml): less leaves CoLA and SciTail near chance, and STS-B was
-        # still rising in its last epoch.
+        # Rate and epochs by dev rows (infra/sweep-finetune.toml): less leaves CoLA and SciTail near chance;
+        # STS-B was still rising in its last epoch.
         # No auxiliary objective: it costs a fifth of the time, and in Table 5 at this size it won no point on average.
         finetune=FinetuneConfig(lr=6e-4, epochs=3, warmup=0.05, lm_coef=0.0),
         tasks={
