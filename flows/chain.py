@@ -11,9 +11,9 @@ from flows.away import pretrained
 from flows.failures import Failures, leave_out, raise_if_all
 from flows.forms import list_checkpoints
 from flows.inputs import chosen_tasks
-from flows.parameters import PipelineParameters
+from flows.parameters import PipelineParameters, chosen_preset
 from flows.references import pretrained_model
-from gptcore.config import Preset, preset_named
+from gptcore.config import Preset
 from gptcore.errors import InputError
 from gptcore.text.corpus import find_sources
 from tasks.stages.baseline import score_baselines
@@ -79,11 +79,11 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: 
     :raises InputError: missing or broken input, before anything is computed from it.
     """
     signals.listen()
-    preset = preset_named(parameters.preset, parameters.overrides)
+    preset = chosen_preset(parameters)
     store = Store(parameters.store)
     corpus_url, datasets_url = books_and_datasets(store, parameters.corpus, parameters.datasets)
     find_sources(corpus_url)  # all inputs answer before anything is computed
-    pinned = pin_tokenizer(store.url, parameters.tokenizer) if parameters.tokenizer else None
+    pinned = pin_tokenizer(store.url, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
     start = pretrained_model(store, parameters.start) if parameters.start else None
     if start:
         known = store.manifest(pinned)["counts"]["tokenizer_digest"] if pinned else ""

@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="gptmill", description="GPT-1: from raw books to a leaderboard of twelve tasks."
+        prog="gptmill", description="GPT-1 and GPT-2: from raw books to a leaderboard of twelve tasks."
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of a failure")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -106,6 +106,9 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--preset", default=default, help="demo, small, long or paper (%(default)s)")
         to.add_argument("--config", metavar="FILE", help="TOML file with settings that differ from the preset")
 
+    def family(to: argparse.ArgumentParser) -> None:
+        to.add_argument("--family", default="gpt", metavar="NAME", help="network and text: gpt or gpt2 (%(default)s)")
+
     def world(to: argparse.ArgumentParser) -> None:
         to.add_argument("--nproc", type=int, help="processes of a pre-training, one a GPU (all of a machine's; else 1)")
         to.add_argument("--shard", action="store_true", default=None, help="weights sharded over them (whole on each)")
@@ -115,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
 
     def chain(to: argparse.ArgumentParser) -> None:
         preset(to, "demo")
+        family(to)
         to.add_argument("--corpus", metavar="URL", default="", help="books: folder, glob or URL (generated world)")
         datasets(to)
         store(to)
@@ -157,6 +161,7 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("pretrain", commands.pretrain, "pre-train on shards of the store")
     preset(run, "paper")
+    family(run)
     run.add_argument("--shards", default="latest", metavar="URL|DIGEST", help="which shards (%(default)s)")
     store(run)
     run.add_argument("--steps", type=int, help="updates (as the preset says)")

@@ -121,7 +121,7 @@ def leaderboard(options: argparse.Namespace) -> None:
 def encode(options: argparse.Namespace) -> None:
     import json
 
-    from gptcore.text.bpe import Tokenizer
+    from gptcore.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(options.tokenizer)
     text = sys.stdin.buffer

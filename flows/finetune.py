@@ -9,9 +9,9 @@ from flows.failures import Failures, leave_out, raise_if_all
 from flows.fanout import Arm, Settings, score_tasks
 from flows.inputs import chosen_tasks, datasets_folder
 from flows.names import from_form
-from flows.parameters import FinetuneAllParameters, FinetuneParameters
+from flows.parameters import FinetuneAllParameters, FinetuneParameters, chosen_preset
 from flows.references import pretrained_model
-from gptcore.config import FinetuneConfig, Preset, preset_named
+from gptcore.config import FinetuneConfig, Preset
 from gptcore.errors import InputError
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
@@ -50,7 +50,7 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     """Fine-tune every task whose data is there from one checkpoint, with a preset's settings."""
     signals.listen()
     store = Store(parameters.store)
-    preset = preset_named(parameters.preset, parameters.overrides)
+    preset = chosen_preset(parameters)
     checkpoint = pretrained_model(store, parameters.checkpoint)
     datasets_url = datasets_folder(store, parameters.datasets)
     names = chosen_tasks(parameters.tasks, datasets_url)

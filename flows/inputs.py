@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flows.parameters import chosen_preset
 from flows.references import in_store, pretrained_model
-from gptcore.config import preset_named
 from gptcore.errors import InputError, refuse_password
 from gptcore.nlu.readers import available
 from gptcore.reach import require_s3
@@ -38,7 +38,7 @@ def check_form(form: BaseModel) -> None:
         _check_sweep(store, given)
         return
     if "preset" in given:
-        preset_named(given["preset"], given["overrides"])
+        chosen_preset(form)
     if given.get("corpus"):
         from gptcore.text.corpus import find_sources
 
@@ -47,7 +47,7 @@ def check_form(form: BaseModel) -> None:
     if given.get("tokenizer"):
         tokenizer = _tokenizer(store, given["tokenizer"])
     if given.get("start"):
-        model = preset_named(given["preset"], given["overrides"]).model
+        model = chosen_preset(form).model
         check_start(store, pretrained_model(store, given["start"]), model, tokenizer.get("tokenizer_digest", ""))
     if given.get("dask"):
         from tasks.jobs.cluster import check_cluster
@@ -105,7 +105,7 @@ def _tokenizer(store: Store, ref: str) -> dict[str, Any]:
     found = named_tokenizer(store, ref)
     if isinstance(found, Artifact):
         return dict(store.manifest(found)["counts"])
-    from gptcore.text.bpe import Tokenizer
+    from gptcore.text.tokenizer import Tokenizer
 
     return {"tokenizer_digest": Tokenizer.load(found).digest}
 

@@ -8,8 +8,7 @@ from typing import Any
 from prefect.runtime import flow_run
 from pydantic import BaseModel
 
-from flows.parameters import PretrainParameters, SweepParameters
-from gptcore.config import preset_named
+from flows.parameters import PretrainParameters, SweepParameters, chosen_preset
 from tasks.tracking.tracker import flatten
 
 _PLACES = {"store", "datasets", "corpus", "shards", "out", "dask", "jobs", "nproc", "shard"}  # where, not what
@@ -35,7 +34,7 @@ def run_name(flow: str, form: BaseModel) -> str:
 
 def _updates(form: PretrainParameters) -> str:
     """How long a pre-training is."""
-    config = preset_named(form.preset, form.overrides).pretrain
+    config = chosen_preset(form).pretrain
     steps = form.steps or config.steps
     return f"{steps:,} updates" if steps else f"{config.epochs:g} epochs"
 

@@ -11,10 +11,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gptcore.config import PRESETS, FinetuneConfig
+from gptcore.config import PRESETS, FinetuneConfig, Preset, preset_named
+from gptcore.families import FAMILIES
 from gptcore.nlu.registry import REGISTRY
 
 TaskName = StrEnum("TaskName", {name: name for name in REGISTRY})  # type: ignore[misc]  # values known at run time
+FamilyName = StrEnum("FamilyName", {name: name for name in FAMILIES})  # type: ignore[misc]  # as above
 PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
 
 _PAPER = FinetuneConfig()
@@ -34,6 +36,16 @@ class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", use_enum_values=True)
 
 
+def chosen_preset(form: Any) -> Preset:
+    """The preset of a form, of the family that it may ask for, with its overrides applied.
+
+    :raises InputError: an unknown setting, or a value that does not fit.
+    """
+    family = {"family": form.family} if hasattr(form, "family") else {}
+    return preset_named(form.preset, {**family, **form.overrides})
+
+
+_FAMILY = "Network and text: gpt (words, norms last) or gpt2 (bytes of any text, norms first)."
 _NPROC = "Training processes for pre-training, one a GPU. 0: as many as a machine has GPUs; without any, one."
 _SHARD = "Weights, gradients and optimiser sharded over the processes: for models beyond one GPU. Same results."
 _START = "Go on from a pre-trained model's weights: its digest (or beginning), a URL, latest. Empty: random weights."
@@ -66,19 +78,20 @@ class PipelineParameters(_Form):
     )
     start: str = _field(11, "", title="From", description=_START)
     shard: bool = _field(12, False, description=_SHARD)
+    family: FamilyName = _field(13, "gpt", title="Family", description=_FAMILY)
 
 
 class AnalysisParameters(PipelineParameters):
     """One of the paper's analyses, from the artifacts of a pipeline; what is missing is made."""
 
     max_rows: int = _field(
-        13,
+        14,
         1000,
         ge=0,
         description="Zero-shot rows of each task (of BLiMP pairs of each field), drawn by a seed. 0: all.",
     )
     out: str = _field(
-        14, "", description="A local folder for the tables (Markdown, CSV) and figures (PNG). Empty: none."
+        15, "", description="A local folder for the tables (Markdown, CSV) and figures (PNG). Empty: none."
     )
 
 
@@ -95,6 +108,7 @@ class PretrainParameters(_Form):
     nproc: int = _field(5, 0, ge=0, description=_NPROC)
     start: str = _field(6, "", title="From", description=_START)
     shard: bool = _field(7, False, description=_SHARD)
+    family: FamilyName = _field(8, "gpt", title="Family", description=_FAMILY)
 
 
 class FinetuneParameters(_Form):

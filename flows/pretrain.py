@@ -9,11 +9,12 @@ from prefect import flow
 from flows import signals
 from flows.forms import list_checkpoints
 from flows.names import from_form
-from flows.parameters import PretrainParameters
+from flows.parameters import PretrainParameters, chosen_preset
 from flows.references import pretrained_model
-from gptcore.config import preset_named
 from tasks.stages.pretrain import pretrain_model
+from tasks.stages.tokenizer import check_kind
 from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 
 
@@ -21,10 +22,11 @@ from tasks.store.store import Store
 def pretrain(parameters: PretrainParameters) -> Artifact:
     """Pre-train on encoded shards, from random weights or a checkpoint's; a run that was stopped is resumed."""
     signals.listen()
-    preset = preset_named(parameters.preset, parameters.overrides)
+    preset = chosen_preset(parameters)
     config = dataclasses.replace(preset.pretrain, steps=parameters.steps) if parameters.steps else preset.pretrain
     store = Store(parameters.store)
     shards = store.resolve(parameters.shards, "shards")
+    check_kind(store, ancestor(store, shards, "tokenizer"), preset.tokenizer)
     start = pretrained_model(store, parameters.start) if parameters.start else None
     nproc, sharded = parameters.nproc, parameters.shard
     checkpoint = pretrain_model(store.url, shards, preset.model, config, nproc=nproc, start=start, sharded=sharded)

@@ -24,7 +24,7 @@ from gptcore.models.files.release import export_release
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.transformer import GPT
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.device import pick_device
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import tokenizer_of

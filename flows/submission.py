@@ -11,7 +11,7 @@ from flows.inputs import datasets_folder
 from flows.references import pretrained_model
 from gptcore.errors import InputError
 from gptcore.nlu.submission import files_of, glue_submission
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from tasks.store.lineage import tokenizer_of
 from tasks.store.references import best_models
 from tasks.store.store import Store

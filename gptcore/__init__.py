@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gptcore.config import ModelConfig as ModelConfig
     from gptcore.models.build import load_model as load_model
     from gptcore.models.transformer import GPT as GPT
-    from gptcore.text.bpe import Tokenizer as Tokenizer
+    from gptcore.text.tokenizer import Tokenizer as Tokenizer
 
 __all__ = ["GPT", "ModelConfig", "Tokenizer", "load_model"]
 __version__ = "0.1.0"
@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "GPT": "gptcore.models.transformer",
     "ModelConfig": "gptcore.config",
-    "Tokenizer": "gptcore.text.bpe",
+    "Tokenizer": "gptcore.text.tokenizer",
     "load_model": "gptcore.models.build",
 }
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gptcore.errors import InputError
+from gptcore.families import family_settings, shape_settings
 from gptcore.limits import require_sizes, require_training
 from gptcore.settings import checked, replace_settings
 
@@ -35,13 +36,17 @@ class CorpusConfig:
     """Expected share of documents held out; which ones follows from each document's own hash."""
     strict: bool = False
     """Undecodable bytes: an error that names file and byte offset, instead of replaced and counted."""
+    raw: bool = False
+    """Documents stay as they were decoded, for a byte-level tokenizer: no ftfy, no spaCy, no lower case."""
 
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """Byte pair encoding over words that end in </w>."""
+    """Byte pair encoding: GPT-1's, over words that end in </w>, or GPT-2's, over the bytes of any text."""
 
     n_merges: int = 40_000
+    byte_level: bool = False
+    """GPT-2's. Only text that nothing has cleaned makes it worth its name, so `corpus.raw` goes with it."""
 
 
 @dataclass(frozen=True)
@@ -344,15 +349,31 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     """The preset ``name`` with ``overrides`` applied.
 
     :param overrides: ``{section: {field: value}}``; the section ``tasks`` holds ``{task: {field: value}}`` and merges
-        with the preset's own; ``scratch`` and ``seeds`` are plain values, ``seeds = 0`` is as many as each task's
-        registry entry says.
+        with the preset's own. Plain values: ``scratch``; ``seeds``, where 0 is as many as each task's registry entry
+        says; ``family`` and ``shape`` (:mod:`gptcore.families`), which the other settings come on top of.
     :param source: where the overrides were read, for the error message.
-    :raises InputError: an unknown preset, section or field, or a value of the wrong type.
+    :raises InputError: an unknown preset, section or field, a value of the wrong type, or a text that does not go with
+        its tokenizer.
     """
     if name not in PRESETS:
         raise InputError(f"preset {name!r} is not known; expected one of {', '.join(PRESETS)}")
+    given = dict(overrides or {})
     preset = PRESETS[name]()
-    for section, values in (overrides or {}).items():
+    if "family" in given:
+        preset = _changed(preset, family_settings(given.pop("family"), name, source), source)
+    if "shape" in given:
+        preset = _changed(preset, shape_settings(given.pop("shape"), source), source)
+    preset = _changed(preset, given, source)
+    if preset.corpus.raw != preset.tokenizer.byte_level:
+        raise InputError(
+            f"{source}: corpus.raw = {preset.corpus.raw}, tokenizer.byte_level = {preset.tokenizer.byte_level}; "
+            "expected both or neither, as a family has them"
+        )
+    return preset
+
+
+def _changed(preset: Preset, overrides: Mapping[str, Any], source: str) -> Preset:
+    for section, values in overrides.items():
         if section == "scratch":
             preset = dataclasses.replace(preset, scratch=checked(values, "bool", f"{source}: scratch"))
         elif section == "seeds":
@@ -370,7 +391,7 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
             changed = replace_settings(getattr(preset, section), values, f"{source}: {section}")
             preset = dataclasses.replace(preset, **{section: changed})
         else:
-            known = ", ".join([*_SECTIONS, "tasks", "scratch", "seeds"])
+            known = ", ".join([*_SECTIONS, "tasks", "family", "shape", "scratch", "seeds"])
             raise InputError(f"{source}: {section} = {values!r} is not a section of settings; expected one of {known}")
     return preset
 

@@ -24,7 +24,7 @@ import psutil
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.storyworld.write import generate
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.bpe import WordTokenizer
 from gptcore.text.bpe_train import count_corpus
 from gptcore.text.corpus import build_corpus, read_corpus
 from tasks.jobs.parallel import partition_map
@@ -59,7 +59,7 @@ def work(stage: str, folder: Path) -> None:
             count_corpus(corpus, parallel)
         else:
             few = (text for _, rows in islice(read_corpus(corpus, "train"), 20) for text in rows)
-            encode_corpus(corpus, Tokenizer.train(few, _MERGES), folder / "shards", ShardConfig(), map=parallel)
+            encode_corpus(corpus, WordTokenizer.train(few, _MERGES), folder / "shards", ShardConfig(), map=parallel)
 
 
 def measured(stage: str, folder: Path) -> tuple[float, int, int]:

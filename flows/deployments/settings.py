@@ -26,8 +26,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import ValidationError
 
-from flows.parameters import PipelineParameters
-from gptcore.config import preset_named
+from flows.parameters import PipelineParameters, chosen_preset
 from gptcore.errors import InputError, refuse_password
 from tasks.store.state import state_folder
 
@@ -128,7 +127,7 @@ def _check_parameters(where: str, parameters: Mapping[str, Any]) -> None:
         place = ".".join(map(str, problem["loc"]))
         raise InputError(f"{where}: {place}: found {_shown(problem['input'])}: {problem['msg']}") from None
     try:
-        preset_named(form.preset, form.overrides)
+        chosen_preset(form)
         for value in dict(form).values():
             refuse_password(value if isinstance(value, str) else "")
     except InputError as error:

@@ -11,12 +11,14 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gptcore.config import ShardConfig
 from gptcore.data.shards import Shards, Tokens, token_dtype, write_shards
 from gptcore.errors import InputError
 from gptcore.files import write_json_atomic
-from gptcore.text.bpe import Tokenizer
 from gptcore.text.parts import part_files, read_part
+from gptcore.text.tokenizer import Tokenizer
 
 SPLITS = ("train", "validation")
 META_FILE = "meta.json"
@@ -121,5 +123,6 @@ def tokenizer_in(folder: Path, digest: str) -> Tokenizer:
 
 def _encoded(path: Path, tokenizer: Tokenizer) -> Iterator[tuple[str, Iterator[Tokens]]]:
     dtype = token_dtype(tokenizer.n_vocab)
+    border = [] if tokenizer.end_of_text is None else [np.asarray([tokenizer.end_of_text], dtype)]
     for (_, document), rows in groupby(read_part(path), key=lambda row: row[:2]):
-        yield document, (tokenizer.encode_clean(text).astype(dtype) for _, _, text in rows)
+        yield document, chain(border, (tokenizer.encode_clean(text).astype(dtype) for _, _, text in rows), border)

@@ -25,7 +25,7 @@ import numpy as np
 from gptcore.errors import InputError
 from gptcore.evaluation.likelihood import Likelihood
 from gptcore.nlu.blimp import CHANCE, FIELDS, read_paradigm
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.batches import choose_rows
 
 Progress = Callable[[str, int, int], object]
@@ -60,7 +60,7 @@ def score_pairs(
                 names.append(paradigm)
                 texts += [pairs[row].good, pairs[row].bad]
     before = tokenizer.encode(_BEFORE)[-1:]
-    sequences = [(*before, *ids) for ids in tokenizer.encode_batch(texts)]
+    sequences = [(*before, *tokenizer.encode_next(text)) for text in texts]
     places = {ids: place for place, ids in enumerate(dict.fromkeys(sequences))}
     told = None if progress is None else lambda done, total: progress("blimp", done, total)
     found = model.log_probabilities(list(places), told)

@@ -11,7 +11,7 @@ from gptcore.errors import InputError
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.models.incremental import open_reader
 from gptcore.models.language_model import LanguageModel
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.rng import generator
 
 
@@ -94,15 +94,12 @@ def _pieces(
     """The next piece of each text, ``max_tokens`` times."""
     reader = open_reader(model, len(prompts))
     draws = [generator(seed, "generate") for seed in seeds]
+    adding = [tokenizer.following(ids[-1]) for ids in prompts]
     new = prompts
     for _ in range(max_tokens):
         logits = reader.feed(new)[:, : tokenizer.n_vocab]  # the specials have no text
         drawn = [sample(row, temperature, top_k, top_p, its) for row, its in zip(logits, draws, strict=True)]
-        # What a piece adds to the text depends on the one before it: a word's end shows only when more follows.
-        yield [
-            tokenizer.decode([ids[-1], token])[len(tokenizer.decode([ids[-1]])) :]
-            for ids, token in zip(new, drawn, strict=True)
-        ]
+        yield [add(token) for add, token in zip(adding, drawn, strict=True)]
         new = [[token] for token in drawn]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.errors import InputError
+from gptcore.evaluation.bits import bits_per_byte
 from gptcore.evaluation.generate import generate_batch
 from gptcore.evaluation.perplexity import Batch, perplexity
 from gptcore.evaluation.task_model import TaskModel
@@ -19,8 +20,7 @@ from gptcore.nlu.inputs import predict
 from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import TaskSpec
-from gptcore.text.bpe import Tokenizer
-from gptcore.text.clean import clean_stream, split_clean
+from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.distributed import World
 from gptcore.training.language_objective import language_model_objective
 
@@ -91,36 +91,42 @@ def text_perplexity(
     """How well a model predicts a text, which is one document whatever its lines.
 
     Windows of n_ctx tokens lie end to end, as in validation: every token but the first is predicted once, from those
-    before it in its window. A word (or line break) counts where its last token is predicted, so that its perplexity
-    can be compared across vocabularies.
+    before it in its window; the first too where the tokenizer has an id that stands before a document, else it costs
+    log V. What a word and a byte cost can be compared across vocabularies, kinds of them too.
 
     :param model: in eval mode.
     :param lines: UTF-8.
-    :return: "tokens", "words" (both predicted), "nats_per_token", "perplexity" (of a token), "word_perplexity".
+    :return: "tokens" (predicted), "words" (what white space sets apart), "nats_per_token", "perplexity" (of a token),
+        "word_perplexity" and "bits_per_byte" (of the text as the tokens spell it: a word vocabulary knows no capitals).
     :raises InputError: no UTF-8, fewer than two tokens, or a tokenizer with another vocabulary than the model's.
     """
     if model.config.n_vocab != tokenizer.n_vocab:
         raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
-    parts: list[NDArray[np.int64]] = []
-    n_words, first_word = 0, 0
-    for part in clean_stream(text for _, text in decoded_lines(lines, name)):
-        words = split_clean(part)
-        first_word = first_word or len(tokenizer.encode_words(words[:1]))
-        n_words += len(words)
-        parts.append(np.asarray(tokenizer.encode_words(words), dtype=np.int64))
-    ids = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)  # [N]
-    if len(ids) < 2:
+    n_words = 0
+
+    def document() -> Iterator[str]:
+        nonlocal n_words
+        for _, text in decoded_lines(lines, name):
+            n_words += len(text.split())
+            yield text
+
+    parts = [np.asarray([] if tokenizer.end_of_text is None else [tokenizer.end_of_text], dtype=np.int32)]
+    parts += map(tokenizer.encode_clean, tokenizer.rows(document()))
+    ids = np.concatenate(parts).astype(np.int64)  # [N]
+    if len(ids) < 2 or not n_words:
         raise InputError(f"{name}: found {len(ids)} tokens, expected two or more, as the first is not predicted")
     alone = World(0, 1, model.tokens.weight.device)
     found = perplexity(language_model_objective(model), _windows(ids, model.config.n_ctx), alone)
-    n_words -= first_word == 1  # its only token is the text's first
-    nats = found["loss"] * found["tokens"]
+    text_ids = ids if tokenizer.end_of_text is None else ids[1:]
+    scored, tokens, n_bytes = found["tokens"], len(text_ids), len(tokenizer.decode(text_ids.tolist()).encode())
+    nats = found["loss"] * scored + (tokens - scored) * math.log(tokenizer.n_vocab)
     return {
         "tokens": int(found["tokens"]),
         "words": n_words,
         "nats_per_token": found["loss"],
         "perplexity": found["perplexity"],
         "word_perplexity": math.exp(nats / n_words) if nats / n_words < 700 else math.inf,
+        "bits_per_byte": bits_per_byte(found["loss"], scored, tokens, tokenizer.n_vocab, n_bytes),
     }
 
 

@@ -18,7 +18,7 @@ from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.inputs import build_sequences, collate, specials
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import TaskSpec, task_spec
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.batches import by_length, evaluation_tokens
 from gptcore.training.device import autocast, pick_device, pick_dtype
 

@@ -32,7 +32,7 @@ from gptcore.nlu.dprd import read_dprd
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import Example
 from gptcore.nlu.zero_shot import ZERO_SHOT_TASKS, check_zero_shot
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.batches import choose_rows
 
 Progress = Callable[[str, int, int], None]
@@ -121,7 +121,7 @@ def _cola(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None)
 
 def _sst2(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
     rows = _labelled(load_task("sst2", url, split="dev"), max_rows)
-    very, negative, positive = tokenizer.encode_batch(["very", "negative", "positive"])
+    very, negative, positive = map(tokenizer.encode_next, ("very", "negative", "positive"))
     contexts = [ids + very for ids in tokenizer.encode_batch([row.fields[0] for row in rows])]
     # Sums, not averages: a small vocabulary may cut either word into pieces, and its probability is their product.
     sums = scorer.totals("sst2", [(context, word) for context in contexts for word in (negative, positive)])
@@ -131,7 +131,7 @@ def _sst2(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None)
 def _race(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
     rows = _labelled(load_task("race", url, split="dev"), max_rows)
     contexts = tokenizer.encode_batch([" ".join(row.fields) for row in rows])
-    answers = iter(tokenizer.encode_batch([choice for row in rows for choice in row.choices]))
+    answers = iter([tokenizer.encode_next(choice) for row in rows for choice in row.choices])
     means = scorer.means(
         "race", [(context, next(answers)) for row, context in zip(rows, contexts, strict=True) for _ in row.choices]
     )
@@ -143,7 +143,7 @@ def _dprd(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None)
     schemas = list(read_dprd(url, "test"))
     schemas = [schemas[row] for row in choose_rows(len(schemas), max_rows, _ROW_SEED)]
     contexts = iter(tokenizer.encode_batch([f"{s.before} {name}" for s in schemas for name in s.referents]))
-    rests = tokenizer.encode_batch([schema.after for schema in schemas])
+    rests = [tokenizer.encode_next(schema.after) for schema in schemas]
     means = scorer.means("dprd", [(next(contexts), rest) for rest in rests for _ in range(2)])
     return _accuracy(means.reshape(-1, 2).argmax(axis=1), [schema.label for schema in schemas], 0.5)
 

@@ -26,7 +26,7 @@ from gptcore.nlu.registry import TaskSpec, task_spec
 
 if TYPE_CHECKING:
     from gptcore.evaluation.task_model import TaskModel
-    from gptcore.text.bpe import Tokenizer
+    from gptcore.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]
 """Called after every row with (file of the zip, rows answered, rows in all)."""

@@ -1,1 +1,5 @@
 """Raw text to words to ids."""
+
+# Every kind of tokenizer is known once this room has been entered: Tokenizer.load finds the right one.
+from gptcore.text import bpe as bpe
+from gptcore.text import byte_bpe as byte_bpe

@@ -1,4 +1,4 @@
-"""Byte pair encoding over words that end in ``</w>``: train, load, save, encode, decode.
+"""Byte pair encoding over words that end in ``</w>``: train, encode, decode.
 
 The scheme is the original release's (Sennrich et al. 2016, section 3.2 of their paper; 40 000 merges, section 4.1 of
 ours). A word starts as its characters, the last one carrying ``</w>``; while some pair of neighbours is in the list
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
@@ -24,97 +24,40 @@ from numpy.typing import NDArray
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
-from gptcore.places import file_system
-from gptcore.text.clean import repaired_lines, split_clean, splitter
+from gptcore.text.clean import clean_stream, repaired_lines, split_clean, splitter
 from gptcore.text.pieces import BREAK, Pieces, lines_with
 from gptcore.text.spacy_words import NEIGHBOURS
-from gptcore.text.vocabulary import (
-    END_OF_TEXT,
-    MERGES_FILE,
-    VOCABULARY_FILE,
-    Merge,
-    check_vocabulary,
-    in_order,
-    read_merges,
-    read_vocabulary,
-    write_vocabulary,
-)
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.vocabulary import Merge, in_order
 
 UNKNOWN = "<unk>"
 WORD_END = "</w>"
 NEWLINE = "\n" + WORD_END
-
-_KNOWN_NAMES = [
-    (VOCABULARY_FILE, MERGES_FILE),  # ours; Hugging Face's openai-gpt folders use the same names
-    ("encoder_bpe_40000.json", "vocab_40000.bpe"),  # the release of 2018
-    ("encoder_bpe.json", "vocab.bpe"),
-]
 
 _CACHED_WORDS = 1 << 20  # distinct words, and pieces of texts, remembered by one tokenizer (some 200 MB each, full)
 _CACHED_LENGTH = 64  # longer words are hardly ever seen twice
 _NEIGHBOURS = (-1,)  # the "ids" of a piece whose words its line alone can tell
 
 
-class Tokenizer:
-    """A vocabulary and its merges; immutable, comparable by :attr:`digest`, cheap to send to another process."""
+class WordTokenizer(Tokenizer):
+    """GPT-1's kind: words of a cleaned text, in lower case."""
 
-    def __init__(
-        self, vocabulary: Mapping[str, int], merges: Sequence[Merge], *, names: tuple[str, str] | None = None
-    ) -> None:
-        """Check that the two parts fit each other.
+    kind = "word"
+    _mark = UNKNOWN
 
-        :param vocabulary: piece -> id, the ids being 0..n-1 with ``<unk>`` at 0.
-        :param merges: pairs of pieces, the most important first.
-        :param names: what messages call the two parts; the files they came from.
-        :raises InputError: naming the part, the entry or line, what was found and what was expected.
-        """
-        names = names or ("vocabulary", "merges")
-        check_vocabulary(vocabulary, merges, names)
-        if vocabulary.get(UNKNOWN) != 0:
-            found = f"id {vocabulary[UNKNOWN]}" if UNKNOWN in vocabulary else "no such entry"
-            if END_OF_TEXT in vocabulary:
-                found += f" but {END_OF_TEXT}, a byte-level vocabulary (gptcore.text.byte_bpe)"
+    def _check(self, names: tuple[str, str]) -> None:
+        if self.vocabulary.get(UNKNOWN) != 0:
+            found = f"id {self.vocabulary[UNKNOWN]}" if UNKNOWN in self.vocabulary else "no such entry"
             raise InputError(f"{names[0]}: entry {UNKNOWN!r}: {found}, expected id 0")
-        self.vocabulary = dict(sorted(vocabulary.items(), key=lambda entry: entry[1]))
-        self.merges = tuple(merges)
-        self._pieces = tuple(self.vocabulary)
         self._ids = _WordIds(self.vocabulary, self.merges)
         self._by_piece = _PieceIds(self._ids)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.vocabulary, self.merges)  # without the remembered words
-
-    # --- where tokenizers come from and go to ---
+    # --- where tokenizers come from ---
 
     @classmethod
-    def from_openai(cls, vocabulary: str | Path, merges: str | Path) -> Tokenizer:
-        """Read a vocabulary (JSON) and a merges file in the format of the original release; paths or fsspec URLs.
-
-        :raises InputError: a file that cannot be read or parsed, or two files that do not fit each other.
-        """
-        names = str(vocabulary), str(merges)
-        return cls(read_vocabulary(names[0]), read_merges(names[1]), names=names)
-
-    @classmethod
-    def load(cls, url: str | Path) -> Tokenizer:
-        """Read the tokenizer in a folder (any fsspec URL), under our file names or the original release's.
-
-        :raises InputError: no such folder or files in it, or as :meth:`from_openai`.
-        """
-        folder = str(url).rstrip("/")
-        filesystem, path = file_system(folder)
-        for names in _KNOWN_NAMES:
-            if all(filesystem.exists(f"{path}/{name}") for name in names):
-                return cls.from_openai(f"{folder}/{names[0]}", f"{folder}/{names[1]}")
-        expected = " or ".join(" + ".join(names) for names in _KNOWN_NAMES)
-        raise InputError(f"{folder}: no tokenizer here, expected a folder with {expected}")
-
-    def save(self, folder: str | Path) -> None:
-        """Write ``vocab.json`` and ``merges.txt``, in the released format, into a local folder."""
-        write_vocabulary(self.vocabulary, self.merges, Path(folder))
-
-    @classmethod
-    def train(cls, texts: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None) -> Tokenizer:
+    def train(
+        cls, texts: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None
+    ) -> WordTokenizer:
         """Learn ``n_merges`` merges from cleaned rows; a corpus with fewer possible merges gives fewer.
 
         Equal rows give an equal tokenizer, on any machine. See :mod:`gptcore.text.bpe_train`.
@@ -127,7 +70,24 @@ class Tokenizer:
         return cls.from_counts(count_words(texts, progress), n_merges)
 
     @classmethod
-    def from_counts(cls, counts: Counter[str], n_merges: int) -> Tokenizer:
+    def from_corpus(
+        cls,
+        corpus: Path,
+        n_merges: int,
+        map: Callable[..., Iterable[Any]] = map,
+        progress: Callable[[int], object] | None = None,
+    ) -> WordTokenizer:
+        """:meth:`train` on the training documents of a cleaned corpus.
+
+        :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
+        :param progress: called with 1 for each file counted.
+        """
+        from gptcore.text.bpe_train import count_corpus
+
+        return cls.from_counts(count_corpus(corpus, map, progress), n_merges)
+
+    @classmethod
+    def from_counts(cls, counts: Counter[str], n_merges: int) -> WordTokenizer:
         """:meth:`train` on words that are counted already, in the order in which they first came."""
         from gptcore.text.bpe_train import learn
 
@@ -140,22 +100,13 @@ class Tokenizer:
     # --- what a tokenizer is ---
 
     @property
-    def n_vocab(self) -> int:
-        """Number of ids; the specials of fine-tuning come after them."""
-        return len(self._pieces)
-
-    @property
-    def n_merges(self) -> int:
-        """Number of merges; after :meth:`train` it is smaller than asked where the corpus holds no more."""
-        return len(self.merges)
+    def end_of_text(self) -> None:
+        """None: documents are told apart by their rows alone (original code)."""
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of the vocabulary and the merges, whatever the formatting of the files they came from."""
         return sha256_json({"vocabulary": self._pieces, "merges": self.merges})
-
-    def __repr__(self) -> str:
-        return f"Tokenizer(n_vocab={self.n_vocab}, n_merges={self.n_merges}, digest={self.digest[:12]})"
 
     # --- text -> ids -> text ---
 
@@ -163,9 +114,14 @@ class Tokenizer:
         """Ids of a raw text: cleaned into words (:func:`gptcore.text.clean.words`), each word encoded by itself."""
         return list(chain.from_iterable(map(self._encode_lines, repaired_lines([text]))))
 
-    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """:meth:`encode` of each text."""
-        return [self.encode(text) for text in texts]
+    def encode_next(self, text: str) -> list[int]:
+        """See :meth:`gptcore.text.tokenizer.Tokenizer.encode_next`: a word's end is in its last piece."""
+        return self.encode(text)
+
+    @staticmethod
+    def rows(document: Iterable[str]) -> Iterator[str]:
+        """See :func:`gptcore.text.clean.clean_stream`."""
+        return clean_stream(document)
 
     def encode_clean(self, text: str) -> NDArray[np.int32]:
         """Ids [N] of a cleaned row: those of ``encode``, without cleaning a second time."""
@@ -197,15 +153,24 @@ class Tokenizer:
         :raises InputError: an id outside the vocabulary (the specials of fine-tuning, for one).
         """
         text = []
-        for position, index in enumerate(ids):
-            if not 0 <= index < len(self._pieces):
-                raise InputError(f"ids[{position}] = {index}: expected an id in 0..{len(self._pieces) - 1}")
-            piece = self._pieces[index]
+        for piece in self._known(ids):
             if piece == NEWLINE:
                 text.append("\n")
             else:
                 text.append(UNKNOWN + " " if piece == UNKNOWN else piece.replace(WORD_END, " "))
         return "\n".join(line.removesuffix(" ") for line in "".join(text).split("\n"))
+
+    def following(self, last: int) -> Callable[[int], str]:
+        """See :meth:`gptcore.text.tokenizer.Tokenizer.following`."""
+
+        def add(index: int) -> str:
+            nonlocal last
+            # What a piece adds depends on the one before it: a word's end shows only when more follows.
+            text = self.decode([last, index])[len(self.decode([last])) :]
+            last = index
+            return text
+
+        return add
 
 
 class _WordIds(dict[str, tuple[int, ...]]):

@@ -9,39 +9,30 @@ Layout of a vocabulary (original code): the 256 bytes; one piece a merge, in ord
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, trainers
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
-from gptcore.places import file_system
-from gptcore.text.vocabulary import (
-    END_OF_TEXT,
-    MERGES_FILE,
-    VOCABULARY_FILE,
-    Merge,
-    check_vocabulary,
-    in_order,
-    read_merges,
-    read_vocabulary,
-    write_vocabulary,
-)
+from gptcore.text.parts import part_files, read_part
+from gptcore.text.raw import raw_rows
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.vocabulary import END_OF_TEXT, in_order
 
 _log = logging.getLogger(__name__)
 
 MIN_PAIRS = 2
 """A pair counted once makes no merge: it would compress nothing."""
-_KNOWN_NAMES = [
-    (VOCABULARY_FILE, MERGES_FILE),  # ours; Hugging Face's gpt2 folders use the same names
-    ("encoder.json", "vocab.bpe"),  # the release of 2019
-]
 
 
 def _byte_characters() -> dict[int, str]:
@@ -53,64 +44,44 @@ def _byte_characters() -> dict[int, str]:
 
 BYTE_CHARACTERS = _byte_characters()
 """In the order of the released vocabulary's first 256 ids."""
+_CLOSING = {*".,;:!?)\u2019'"}
+"""Marks that no space sets apart from the word before them."""
 _BYTES = {character: byte for byte, character in BYTE_CHARACTERS.items()}
 
 
-class ByteTokenizer:
-    """A vocabulary and its merges; immutable, comparable by :attr:`digest`, cheap to send to another process."""
+class ByteTokenizer(Tokenizer):
+    """GPT-2's kind: any text as it is."""
 
-    def __init__(
-        self, vocabulary: Mapping[str, int], merges: Sequence[Merge], *, names: tuple[str, str] | None = None
-    ) -> None:
-        """Check that the two parts fit each other.
+    kind = "byte-level"
+    _mark = END_OF_TEXT
 
-        :param vocabulary: piece -> id, the ids being 0..n-1; all 256 bytes are among the pieces, and ``<|endoftext|>``.
-        :param merges: pairs of pieces, the most important first.
-        :param names: what messages call the two parts; the files they came from.
-        :raises InputError: naming the part, the entry or line, what was found and what was expected.
-        """
-        names = names or ("vocabulary", "merges")
-        check_vocabulary(vocabulary, merges, names)
+    def _check(self, names: tuple[str, str]) -> None:
         for character in (*_BYTES, END_OF_TEXT):
-            if character not in vocabulary:
+            if character not in self.vocabulary:
                 raise InputError(f"{names[0]}: no entry {character!r}, expected all 256 bytes and {END_OF_TEXT}")
-        for piece in vocabulary:
+        for piece in self.vocabulary:
             if piece != END_OF_TEXT and not _BYTES.keys() >= set(piece):
                 raise InputError(f"{names[0]}: entry {piece!r}: expected characters that stand for bytes")
-        if not in_order(merges):
+        if not in_order(self.merges):
             raise InputError(f"{names[1]}: a merge joins what only a later one makes; expected the order of learning")
-        self.vocabulary = dict(sorted(vocabulary.items(), key=lambda entry: entry[1]))
-        self.merges = tuple(merges)
-        self._pieces = [
-            piece.encode() if piece == END_OF_TEXT else bytes(_BYTES[character] for character in piece)
-            for piece in self.vocabulary
-        ]
         self._library = _library(models.BPE(vocab=self.vocabulary, merges=list(self.merges)))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.vocabulary, self.merges)
-
-    # --- where tokenizers come from and go to ---
+    # --- where tokenizers come from ---
 
     @classmethod
-    def load(cls, url: str | Path) -> ByteTokenizer:
-        """Read the tokenizer in a folder (any fsspec URL), under our file names or the original release's.
+    def from_corpus(
+        cls,
+        corpus: Path,
+        n_merges: int,
+        map: Callable[..., Iterable[Any]] = map,
+        progress: Callable[[int], object] | None = None,
+    ) -> ByteTokenizer:
+        """:meth:`train` on the training documents of a raw corpus.
 
-        :raises InputError: no such folder or files in it, a file that cannot be read or parsed, or two files that do
-            not fit each other.
+        :param map: not called: the library counts on several threads of this process.
+        :param progress: called with 1 for each file counted.
         """
-        folder = str(url).rstrip("/")
-        filesystem, path = file_system(folder)
-        for names in _KNOWN_NAMES:
-            if all(filesystem.exists(f"{path}/{name}") for name in names):
-                vocabulary, merges = (f"{folder}/{name}" for name in names)
-                return cls(read_vocabulary(vocabulary), read_merges(merges), names=(vocabulary, merges))
-        expected = " or ".join(" + ".join(names) for names in _KNOWN_NAMES)
-        raise InputError(f"{folder}: no byte-level tokenizer here, expected a folder with {expected}")
-
-    def save(self, folder: str | Path) -> None:
-        """Write ``vocab.json`` and ``merges.txt``, in the released format, into a local folder."""
-        write_vocabulary(self.vocabulary, self.merges, Path(folder))
+        return cls.train(_texts(part_files(corpus, "train"), progress), n_merges)
 
     @classmethod
     def train(cls, texts: Iterable[str], n_merges: int) -> ByteTokenizer:
@@ -143,16 +114,6 @@ class ByteTokenizer:
     # --- what a tokenizer is ---
 
     @property
-    def n_vocab(self) -> int:
-        """Number of ids, that of ``<|endoftext|>`` among them; the specials of fine-tuning come after them."""
-        return len(self._pieces)
-
-    @property
-    def n_merges(self) -> int:
-        """Number of merges; after :meth:`train` it is smaller than asked where the texts hold no more."""
-        return len(self.merges)
-
-    @property
     def end_of_text(self) -> int:
         """The id of ``<|endoftext|>``, which no text is encoded as."""
         return self.vocabulary[END_OF_TEXT]
@@ -160,10 +121,7 @@ class ByteTokenizer:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of the vocabulary and the merges, whatever the formatting of the files they came from."""
-        return sha256_json({"bytes": True, "vocabulary": list(self.vocabulary), "merges": self.merges})
-
-    def __repr__(self) -> str:
-        return f"ByteTokenizer(n_vocab={self.n_vocab}, n_merges={self.n_merges}, digest={self.digest[:12]})"
+        return sha256_json({"bytes": True, "vocabulary": self._pieces, "merges": self.merges})
 
     # --- text -> ids -> text ---
 
@@ -175,9 +133,18 @@ class ByteTokenizer:
         ids: list[int] = self._library.encode(_encodable(text), add_special_tokens=False).ids
         return ids
 
-    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """:meth:`encode` of each text."""
-        return [self.encode(text) for text in texts]
+    def encode_next(self, text: str) -> list[int]:
+        """Ids of a text that goes on another one: behind a space, unless it begins with a mark that takes none."""
+        return self.encode(text if text[:1] in _CLOSING else f" {text}")
+
+    @staticmethod
+    def rows(document: Iterable[str]) -> Iterator[str]:
+        """See :func:`gptcore.text.raw.raw_rows`."""
+        return raw_rows(document)
+
+    def encode_clean(self, text: str) -> NDArray[np.int32]:
+        """Ids [N] of a row of a raw corpus: those of ``encode``."""
+        return np.asarray(self.encode(text), dtype=np.int32)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids. Bytes that are no UTF-8, as where a character's are cut, become U+FFFD (original code).
@@ -191,12 +158,22 @@ class ByteTokenizer:
 
         :raises InputError: an id outside the vocabulary.
         """
-        found = []
-        for position, index in enumerate(ids):
-            if not 0 <= index < len(self._pieces):
-                raise InputError(f"ids[{position}] = {index}: expected an id in 0..{len(self._pieces) - 1}")
-            found.append(self._pieces[index])
-        return b"".join(found)
+        return b"".join(
+            piece.encode() if piece == END_OF_TEXT else bytes([_BYTES[character] for character in piece])
+            for piece in self._known(ids)
+        )
+
+    def following(self, last: int) -> Callable[[int], str]:
+        """See :meth:`gptcore.text.tokenizer.Tokenizer.following`; a character comes with the last of its bytes."""
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        return lambda index: decoder.decode(self.decode_bytes([index]))
+
+
+def _texts(files: Iterable[Path], progress: Callable[[int], object] | None) -> Iterator[str]:
+    for path in files:
+        yield from (text for _, _, text in read_part(path))
+        if progress is not None:
+            progress(1)
 
 
 def _library(model: models.BPE) -> Library:

@@ -1,8 +1,9 @@
 """A raw corpus becomes cleaned Arrow text, split into train and validation by document, in two passes.
 
 Pass 1 (`scan`) decodes every document and notes its hash and length. From these alone, `decide` drops what is too
-short or a duplicate and assigns the splits. Pass 2 (`clean_source`) cleans what is kept. Both passes stream, run over
-groups of files in parallel, and give the same folder whatever the parallelism:
+short or a duplicate and assigns the splits. Pass 2 (`clean_source`) cleans what is kept, or leaves it as it is for a
+byte-level tokenizer. Both passes stream, run over groups of files in parallel, and give the same folder whatever the
+parallelism:
 
     out/train/part-00000.arrow ...    out/validation/part-00000.arrow ...    out/report.json
 
@@ -32,6 +33,7 @@ from gptcore.files import read_json, sha256_json, write_json_atomic
 from gptcore.synthetic import is_synthetic
 from gptcore.text.clean import Repairs, clean_stream
 from gptcore.text.parts import SPLITS, Parts, part_name, read_corpus
+from gptcore.text.raw import raw_rows
 from gptcore.text.sources import Read, Source, find_sources, fingerprint, read_documents
 
 __all__ = ["build_corpus", "clean_source", "decide", "find_sources", "fingerprint", "read_corpus", "scan"]
@@ -187,7 +189,7 @@ def clean_documents(
         cleaned, repairs = Cleaned(), Repairs()
         expected = scan.documents["hash"][number].tobytes().hex()
         hashed = _Hashed(text if text is not None else ())
-        rows = _rows(clean_stream(hashed, repairs), cleaned)
+        rows = _raw(hashed, cleaned) if config.raw else _rows(clean_stream(hashed, repairs), cleaned)
         n_rows = parts.write(SPLITS[decision], expected, source.name, rows)
         if hashed.digest.hexdigest() != expected:
             raise InputError(
@@ -235,6 +237,13 @@ def _rows(texts: Iterable[str], cleaned: Cleaned) -> Iterator[str]:
             size += len(text) + 1
     if row:
         yield " ".join(row)
+
+
+def _raw(text: Iterable[str], cleaned: Cleaned) -> Iterator[str]:
+    """The rows of an untouched document, whose words are what white space sets apart."""
+    for row in raw_rows(text):
+        cleaned.words += len(row.split())
+        yield row
 
 
 # --- groups of sources, the unit of work -----------------------------------------------------------------------------

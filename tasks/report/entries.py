@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gptcore.families import named
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
@@ -24,7 +25,8 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
     synthetic = store.manifest(ancestor(store, shards, "corpus"))["counts"].get("synthetic", False)
     perplexity, tokens = counts["validation/perplexity"], counts["validation/tokens"]
     transformer = "n_units" not in model
-    network = f"Transformer, {model['n_layer']} x {model['n_embd']}" if transformer else f"LSTM, {model['n_units']}"
+    shape = f"{model['n_layer']} x {model['n_embd']}" if transformer else f"{model['n_units']}"
+    network = f"{named('Transformer', model) if transformer else 'LSTM'}, {shape}"
     start = manifest["inputs"].get("start", {}).get("digest", "")
     after = f", going on from {start[:12]}" if start else ""
     return Entry(

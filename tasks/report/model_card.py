@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import gptcore
+from gptcore.families import family_of
+from gptcore.files import read_json
 from gptcore.nlu.registry import task_spec
 from tasks.report.card import cost, shown, table
 from tasks.store.artifact import Artifact
@@ -16,7 +18,7 @@ from tasks.store.store import Store
 from tasks.tracking.tracker import flatten
 
 _LIMITS = (
-    "It writes and reads lower-case English of the kind of its books; it knows nothing of the world after them.",
+    "It writes and reads {reads} of the kind of its books; it knows nothing of the world after them.",
     "It repeats what its books say, their prejudices included. Do not let it decide anything about people.",
 )
 
@@ -58,7 +60,7 @@ def write_pretrained_card(
     }
     _write(
         folder,
-        title="GPT-1, pre-trained",
+        title="pre-trained",
         words="A language model pre-trained with L1 of "
         '"Improving Language Understanding by Generative Pre-Training" (section 3.1).',
         tags=("gptmill", "causal-lm"),
@@ -90,7 +92,7 @@ def write_finetuned_card(
         rows[f"{split} rows"] = f"{counts['rows']:,}" + ("" if synthetic else f" of {counts['published']:,} published")
     _write(
         folder,
-        title=f"GPT-1, fine-tuned on {name}",
+        title=f"fine-tuned on {name}",
         words=f"The task {name} ({spec.form}), fine-tuned with L3 of "
         '"Improving Language Understanding by Generative Pre-Training" (section 3.2).',
         tags=("gptmill", "text-classification"),
@@ -119,6 +121,7 @@ def _write(
     limits: Sequence[str],
     use: str,
 ) -> None:
+    family = family_of(read_json(folder / "config.json"))
     front = [
         "---",
         "language: en",
@@ -127,8 +130,8 @@ def _write(
         *(f"- {t}" for t in tags),
         "---",
     ]
-    parts = ["\n".join(front), f"# {title}", words, "## Use", f"```\n{use}\n```"]
+    parts = ["\n".join(front), f"# {family.title}, {title}", words, "## Use", f"```\n{use}\n```"]
     for heading, values in (("Training data", data), ("Training", training), ("Results", results)):
         parts += [f"## {heading}", table(("what", "value"), [(name, shown(value)) for name, value in values.items()])]
-    parts += ["## Limits", "\n".join(f"- {limit}" for limit in limits)]
+    parts += ["## Limits", "\n".join(f"- {limit.format(reads=family.reads)}" for limit in limits)]
     (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from prefect import task
 from gptcore.data.shards import Shards
 from gptcore.evaluation.ngram import NgramModel
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, read_paradigm
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
 from tasks.report.score import ZeroShot, zero_shot_of
 from tasks.stages.ngrams import ORDERS, SMALL

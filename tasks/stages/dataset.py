@@ -9,7 +9,7 @@ from typing import Any
 from prefect import task
 
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store

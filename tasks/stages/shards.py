@@ -13,7 +13,7 @@ from gptcore.config import ShardConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.errors import InputError
 from gptcore.settings import recorded
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
 from tasks.stages.stage import STAGE_OPTIONS, amount, build
 from tasks.store.artifact import Artifact, Recipe

@@ -9,10 +9,12 @@ from typing import Any
 from prefect import task
 
 from gptcore.config import TokenizerConfig
+from gptcore.errors import InputError
 from gptcore.settings import recorded
-from gptcore.text.bpe import Tokenizer
-from gptcore.text.bpe_train import count_corpus
+from gptcore.text.bpe import WordTokenizer
+from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.parts import part_files
+from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
@@ -34,28 +36,47 @@ def train_tokenizer(store_url: str, corpus: Artifact, config: TokenizerConfig, d
         files = len(part_files(folder, "train"))
         told = Meter("tokenizer", "files").counting("count", files)
         with partition_map(dask_address, shared=out) as parallel:
-            counts = count_corpus(folder, parallel if dask_address or files > 1 else map, told)
-        return _saved(Tokenizer.from_counts(counts, config.n_merges), out)
+            chosen = parallel if dask_address or files > 1 else map
+            return _saved(_kind(config).from_corpus(folder, config.n_merges, chosen, told), out)
 
     return build(store, recipe, produce, "tokenizer", _made).artifact
 
 
 @task(name="tokenizer", task_run_name="tokenizer {ref}", **STAGE_OPTIONS)
-def pin_tokenizer(store_url: str, ref: str) -> Artifact:
+def pin_tokenizer(store_url: str, ref: str, config: TokenizerConfig) -> Artifact:
     """The tokenizer that ``ref`` names, whatever the corpus: one of the store's, or a folder's, which becomes one.
 
     A folder's (any fsspec URL; also a released vocabulary) goes by its content, wherever it lies.
 
     :param ref: a digest or its beginning, latest, an artifact's address, or a folder with a vocabulary and merges.
-    :raises InputError: where none fits, or several do.
+    :param config: says of which kind it has to be.
+    :raises InputError: where none fits, or several do, or the one that does is of another kind.
     """
     store = Store(store_url)
     found = named_tokenizer(store, ref)
     if isinstance(found, Artifact):
+        check_kind(store, found, config)
         return found
-    tokenizer = Tokenizer.load(found)
+    tokenizer = _of_kind(Tokenizer.load(found), config, found)
     recipe = Recipe("tokenizer", VERSION, {"imported": True}, {"vocabulary and merges": tokenizer.digest})
     return build(store, recipe, lambda out: _saved(tokenizer, out), "tokenizer", _made).artifact
+
+
+def check_kind(store: Store, tokenizer: Artifact, config: TokenizerConfig) -> None:
+    """:raises InputError: a tokenizer of the store of another kind than ``config`` asks for."""
+    _of_kind(Tokenizer.load(str(store.local(tokenizer))), config, tokenizer.short)
+
+
+def _of_kind(tokenizer: Tokenizer, config: TokenizerConfig, name: str) -> Tokenizer:
+    if not isinstance(tokenizer, kind := _kind(config)):
+        raise InputError(
+            f"tokenizer {name}: a {tokenizer.kind} one, expected a {kind.kind} one for the family's texts (--family)"
+        )
+    return tokenizer
+
+
+def _kind(config: TokenizerConfig) -> type[Tokenizer]:
+    return ByteTokenizer if config.byte_level else WordTokenizer
 
 
 def _saved(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:

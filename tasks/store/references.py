@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gptcore.config import NetworkConfig, check_same_shape, network_config
 from gptcore.errors import InputError
+from gptcore.families import named
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
@@ -70,6 +71,7 @@ def checkpoint_label(store: Store, artifact: Artifact) -> str:
     manifest = store.manifest(artifact)
     model, result = manifest["config"]["model"], manifest["counts"]
     shape = f"LSTM of {model['n_units']}" if "n_units" in model else f"{model['n_layer']} layers x {model['n_embd']}"
+    shape = named(shape, model)
     perplexity = f"perplexity {result['validation/perplexity']:.3g}"
     seen = f"{result['tokens_seen'] / 1e6:.3g} M tokens"
     start = manifest["inputs"].get("start")

@@ -34,7 +34,8 @@ from gptcore.nlu.own_rows import ANSWERS, NAMES
 from gptcore.nlu.readers import Example, load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.storyworld.write import generate
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.bpe import WordTokenizer
+from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.batches import TaskRows
 from gptcore.training.device import autocast, pick_dtype
 from gptcore.training.distributed import World
@@ -74,7 +75,7 @@ def _sources(folder: Path) -> tuple[Path, Tokenizer]:
         return Path(real), Tokenizer.from_openai(*files)
     generate(folder / "world", seed=1, books=4, characters=100_000)
     texts = [path.read_text(encoding="utf-8") for path in sorted((folder / "world" / "books").glob("*.txt"))]
-    return folder / "world", Tokenizer.train(texts, 2000)
+    return folder / "world", WordTokenizer.train(texts, 2000)
 
 
 def _model_config(n_vocab: int = _N_VOCAB) -> ModelConfig:

@@ -15,7 +15,7 @@ import pytest
 from flows.cli import main
 from gptcore.config import ModelConfig
 from gptcore.models.transformer import GPT
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.bpe import WordTokenizer
 from tests.gptcore.tiny_glue import tokenizer
 
 COMMANDS = [
@@ -96,7 +96,7 @@ def test_bad_input_is_one_line_and_exit_code_two(
 def test_encode_gives_one_list_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokenizer = Tokenizer.train(["the cat sat on the mat ; the cat ran"], 20)
+    tokenizer = WordTokenizer.train(["the cat sat on the mat ; the cat ran"], 20)
     tokenizer.save(tmp_path)
 
     def encoded(text: str, *options: str) -> list[list[int]]:

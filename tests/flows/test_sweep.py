@@ -17,8 +17,8 @@ from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.sweep.halving import Rung, shortened
 from gptcore.sweep.plan import Trial
-from gptcore.text.bpe import Tokenizer
 from gptcore.text.corpus import read_corpus
+from gptcore.text.tokenizer import Tokenizer
 from tasks.report.suites import EXPERIMENT as LEADERBOARD
 from tasks.report.sweep import Outcome, SweepResult
 from tasks.stages.pretrain import pretrain_recipe

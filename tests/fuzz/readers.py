@@ -28,8 +28,8 @@ from gptcore.nlu.readers import iterate_test, labelled_splits, load_task
 from gptcore.nlu.registry import REGISTRY, task_spec
 from gptcore.nlu.submission import SUBMISSION
 from gptcore.settings import recorded
-from gptcore.text.bpe import Tokenizer
 from gptcore.text.corpus import build_corpus
+from gptcore.text.tokenizer import Tokenizer
 from gptcore.training import checkpoint
 from gptcore.training.finetune import FinetuneJob
 from gptcore.training.pretrain import PretrainJob

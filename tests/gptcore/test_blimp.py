@@ -23,7 +23,8 @@ from gptcore.evaluation.ngram import NgramModel
 from gptcore.models.build import build_model
 from gptcore.models.language_model import LanguageModel
 from gptcore.nlu.blimp import FIELDS, PAIRS, PARADIGMS, blimp_fingerprint, has_blimp, read_paradigm
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.bpe import WordTokenizer
+from gptcore.text.tokenizer import Tokenizer
 from tests.gptcore.test_ngram import PlainKneserNey
 from tests.gptcore.tiny_blimp import WORDS, write_blimp
 from tests.realdata import real_data
@@ -92,7 +93,7 @@ def test_an_ngram_model_scores_every_sentence_by_itself(tmp_path_factory, corpus
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.train([TEXT] * 3, 40, progress=None)
+    return WordTokenizer.train([TEXT] * 3, 40, progress=None)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.errors import InputError
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import BYTE_CHARACTERS, ByteTokenizer
+from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import END_OF_TEXT
 from tests.gptcore.reference_byte_bpe import ReferenceEncoder
 from tests.realdata import real_data
@@ -87,7 +88,9 @@ def test_the_released_vocabulary_takes_any_text(text: str) -> None:
 @cache
 def _released() -> tuple[ByteTokenizer, ReferenceEncoder]:
     folder = real_data("gpt2")
-    return ByteTokenizer.load(folder), ReferenceEncoder(folder / "encoder.json", folder / "vocab.bpe")
+    tokenizer = Tokenizer.load(folder)
+    assert isinstance(tokenizer, ByteTokenizer)
+    return tokenizer, ReferenceEncoder(folder / "encoder.json", folder / "vocab.bpe")
 
 
 def test_a_long_text_takes_its_length_of_time(learnt: ByteTokenizer) -> None:
@@ -131,10 +134,16 @@ def test_half_a_surrogate_pair_is_no_text(learnt: ByteTokenizer) -> None:
             use("ab\ud800")
 
 
-def test_the_other_families_loader_says_what_it_found(learnt: ByteTokenizer, tmp_path: Path) -> None:
-    learnt.save(tmp_path)
-    with pytest.raises(InputError, match=r"vocab\.json: entry '<unk>': no such entry but .* a byte-level vocabulary"):
-        Tokenizer.load(tmp_path)
+def test_a_folders_kind_is_known_by_its_pieces(learnt: ByteTokenizer, tmp_path: Path) -> None:
+    learnt.save(tmp_path / "bytes")
+    words = WordTokenizer.train(["a b c"], 1)
+    words.save(tmp_path / "words")
+    for folder, saved in (("bytes", learnt), ("words", words)):
+        found = Tokenizer.load(tmp_path / folder)
+        assert (type(found), found.digest) == (type(saved), saved.digest)
+    (tmp_path / "bytes" / "vocab.json").write_text('{"a": 0}', encoding="utf-8")
+    with pytest.raises(InputError, match=r"vocab\.json: no entry <unk> \(word\) or <\|endoftext\|> \(byte-level\)"):
+        Tokenizer.load(tmp_path / "bytes")
 
 
 @pytest.mark.parametrize("ids", [[-1], [0, 10_000]])
@@ -152,7 +161,7 @@ def test_broken_files_are_named(learnt: ByteTokenizer, tmp_path: Path) -> None:
         (tmp_path / "vocab.bpe").write_text("\n".join(lines), encoding="utf-8")
         ByteTokenizer.load(tmp_path)
 
-    with pytest.raises(InputError, match="no byte-level tokenizer here"):
+    with pytest.raises(InputError, match="no tokenizer here"):
         ByteTokenizer.load(tmp_path)
     whole, merges = dict(learnt.vocabulary), list(learnt.merges)
     load(whole, merges)
@@ -160,7 +169,7 @@ def test_broken_files_are_named(learnt: ByteTokenizer, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"encoder\.json: no entry '!', expected all 256 bytes"):
         load(byte, merges)
     renamed = {piece.replace(END_OF_TEXT, "\u4e2d"): index for piece, index in whole.items()}
-    with pytest.raises(InputError, match=r"no entry '<\|endoftext\|>'"):
+    with pytest.raises(InputError, match=r"no entry <unk> .word. or <.endoftext.>"):
         load(renamed, merges)
     with pytest.raises(InputError, match=r"entry '\u4e2d': expected characters that stand for bytes"):
         load(whole | {"\u4e2d": len(whole)}, merges)

@@ -10,13 +10,13 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from gptcore import Tokenizer
 from gptcore.config import ShardConfig
 from gptcore.data.cache import cache_shards
 from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.files import sha256_file
+from gptcore.text.bpe import WordTokenizer
 
 Row = tuple[str, int, str]
 
@@ -25,7 +25,7 @@ TRAIN: list[list[Row]] = [
     [("c", 0, "home . home ."), ("d", 0, ""), ("d", 1, "king"), ("c", 0, "home . home .")],
 ]
 VALIDATION: list[list[Row]] = [[("e", 0, "the king went")]]
-TOKENIZER = Tokenizer.train([text for part in TRAIN for _, _, text in part], 10)
+TOKENIZER = WordTokenizer.train([text for part in TRAIN for _, _, text in part], 10)
 
 
 def write_corpus(folder: Path, splits: dict[str, list[list[Row]]]) -> Path:

@@ -15,8 +15,11 @@ import transformers
 
 from gptcore import GPT, ModelConfig, Tokenizer
 from gptcore.errors import InputError
+from gptcore.evaluation.generate import generate
 from gptcore.models.files.hugging_face import SPECIAL_NAMES, export_hugging_face
 from gptcore.models.files.release import export_release
+from gptcore.text.bpe import WordTokenizer
+from gptcore.text.byte_bpe import ByteTokenizer
 from tests.realdata import real_data
 
 Model = TypeVar("Model", bound=torch.nn.Module)
@@ -28,7 +31,7 @@ PLAIN = ["the old king", "the , king . 12 ! ?", "The OLD   queen", "tea & cake ?
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.train(["the old king and the new queen , 12 ! don't stop ... - ? &", "the cake . tea"] * 3, 30)
+    return WordTokenizer.train(["the old king and the new queen , 12 ! don't stop ... - ? &", "the cake . tea"] * 3, 30)
 
 
 def decoder(tokenizer: Tokenizer, **changes: Any) -> GPT:
@@ -126,13 +129,50 @@ def test_a_gpt2_of_another_kind_is_refused(tmp_path: Path, setting: str, value: 
 
 def test_gpt1s_layouts_hold_no_gpt2(tmp_path: Path, tokenizer: Tokenizer) -> None:
     model = decoder(tokenizer, norm_first=True)
-    for write in (
-        lambda: export_hugging_face(model, tokenizer, tmp_path / "x"),
-        lambda: export_release(model, tmp_path / "x"),
-    ):
-        with pytest.raises(InputError, match=r"model\.norm_first = True"):
-            write()
+    with pytest.raises(InputError, match=r"model\.norm_first = True"):
+        export_release(model, tmp_path / "x")
+    with pytest.raises(InputError, match=r"tokenizer: a word one, expected a byte-level one for gpt2"):
+        export_hugging_face(model, tokenizer, tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+@pytest.fixture(scope="module")
+def byte_tokenizer() -> Tokenizer:
+    return ByteTokenizer.train(
+        ["The old king and the new queen, 12! Don't stop... \u00e9t\u00e9 - ? &\n\nThe end."] * 3, 30
+    )
+
+
+@pytest.mark.parametrize("n_special", [0, 3])
+def test_transformers_loads_an_exported_gpt2_and_writes_the_same_text(
+    tmp_path: Path, byte_tokenizer: Tokenizer, n_special: int
+) -> None:
+    model = decoder(byte_tokenizer, n_special=n_special, norm_first=True, n_inner=40)
+    export_hugging_face(model, byte_tokenizer, tmp_path)
+    again = GPT.load(tmp_path)
+    assert again.config == model.config
+    assert same_weights(again, model)
+    assert Tokenizer.load(tmp_path).digest == byte_tokenizer.digest
+    theirs, report = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()), report
+    assert isinstance(theirs, transformers.GPT2LMHeadModel)
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert len(words) == byte_tokenizer.n_vocab + n_special
+    for text in ("The  old king,\n12 caf\u00e9s", "don't \u4e2d\u6587 ", "\t\r\n x"):
+        assert words.encode(text) == byte_tokenizer.encode(text)
+        assert words.decode(words.encode(text)) == text
+    prompt = torch.tensor([byte_tokenizer.encode("The old")])
+    room = model.config.n_ctx - prompt.shape[1]
+    written = theirs.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        max_new_tokens=room,
+        do_sample=False,
+        pad_token_id=0,
+        suppress_tokens=list(range(byte_tokenizer.n_vocab, byte_tokenizer.n_vocab + n_special)) or None,
+    )[0, prompt.shape[1] :]
+    ours = "".join(generate(model, byte_tokenizer, "The old", max_tokens=len(written), temperature=0))
+    assert ours == byte_tokenizer.decode(written.tolist())
 
 
 @pytest.mark.parametrize("prefix", ["transformer.", ""])

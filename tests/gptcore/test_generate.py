@@ -15,11 +15,11 @@ from gptcore.models.language_model import LanguageModel
 from gptcore.models.lstm import LSTM
 from gptcore.models.packed import Products
 from gptcore.models.transformer import GPT
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.bpe import WordTokenizer
 from gptcore.training.rng import generator
 
 TEXT = "the cat sat on the mat because it was tired . \n who said that a bird runs ?"
-WORDS = Tokenizer.train([TEXT] * 3, 40)
+WORDS = WordTokenizer.train([TEXT] * 3, 40)
 
 
 def gpt(n_ctx: int = 12, **changes: object) -> GPT:
@@ -223,4 +223,4 @@ def test_settings_out_of_range_are_refused_at_once(settings, message):
 
 def test_a_tokenizer_of_another_size_is_refused():
     with pytest.raises(InputError, match=f"n_vocab = {WORDS.n_vocab}, expected the tokenizer's"):
-        generate(gpt(), Tokenizer.train(["a b c"], 1), "a")
+        generate(gpt(), WordTokenizer.train(["a b c"], 1), "a")

@@ -20,8 +20,7 @@ from gptcore.models.transformer import GPT
 from gptcore.nlu.own_rows import NAMES, read_own_rows
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import REGISTRY, TaskSpec, task_spec
-from gptcore.text.bpe import Tokenizer
-from gptcore.text.clean import words as words_of
+from gptcore.text.bpe import WordTokenizer
 from tests.gptcore.datasets import text_columns
 from tests.gptcore.tiny_glue import TEXT, save_model, tokenizer
 
@@ -156,12 +155,13 @@ def test_a_texts_perplexity_agrees_with_one_token_at_a_time(model, batch_tokens,
         window = ids[(at - 1) // n_ctx * n_ctx : at]  # the whole windows before it are forgotten
         with torch.no_grad():
             nats -= torch.log_softmax(model(torch.tensor([window]))[0, -1].double(), -1)[ids[at]].item()
-    first, *_ = words_of(text)
-    n_words = len(words_of(text)) - (len(WORDS.encode_words([first])) == 1)
+    n_words, n_bytes = len(text.split()), len(WORDS.decode(ids).encode())
     assert (found["tokens"], found["words"]) == (len(ids) - 1, n_words)
     assert found["nats_per_token"] == pytest.approx(nats / (len(ids) - 1), rel=1e-5)
     assert found["perplexity"] == pytest.approx(math.exp(nats / (len(ids) - 1)), rel=1e-4)
+    nats += math.log(WORDS.n_vocab)  # of the first, which nothing predicts
     assert found["word_perplexity"] == pytest.approx(math.exp(nats / n_words), rel=1e-4)
+    assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-4)
 
 
 def test_a_text_of_one_token_or_of_no_utf8_is_refused():
@@ -172,4 +172,4 @@ def test_a_text_of_one_token_or_of_no_utf8_is_refused():
     with pytest.raises(InputError, match="line 2, byte offset 4: found byte 0xff"):
         text_perplexity(model, WORDS, [b"cat\n", b"\xff\n"])
     with pytest.raises(InputError, match="expected the tokenizer's"):
-        text_perplexity(model, Tokenizer.train(["a b c"], 1), [b"a b"])
+        text_perplexity(model, WordTokenizer.train(["a b c"], 1), [b"a b"])

@@ -18,7 +18,7 @@ from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, best_threshold, zero_shot
 from gptcore.models.transformer import GPT
 from gptcore.nlu.dprd import read_dprd
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.bpe import WordTokenizer
 from tests.realdata import real_data
 
 TEXT = "the cat sat on the mat because it was tired . very positive very negative what did who yes no"
@@ -49,7 +49,7 @@ def plain_total(gpt: GPT, context: list[int], continuation: list[int]) -> tuple[
 def world(tmp_path):
     """A model folder, a tokenizer and four tiny datasets."""
     torch.set_num_threads(1)
-    tokenizer = Tokenizer.train([TEXT] * 3, 60, progress=None)
+    tokenizer = WordTokenizer.train([TEXT] * 3, 60, progress=None)
     gpt = tiny_gpt(tokenizer.n_vocab)
     gpt.save(tmp_path / "model")
     data = tmp_path / "data"
@@ -126,7 +126,7 @@ def test_unknown_tasks_and_foreign_tokenizers_are_refused(world):
     model, tokenizer, data, _ = world
     with pytest.raises(InputError, match="'rte' is unknown, expected one of cola, sst2, race, dprd"):
         zero_shot(model, tokenizer, data, ["rte"])
-    other = Tokenizer.train([TEXT], 5, progress=None)
+    other = WordTokenizer.train([TEXT], 5, progress=None)
     with pytest.raises(InputError, match="n_vocab"):
         zero_shot(model, other, data, ["sst2"])
 

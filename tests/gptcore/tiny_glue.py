@@ -11,14 +11,15 @@ from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.registry import task_spec
 from gptcore.nlu.submission import SUBMISSION, SubmissionFile
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.bpe import WordTokenizer
+from gptcore.text.tokenizer import Tokenizer
 from tests.gptcore.datasets import text_columns, write_bytes
 
 TEXT = "the cat sat on the mat because it was tired . who said that a bird runs ? row says yes and no"
 
 
 def tokenizer() -> Tokenizer:
-    return Tokenizer.train([TEXT] * 3, 40)
+    return WordTokenizer.train([TEXT] * 3, 40)
 
 
 def save_model(task: str, words: Tokenizer, folder: Path, n_ctx: int = 48) -> Path:

@@ -19,7 +19,7 @@ from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.files import sha256_file
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.bpe import WordTokenizer
 from gptcore.text.bpe_train import count_corpus
 from gptcore.text.corpus import build_corpus
 from tasks.jobs.cluster import check_cluster
@@ -41,7 +41,7 @@ def scheduler() -> Iterator[str]:
 def all_stages(folder: Path, parallel: Callable[..., Any]) -> dict[str, Any]:
     """What every corpus stage leaves: files by their digests, and n-gram perplexities."""
     report = build_corpus(str(folder.parent / "books"), folder / "corpus", CONFIG, map=parallel)
-    tokenizer = Tokenizer.from_counts(count_corpus(folder / "corpus", parallel), 60)
+    tokenizer = WordTokenizer.from_counts(count_corpus(folder / "corpus", parallel), 60)
     encode_corpus(folder / "corpus", tokenizer, folder / "shards", ShardConfig(max_tokens=300), map=parallel)
     train, validation = Shards(folder / "shards" / "train"), Shards(folder / "shards" / "validation")
     left = {str(p.relative_to(folder)): sha256_file(p) for p in sorted(folder.rglob("*")) if p.is_file()}

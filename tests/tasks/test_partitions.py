@@ -17,8 +17,9 @@ from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.files import read_json
-from gptcore.text.bpe import Tokenizer
+from gptcore.text.bpe import WordTokenizer
 from gptcore.text.corpus import build_corpus
+from gptcore.text.tokenizer import Tokenizer
 from tasks.stages.partitions import clean_partitions, encode_partitions
 from tasks.stages.shards import local_shards
 from tasks.stages.tokenizer import pin_tokenizer
@@ -80,7 +81,7 @@ def _quoted(text: str) -> str:
 
 @pytest.fixture
 def vocabulary(tmp_path: Path) -> str:
-    Tokenizer.train([" ".join(story(n).lower().split()) for n in range(3)], 60).save(tmp_path / "vocabulary")
+    WordTokenizer.train([" ".join(story(n).lower().split()) for n in range(3)], 60).save(tmp_path / "vocabulary")
     return str(tmp_path / "vocabulary")
 
 

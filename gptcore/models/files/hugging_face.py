@@ -1,7 +1,7 @@
 """Hugging Face's folders of GPT-1 and GPT-2.
 
 read    config.json ("model_type": "openai-gpt" or "gpt2"), model.safetensors or the older pytorch_model.bin
-write   GPT-1: config.json, model.safetensors, vocab.json, merges.txt, tokenizer_config.json
+write   config.json, model.safetensors, vocab.json, merges.txt, tokenizer_config.json
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from gptcore.files import checked_object, fsync_folder, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_original, ours
 from gptcore.settings import replace_settings
-from gptcore.text.bpe import UNKNOWN, Tokenizer
+from gptcore.text.bpe import UNKNOWN, WordTokenizer
+from gptcore.text.byte_bpe import ByteTokenizer
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.vocabulary import END_OF_TEXT
 
 _SIZES = ("vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
 SPECIAL_NAMES = ("_start_", "_delimiter_", "_classify_")
@@ -39,11 +42,23 @@ class _Kind:
     """Name of the norm after the last block."""
     expected: Mapping[str, Any]
     """Settings that change what is computed -> the only value that we compute; each is transformers' default."""
+    architecture: str
+    """transformers' class of the language model."""
+    tokenizer: tuple[type[Tokenizer], str]
+    """Our class and theirs."""
+    unknown: str
+    """The piece that stands for what has none; of GPT-2's, which know all bytes, it is the end of a text."""
 
 
 _KINDS = {
     "openai-gpt": _Kind(
-        "tokens_embed", "positions_embed", None, {"afn": "gelu", "layer_norm_epsilon": LAYER_NORM_EPSILON}
+        "tokens_embed",
+        "positions_embed",
+        None,
+        {"afn": "gelu", "layer_norm_epsilon": LAYER_NORM_EPSILON},
+        "OpenAIGPTLMHeadModel",
+        (WordTokenizer, "OpenAIGPTTokenizer"),
+        UNKNOWN,
     ),
     "gpt2": _Kind(
         "wte",
@@ -57,6 +72,9 @@ _KINDS = {
             "add_cross_attention": False,
             "tie_word_embeddings": True,
         },
+        "GPT2LMHeadModel",
+        (ByteTokenizer, "GPT2Tokenizer"),
+        END_OF_TEXT,
     ),
 }
 MODEL_TYPES = tuple(_KINDS)
@@ -102,13 +120,14 @@ def read_hugging_face(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple
 
 
 def export_hugging_face(model: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write a folder for ``transformers.OpenAIGPTLMHeadModel`` and ``AutoTokenizer``, both by ``from_pretrained``.
+    """Write a folder for ``transformers.AutoModelForCausalLM`` and ``AutoTokenizer``, both by ``from_pretrained``.
 
     The rows of a fine-tuned decoder come along, as the tokens ``_start_``, ``_delimiter_`` and ``_classify_`` of the
-    exported tokenizer; its linear layer has no counterpart in an "openai-gpt" model and stays behind. An `original`
-    model drops its embedding table, transformers the sum of token and position: the two agree in eval mode.
+    exported tokenizer; its linear layer has no counterpart there and stays behind. An `original` model drops its
+    embedding table, transformers the sum of token and position: the two agree in eval mode.
 
-    The exported tokenizer has our vocabulary and merges, and with them the ids of every word; but transformers 5 finds
+    The exported tokenizer has our vocabulary and merges. GPT-2's gives our ids for any text but the name of a special
+    token. GPT-1's has the ids of every word; but transformers 5 finds
     the words by itself, as BERT does, whether ftfy and spaCy are installed or not (up to version 4 it used both where
     they were there, and then read text nearly as we do). Ids agree with ours on words of unaccented letters or digits
     set apart by white space, with punctuation marks one at a time. They differ where transformers
@@ -123,28 +142,39 @@ def export_hugging_face(model: Decoder, tokenizer: Tokenizer, folder: Path) -> N
     to the exported model.
 
     :param tokenizer: the one that the model was trained with.
-    :raises InputError: if the tokenizer has another number of ids than the model, or the model a shape that an
-        "openai-gpt" cannot have (n_inner other than 4 * n_embd, GPT-2's norms).
+    :raises InputError: if the tokenizer has another number of ids than the model or is of another family, or the model
+        a shape that an "openai-gpt" cannot have (n_inner other than 4 * n_embd).
     """
     config = model.config
+    model_type = "gpt2" if config.norm_first else "openai-gpt"
+    kind = _KINDS[model_type]
+    our_tokenizer, their_tokenizer = kind.tokenizer
+    if not isinstance(tokenizer, our_tokenizer):
+        raise InputError(f"tokenizer: a {tokenizer.kind} one, expected a {our_tokenizer.kind} one for {model_type}")
     if tokenizer.n_vocab != config.n_vocab:
         raise InputError(f"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects {config.n_vocab}")
     if config.n_special not in (0, len(SPECIAL_NAMES)):
         raise InputError(f"model.n_special = {config.n_special}, expected 0 or {len(SPECIAL_NAMES)}")
-    check_original(config)
+    if not config.norm_first:
+        check_original(config)
     folder.mkdir(parents=True, exist_ok=True)
     state = model.state_dict()
-    tensors = {"tokens_embed.weight": state["tokens.weight"], "positions_embed.weight": state["positions.weight"]}
+    tensors = {f"{kind.tokens}.weight": state["tokens.weight"], f"{kind.positions}.weight": state["positions.weight"]}
     tensors |= {f"h.{n}.{part}": value for n, part, value in block_tensors(model)}
+    tensors |= {f"{kind.norm}.{name}": state[f"norm.{name}"] for name in ("weight", "bias") if kind.norm}
     stored = {f"transformer.{name}": value.detach().cpu().contiguous() for name, value in tensors.items()}
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})  # transformers asks for the format
-    write_json_atomic(folder / "config.json", _hugging_face_config(config))
+    unknown = tokenizer.vocabulary[kind.unknown]
+    ends = {name: unknown for name in ("bos_token_id", "eos_token_id") if kind.norm}
+    sizes = {"n_inner": config.n_inner} if kind.norm else {}
+    write_json_atomic(folder / "config.json", {**_settings(config, model_type, kind), **sizes, **ends})
     tokenizer.save(folder)
-    names = {0: UNKNOWN, **dict(enumerate(SPECIAL_NAMES[: config.n_special], start=config.n_vocab))}
+    names = {unknown: kind.unknown, **dict(enumerate(SPECIAL_NAMES[: config.n_special], start=config.n_vocab))}
     added = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
     settings = {
-        "tokenizer_class": "OpenAIGPTTokenizer",
-        "unk_token": UNKNOWN,
+        "tokenizer_class": their_tokenizer,
+        "unk_token": kind.unknown,
+        **{name.removesuffix("_id"): kind.unknown for name in ends},
         "model_max_length": config.n_ctx,
         "added_tokens_decoder": {str(index): {"content": name, **added} for index, name in names.items()},
     }
@@ -152,18 +182,17 @@ def export_hugging_face(model: Decoder, tokenizer: Tokenizer, folder: Path) -> N
     fsync_folder(folder)
 
 
-def _hugging_face_config(config: ModelConfig) -> dict[str, Any]:
+def _settings(config: ModelConfig, model_type: str, kind: _Kind) -> dict[str, Any]:
     kept = {name: getattr(config, name) for name in ("n_embd", "n_layer", "n_head")}
     rates = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if "pdrop" in field.name}
     return {
-        "model_type": "openai-gpt",
-        "architectures": ["OpenAIGPTLMHeadModel"],
+        "model_type": model_type,
+        "architectures": [kind.architecture],
         "vocab_size": config.n_vocab + config.n_special,
         "n_special": config.n_special,  # how many of vocab_size are no words; transformers keeps it and looks at none
         "n_positions": config.n_ctx,
         **kept,
         **rates,
-        "afn": "gelu",
-        "layer_norm_epsilon": LAYER_NORM_EPSILON,
+        **kind.expected,
         "initializer_range": config.init_std,
     }

@@ -1,0 +1,195 @@
+"""What is asked of a tokenizer, whichever its kind: one a family of models, each with its own way to read a text.
+
+A kind is a subclass. :meth:`Tokenizer.load` finds the right one by what a folder holds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gptcore.errors import InputError
+from gptcore.places import file_system
+from gptcore.text.vocabulary import (
+    MERGES_FILE,
+    VOCABULARY_FILE,
+    Merge,
+    check_vocabulary,
+    read_merges,
+    read_vocabulary,
+    write_vocabulary,
+)
+
+_KNOWN_NAMES = [
+    (VOCABULARY_FILE, MERGES_FILE),  # ours; Hugging Face's folders use the same names
+    ("encoder_bpe_40000.json", "vocab_40000.bpe"),  # the release of 2018
+    ("encoder_bpe.json", "vocab.bpe"),
+    ("encoder.json", "vocab.bpe"),  # the release of 2019
+]
+
+
+class Tokenizer(ABC):
+    """A vocabulary and its merges; immutable, comparable by :attr:`digest`, cheap to send to another process."""
+
+    kind: ClassVar[str]
+    """What people call it: "word" or "byte-level"."""
+    _mark: ClassVar[str]
+    """The piece that all vocabularies of the kind hold, and none of another."""
+    _kinds: ClassVar[list[type[Tokenizer]]] = []
+
+    def __init_subclass__(cls) -> None:
+        Tokenizer._kinds.append(cls)
+
+    def __init__(
+        self, vocabulary: Mapping[str, int], merges: Sequence[Merge], *, names: tuple[str, str] | None = None
+    ) -> None:
+        """Check that the two parts fit each other.
+
+        :param vocabulary: piece -> id, the ids being 0..n-1.
+        :param merges: pairs of pieces, the most important first.
+        :param names: what messages call the two parts; the files they came from.
+        :raises InputError: naming the part, the entry or line, what was found and what was expected.
+        """
+        names = names or ("vocabulary", "merges")
+        check_vocabulary(vocabulary, merges, names)
+        self.vocabulary = dict(sorted(vocabulary.items(), key=lambda entry: entry[1]))
+        self.merges = tuple(merges)
+        self._pieces = tuple(self.vocabulary)
+        self._check(names)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.vocabulary, self.merges)  # without what is remembered
+
+    # --- where tokenizers come from and go to ---
+
+    @staticmethod
+    def load(url: str | Path) -> Tokenizer:
+        """Read the tokenizer in a folder (any fsspec URL), of any kind, under our file names or a release's.
+
+        :raises InputError: no such folder or files in it, or as :meth:`from_openai`.
+        """
+        folder = str(url).rstrip("/")
+        filesystem, path = file_system(folder)
+        for names in _KNOWN_NAMES:
+            if all(filesystem.exists(f"{path}/{name}") for name in names):
+                return Tokenizer.from_openai(f"{folder}/{names[0]}", f"{folder}/{names[1]}")
+        expected = " or ".join(" + ".join(names) for names in _KNOWN_NAMES)
+        raise InputError(f"{folder}: no tokenizer here, expected a folder with {expected}")
+
+    @staticmethod
+    def from_openai(vocabulary: str | Path, merges: str | Path) -> Tokenizer:
+        """Read a vocabulary (JSON) and a merges file in the format of the releases; paths or fsspec URLs.
+
+        :raises InputError: a file that cannot be read or parsed, or two files that do not fit each other.
+        """
+        names = str(vocabulary), str(merges)
+        pieces = read_vocabulary(names[0])
+        kinds = [kind for kind in Tokenizer._kinds if kind._mark in pieces]
+        if len(kinds) != 1:
+            marks = " or ".join(f"{kind._mark} ({kind.kind})" for kind in Tokenizer._kinds)
+            raise InputError(f"{names[0]}: {'both' if kinds else 'no entry'} {marks}, expected one of the two")
+        return kinds[0](pieces, read_merges(names[1]), names=names)
+
+    @classmethod
+    @abstractmethod
+    def from_corpus(
+        cls,
+        corpus: Path,
+        n_merges: int,
+        map: Callable[..., Iterable[Any]] = map,
+        progress: Callable[[int], object] | None = None,
+    ) -> Tokenizer:
+        """Learn at most ``n_merges`` merges from the training documents of a corpus cleaned for this kind.
+
+        Equal documents give an equal tokenizer, on any machine.
+
+        :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
+        :param progress: called with 1 for each file counted.
+        :raises InputError: nothing to learn from, or a negative ``n_merges``.
+        """
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``vocab.json`` and ``merges.txt``, in the released format, into a local folder."""
+        write_vocabulary(self.vocabulary, self.merges, Path(folder))
+
+    # --- what a tokenizer is ---
+
+    @abstractmethod
+    def _check(self, names: tuple[str, str]) -> None:
+        """See that the two parts make a tokenizer of this kind.
+
+        :raises InputError: naming the part, what was found and what was expected.
+        """
+
+    @property
+    def n_vocab(self) -> int:
+        """Number of ids; the specials of fine-tuning come after them."""
+        return len(self._pieces)
+
+    @property
+    def n_merges(self) -> int:
+        """Number of merges; after training it is smaller than asked where the texts hold no more."""
+        return len(self.merges)
+
+    @property
+    @abstractmethod
+    def end_of_text(self) -> int | None:
+        """The id that stands before and behind every document; None: the kind has no such piece."""
+
+    @cached_property
+    @abstractmethod
+    def digest(self) -> str:
+        """SHA-256 (hex) of the vocabulary and the merges, whatever the formatting of the files they came from."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n_vocab={self.n_vocab}, n_merges={self.n_merges}, digest={self.digest[:12]})"
+
+    # --- text -> ids -> text ---
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Ids of a raw text."""
+
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+        """:meth:`encode` of each text."""
+        return [self.encode(text) for text in texts]
+
+    @abstractmethod
+    def encode_next(self, text: str) -> list[int]:
+        """Ids of a raw text that goes on another one, from which white space or its own mark sets it apart."""
+
+    @staticmethod
+    @abstractmethod
+    def rows(document: Iterable[str]) -> Iterator[str]:
+        """A raw document given in pieces as rows for :meth:`encode_clean`, in bounded memory."""
+
+    @abstractmethod
+    def encode_clean(self, text: str) -> NDArray[np.int32]:
+        """Ids [N] of a row of a document; those of its :meth:`rows`, one after the other, are those of the whole."""
+
+    @abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids.
+
+        :raises InputError: an id outside the vocabulary (the specials of fine-tuning, for one).
+        """
+
+    @abstractmethod
+    def following(self, last: int) -> Callable[[int], str]:
+        """What each further id adds to a text whose last id is ``last``: a function to be called with them in turn."""
+
+    def _known(self, ids: Iterable[int]) -> Iterable[str]:
+        """The pieces of ids.
+
+        :raises InputError: an id outside the vocabulary.
+        """
+        for position, index in enumerate(ids):
+            if not 0 <= index < len(self._pieces):
+                raise InputError(f"ids[{position}] = {index}: expected an id in 0..{len(self._pieces) - 1}")
+            yield self._pieces[index]
