@@ -1,0 +1,89 @@
+"""A second family through the same chain: beside the first on the leaderboard, sharing what does not depend on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.parameters import PipelineParameters, PretrainParameters
+from gptcore.errors import InputError
+from gptcore.text.tokenizer import Tokenizer
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.suites import read_leaderboard
+from tasks.store.references import checkpoint_label, pretrained_model
+from tasks.store.store import Store
+from tests.flows.world import OVERRIDES
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+def run(world: tuple[str, str], store: str, family: str, **fields: Any) -> Leaderboard:
+    from flows.pipeline import pipeline
+
+    books, datasets = world
+    chosen = {"corpus": books, "datasets": datasets, "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1, **fields}
+    board = pipeline(
+        PipelineParameters(preset="demo", family=family, overrides={**OVERRIDES, "scratch": False}, **chosen)
+    )
+    assert isinstance(board, Leaderboard)
+    return board
+
+
+@pytest.fixture(scope="module")
+def board(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboard:
+    run(world, store, "gpt")
+    return run(world, store, "gpt2")
+
+
+def test_both_families_have_their_row_of_the_same_data(board: Leaderboard, store: str) -> None:
+    ours = {row.name.rpartition(" ")[0]: row for row in read_leaderboard().rows if row.kind == "ours"}
+    assert set(ours) == {"pre-trained", "GPT-2 pre-trained"}
+    assert all(set(row.per_task) == {"rte"} for row in ours.values())
+    found = Store(store)
+    assert [len(found.list(stage)) for stage in ("baseline", "corpus", "tokenizer", "pretrain", "finetune")] == [
+        1,  # of the rows as they are, whatever reads them
+        2,
+        2,
+        2,
+        2,
+    ]
+    seen = {found.manifest(artifact)["counts"]["tokens_seen"] for artifact in found.list("pretrain")}
+    assert len(seen) == 1
+
+
+def test_what_was_trained_is_of_its_family_and_says_so(board: Leaderboard, store: str) -> None:
+    found = Store(store)
+    newest = pretrained_model(found, "latest")
+    assert " GPT-2 " in checkpoint_label(found, newest)
+    assert (found.local(newest) / "model" / "README.md").read_text(encoding="utf-8").count("# GPT-2, pre-trained") == 1
+    kinds = {Tokenizer.load(str(found.local(artifact))).kind for artifact in found.list("tokenizer")}
+    assert kinds == {"word", "byte-level"}
+
+
+def test_a_tokenizer_of_the_other_family_is_refused(board: Leaderboard, world: tuple[str, str], store: str) -> None:
+    from flows.pretrain import pretrain
+
+    found = Store(store)
+    by_kind = {Tokenizer.load(str(found.local(artifact))).kind: artifact for artifact in found.list("tokenizer")}
+    with pytest.raises(InputError, match="a word one, expected a byte-level one"):
+        run(world, store, "gpt2", tokenizer=by_kind["word"].digest)
+    with pytest.raises(InputError, match="a byte-level one, expected a word one"):
+        run(world, store, "gpt", tokenizer=str(found.local(by_kind["byte-level"])))
+    shards = found.list("shards")[0].digest  # the newest: GPT-2's
+    with pytest.raises(InputError, match="a byte-level one, expected a word one"):
+        pretrain(PretrainParameters(preset="demo", store=store, shards=shards, overrides=OVERRIDES))
+
+
+def test_a_pinned_byte_level_vocabulary_encodes_untouched_partitions(
+    board: Leaderboard, world: tuple[str, str], store: str
+) -> None:
+    """The same ids, cleaned book by book: the model is found in the store, not trained again."""
+    found = Store(store)
+    before = {artifact.digest for artifact in found.list("finetune")}
+    tokenizer = next(a for a in found.list("tokenizer") if Tokenizer.load(str(found.local(a))).kind == "byte-level")
+    run(world, store, "gpt2", tokenizer=tokenizer.digest)
+    whole, composed = (found.manifest(artifact)["counts"]["splits"] for artifact in found.list("shards")[:2])
+    assert whole == composed
+    assert len(before) == 2
