@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,8 +43,8 @@ def generate(
     """
     check_sampling(max_tokens, temperature, top_k, top_p)
     ids = _encoded(model, tokenizer, prompt)
-    steps = _pieces(model, tokenizer, [ids], max_tokens, temperature, top_k, top_p, [seed])
-    return (piece for (piece,) in steps)
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    return (piece for (piece,) in _pieces(model, tokenizer, [ids], max_tokens, settings, [seed]))
 
 
 def generate_batch(
@@ -68,7 +70,8 @@ def generate_batch(
     if not encoded:
         return []
     seeds = range(seed, seed + len(prompts))
-    steps = _pieces(model, tokenizer, encoded, max_tokens, temperature, top_k, top_p, seeds)
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    steps = _pieces(model, tokenizer, encoded, max_tokens, settings, seeds)
     return ["".join(pieces) for pieces in zip(*steps, strict=True)]
 
 
@@ -81,26 +84,91 @@ def _encoded(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> list[in
     return ids
 
 
+def generate_ids(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    *,
+    n_vocab: int,
+    max_tokens: int,
+    stop: int | None = None,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+) -> list[list[int]]:
+    """The ids that go on each prompt, special ones allowed there; without the one they stop at.
+
+    :param n_vocab: ids below it are drawn, none of the special rows behind them.
+    :param stop: an id at which a text ends; None: all are ``max_tokens`` long.
+    :param repetition_penalty: positive logits of ids that the text holds already, its prompt included, are divided by
+        it, negative ones multiplied (Keskar et al. 2019, section 4.1, as transformers has it); 1: off.
+    :raises InputError: a setting out of range, or a prompt without ids.
+    """
+    check_sampling(max_tokens, temperature, top_k, top_p, repetition_penalty)
+    if not all(prompts):
+        raise InputError("prompts: found one without ids, expected one or more in each")
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    found: list[list[int]] = [[] for _ in prompts]
+    going = set(range(len(prompts)))
+    if not going:
+        return found
+    for drawn in _drawn(model, prompts, n_vocab, settings, range(seed, seed + len(prompts)), repetition_penalty):
+        for row in list(going):
+            if drawn[row] != stop:
+                found[row].append(drawn[row])
+            if drawn[row] == stop or len(found[row]) == max_tokens:
+                going.remove(row)
+        if not going:
+            break
+    return found
+
+
 def _pieces(
     model: LanguageModel,
     tokenizer: Tokenizer,
     prompts: Sequence[list[int]],
     max_tokens: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
+    settings: Mapping[str, Any],
     seeds: Sequence[int],
 ) -> Iterator[list[str]]:
-    """The next piece of each text, ``max_tokens`` times."""
+    """The next piece of each text, ``max_tokens`` times; specials have no text, and are not drawn."""
+    adding = [tokenizer.following(ids[-1]) for ids in prompts]
+    for drawn in itertools.islice(_drawn(model, prompts, tokenizer.n_vocab, settings, seeds), max_tokens):
+        yield [add(token) for add, token in zip(adding, drawn, strict=True)]
+
+
+def _drawn(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    n_vocab: int,
+    settings: Mapping[str, Any],
+    seeds: Sequence[int],
+    repetition_penalty: float = 1.0,
+) -> Iterator[list[int]]:
+    """The next id of each text, without end."""
     reader = open_reader(model, len(prompts))
     draws = [generator(seed, "generate") for seed in seeds]
-    adding = [tokenizer.following(ids[-1]) for ids in prompts]
-    new = prompts
-    for _ in range(max_tokens):
-        logits = reader.feed(new)[:, : tokenizer.n_vocab]  # the specials have no text
-        drawn = [sample(row, temperature, top_k, top_p, its) for row, its in zip(logits, draws, strict=True)]
-        yield [add(token) for add, token in zip(adding, drawn, strict=True)]
+    held = [set(ids) for ids in prompts]
+    new: Sequence[Sequence[int]] = prompts
+    while True:
+        logits = penalised(reader.feed(new)[:, :n_vocab], held, repetition_penalty)
+        drawn = [sample(row, **settings, draws=its) for row, its in zip(logits, draws, strict=True)]
+        yield drawn
+        for ids, token in zip(held, drawn, strict=True):
+            ids.add(token)
         new = [[token] for token in drawn]
+
+
+def penalised(logits: Tensor, held: Sequence[Collection[int]], penalty: float) -> Tensor:
+    """Logits [B, V] after a repetition penalty on the ids that each of B texts holds; those beyond V do not matter."""
+    if penalty == 1.0:
+        return logits
+    logits = logits.clone()
+    for row, ids in zip(logits, held, strict=True):
+        its = torch.tensor([index for index in ids if index < len(row)], device=logits.device)
+        row[its] = torch.where(row[its] > 0, row[its] / penalty, row[its] * penalty)
+    return logits
 
 
 def sample(logits: Tensor, temperature: float, top_k: int, top_p: float, draws: torch.Generator) -> int:

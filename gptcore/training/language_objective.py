@@ -1,4 +1,4 @@
-"""L1 over random windows: the data and the objective of pre-training, for the training loop.
+"""L1 over windows or blocks of text: the data and the objective of a language model, for the training loop.
 
 B batch, T positions, D width of a micro-batch.
 """
@@ -6,11 +6,12 @@ B batch, T positions, D width of a micro-batch.
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from gptcore.data.sampler import WindowSampler
+from gptcore.data.sampler import Batch
 from gptcore.errors import InputError
 from gptcore.losses import NO_TARGET, fused_language_model_loss
 from gptcore.models.language_model import LanguageModel
@@ -18,10 +19,18 @@ from gptcore.training.distributed import World
 from gptcore.training.feed import MicroBatch, Objective, Update
 
 
-class PretrainData:
-    """Random windows as updates: `batch_size` windows each, shared out to processes and micro-batches."""
+class Sampler(Protocol):
+    """Where the sequences come from: pure functions of their numbers (see :class:`gptcore.data.sampler`)."""
 
-    def __init__(self, sampler: WindowSampler, batch_size: int, micro_batch_size: int | None, world: World) -> None:
+    def batch(self, step: int, batch_size: int, /) -> Batch: ...
+
+    def document(self, i: int, /) -> str: ...
+
+
+class PretrainData:
+    """Sequences as updates: `batch_size` of them each, shared out to processes and micro-batches."""
+
+    def __init__(self, sampler: Sampler, batch_size: int, micro_batch_size: int | None, world: World) -> None:
         if batch_size < world.size:
             raise InputError(f"pretrain.batch_size = {batch_size} is less than the {world.size} processes")
         self._sampler = sampler
@@ -33,7 +42,7 @@ class PretrainData:
         self._rounds = math.ceil(largest / self._micro_batch_size) if world.sharded else 1
 
     def update(self, step: int) -> Update:
-        """Windows step * batch_size .. (step + 1) * batch_size. The mean runs over the targets of all processes."""
+        """Sequences step * batch_size .. (step + 1) * batch_size. The mean runs over the targets of all processes."""
         inputs, targets = map(torch.from_numpy, self._sampler.batch(step, self._batch_size))  # (B, T) each
         n_targets = int((targets != NO_TARGET).sum())
         weight = torch.tensor(1.0 / n_targets)
@@ -45,7 +54,7 @@ class PretrainData:
         return Update([*batches, *idle], n_targets)
 
     def documents(self, step: int) -> list[str]:
-        """The documents of the update's windows, in order, each once."""
+        """The documents of the update's sequences, in order, each once."""
         first = step * self._batch_size
         return list(dict.fromkeys(self._sampler.document(i) for i in range(first, first + self._batch_size)))
 

@@ -1,0 +1,136 @@
+"""Titles and abstracts of the arXiv Archive (Geiger 2020): its files, one a category, as papers in order of date.
+
+A file is tab-separated with quotes (csv's dialect), one paper a record; abstracts may hold line breaks. Papers that are
+cross-listed stand in several files: the arXiv identifier tells that they are one (section 2.2).
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import lzma
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import fsspec
+
+from gptcore.errors import InputError
+from gptcore.places import file_fingerprint, file_system, is_folder
+
+ENDINGS = (".tsv", ".tsv.xz", ".tsv.gz")
+_COLUMNS = ("arxiv_id", "created", "categories", "title", "abstract")
+_LONGEST = 1 << 20  # characters of a field; the longest abstract has some thousands
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One paper; texts have single spaces between their words and none around them."""
+
+    arxiv_id: str
+    created: datetime.date
+    """When it was submitted."""
+    categories: str
+    """As the archive has them: "cmp-lg,cs.CL"."""
+    title: str
+    abstract: str
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What some files hold, each paper once."""
+
+    papers: list[Paper]
+    """By date, papers of one day by identifier."""
+    read: int
+    """Records of all files."""
+    repeated: int
+    """Of them, records of a paper that an earlier one holds."""
+    empty: int
+    """Of them, records without a title or an abstract."""
+
+
+def archive_files(url: str) -> list[str]:
+    """Addresses of the archive's files: of all in a folder in the order of their names, or the one that ``url`` is.
+
+    :raises InputError: there is none.
+    """
+    fs, path = file_system(url)
+    if not is_folder(fs, path):
+        found = [path] if fs.exists(path) and path.endswith(ENDINGS) else []
+    else:
+        found = sorted(str(file) for file in fs.ls(path, detail=False) if str(file).endswith(ENDINGS))
+    if not found:
+        raise InputError(f"{url}: no file of the arXiv Archive here, expected names ending in {', '.join(ENDINGS)}")
+    return [fs.unstrip_protocol(file) for file in found]
+
+
+def archive_fingerprint(files: Sequence[str]) -> list[dict[str, object]]:
+    """What tells the files' content from any other, in their order.
+
+    :raises InputError: a file that cannot be read.
+    """
+    try:
+        return [file_fingerprint(file) for file in files]
+    except OSError as error:
+        raise InputError(f"{error.filename or files}: cannot be read: {error}") from error
+
+
+def read_archive(files: Sequence[str], progress: Callable[[int], object] | None = None) -> Archive:
+    """The papers of files, each once and in order of date.
+
+    Of several records of one paper the first counts, in the order of ``files``.
+
+    :param progress: called with 1 for each file read.
+    :raises InputError: a file that cannot be read or is no such table, a record that does not have its fields, a date
+        that is none, or no paper at all; names file and line.
+    """
+    papers: dict[str, Paper] = {}
+    read = empty = 0
+    for file in files:
+        for paper in _records(file):
+            read += 1
+            if not (paper.title and paper.abstract):
+                empty += 1
+            else:
+                papers.setdefault(paper.arxiv_id, paper)
+        if progress is not None:
+            progress(1)
+    if not papers:
+        raise InputError(f"{', '.join(files)}: found no paper with a title and an abstract")
+    ordered = sorted(papers.values(), key=lambda paper: (paper.created, paper.arxiv_id))
+    return Archive(ordered, read, read - empty - len(papers), empty)
+
+
+def _records(file: str) -> Iterator[Paper]:
+    csv.field_size_limit(_LONGEST)
+    try:
+        with fsspec.open(file, "rb", compression="infer") as raw:
+            rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""), delimiter="\t", strict=True)
+            header = next(rows, [])
+            missing = [name for name in _COLUMNS if name not in header]
+            if missing:
+                raise InputError(f"{file}: line 1: no column {', '.join(missing)}, expected {', '.join(_COLUMNS)}")
+            places = [header.index(name) for name in _COLUMNS]
+            for row in rows:
+                where = f"{file}: line {rows.line_num}"
+                if len(row) != len(header):
+                    raise InputError(f"{where}: found {len(row)} fields, expected {len(header)}")
+                yield _paper([row[place] for place in places], where)
+    except csv.Error as error:
+        raise InputError(f"{file}: line {rows.line_num}: {error}; expected tab-separated fields with quotes") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: byte {error.start} of a block is not UTF-8: {error.reason}") from None
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise InputError(f"{file}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _paper(fields: list[str], where: str) -> Paper:
+    arxiv_id, created, categories, title, abstract = (" ".join(field.split()) for field in fields)
+    if not arxiv_id:
+        raise InputError(f"{where}: arxiv_id is empty, expected an identifier such as 1706.03762")
+    try:
+        date = datetime.date.fromisoformat(created)
+    except ValueError:
+        raise InputError(f"{where}: created: found {created!r:.40}, expected a date such as 2017-06-12") from None
+    return Paper(arxiv_id, date, categories, title, abstract)

@@ -1,0 +1,217 @@
+"""The job that fine-tunes a language model on the documents of a domain: shards and a model in, a model out.
+
+    python -m gptcore.training.adapt JOB.json
+
+JOB.json: {"adapt": fields of AdaptConfig, "model": the folder of a pre-trained model (from random weights its shape and
+vocabulary are used alone), "n_special": rows that the embedding gains, "shards": folder with train/, valid/ and test/,
+"tokenizer_digest": str, "workspace": folder, "threads": int or null}.
+
+The workspace then holds model/, checkpoints/, metrics.jsonl and result.json. Exit codes: gptcore.training.process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gptcore.abstracts.config import AdaptConfig
+from gptcore.config import ModelConfig
+from gptcore.data.blocks import Blocks
+from gptcore.data.shards import Shards
+from gptcore.errors import InputError
+from gptcore.evaluation.perplexity import perplexity
+from gptcore.files import checked_object, read_json, write_json_atomic
+from gptcore.models.build import build_model, load_model
+from gptcore.models.language_model import LanguageModel
+from gptcore.settings import recorded, replace_settings
+from gptcore.training import process, rng
+from gptcore.training.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
+from gptcore.training.distributed import World, join_world
+from gptcore.training.feed import Objective
+from gptcore.training.language_objective import PretrainData, language_model_objective
+from gptcore.training.loop import LoopSettings, Trainer
+from gptcore.training.optim import adam
+from gptcore.training.parallel import Step, whole
+from gptcore.training.schedules import warmup_linear
+
+SPLITS = ("train", "valid", "test")
+_EVAL_TOKENS = 8192  # of a batch
+_KEEP_CHECKPOINTS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptJob:
+    """A job file, checked."""
+
+    adapt: AdaptConfig
+    model: Path
+    n_special: int
+    shards: Path
+    tokenizer_digest: str
+    workspace: Path
+    threads: int | None
+
+    @classmethod
+    def parse(cls, job: Mapping[str, Any]) -> AdaptJob:
+        """:raises InputError: naming the field that is missing, unknown or of no use."""
+        expected = {field.name for field in dataclasses.fields(cls)}
+        if set(job) != expected:
+            odd = ", ".join(sorted(set(job) ^ expected))
+            raise InputError(f"adapt job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
+        texts = dict.fromkeys(("model", "shards", "workspace", "tokenizer_digest"), str)
+        checked_object(job, "adapt job", "a JSON object", {**texts, "n_special": int})
+        return cls(
+            adapt=replace_settings(AdaptConfig(), job["adapt"], "adapt job: adapt"),
+            model=Path(job["model"]),
+            n_special=job["n_special"],
+            shards=Path(job["shards"]),
+            tokenizer_digest=job["tokenizer_digest"],
+            workspace=Path(job["workspace"]),
+            threads=job["threads"],
+        )
+
+
+def adapted_model(job: AdaptJob) -> LanguageModel:
+    """The network at the start: the pre-trained one with new rows and positions for a block, or all of it drawn.
+
+    :raises InputError: no model there, one of another tokenizer, or one of fewer positions than a block.
+    """
+    config, draws = job.adapt, rng.generator(job.adapt.seed, "weights")
+    source = load_model(str(job.model))
+    if not isinstance(source.config, ModelConfig):
+        raise InputError(f"{job.model}: found {type(source.config).__name__}, expected a Transformer")
+    meta = job.model / "meta.json"  # an imported model has none
+    known = read_json(meta).get("tokenizer_digest", job.tokenizer_digest) if meta.is_file() else job.tokenizer_digest
+    if known != job.tokenizer_digest:
+        raise InputError(f"{job.model}: trained with tokenizer {known}, the job expects {job.tokenizer_digest}")
+    if config.pretrained:
+        return source.adapt(job.n_special, n_ctx=config.block_size, generator=draws)
+    return build_model(dataclasses.replace(source.config, n_special=job.n_special, n_ctx=config.block_size), draws)
+
+
+class BlockMonitor:
+    """Loss and perplexity on blocks of validation documents, some in the course of training, all at its end."""
+
+    def __init__(
+        self, objective: Objective, blocks: Blocks, config: AdaptConfig, total_steps: int, world: World
+    ) -> None:
+        self._objective, self._blocks, self._config, self._world = objective, blocks, config, world
+        self._total_steps = total_steps
+        self._every = max(1, total_steps // config.evaluations)
+        self._dtype = pick_dtype(config.precision, world.device)
+
+    def due(self, step: int) -> bool:
+        """As often as the settings say, and after the last update."""
+        return step % self._every == 0 or step == self._total_steps
+
+    def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
+        """Scores over the same blocks each time."""
+        found = self.score(self._blocks, self._config.eval_blocks, interrupted)
+        return {f"valid/{name}": value for name, value in found.items()}
+
+    def score(self, blocks: Blocks, most: int | None, interrupted: Callable[[], bool]) -> dict[str, float]:
+        """loss (nats a token), perplexity and tokens of some blocks; None: of all."""
+        rows = max(1, _EVAL_TOKENS // self._config.block_size)
+        return perplexity(self._objective, blocks.in_order(rows, most), self._world, self._dtype, interrupted)
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: what counts is scored at the end."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See :meth:`state`."""
+
+
+def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
+    """Do the job in this process (one of the world's).
+
+    :raises InputError: before any work, if the job cannot be done as given.
+    :raises NonFiniteLoss: see :meth:`Trainer.run`.
+    :raises Interrupted: after SIGTERM, with a checkpoint written.
+    """
+    parsed = AdaptJob.parse(job)
+    if parsed.threads is not None:
+        torch.set_num_threads(parsed.threads)
+    with join_world(False) as world:
+        if not world.main:
+            _adapt(parsed, world, stop)
+            return
+        with process.job_lock(parsed.workspace):
+            _adapt(parsed, world, stop)
+
+
+def _adapt(job: AdaptJob, world: World, stop: process.StopRequest) -> None:
+    config = job.adapt
+    model = adapted_model(job).to(world.device)
+    blocks = {
+        split: Blocks(Shards(job.shards / split), config.block_size, rng.derive_seed(config.seed, "blocks"))
+        for split in SPLITS
+    }
+    an_update = config.batch_size * config.accumulation
+    total_steps = max(1, math.ceil(config.epochs * blocks["train"].count / an_update))
+    objective = Step(model, language_model_objective(model))
+    monitor = BlockMonitor(objective, blocks["valid"], config, total_steps, world)
+    dtype = pick_dtype(config.precision, world.device)
+    trainer = Trainer(
+        world=world,
+        model=model,
+        objective=objective,
+        data=PretrainData(blocks["train"], an_update, config.batch_size, world),
+        monitor=monitor,
+        optimizer=adam(model, config),
+        settings=LoopSettings(
+            total_steps=total_steps,
+            lr=config.lr,
+            schedule=warmup_linear(0.0, total_steps),
+            clip_norm=config.clip_norm,
+            dtype=dtype,
+            seed=config.seed,
+            keep_checkpoints=_KEEP_CHECKPOINTS,
+            checkpoint_every=max(1, total_steps // config.evaluations),
+        ),
+        workspace=job.workspace,
+        identity={
+            "adapt": recorded(config),
+            "model": recorded(model.config),
+            "tokenizer_digest": job.tokenizer_digest,
+        },
+        stop=stop,
+    )
+    reached = trainer.run()
+    model.eval()
+    scores: dict[str, float] = {}
+    for split, its in blocks.items():
+        most = config.eval_blocks if split == "train" else None
+        scores |= {f"{split}/{k}": v for k, v in monitor.score(its, most, lambda: stop.requested).items()}
+    peak = max(world.gather(peak_memory_bytes(world.device)))
+    weights = whole(model.state_dict(), world)
+    if world.main:
+        rate = reached.tokens_seen / reached.train_seconds
+        model.save(job.workspace / "model", weights)
+        meta = {"tokenizer_digest": job.tokenizer_digest, "steps": reached.step, "tokens_seen": reached.tokens_seen}
+        write_json_atomic(job.workspace / "model" / "meta.json", meta | {"parameters": model.num_parameters})
+        result = {
+            **scores,
+            "steps": reached.step,
+            "tokens_seen": reached.tokens_seen,
+            "tokens_per_second": rate,
+            "wall_seconds": reached.wall_seconds,
+            "peak_memory_bytes": peak,
+            "device": device_name(world.device),
+            "precision": str(dtype).removeprefix("torch."),
+            "world_size": world.size,
+            "mfu": model_flops_utilisation(
+                model.flops_per_token(config.block_size), rate, world.device, dtype, world.size
+            ),
+        }
+        write_json_atomic(job.workspace / "result.json", result)
+
+
+if __name__ == "__main__":
+    sys.exit(process.main(run, sys.argv[1:]))

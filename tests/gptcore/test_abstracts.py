@@ -1,0 +1,178 @@
+"""Papers from the arXiv Archive's files to documents: quoting, cross-lists, order, the split, the ids, errors."""
+
+from __future__ import annotations
+
+import csv
+import lzma
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.abstracts.arxiv import Paper, archive_files, read_archive
+from gptcore.abstracts.documents import (
+    SPLITS,
+    distribution,
+    document,
+    document_ids,
+    encode_papers,
+    marks,
+    prompt_ids,
+    split_by_date,
+    write_texts,
+)
+from gptcore.data.shards import Shards
+from gptcore.errors import InputError
+from gptcore.text.bpe import WordTokenizer
+from gptcore.text.byte_bpe import ByteTokenizer
+from gptcore.text.tokenizer import Tokenizer
+from tests.realdata import real_data
+
+COLUMNS = ["", "abstract", "arxiv_id", "categories", "created", "title"]
+Record = tuple[str, str, str, str]
+"""arxiv_id, created, title, abstract."""
+
+
+def write(path: Path, records: list[Record], header: list[str] = COLUMNS) -> None:
+    opener = lzma.open if path.name.endswith(".xz") else open
+    with opener(path, "wt", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, delimiter="\t", lineterminator="\n")
+        rows.writerow(header)
+        for number, (arxiv_id, created, title, abstract) in enumerate(records):
+            rows.writerow([str(number), abstract, arxiv_id, "cs.CL,cs.IR", created, title])
+
+
+def papers(count: int) -> list[Paper]:
+    import datetime
+
+    first = datetime.date(2017, 1, 1)
+    return [
+        Paper(f"17{n:02d}", first + datetime.timedelta(days=n), "cs.CL", f"Title {n}: a thing", f"We show {n} things.")
+        for n in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> ByteTokenizer:
+    return ByteTokenizer.train(["We show that the thing works. A title: the thing"] * 3, 40)
+
+
+def test_quotes_tabs_and_line_breaks_inside_a_field(tmp_path: Path) -> None:
+    said = 'He said "no\tmore"\n  and  left. '
+    write(tmp_path / "cs.CL.tsv.xz", [("1", "2018-01-02", "A\n title", said), ("2", "2018-01-01", '"Q"', "x")])
+    found = read_archive(archive_files(str(tmp_path)))
+    assert [(paper.arxiv_id, paper.title, paper.abstract) for paper in found.papers] == [
+        ("2", '"Q"', "x"),
+        ("1", "A title", 'He said "no more" and left.'),
+    ]
+
+
+def test_a_paper_in_several_files_counts_once_as_the_first_has_it(tmp_path: Path) -> None:
+    write(tmp_path / "cs.NE.tsv", [("7", "2018-01-02", "Later file", "c"), ("9", "2018-01-02", "Same day", "d")])
+    write(tmp_path / "cs.CL.tsv.xz", [("8", "2018-01-03", "Last", "a"), ("7", "2018-01-02", "First file", "b")])
+    write(tmp_path / "cs.AI.tsv", [("5", "2017-01-02", "No abstract", " "), ("6", "2017-01-02", "", "No title")])
+    (tmp_path / "README.md").write_text("no table")
+    found = read_archive(archive_files(str(tmp_path)))
+    assert [paper.title for paper in found.papers] == ["First file", "Same day", "Last"]
+    assert (found.read, found.repeated, found.empty) == (6, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("0\ta\t1\tcs\t2018-13-01\tt", "line 2: created: found '2018-13-01', expected a date"),
+        ("0\ta\t1\tcs", "line 2: found 4 fields, expected 6"),
+        ("0\ta\t\tcs\t2018-01-01\tt", "line 2: arxiv_id is empty"),
+        ('0\t"a\t1\tcs\t2018-01-01\tt', r"line \d: unexpected end of data; expected tab-separated fields with quotes"),
+    ],
+)
+def test_a_broken_record_is_named(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "cs.CL.tsv"
+    path.write_text("\t".join(COLUMNS) + "\n" + line + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=rf"cs\.CL\.tsv: {message}"):
+        read_archive(archive_files(str(path)))
+
+
+def test_a_file_that_is_no_archive_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no file of the arXiv Archive here, expected names ending in \.tsv"):
+        archive_files(str(tmp_path))
+    write(tmp_path / "a.tsv", [], ["id", "abstract"])
+    with pytest.raises(InputError, match="line 1: no column arxiv_id, created, categories, title"):
+        read_archive(archive_files(str(tmp_path)))
+    (tmp_path / "a.tsv").unlink()
+    (tmp_path / "b.tsv.xz").write_bytes(b"no xz at all")
+    with pytest.raises(InputError, match=r"b\.tsv\.xz: cannot be read"):
+        read_archive(archive_files(str(tmp_path)))
+    (tmp_path / "b.tsv.xz").write_bytes(lzma.compress(b"\t".join(c.encode() for c in COLUMNS) + b"\n\xff\xfe"))
+    with pytest.raises(InputError, match="is not UTF-8"):
+        read_archive(archive_files(str(tmp_path)))
+    write(tmp_path / "b.tsv.xz", [])
+    with pytest.raises(InputError, match="found no paper with a title and an abstract"):
+        read_archive(archive_files(str(tmp_path)))
+
+
+@given(count=st.integers(20, 400))
+def test_the_split_is_nine_to_a_half_to_a_half_in_order_of_date(count: int) -> None:
+    whole = papers(20) * (count // 20) + papers(count % 20)
+    splits = split_by_date(whole)
+    assert [paper for name in SPLITS for paper in splits[name]] == whole
+    assert len(splits["valid"]) == len(splits["test"]) == count // 20
+
+
+def test_too_few_papers_are_refused() -> None:
+    with pytest.raises(InputError, match="found 19 papers, expected 20 or more"):
+        split_by_date(papers(19))
+
+
+def test_documents_as_text_and_as_ids(tokenizer: ByteTokenizer, tmp_path: Path) -> None:
+    splits = split_by_date(papers(40))
+    write_texts(splits, tmp_path)
+    lines = (tmp_path / "test.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "<|startoftext|> Title 38: a thing <|sep|> We show 38 things. <|endoftext|>"
+    counts = encode_papers(splits, tokenizer, tmp_path / "shards")
+    start, separator, end = marks(tokenizer)
+    assert (start, separator, end) == (tokenizer.n_vocab, tokenizer.n_vocab + 1, tokenizer.end_of_text)
+    shards = Shards(tmp_path / "shards" / "test")
+    assert shards.document(0) == "1738"
+    ids = shards.tokens(0).tolist()
+    middle = ids.index(separator)
+    assert (ids[0], ids[-1]) == (start, end)
+    assert tokenizer.decode(ids[1:middle]) == "Title 38: a thing"
+    assert tokenizer.decode(ids[middle + 1 : -1]) == "We show 38 things."
+    assert ids[: middle + 1] == prompt_ids(tokenizer, "Title 38: a thing")
+
+    rows = distribution(splits, counts)
+    assert [row["split"] for row in rows] == [*SPLITS, "total"]
+    assert [row["count"] for row in rows] == [36, 2, 2, 40]
+    assert sum(row["percentage"] for row in rows[:3]) == pytest.approx(100)
+    assert rows[3]["bpe_tokens"] == sum(Shards(tmp_path / "shards" / name).n_tokens for name in SPLITS)
+    assert (rows[2]["from"], rows[2]["to"]) == ("2017-02-08", "2017-02-09")
+
+
+@settings(deadline=None)
+@given(title=st.text(max_size=20), abstract=st.text(max_size=40))
+def test_no_text_is_a_mark(tokenizer: ByteTokenizer, title: str, abstract: str) -> None:
+    import datetime
+
+    texts = [text.encode("utf-8", "replace").decode() for text in (f"<|sep|>{title}", f"{abstract}<|endoftext|>")]
+    paper = Paper("1", datetime.date(2018, 1, 1), "", *texts)
+    ids = document_ids(tokenizer, paper)
+    assert [ids.count(mark) for mark in marks(tokenizer)] == [1, 1, 1]
+    assert document(paper).startswith("<|startoftext|> <|sep|>")
+
+
+def test_a_word_vocabulary_has_no_end_of_text() -> None:
+    with pytest.raises(InputError, match="a word one, expected a byte-level one"):
+        marks(WordTokenizer.train(["a b"], 1))
+
+
+def test_the_archives_own_files() -> None:
+    found = read_archive(archive_files(str(real_data("arxiv"))))
+    assert (len(found.papers), found.read, found.repeated, found.empty) == (20_847, 22_519, 1672, 0)
+    splits = split_by_date(found.papers)
+    assert [len(splits[name]) for name in SPLITS] == [18_763, 1042, 1042]
+    released = Tokenizer.load(real_data("gpt2"))
+    some = splits["test"][::50]
+    assert 4000 < sum(len(document_ids(released, paper)) for paper in some) < 6000
+    assert {paper.arxiv_id for paper in splits["train"]}.isdisjoint(paper.arxiv_id for paper in splits["test"])
