@@ -166,7 +166,7 @@ def penalised(logits: Tensor, held: Sequence[Collection[int]], penalty: float) -
         return logits
     logits = logits.clone()
     for row, ids in zip(logits, held, strict=True):
-        its = torch.tensor([index for index in ids if index < len(row)], device=logits.device)
+        its = torch.tensor([index for index in ids if index < len(row)], dtype=torch.long, device=row.device)
         row[its] = torch.where(row[its] > 0, row[its] / penalty, row[its] * penalty)
     return logits
 

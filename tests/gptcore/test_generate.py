@@ -9,7 +9,7 @@ import torch
 
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.errors import InputError
-from gptcore.evaluation.generate import generate, generate_batch, sample
+from gptcore.evaluation.generate import generate, generate_batch, generate_ids, penalised, sample
 from gptcore.models.incremental import Cache, open_reader, step
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.lstm import LSTM
@@ -224,3 +224,39 @@ def test_settings_out_of_range_are_refused_at_once(settings, message):
 def test_a_tokenizer_of_another_size_is_refused():
     with pytest.raises(InputError, match=f"n_vocab = {WORDS.n_vocab}, expected the tokenizer's"):
         generate(gpt(), WordTokenizer.train(["a b c"], 1), "a")
+
+
+# --- ids, with marks in the prompt and an end ---
+
+
+def test_ids_are_the_texts_own_and_end_where_they_should():
+    model = gpt(n_special=2)
+    prompts = [[WORDS.n_vocab, *WORDS.encode("the cat"), WORDS.n_vocab + 1], WORDS.encode("a bird")]
+    settings = {"n_vocab": WORDS.n_vocab, "max_tokens": 30, "seed": 4}
+    whole = generate_ids(model, prompts, **settings)
+    assert [len(ids) for ids in whole] == [30, 30]
+    assert all(index < WORDS.n_vocab for ids in whole for index in ids)
+    assert generate_ids(model, prompts[1:], **{**settings, "seed": 5}) == whole[1:]
+    stop = whole[0][7]
+    stopped = generate_ids(model, prompts, stop=stop, **settings)
+    assert stopped == [ids[: ids.index(stop)] if stop in ids else ids for ids in whole]
+    assert generate_ids(model, [], **settings) == []
+    with pytest.raises(InputError, match="found one without ids"):
+        generate_ids(model, [[3], []], **settings)
+    with pytest.raises(InputError, match=r"repetition_penalty: found 0\.5, expected 1 or more"):
+        generate_ids(model, prompts, repetition_penalty=0.5, **settings)
+
+
+def test_a_repetition_penalty_makes_held_ids_less_likely_whatever_their_sign():
+    logits = torch.tensor([[2.0, -1.0, 0.5, 0.0], [2.0, -1.0, 0.5, 0.0]])
+    found = penalised(logits, [{0, 1, 9}, set()], 2.0)
+    assert found.tolist() == [[1.0, -2.0, 0.5, 0.0], [2.0, -1.0, 0.5, 0.0]]
+    assert logits[0, 0] == 2.0
+    assert penalised(logits, [{0}, {1}], 1.0) is logits
+
+
+def test_a_strong_penalty_leaves_no_word_twice():
+    ids = generate_ids(
+        gpt(n_ctx=40), [[3, 4]], n_vocab=WORDS.n_vocab, max_tokens=20, temperature=0, repetition_penalty=1e6
+    )[0]
+    assert len({3, 4, *ids}) == 2 + len(ids)
