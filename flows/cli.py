@@ -159,6 +159,31 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--dask", metavar="ADDRESS", help="Dask scheduler for the corpus stages (this machine's cores)")
     verbose(run)
 
+    run = command(
+        "abstracts", commands.abstracts, "a GPT-2 that writes abstracts from titles, fine-tuned on arXiv's papers"
+    )
+    run.add_argument("action", nargs="?", choices=["generate"], help="write abstracts with a model that is there")
+    preset(run, "demo")
+    run.add_argument("--arxiv", metavar="URL", default="", help="arXiv Archive: .tsv.xz or a folder (generated papers)")
+    run.add_argument(
+        "--checkpoint",
+        metavar="REF",
+        default="",
+        help="GPT-2 to start from, a Hugging Face folder too (trained here)",
+    )
+    run.add_argument("--corpus", metavar="URL", default="", help="books to pre-train on (generated world)")
+    store(run)
+    run.add_argument("--titles", type=int, help="held-out papers to write abstracts for (as the preset says)")
+    run.add_argument("--nproc", type=int, help="processes of a pre-training, one a GPU (all of a machine's; else 1)")
+    run.add_argument("--jobs", type=int, help="trainings at the same time (one a core, or one a GPU)")
+    run.add_argument("--out", metavar="FOLDER", help="also write the tables there")
+    run.add_argument(
+        "--title", action="append", metavar="TEXT", help="generate: of an abstract to write; may come again"
+    )
+    run.add_argument("--model", default="latest", metavar="REF", help="generate: digest or latest (%(default)s)")
+    run.add_argument("--seed", type=int, default=42, help="generate: names the draws (%(default)s)")
+    verbose(run)
+
     run = command("pretrain", commands.pretrain, "pre-train on shards of the store")
     preset(run, "paper")
     family(run)

@@ -105,6 +105,24 @@ def sweep(options: argparse.Namespace) -> None:
     print(_run(sweep, filled, options).text(), end="")
 
 
+def abstracts(options: argparse.Namespace) -> None:
+    if options.action == "generate":
+        from flows.serving import write_abstracts
+
+        if not options.title:
+            raise InputError('gptmill abstracts generate: found no --title, expected one or more: --title "..."')
+        for title, abstract in write_abstracts(
+            options.store, options.model, options.title, options.preset, options.seed
+        ):
+            print(f"{title}\n\n{abstract}\n")
+        return
+    filled = _filled("AbstractsParameters", options, overrides=_overrides(options.config))
+    from flows.abstracts import abstracts
+
+    for found in _run(abstracts, filled, options):
+        print(found.markdown())
+
+
 def leaderboard(options: argparse.Namespace) -> None:
     from tasks.report.kept import kept_leaderboard
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flows.parameters import chosen_preset
+from flows.parameters import chosen_abstracts, chosen_preset
 from flows.references import in_store, pretrained_model
 from gptcore.errors import InputError, refuse_password
 from gptcore.nlu.readers import available
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _PLACES = {
-    name: f"--{name}" for name in ("store", "corpus", "datasets", "tokenizer", "checkpoint", "shards", "model")
+    name: f"--{name}" for name in ("store", "corpus", "arxiv", "datasets", "tokenizer", "checkpoint", "shards", "model")
 } | {"start": "--from"}
 """Fields that may hold an address -> the option that fills them."""
 
@@ -37,7 +37,9 @@ def check_form(form: BaseModel) -> None:
     if "sweep" in given:
         _check_sweep(store, given)
         return
-    if "preset" in given:
+    if "arxiv" in given:
+        _check_abstracts(form)
+    elif "preset" in given:
         chosen_preset(form)
     if given.get("corpus"):
         from gptcore.text.corpus import find_sources
@@ -53,13 +55,25 @@ def check_form(form: BaseModel) -> None:
         from tasks.jobs.cluster import check_cluster
 
         check_cluster(given["dask"])
-    if "checkpoint" in given:
+    if given.get("checkpoint") and "arxiv" not in given:
         network = store.manifest(pretrained_model(store, given["checkpoint"]))["config"]["model"]
         if given.get("layers", -1) > (there := network.get("n_layer", 1)):
             raise InputError(f"--layers: found {given['layers']}, the checkpoint has {there} blocks")
     tasks = [given["task"]] if "task" in given else given.get("tasks", ())
-    if "checkpoint" in given or given.get("datasets"):
+    if ("checkpoint" in given and "arxiv" not in given) or given.get("datasets"):
         chosen_tasks(tasks, datasets_folder(store, given["datasets"]))
+
+
+def _check_abstracts(form: Any) -> None:
+    """The same for abstracts: their settings, the archive's files.
+
+    :raises InputError: for the first that is not there.
+    """
+    from gptcore.abstracts.arxiv import archive_files
+
+    chosen_abstracts(form)
+    if form.arxiv:
+        archive_files(form.arxiv)
 
 
 def _check_sweep(store: Store, given: Mapping[str, Any]) -> None:

@@ -6,17 +6,22 @@ more values comes out as a drop-down. `position` orders the fields.
 
 from __future__ import annotations
 
+import dataclasses
 from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gptcore.abstracts.config import PRESETS as ABSTRACTS
+from gptcore.abstracts.config import AbstractsPreset
 from gptcore.config import PRESETS, FinetuneConfig, Preset, preset_named
 from gptcore.families import FAMILIES
 from gptcore.nlu.registry import REGISTRY
+from gptcore.settings import replace_settings
 
 TaskName = StrEnum("TaskName", {name: name for name in REGISTRY})  # type: ignore[misc]  # values known at run time
 FamilyName = StrEnum("FamilyName", {name: name for name in FAMILIES})  # type: ignore[misc]  # as above
+AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABSTRACTS})  # type: ignore[misc]
 PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
 
 _PAPER = FinetuneConfig()
@@ -43,6 +48,19 @@ def chosen_preset(form: Any) -> Preset:
     """
     family = {"family": form.family} if hasattr(form, "family") else {}
     return preset_named(form.preset, {**family, **form.overrides})
+
+
+def chosen_abstracts(form: Any) -> tuple[Preset, AbstractsPreset]:
+    """The language model's preset that a form asks for, and that of its fine-tuning on abstracts.
+
+    :raises InputError: an unknown setting, or a value that does not fit.
+    """
+    overrides, own = dict(form.overrides), ABSTRACTS[form.preset]
+    changes = {
+        name: replace_settings(getattr(own, name), overrides.pop(name, {}), f"overrides: {name}")
+        for name in ("adapt", "sampling")
+    }
+    return preset_named(form.preset, {"family": "gpt2", **overrides}), dataclasses.replace(own, **changes)
 
 
 _FAMILY = "Network and text: gpt (words, norms last) or gpt2 (bytes of any text, norms first)."
@@ -93,6 +111,35 @@ class AnalysisParameters(PipelineParameters):
     out: str = _field(
         15, "", description="A local folder for the tables (Markdown, CSV) and figures (PNG). Empty: none."
     )
+
+
+class AbstractsParameters(_Form):
+    """Abstracts from titles: a GPT-2 fine-tuned on arXiv's papers, its losses and what it writes."""
+
+    preset: AbstractsPresetName = _field(
+        0, "demo", title="Preset", description="Sizes and schedules: demo, small, paper."
+    )
+    store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
+    arxiv: str = _field(
+        2,
+        "",
+        title="arXiv Archive",
+        description="Its file or folder (.tsv.xz). Empty: the generated, synthetic papers.",
+    )
+    checkpoint: str = _field(
+        3,
+        "",
+        description="GPT-2 to start from: one of the store's, as elsewhere, or a folder of Hugging Face's. Empty: one "
+        "is pre-trained on the books.",
+    )
+    corpus: str = _field(4, "", description="Books: folder, glob or URL. Empty: the generated, synthetic world.")
+    overrides: dict[str, Any] = _field(5, {}, description='Settings that differ, e.g. {"adapt": {"lr": 5e-5}}.')
+    titles: int = _field(
+        6, 0, ge=0, le=10_000, description="Held-out papers to write abstracts for. 0: as the preset says."
+    )
+    nproc: int = _field(7, 0, ge=0, description=_NPROC)
+    jobs: int = _field(8, 0, ge=0, description="Trainings at the same time. 0: one a core, or one a GPU.")
+    out: str = _field(9, "", description="A local folder for the tables (Markdown, CSV). Empty: none.")
 
 
 class PretrainParameters(_Form):

@@ -7,7 +7,8 @@ from a folder with a model, together with the folder of its tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,26 @@ def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:
     """The folder of a model, and its tokenizer."""
     home = Store(artifact.url.removesuffix(f"/{artifact.stage}/{artifact.digest}"))  # an address may be elsewhere
     return home.local(artifact) / "model", Tokenizer.load(str(home.local(tokenizer_of(home, artifact))))
+
+
+def write_abstracts(store_url: str, model: str, titles: Sequence[str], preset: str, seed: int) -> list[tuple[str, str]]:
+    """An abstract under each title, by a model of stage `adapt`.
+
+    :param model: its digest (or beginning), or latest.
+    :param preset: whose settings the abstracts are drawn with.
+    :raises InputError: no such model or preset.
+    """
+    from gptcore.abstracts.config import PRESETS
+    from gptcore.abstracts.write import write_abstracts as write
+
+    if preset not in PRESETS:
+        raise InputError(f"preset {preset!r} is not known; expected one of {', '.join(PRESETS)}")
+    store = Store(store_url)
+    artifact = store.resolve(model, "adapt")
+    network = load_model(str(store.local(artifact) / "model")).to(pick_device(0)).eval()
+    words = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
+    written = write(network, words, titles, dataclasses.replace(PRESETS[preset].sampling, seed=seed))
+    return [(item.title, item.abstract) for item in written]
 
 
 def export(store_url: str, model: str, layout: str, out: str, tokenizer: str = "") -> list[str]:

@@ -8,11 +8,13 @@ from typing import Any
 from prefect.utilities.callables import parameter_schema
 from pydantic import BaseModel
 
+from flows.abstracts import abstracts
 from flows.analysis.curves import learning, zero_shot_curves
 from flows.analysis.paper import layers, table5, tables
 from flows.finetune import finetune, finetune_all
 from flows.leaderboard import leaderboard
 from flows.parameters import (
+    AbstractsParameters,
     AnalysisParameters,
     FinetuneAllParameters,
     FinetuneParameters,
@@ -89,6 +91,7 @@ OFFERS = [
     Offer(zero_shot_curves, CPU, AnalysisParameters),
     Offer(learning, CPU, AnalysisParameters),
     Offer(sweep, CPU, SweepParameters),
+    Offer(abstracts, CPU, AbstractsParameters),
     Offer(leaderboard, CPU),
     Offer(train, GPU, internal=True),
 ]

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gptcore.errors import InputError
+from gptcore.evaluation.sampling import check_sampling
 from gptcore.limits import require_training
 
 
@@ -45,3 +46,46 @@ class AdaptConfig:
                 raise InputError(f"adapt.{name} = {getattr(self, name)}: expected {least} or more")
         if not self.epochs > 0 or self.eval_blocks < 1:
             raise InputError(f"adapt.epochs = {self.epochs:g}, eval_blocks = {self.eval_blocks}: expected more than 0")
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How abstracts are drawn (section 3.3); the paper names nucleus sampling and a penalty, but none of its values."""
+
+    max_tokens: int = 400
+    """At most so many; nine real abstracts of ten are shorter."""
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 0.9
+    """The nucleus' mass (equation 1), as the authors of nucleus sampling recommend."""
+    repetition_penalty: float = 1.2
+    """Keskar et al. 2019, section 4.1."""
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        check_sampling(self.max_tokens, self.temperature, self.top_k, self.top_p, self.repetition_penalty)
+
+
+@dataclass(frozen=True)
+class AbstractsPreset:
+    """Settings of the whole under one name; what the language model is pre-trained with is the preset of that name."""
+
+    name: str
+    adapt: AdaptConfig = field(default_factory=AdaptConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    titles: int = 20
+    """Held-out papers whose abstracts are written, beside the titles of the paper's appendix."""
+
+
+PRESETS = {
+    "demo": AbstractsPreset(
+        "demo",
+        AdaptConfig(block_size=96, batch_size=8, lr=1e-3, epochs=3, evaluations=4),
+        SamplingConfig(max_tokens=120),
+    ),
+    "small": AbstractsPreset(
+        "small",
+        AdaptConfig(block_size=128, batch_size=8, lr=6e-4, epochs=1),
+    ),
+    "paper": AbstractsPreset("paper"),
+}

@@ -8,6 +8,9 @@ embedding. No white space is encoded beside them (as the library that the paper 
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,6 +67,21 @@ def split_by_date(papers: Sequence[Paper]) -> dict[str, Sequence[Paper]]:
 def document(paper: Paper) -> str:
     """A paper in one line, as in the paper's Figure 1."""
     return f"{START_OF_TEXT} {paper.title} {SEPARATOR} {paper.abstract} {END_OF_TEXT}"
+
+
+def write_papers(splits: Mapping[str, Sequence[Paper]], folder: Path) -> None:
+    """Write ``train.jsonl``, ``valid.jsonl`` and ``test.jsonl`` into a local folder; :func:`read_papers` reads them."""
+    for name, papers in splits.items():
+        rows = ({**dataclasses.asdict(paper), "created": paper.created.isoformat()} for paper in papers)
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        write_bytes_atomic(folder / f"{name}.jsonl", text.encode())
+
+
+def read_papers(folder: Path, split: str) -> list[Paper]:
+    """The papers of one split, in order of date."""
+    with (folder / f"{split}.jsonl").open(encoding="utf-8") as file:
+        rows = map(json.loads, file)
+        return [Paper(**{**row, "created": datetime.date.fromisoformat(row["created"])}) for row in rows]
 
 
 def write_texts(splits: Mapping[str, Sequence[Paper]], folder: Path) -> None:

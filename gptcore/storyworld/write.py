@@ -1,4 +1,4 @@
-"""One call writes the whole world: ``OUT/books/*.txt`` and ``OUT/datasets/<Folder>/...``."""
+"""One call writes the whole world: ``OUT/books/*.txt``, ``OUT/datasets/<Folder>/...`` and ``OUT/arxiv/sw.tsv``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gptcore.errors import InputError
 from gptcore.storyworld.books import book
 from gptcore.storyworld.formats import Writer, datasets
 from gptcore.storyworld.lexicon import MEN, WOMEN
+from gptcore.storyworld.papers import archive
 from gptcore.synthetic import mark_synthetic
 
 BOOKS = 36
@@ -24,7 +25,7 @@ def generate(
 ) -> dict[str, int]:
     """Write a synthetic world; the same arguments give the same bytes on any machine.
 
-    :param out: folder that receives ``books/`` and ``datasets/``; it must be empty or absent.
+    :param out: folder that receives ``books/``, ``datasets/`` and ``arxiv/``; it must be empty or absent.
     :param seed: names every random draw.
     :param characters: lower bound of a book's length.
     :param progress: called with (books written, books in all).
@@ -48,6 +49,7 @@ def generate(
         total += len(text)
         if progress:
             progress(number, books)
-    for folder in ("books", "datasets"):
+    Writer(out / "arxiv", seed).write("sw.tsv", archive(seed))
+    for folder in ("books", "datasets", "arxiv"):
         mark_synthetic(out / folder, seed)
     return {"books": books, "characters": total, "dataset_files": len(tables.files)}

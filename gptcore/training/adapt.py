@@ -113,7 +113,7 @@ class BlockMonitor:
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         """Scores over the same blocks each time."""
         found = self.score(self._blocks, self._config.eval_blocks, interrupted)
-        return {f"valid/{name}": value for name, value in found.items()}
+        return {f"validation/{name}": value for name, value in found.items()}
 
     def score(self, blocks: Blocks, most: int | None, interrupted: Callable[[], bool]) -> dict[str, float]:
         """loss (nats a token), perplexity and tokens of some blocks; None: of all."""

@@ -1,0 +1,218 @@
+"""Abstracts from titles: arXiv's papers in, a GPT-2 fine-tuned on them, its losses and what it writes out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from prefect import flow
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from flows import signals
+from flows.away import pretrained
+from flows.chain import WORLD_SEED
+from flows.forms import list_checkpoints
+from flows.names import from_form
+from flows.parameters import AbstractsParameters, chosen_abstracts
+from flows.references import pretrained_model
+from gptcore.abstracts.config import AdaptConfig
+from gptcore.abstracts.documents import SPLITS
+from gptcore.abstracts.published import EVALUATION, SPLIT
+from gptcore.config import Preset
+from tasks.jobs.places import slots_and_threads
+from tasks.report.card import synthetic_note
+from tasks.stages.adapt import adapt_model
+from tasks.stages.analysis import Analysis, publish
+from tasks.stages.corpus import clean_corpus
+from tasks.stages.imported import import_model, is_model_folder
+from tasks.stages.ngrams import measure_ngrams
+from tasks.stages.papers import collect_papers, encode_abstracts
+from tasks.stages.shards import encode_shards
+from tasks.stages.storyworld import generate_world
+from tasks.stages.tokenizer import train_tokenizer
+from tasks.stages.written import read_written, write_and_measure
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import tokenizer_of
+from tasks.store.store import Store
+
+
+@flow(
+    name="abstracts",
+    flow_run_name=from_form,
+    persist_result=False,
+    task_runner=ThreadPoolTaskRunner(max_workers=16),  # type: ignore[arg-type]  # Prefect types it by its future
+)
+def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
+    """Fine-tune on titles and abstracts, from a pre-trained model and from random weights; write abstracts; compare.
+
+    :raises InputError: missing or broken input, before anything is computed from it.
+    """
+    signals.listen()
+    preset, own = chosen_abstracts(parameters)
+    store = Store(parameters.store)
+    corpus_url, arxiv_url = parameters.corpus, parameters.arxiv
+    if not arxiv_url or not (corpus_url or parameters.checkpoint):
+        world = store.local(generate_world(store.url, WORLD_SEED))
+        corpus_url, arxiv_url = corpus_url or str(world / "books"), arxiv_url or str(world / "arxiv")
+    papers = collect_papers(store.url, arxiv_url)
+    checkpoint = _checkpoint(store, parameters, preset, corpus_url)
+    ids = encode_abstracts(store.url, papers, tokenizer_of(store, checkpoint))
+    jobs = parameters.jobs or 2  # both arms side by side
+    _, threads = slots_and_threads(jobs)
+    arms = [(store.url, ids, checkpoint, config, threads) for config in _arms(own.adapt)]
+    if jobs == 1:
+        models = [adapt_model(*arm) for arm in arms]
+    else:
+        models = [future.result() for future in [adapt_model.submit(*arm) for arm in arms]]
+    sampling, titles = own.sampling, parameters.titles or own.titles
+    written = write_and_measure(store.url, models[0], papers, sampling, titles)
+    found = [
+        _table_1(store, papers, ids),
+        _table_8(store, models, ids),
+        _measured(store, written, ids),
+        _page(store, written, ids),
+    ]
+    for analysis in found:
+        publish(analysis, parameters.out)
+    return found
+
+
+def _arms(config: AdaptConfig) -> list[AdaptConfig]:
+    """From the pre-trained model, and the same from random weights."""
+    return [dataclasses.replace(config, pretrained=pretrained) for pretrained in (True, False)]
+
+
+def _checkpoint(store: Store, parameters: AbstractsParameters, preset: Preset, corpus_url: str) -> Artifact:
+    """The language model that was asked for, or one that is pre-trained on the books."""
+    if parameters.checkpoint and is_model_folder(parameters.checkpoint):
+        return import_model(store.url, parameters.checkpoint)
+    if parameters.checkpoint:
+        return pretrained_model(store, parameters.checkpoint)
+    corpus = clean_corpus(store.url, corpus_url, preset.corpus)
+    tokenizer = train_tokenizer(store.url, corpus, preset.tokenizer)
+    shards = encode_shards(store.url, corpus, tokenizer, preset.shards)
+    ngrams = measure_ngrams(store.url, shards)
+    checkpoint = pretrained(
+        store_url=store.url,
+        shards=shards,
+        model=preset.model,
+        config=preset.pretrain,
+        ngrams=ngrams,
+        nproc=parameters.nproc,
+    )
+    list_checkpoints(store.url)
+    return checkpoint
+
+
+def _notes(store: Store, ids: Artifact) -> list[str]:
+    return list(synthetic_note(store.manifest(ids)))
+
+
+def _table_1(store: Store, papers: Artifact, ids: Artifact) -> Analysis:
+    counts = store.manifest(papers)["counts"]
+    rows = store.manifest(ids)["counts"]["distribution"]
+    return Analysis(
+        "abstracts-table1",
+        "Table 1: papers by split",
+        (
+            "split",
+            "count",
+            "percent",
+            "BPE tokens",
+            "from",
+            "to",
+            "published count",
+            "published percent",
+            "published tokens",
+        ),
+        [
+            (
+                row["split"],
+                f"{row['count']:,}",
+                f"{row['percentage']:.2f}",
+                f"{row['bpe_tokens']:,}",
+                row["from"],
+                row["to"],
+                *(f"{number:,}" for number in SPLIT[row["split"]]),
+            )
+            for row in rows
+        ],
+        {"ids": ids.digest},
+        notes=[
+            *_notes(store, ids),
+            f"{counts['read']:,} records of {counts['files']} files, {counts['repeated']:,} of papers that another "
+            f"record holds, {counts['empty']:,} without a title or an abstract",
+        ],
+    )
+
+
+def _table_8(store: Store, models: Sequence[Artifact], ids: Artifact) -> Analysis:
+    rows: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for label, model in zip(("pre-trained", "from scratch"), models, strict=True):
+        result = store.manifest(model)["counts"]
+        numbers = [result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in SPLITS]
+        rows.append((f"{label} ({model.short})", *(f"{number:.4f}" for number in numbers)))
+        name = label.replace(" ", "_").replace("-", "_")
+        metrics |= {f"{name}/{split}_perplexity": result[f"{split}/perplexity"] for split in SPLITS}
+    rows += [(f"published {size}", *(f"{number:.4f}" for number in numbers)) for size, numbers in EVALUATION.items()]
+    adapt = store.manifest(models[0])["config"]["adapt"]
+    seen = store.manifest(models[0])["counts"]["tokens_seen"]
+    return Analysis(
+        "abstracts-table8",
+        "Table 8: loss and perplexity",
+        ("model", *(f"{split} {name}" for name in ("loss", "PPL") for split in SPLITS)),
+        rows,
+        {"models": [model.digest for model in models]},
+        metrics,
+        [
+            *_notes(store, ids),
+            f"{seen:,} tokens seen: {adapt['epochs']:g} epochs of blocks of {adapt['block_size']}, "
+            f"{adapt['batch_size']} x {adapt['accumulation']} an update, rate {adapt['lr']:g}",
+            f"train: {adapt['eval_blocks']} blocks spread over the training documents; valid and test: all of them",
+            "a token is one of its own vocabulary: perplexities of different vocabularies do not compare",
+        ],
+    )
+
+
+def _measured(store: Store, written: Artifact, ids: Artifact) -> Analysis:
+    counts = store.manifest(written)["counts"]
+    names = list(dict.fromkeys([*counts["generated"], *counts["real"]]))
+    future = counts["future"]
+    notes = [
+        f"titles of the test split: {future['new_words']:,.0f} words that no earlier text has"
+        + "".join(
+            f", {kind} words' perplexity {future[f'{kind}_word_perplexity']:,.0f}"
+            for kind in ("new", "known")
+            if f"{kind}_word_perplexity" in future
+        )
+    ]
+    return Analysis(
+        "abstracts-measures",
+        "Generated abstracts beside the real ones, counted",
+        ("measure", "generated", "real"),
+        [(name, *(_number(counts[kind].get(name)) for kind in ("generated", "real"))) for name in names],
+        {"written": written.digest},
+        {f"{kind}/{name}": value for kind in ("generated", "real", "future") for name, value in counts[kind].items()},
+        [*_notes(store, ids), *notes, "what is counted: gptcore/abstracts/measures.py"],
+    )
+
+
+def _page(store: Store, written: Artifact, ids: Artifact) -> Analysis:
+    lines = read_written(store, written)
+    return Analysis(
+        "abstracts-generated",
+        "Abstracts from titles",
+        ("title", "generated", "real"),
+        [(line["title"], line["generated"] + ("" if line["ended"] else " ..."), line["real"] or "") for line in lines],
+        {"written": written.digest},
+        notes=[
+            *_notes(store, ids),
+            "...: cut at the most tokens that may be written; no real one: a title from the paper",
+        ],
+    )
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.3g}"

@@ -1,0 +1,86 @@
+"""Stage `written`: abstracts that a fine-tuned language model writes under titles, and what is counted of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from gptcore.abstracts.config import SamplingConfig
+from gptcore.abstracts.documents import read_papers
+from gptcore.abstracts.measures import Written, measures
+from gptcore.abstracts.titles import TITLES
+from gptcore.files import write_bytes_atomic
+from gptcore.settings import recorded
+from gptcore.text.tokenizer import Tokenizer
+from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.lineage import ancestor
+from tasks.store.store import Store
+from tasks.tracking.logs import Meter
+
+VERSION = 1
+FILE = "written.jsonl"
+"""One line a title: "title", "generated", "ended", and "real" where the paper is one of the held-out ones."""
+_FUTURE = 300  # titles whose words are asked for
+
+
+@task(name="written", task_run_name="abstracts by {model.short}", **STAGE_OPTIONS)
+def write_and_measure(
+    store_url: str, model: Artifact, papers: Artifact, config: SamplingConfig, titles: int
+) -> Artifact:
+    """Write abstracts under titles and count: those of ``titles`` held-out papers, those of the paper's appendix.
+
+    (The latter where the archive is real.) The held-out ones are spread evenly over the test split. Counts:
+    ``generated`` and ``real``, each the measures of :mod:`gptcore.abstracts.measures`, and ``future``, those of
+    :func:`gptcore.abstracts.write.future_words`.
+
+    :param model: an `adapt` artifact.
+    """
+    store = Store(store_url)
+    settings = {**recorded(config), "titles": titles}
+    recipe = Recipe("written", VERSION, settings, {"model": model, "papers": papers})
+
+    def produce(out: Path) -> dict[str, Any]:
+        from gptcore.abstracts.write import future_words, write_abstracts  # torch: not where the store has it all
+        from gptcore.models.build import load_model
+
+        folder = store.local(papers)
+        train, test = (read_papers(folder, split) for split in ("train", "test"))
+        chosen = [test[n * len(test) // min(titles, len(test))] for n in range(min(titles, len(test)))]
+        words = Tokenizer.load(str(store.local(ancestor(store, model, "tokenizer"))))
+        network = load_model(str(store.local(model) / "model"))
+        appendix = () if store.manifest(papers)["counts"]["synthetic"] else TITLES
+        told = Meter("written", "abstracts").counting("write", len(appendix) + len(chosen))
+        wanted = [*appendix, *(paper.title for paper in chosen)]
+        written = write_abstracts(network, words, wanted, config, told)
+        real = [None] * len(appendix) + [paper.abstract for paper in chosen]
+        lines = [
+            {"title": item.title, "generated": item.abstract, "ended": item.ended, "real": abstract}
+            for item, abstract in zip(written, real, strict=True)
+        ]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        write_bytes_atomic(out / FILE, text.encode())
+        abstracts = [paper.abstract for paper in train]
+        known = (text for paper in train for text in (paper.title, paper.abstract))
+        later = [paper.title for paper in test[:: max(1, len(test) // _FUTURE)]]
+        return {
+            "generated": measures(written[len(appendix) :], abstracts),
+            "real": measures([Written(paper.title, paper.abstract) for paper in chosen], abstracts),
+            "future": future_words(network, words, known, later),
+            "titles": len(lines),
+        }
+
+    return build(store, recipe, produce, "written", _made, model.short, "model").artifact
+
+
+def read_written(store: Store, written: Artifact) -> list[dict[str, Any]]:
+    """The lines of :data:`FILE`."""
+    return [json.loads(line) for line in store.read(written, FILE).decode().splitlines()]
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return f"{counts['titles']} abstracts, {100 * counts['generated']['ended']:.0f} % ended by themselves"
