@@ -38,7 +38,7 @@ def check_form(form: BaseModel) -> None:
         _check_sweep(store, given)
         return
     if "arxiv" in given:
-        _check_abstracts(form)
+        _check_abstracts(store, form)
     elif "preset" in given:
         chosen_preset(form)
     if given.get("corpus"):
@@ -64,16 +64,19 @@ def check_form(form: BaseModel) -> None:
         chosen_tasks(tasks, datasets_folder(store, given["datasets"]))
 
 
-def _check_abstracts(form: Any) -> None:
-    """The same for abstracts: their settings, the archive's files.
+def _check_abstracts(store: Store, form: Any) -> None:
+    """The same for abstracts: their settings, the archive's files, the model to start from.
 
     :raises InputError: for the first that is not there.
     """
     from gptcore.abstracts.arxiv import archive_files
+    from tasks.stages.imported import is_model_folder
 
     chosen_abstracts(form)
     if form.arxiv:
         archive_files(form.arxiv)
+    if form.checkpoint and not is_model_folder(form.checkpoint):
+        pretrained_model(store, form.checkpoint)
 
 
 def _check_sweep(store: Store, given: Mapping[str, Any]) -> None:

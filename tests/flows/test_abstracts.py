@@ -1,0 +1,136 @@
+"""Abstracts from titles through Prefect's harness: every table, nothing twice, other people's models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from flows.parameters import AbstractsParameters
+from gptcore.errors import InputError
+from gptcore.storyworld.papers import archive
+from gptcore.text.byte_bpe import ByteTokenizer
+from tasks.stages.analysis import Analysis
+from tasks.stages.written import read_written
+from tasks.store.store import Store
+from tasks.tracking.tracker import Tracker
+from tests.flows.world import OVERRIDES
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+OWN: dict[str, Any] = {
+    "adapt": {"block_size": 24, "batch_size": 2, "epochs": 0.2, "evaluations": 2, "eval_blocks": 8},
+    "sampling": {"max_tokens": 6},
+}
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("arxiv")
+    (folder / "sw.tsv").write_text(archive(3, 60), encoding="utf-8")
+    return str(folder)
+
+
+def run(papers: str, store: str, world: tuple[str, str], **fields: Any) -> dict[str, Analysis]:
+    from flows.abstracts import abstracts
+
+    language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
+    overrides = {**language, **OWN, **fields.pop("overrides", {})}
+    given = {"arxiv": papers, "corpus": world[0], "store": store, "titles": 2, "overrides": overrides, **fields}
+    return {found.name: found for found in abstracts(AbstractsParameters(preset="demo", **given))}
+
+
+@pytest.fixture(scope="module")
+def found(papers: str, store: str, world: tuple[str, str], prefect_server: Path) -> dict[str, Analysis]:
+    return run(papers, store, world)
+
+
+def digests(store: str) -> dict[str, set[str]]:
+    stages = ("papers", "papers-ids", "pretrain", "adapt", "written")
+    return {stage: {artifact.digest for artifact in Store(store).list(stage)} for stage in stages}
+
+
+def test_every_table_is_there_and_says_what_it_is_of(found: dict[str, Analysis], store: str) -> None:
+    split = found["abstracts-table1"]
+    assert [row[:3] for row in split.rows] == [
+        ("train", "54", "90.00"),
+        ("valid", "3", "5.00"),
+        ("test", "3", "5.00"),
+        ("total", "60", "100.00"),
+    ]
+    losses = found["abstracts-table8"]
+    assert [row[0].partition(" (")[0] for row in losses.rows] == [
+        "pre-trained",
+        "from scratch",
+        *(f"published {size}" for size in ("82M", "117M", "345M", "774M")),
+    ]
+    models = {a.short: Store(store).manifest(a)["counts"] for a in Store(store).list("adapt")}
+    for row in losses.rows[:2]:
+        counts = models[row[0].partition("(")[2].rstrip(")")]
+        assert row[3] == f"{counts['test/loss']:.4f}"
+    page = found["abstracts-generated"]
+    (written,) = Store(store).list("written")
+    lines = read_written(Store(store), written)
+    assert [row[0] for row in page.rows] == [line["title"] for line in lines]
+    assert [line["real"] is None for line in lines] == [True] * 20 + [False] * 2  # the paper's own titles come first
+    assert lines[0]["title"].startswith("A general reinforcement learning algorithm")
+    assert {row[0]: row[2] for row in found["abstracts-measures"].rows}["ended"] == "1"
+
+
+def test_each_training_has_a_run_with_its_losses(found: dict[str, Analysis], store: str) -> None:
+    runs = {run.data.tags["store_digest"]: run for run in Tracker().search("gptmill/abstracts", {"kind": "adapt"})}
+    for artifact in Store(store).list("adapt"):
+        run = runs[artifact.digest]
+        assert run.info.status == "FINISHED"
+        assert run.data.metrics["test/perplexity"] == Store(store).manifest(artifact)["counts"]["test/perplexity"]
+        assert run.info.run_name.startswith(("GPT-2 pre-trained ", "GPT-2 from scratch "))
+
+
+def test_again_nothing_is_computed_and_another_rate_trains_alone(
+    found: dict[str, Analysis], papers: str, store: str, world: tuple[str, str]
+) -> None:
+    before = digests(store)
+    again = run(papers, store, world, jobs=1)
+    assert digests(store) == before
+    assert {name: analysis.rows for name, analysis in again.items()} == {n: a.rows for n, a in found.items()}
+    run(papers, store, world, overrides={"adapt": {**OWN["adapt"], "lr": 2e-4}})
+    after = digests(store)
+    assert [len(after[stage]) - len(before[stage]) for stage in after] == [0, 0, 0, 2, 1]
+
+
+def test_a_folder_of_hugging_faces_is_fine_tuned_as_it_is(
+    papers: str, tmp_path: Path, world: tuple[str, str], prefect_server: Path
+) -> None:
+    tokenizer = ByteTokenizer.train([archive(3, 60)], 50)
+    tokenizer.save(tmp_path / "gpt2")
+    torch.manual_seed(1)
+    config = transformers.GPT2Config(vocab_size=tokenizer.n_vocab, n_positions=32, n_embd=16, n_layer=2, n_head=2)
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
+    store = str(tmp_path / "store")
+    found = run(papers, store, world, checkpoint=str(tmp_path / "gpt2"))
+    assert not Store(store).list("pretrain")
+    (imported,) = Store(store).list("imported")
+    assert Store(store).manifest(imported)["config"]["model"]["n_layer"] == 2
+    assert found["abstracts-table8"].rows[0][0].startswith("pre-trained")
+
+    ByteTokenizer.train(["ab ab"], 1).save(tmp_path / "gpt2")
+    with pytest.raises(InputError, match="the model has n_vocab = 307, its tokenizer 258"):
+        run(papers, store, world, checkpoint=str(tmp_path / "gpt2"))
+
+
+def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[str, str], tmp_path: Path) -> None:
+    from flows.inputs import check_form
+
+    for changes, message in (
+        ({"arxiv": str(tmp_path)}, "no file of the arXiv Archive here"),
+        ({"overrides": {"adapt": {"rate": 1}}}, "overrides: adapt.rate is not a setting"),
+        ({"overrides": {"sampling": {"top_p": 0.0}}}, "top_p: found 0.0"),
+        ({"checkpoint": "abc"}, "abc"),
+    ):
+        form = AbstractsParameters(preset="demo", **{"arxiv": papers, "store": str(tmp_path / "store"), **changes})
+        with pytest.raises(InputError, match=message):
+            check_form(form)
+    assert not (tmp_path / "store").exists()

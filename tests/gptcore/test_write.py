@@ -1,0 +1,101 @@
+"""A model at work on titles, and the generated archive that lets it work offline."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from gptcore import GPT
+from gptcore.abstracts.arxiv import Archive, archive_files, read_archive
+from gptcore.abstracts.config import SamplingConfig
+from gptcore.abstracts.documents import N_MARKS, marks, split_by_date
+from gptcore.abstracts.measures import Written, balanced, key_term, measures
+from gptcore.abstracts.write import future_words, write_abstracts
+from gptcore.config import ModelConfig
+from gptcore.errors import InputError
+from gptcore.storyworld.papers import archive
+from gptcore.text.byte_bpe import ByteTokenizer
+
+TITLES = ["Zalor: A Slow Kiln", "Even  Weaving\nwith Zalor", "Late Tides"]
+TOKENIZER = ByteTokenizer.train(["We study a slow kiln and even weaving. " + " ".join(TITLES)] * 3, 40)
+
+
+@pytest.fixture(scope="module")
+def model() -> GPT:
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "n_inner": 32, "init_std": 0.4, "norm_first": True}
+    config = ModelConfig(n_vocab=TOKENIZER.n_vocab, n_special=N_MARKS, n_ctx=64, **sizes)
+    return GPT(config, torch.Generator().manual_seed(2)).eval()
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    path = tmp_path_factory.mktemp("arxiv") / "sw.tsv"
+    path.write_text(archive(42), encoding="utf-8")
+    return read_archive(archive_files(str(path)))
+
+
+def test_abstracts_are_drawn_by_seed_one_title_at_a_time_or_together(model: GPT) -> None:
+    config = SamplingConfig(max_tokens=20, seed=7)
+    told: list[int] = []
+    whole = write_abstracts(model, TOKENIZER, TITLES, config, told.append)
+    assert sum(told) == 3
+    assert whole[1].title == "Even Weaving with Zalor"
+    assert whole[2] == write_abstracts(model, TOKENIZER, TITLES[2:], SamplingConfig(max_tokens=20, seed=9))[0]
+    assert write_abstracts(model, TOKENIZER, TITLES, config) == whole
+    assert write_abstracts(model, TOKENIZER, TITLES, SamplingConfig(max_tokens=20, seed=8)) != whole
+
+
+def test_an_abstract_ends_with_its_mark(model: GPT) -> None:
+    end = marks(TOKENIZER).end
+    eager = GPT(model.config, torch.Generator().manual_seed(2)).eval()
+    with torch.no_grad():
+        eager.tokens.weight[end] = eager.tokens.weight[: TOKENIZER.n_vocab].abs().sum(0) * 3
+        eager.norm.bias.fill_(1.0)  # so that the mark is always the likeliest
+    (written,) = write_abstracts(eager, TOKENIZER, TITLES[:1], SamplingConfig(max_tokens=20))
+    assert (written.abstract, written.ended) == ("", True)
+
+
+def test_a_title_without_words_or_another_tokenizer_is_refused(model: GPT) -> None:
+    with pytest.raises(InputError, match="title 2: found ' ', expected a word"):
+        write_abstracts(model, TOKENIZER, ["a", " "], SamplingConfig())
+    with pytest.raises(InputError, match="expected the tokenizer's"):
+        write_abstracts(model, ByteTokenizer.train(["a b"], 1), ["a"], SamplingConfig())
+
+
+def test_words_of_later_titles_agree_with_one_word_at_a_time(model: GPT) -> None:
+    found = future_words(model, TOKENIZER, ["we study a SLOW kiln"], ["Zalor: A Slow Kiln"])
+    assert found["new_words"] == 1.0
+    nats = []
+    for before, word in (("", "Zalor"), ("Zalor:", " A"), ("Zalor: A", " Slow"), ("Zalor: A Slow", " Kiln")):
+        ids, total = [marks(TOKENIZER).start, *TOKENIZER.encode(before)], 0.0
+        for index in TOKENIZER.encode(word):
+            with torch.no_grad():
+                total -= torch.log_softmax(model(torch.tensor([ids]))[0, -1], -1)[index].item()
+            ids.append(index)
+        nats.append(total)
+    assert found["new_word_perplexity"] == pytest.approx(math.exp(nats[0]), rel=1e-4)
+    assert found["known_word_perplexity"] == pytest.approx(math.exp(sum(nats[1:]) / 3), rel=1e-4)
+
+
+def test_the_generated_archive_is_like_the_real_one(generated: Archive) -> None:
+    assert archive(42) == archive(42) != archive(43)
+    assert (generated.repeated, generated.empty) == (0, 0)
+    assert len({paper.title for paper in generated.papers}) > 0.7 * len(generated.papers)
+    for paper in generated.papers:
+        assert balanced(paper.abstract)
+        assert "{" not in paper.abstract
+        name = key_term(paper.title)
+        assert name is None or name in paper.abstract
+    found = measures([Written(paper.title, paper.abstract) for paper in generated.papers[:30]], [])
+    assert found["introduced"] == 1.0
+    assert found["abbreviations"] > 0.5
+
+
+def test_its_names_come_into_the_world_one_by_one(generated: Archive) -> None:
+    """Most names of the newest titles stand in no older text: what "the future" means here."""
+    splits = split_by_date(generated.papers)
+    old = " ".join(text for paper in splits["train"] for text in (paper.title, paper.abstract))
+    names = {name for paper in splits["test"] if (name := key_term(paper.title))}
+    assert sum(name not in old for name in names) > 0.9 * len(names) > 20
