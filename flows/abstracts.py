@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prefect import flow
@@ -18,10 +18,11 @@ from flows.parameters import AbstractsParameters, chosen_abstracts
 from flows.references import pretrained_model
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.documents import SPLITS
-from gptcore.abstracts.published import EVALUATION, SPLIT
+from gptcore.abstracts.published import EVALUATION, SPLIT, SWEEPS, SweepTable
 from gptcore.config import Preset
 from tasks.jobs.places import slots_and_threads
 from tasks.report.card import synthetic_note
+from tasks.report.figures import Curve, Figure
 from tasks.stages.adapt import adapt_model
 from tasks.stages.analysis import Analysis, publish
 from tasks.stages.corpus import clean_corpus
@@ -36,6 +37,8 @@ from tasks.store.artifact import Artifact
 from tasks.store.lineage import tokenizer_of
 from tasks.store.store import Store
 
+_PAPER = AdaptConfig()
+
 
 @flow(
     name="abstracts",
@@ -49,22 +52,11 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     :raises InputError: missing or broken input, before anything is computed from it.
     """
     signals.listen()
-    preset, own = chosen_abstracts(parameters)
-    store = Store(parameters.store)
-    corpus_url, arxiv_url = parameters.corpus, parameters.arxiv
-    if not arxiv_url or not (corpus_url or parameters.checkpoint):
-        world = store.local(generate_world(store.url, WORLD_SEED))
-        corpus_url, arxiv_url = corpus_url or str(world / "books"), arxiv_url or str(world / "arxiv")
-    papers = collect_papers(store.url, arxiv_url)
-    checkpoint = _checkpoint(store, parameters, preset, corpus_url)
-    ids = encode_abstracts(store.url, papers, tokenizer_of(store, checkpoint))
+    _, own = chosen_abstracts(parameters)
+    store, papers, checkpoint, ids = _ground(parameters)
     jobs = parameters.jobs or 2  # both arms side by side
     _, threads = slots_and_threads(jobs)
-    arms = [(store.url, ids, checkpoint, config, threads) for config in _arms(own.adapt)]
-    if jobs == 1:
-        models = [adapt_model(*arm) for arm in arms]
-    else:
-        models = [future.result() for future in [adapt_model.submit(*arm) for arm in arms]]
+    models = _adapted(store, ids, checkpoint, _arms(own.adapt), jobs, threads)
     sampling, titles = own.sampling, parameters.titles or own.titles
     written = write_and_measure(store.url, models[0], papers, sampling, titles)
     found = [
@@ -78,9 +70,69 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     return found
 
 
+@flow(
+    name="abstracts-tables",
+    flow_run_name=from_form,
+    persist_result=False,
+    task_runner=ThreadPoolTaskRunner(max_workers=16),  # type: ignore[arg-type]  # as above
+)
+def abstracts_tables(parameters: AbstractsParameters) -> list[Analysis]:
+    """Tables 3 to 7 at the preset's scale: each changes one setting of 82M*; only what the store lacks is trained.
+
+    :raises InputError: missing or broken input, before anything is computed from it.
+    """
+    signals.listen()
+    _, own = chosen_abstracts(parameters)
+    store, _, checkpoint, ids = _ground(parameters)
+    jobs = parameters.jobs or slots_and_threads(0)[0]
+    _, threads = slots_and_threads(jobs)
+    configs = dict.fromkeys(config for table in SWEEPS for _, _, config in _cells(table, own.star))
+    models = _adapted(store, ids, checkpoint, list(configs), jobs, threads)
+    trained = dict(zip(configs, models, strict=True))
+    found = [_sweep_table(store, table, own.star, trained, ids) for table in SWEEPS]
+    for analysis in found:
+        publish(analysis, parameters.out)
+    return found
+
+
+def _cells(table: SweepTable, star: AdaptConfig) -> list[tuple[float, float, AdaptConfig]]:
+    """The paper's value of a table's setting, ours, and the settings with it."""
+    own, papers = getattr(star, table.setting), getattr(_PAPER, table.setting)
+    values = [(value, type(own)(own * value / papers if table.scaled else value)) for value in table.rows]
+    return [(value, ours, dataclasses.replace(star, **{table.setting: ours})) for value, ours in values]
+
+
+def _adapted(
+    store: Store, ids: Artifact, checkpoint: Artifact, configs: Sequence[AdaptConfig], jobs: int, threads: int
+) -> list[Artifact]:
+    """A model for each of the settings, ``jobs`` of them trained at the same time."""
+    arguments = [(store.url, ids, checkpoint, config, threads) for config in configs]
+    if jobs == 1:
+        return [adapt_model(*given) for given in arguments]
+    models: list[Artifact] = []
+    for first in range(0, len(arguments), jobs):
+        futures = [adapt_model.submit(*given) for given in arguments[first : first + jobs]]
+        models += [future.result() for future in futures]
+    return models
+
+
 def _arms(config: AdaptConfig) -> list[AdaptConfig]:
     """From the pre-trained model, and the same from random weights."""
     return [dataclasses.replace(config, pretrained=pretrained) for pretrained in (True, False)]
+
+
+def _ground(parameters: AbstractsParameters) -> tuple[Store, Artifact, Artifact, Artifact]:
+    """What every training needs: the store, the papers, the language model to start from, the papers' ids."""
+    preset, _ = chosen_abstracts(parameters)
+    store = Store(parameters.store)
+    corpus_url, arxiv_url = parameters.corpus, parameters.arxiv
+    if not arxiv_url or not (corpus_url or parameters.checkpoint):
+        world = store.local(generate_world(store.url, WORLD_SEED))
+        corpus_url, arxiv_url = corpus_url or str(world / "books"), arxiv_url or str(world / "arxiv")
+    papers = collect_papers(store.url, arxiv_url)
+    checkpoint = _checkpoint(store, parameters, preset, corpus_url)
+    ids = encode_abstracts(store.url, papers, tokenizer_of(store, checkpoint))
+    return store, papers, checkpoint, ids
 
 
 def _checkpoint(store: Store, parameters: AbstractsParameters, preset: Preset, corpus_url: str) -> Artifact:
@@ -174,6 +226,43 @@ def _table_8(store: Store, models: Sequence[Artifact], ids: Artifact) -> Analysi
             "a token is one of its own vocabulary: perplexities of different vocabularies do not compare",
         ],
     )
+
+
+def _sweep_table(
+    store: Store, table: SweepTable, star: AdaptConfig, trained: Mapping[AdaptConfig, Artifact], ids: Artifact
+) -> Analysis:
+    rows: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    curves: dict[str, list[tuple[float, float]]] = {"train": [], "valid": []}
+    for papers, ours, config in _cells(table, star):
+        result = store.manifest(trained[config])["counts"]
+        losses = [result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in ("train", "valid")]
+        mark = "*" if config == star else ""
+        printed = (f"{number:.4f}" for number in table.rows[papers])
+        rows.append((f"{ours:g}{mark}", *(f"{number:.4f}" for number in losses), f"{papers:g}", *printed))
+        metrics[f"{table.setting} {ours:g}/valid_perplexity"] = result["valid/perplexity"]
+        for split, points in curves.items():
+            points.append((ours, result[f"{split}/perplexity"]))
+    kinds = [f"{split} {name}" for name in ("loss", "PPL") for split in ("train", "valid")]
+    title = f"Table {table.number}: {table.title.lower()}"
+    figure = Figure(
+        [Curve(split, sorted(points), color) for color, (split, points) in enumerate(curves.items())],
+        table.title.lower(),
+        "perplexity",
+        f"{title} ({'synthetic' if _notes(store, ids) else 'real'} data)",
+        log_x=table.setting not in ("epochs", "weight_decay"),
+    )
+    others = ", ".join(f"{name} {value:g}" for name, value in _shared(star).items() if name != table.setting)
+    notes = [*_notes(store, ids), f"*: the settings that the other tables share; here also {others}"]
+    if table.scaled:
+        notes.append("values: the paper's multiples of the preset's own")
+    models = [trained[config].digest for _, _, config in _cells(table, star)]
+    header = (table.title.lower(), *kinds, "published", *(f"published {kind}" for kind in kinds))
+    return Analysis(f"abstracts-table{table.number}", title, header, rows, {"models": models}, metrics, notes, figure)
+
+
+def _shared(star: AdaptConfig) -> dict[str, float]:
+    return {table.setting: getattr(star, table.setting) for table in SWEEPS}
 
 
 def _measured(store: Store, written: Artifact, ids: Artifact) -> Analysis:

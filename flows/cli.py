@@ -162,7 +162,12 @@ def _parser() -> argparse.ArgumentParser:
     run = command(
         "abstracts", commands.abstracts, "a GPT-2 that writes abstracts from titles, fine-tuned on arXiv's papers"
     )
-    run.add_argument("action", nargs="?", choices=["generate"], help="write abstracts with a model that is there")
+    run.add_argument(
+        "action",
+        nargs="?",
+        choices=["tables", "generate"],
+        help="tables: the paper's Tables 3 to 7, a training for each cell; generate: write with a model that is there",
+    )
     preset(run, "demo")
     run.add_argument("--arxiv", metavar="URL", default="", help="arXiv Archive: .tsv.xz or a folder (generated papers)")
     run.add_argument(

@@ -117,9 +117,9 @@ def abstracts(options: argparse.Namespace) -> None:
             print(f"{title}\n\n{abstract}\n")
         return
     filled = _filled("AbstractsParameters", options, overrides=_overrides(options.config))
-    from flows.abstracts import abstracts
+    from flows.abstracts import abstracts, abstracts_tables
 
-    for found in _run(abstracts, filled, options):
+    for found in _run(abstracts_tables if options.action else abstracts, filled, options):
         print(found.markdown())
 
 

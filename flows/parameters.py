@@ -58,7 +58,7 @@ def chosen_abstracts(form: Any) -> tuple[Preset, AbstractsPreset]:
     overrides, own = dict(form.overrides), ABSTRACTS[form.preset]
     changes = {
         name: replace_settings(getattr(own, name), overrides.pop(name, {}), f"overrides: {name}")
-        for name in ("adapt", "sampling")
+        for name in ("adapt", "sampling", "star")
     }
     return preset_named(form.preset, {"family": "gpt2", **overrides}), dataclasses.replace(own, **changes)
 

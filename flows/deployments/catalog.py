@@ -8,7 +8,7 @@ from typing import Any
 from prefect.utilities.callables import parameter_schema
 from pydantic import BaseModel
 
-from flows.abstracts import abstracts
+from flows.abstracts import abstracts, abstracts_tables
 from flows.analysis.curves import learning, zero_shot_curves
 from flows.analysis.paper import layers, table5, tables
 from flows.finetune import finetune, finetune_all
@@ -92,6 +92,7 @@ OFFERS = [
     Offer(learning, CPU, AnalysisParameters),
     Offer(sweep, CPU, SweepParameters),
     Offer(abstracts, CPU, AbstractsParameters),
+    Offer(abstracts_tables, CPU, AbstractsParameters),
     Offer(leaderboard, CPU),
     Offer(train, GPU, internal=True),
 ]

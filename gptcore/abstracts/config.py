@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gptcore.abstracts.published import STAR_BATCH
 from gptcore.errors import InputError
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.limits import require_training
@@ -73,6 +74,8 @@ class AbstractsPreset:
     name: str
     adapt: AdaptConfig = field(default_factory=AdaptConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    star: AdaptConfig = field(default_factory=lambda: AdaptConfig(batch_size=STAR_BATCH))
+    """82M* of Tables 3 to 7: what each of them changes one setting of."""
     titles: int = 20
     """Held-out papers whose abstracts are written, beside the titles of the paper's appendix."""
 
@@ -82,10 +85,12 @@ PRESETS = {
         "demo",
         AdaptConfig(block_size=96, batch_size=8, lr=1e-3, epochs=3, evaluations=4),
         SamplingConfig(max_tokens=120),
+        AdaptConfig(block_size=96, batch_size=STAR_BATCH, lr=1e-3, epochs=1, evaluations=2),
     ),
     "small": AbstractsPreset(
         "small",
         AdaptConfig(block_size=128, batch_size=8, lr=6e-4, epochs=1),
+        star=AdaptConfig(block_size=128, batch_size=STAR_BATCH, lr=6e-4, epochs=0.3, evaluations=4),
     ),
     "paper": AbstractsPreset("paper"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 import transformers
 
 from flows.parameters import AbstractsParameters
+from gptcore.abstracts.published import SWEEPS
 from gptcore.errors import InputError
 from gptcore.storyworld.papers import archive
 from gptcore.text.byte_bpe import ByteTokenizer
@@ -99,6 +101,30 @@ def test_again_nothing_is_computed_and_another_rate_trains_alone(
     run(papers, store, world, overrides={"adapt": {**OWN["adapt"], "lr": 2e-4}})
     after = digests(store)
     assert [len(after[stage]) - len(before[stage]) for stage in after] == [0, 0, 0, 2, 1]
+
+
+def test_a_table_changes_one_setting_and_trains_what_is_missing(
+    found: dict[str, Analysis], papers: str, store: str, world: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import abstracts
+
+    few = [dataclasses.replace(table, rows=dict(list(table.rows.items())[:2])) for table in SWEEPS[:2]]
+    monkeypatch.setattr(abstracts, "SWEEPS", few)
+    language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
+    star = {**OWN["adapt"], "batch_size": 8}
+    form = AbstractsParameters(
+        preset="demo", arxiv=papers, corpus=world[0], store=store, overrides={**language, "star": star}
+    )
+    before = digests(store)
+    third, fourth = abstracts.abstracts_tables(form)
+    assert [(row[0], row[5]) for row in third.rows] == [("1*", "1"), ("2", "2")]
+    assert [(row[0], row[5]) for row in fourth.rows] == [("24*", "512"), ("12", "256")]
+    assert third.rows[0][1:5] == fourth.rows[0][1:5]  # 82M* is one training
+    assert third.rows[1][6:] == ("3.0758", "3.1319", "21.6677", "22.9174")
+    after = digests(store)
+    assert len(after["adapt"] - before["adapt"]) == 3
+    assert [analysis.rows for analysis in abstracts.abstracts_tables(form)] == [third.rows, fourth.rows]
+    assert digests(store) == after
 
 
 def test_a_folder_of_hugging_faces_is_fine_tuned_as_it_is(
