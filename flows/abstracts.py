@@ -296,6 +296,7 @@ def _page(store: Store, written: Artifact, ids: Artifact) -> Analysis:
         ("title", "generated", "real"),
         [(line["title"], line["generated"] + ("" if line["ended"] else " ..."), line["real"] or "") for line in lines],
         {"written": written.digest},
+        page=True,
         notes=[
             *_notes(store, ids),
             "...: cut at the most tokens that may be written; no real one: a title from the paper",

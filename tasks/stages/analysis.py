@@ -7,6 +7,7 @@ import csv
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ from tasks.tracking.provenance import run_tags
 from tasks.tracking.tracker import Tracker
 
 EXPERIMENT = "gptmill/analysis"
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:80em;padding:0 1em;color:#222;background:#fff}"
+    "table{border-collapse:collapse;width:100%;table-layout:fixed}th,td{vertical-align:top;text-align:left;"
+    "padding:.6em .8em;border-bottom:1px solid #ddd;overflow-wrap:anywhere}th:first-child{width:20%}"
+    "td:first-child{font-weight:600}ul{color:#555}"
+)
 
 
 @dataclass(frozen=True)
@@ -38,11 +45,25 @@ class Analysis:
     metrics: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()
     figure: Figure | Panels | None = None
+    page: bool = False
+    """Whether the table is long text, which a page of its own shows better than a grid: HTML beside the Markdown."""
 
     def markdown(self) -> str:
         """Table and notes, legible as plain text too."""
         notes = "\n".join(f"- {note}" for note in self.notes)
         return f"# {self.title}\n\n{table(self.header, self.rows)}\n" + (f"\n{notes}\n" if notes else "")
+
+    def html(self) -> str:
+        """The same as a page that needs nothing else."""
+        cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.rows]
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.header)
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        rows = "".join(f"<tr>{row}</tr>\n" for row in cells)
+        return (
+            f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8"><title>{escape(self.title)}</title>\n'
+            f"<style>{_STYLE}</style>\n<h1>{escape(self.title)}</h1>\n<ul>{notes}</ul>\n"
+            f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table>\n</html>\n"
+        )
 
 
 def publish(analysis: Analysis, out: str = "") -> None:
@@ -77,6 +98,10 @@ def _write(analysis: Analysis, folder: Path) -> list[Path]:
     page.write_text(analysis.markdown(), encoding="utf-8")
     with open(rows, "w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([analysis.header, *analysis.rows])
+    files = [page, rows]
+    if analysis.page:
+        files.append(folder / f"{analysis.name}.html")
+        files[-1].write_text(analysis.html(), encoding="utf-8")
     if analysis.figure is None:
-        return [page, rows]
-    return [page, rows, analysis.figure.draw(folder / f"{analysis.name}.png")]
+        return files
+    return [*files, analysis.figure.draw(folder / f"{analysis.name}.png")]

@@ -79,6 +79,12 @@ def test_every_table_is_there_and_says_what_it_is_of(found: dict[str, Analysis],
     assert [row[0] for row in page.rows] == [line["title"] for line in lines]
     assert [line["real"] is None for line in lines] == [True] * 20 + [False] * 2  # the paper's own titles come first
     assert lines[0]["title"].startswith("A general reinforcement learning algorithm")
+    html = page.html()
+    assert html.count("<tr>") == 1 + 22
+    assert "Negated LAMA: Birds cannot fly" in html
+    (tracked,) = Tracker().search("gptmill/analysis", {"analysis": "abstracts-generated"})
+    names = {file.path for file in Tracker().client.list_artifacts(tracked.info.run_id)}
+    assert {"abstracts-generated.html", "abstracts-generated.md"} <= names
     assert {row[0]: row[2] for row in found["abstracts-measures"].rows}["ended"] == "1"
 
 
