@@ -188,7 +188,8 @@ def _adapt(job: AdaptJob, world: World, stop: process.StopRequest) -> None:
     scores: dict[str, float] = {}
     for split, its in blocks.items():
         most = config.eval_blocks if split == "train" else None
-        scores |= {f"{split}/{k}": v for k, v in monitor.score(its, most, lambda: stop.requested).items()}
+        found = monitor.score(its, most, lambda: world.agree(stop.requested)[0])
+        scores |= {f"{split}/{name}": value for name, value in found.items()}
     peak = max(world.gather(peak_memory_bytes(world.device)))
     weights = whole(model.state_dict(), world)
     if world.main:
