@@ -34,7 +34,7 @@ from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import train_tokenizer
 from tasks.stages.written import read_written, write_and_measure
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import tokenizer_of
+from tasks.store.lineage import ancestor, tokenizer_of
 from tasks.store.store import Store
 
 _PAPER = AdaptConfig()
@@ -284,7 +284,7 @@ def _measured(store: Store, written: Artifact, ids: Artifact) -> Analysis:
         [(name, *(_number(counts[kind].get(name)) for kind in ("generated", "real"))) for name in names],
         {"written": written.digest},
         {f"{kind}/{name}": value for kind in ("generated", "real", "future") for name, value in counts[kind].items()},
-        [*_notes(store, ids), *notes, "what is counted: gptcore/abstracts/measures.py"],
+        [*_notes(store, ids), _writer(store, written), *notes, "what is counted: gptcore/abstracts/measures.py"],
     )
 
 
@@ -299,9 +299,18 @@ def _page(store: Store, written: Artifact, ids: Artifact) -> Analysis:
         page=True,
         notes=[
             *_notes(store, ids),
+            _writer(store, written),
             "...: cut at the most tokens that may be written; no real one: a title from the paper",
         ],
     )
+
+
+def _writer(store: Store, written: Artifact) -> str:
+    """Who wrote, and how it was drawn."""
+    model, config = ancestor(store, written, "adapt"), store.manifest(written)["config"]
+    perplexity = store.manifest(model)["counts"]["test/perplexity"]
+    drawn = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in config.items() if name != "titles")
+    return f"written by the model {model.short} (test perplexity {perplexity:.1f}); {drawn}"
 
 
 def _number(value: Any) -> str:

@@ -74,8 +74,9 @@ def _paper(rng: Random, number: int, papers: int, known: list[_Method]) -> tuple
         ),
         f"We study {full.lower()} ({short}), where the {c} and the {b} are given.",
     ]
-    if older:
-        other = rng.choice(older).name
+    others = [method.name for method in older if method.name != name]
+    if others:
+        other = rng.choice(others)
         parts.append(
             rng.choice(
                 (
@@ -91,7 +92,7 @@ def _paper(rng: Random, number: int, papers: int, known: list[_Method]) -> tuple
         else f"In this paper we show that {name} {goal} when {short} is used."
     )
     gain = rng.randrange(2, 40)
-    against = f" over {rng.choice(older).name}" if older else ""
+    against = f" over {rng.choice(others)}" if others else ""
     parts.append(f"On {rng.randrange(3, 30)} villages {name} gains ${gain} \\%${against}.")
     parts.append(
         rng.choice(
