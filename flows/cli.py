@@ -102,8 +102,8 @@ def _parser() -> argparse.ArgumentParser:
     ) -> None:
         to.add_argument("--datasets", metavar="URL", default=default, help=text)
 
-    def preset(to: argparse.ArgumentParser, default: str) -> None:
-        to.add_argument("--preset", default=default, help="demo, small, long or paper (%(default)s)")
+    def preset(to: argparse.ArgumentParser, default: str, names: str = "demo, small, long or paper") -> None:
+        to.add_argument("--preset", default=default, help=f"{names} (%(default)s)")
         to.add_argument("--config", metavar="FILE", help="TOML file with settings that differ from the preset")
 
     def family(to: argparse.ArgumentParser) -> None:
@@ -168,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=["tables", "generate"],
         help="tables: the paper's Tables 3 to 7, a training for each cell; generate: write with a model that is there",
     )
-    preset(run, "demo")
+    preset(run, "demo", "demo, small or paper")
     run.add_argument("--arxiv", metavar="URL", default="", help="arXiv Archive: .tsv.xz or a folder (generated papers)")
     run.add_argument(
         "--checkpoint",
@@ -180,13 +180,13 @@ def _parser() -> argparse.ArgumentParser:
     store(run)
     run.add_argument("--titles", type=int, help="held-out papers to write abstracts for (as the preset says)")
     run.add_argument("--nproc", type=int, help="processes of a pre-training, one a GPU (all of a machine's; else 1)")
-    run.add_argument("--jobs", type=int, help="trainings at the same time (one a core, or one a GPU)")
+    run.add_argument("--jobs", type=int, help="trainings at the same time (2; tables: one a core, or a GPU)")
     run.add_argument("--out", metavar="FOLDER", help="also write the tables there")
     run.add_argument(
         "--title", action="append", metavar="TEXT", help="generate: of an abstract to write; may come again"
     )
-    run.add_argument("--model", default="latest", metavar="REF", help="generate: digest or latest (%(default)s)")
-    run.add_argument("--seed", type=int, default=42, help="generate: names the draws (%(default)s)")
+    run.add_argument("--model", metavar="REF", help="generate: a digest (the model that has written last)")
+    run.add_argument("--seed", type=int, help="generate: names the draws (as the preset says)")
     verbose(run)
 
     run = command("pretrain", commands.pretrain, "pre-train on shards of the store")

@@ -107,15 +107,19 @@ def sweep(options: argparse.Namespace) -> None:
 
 def abstracts(options: argparse.Namespace) -> None:
     if options.action == "generate":
+        from flows.inputs import check_places
+        from flows.parameters import chosen_sampling
         from flows.serving import write_abstracts
 
         if not options.title:
             raise InputError('gptmill abstracts generate: found no --title, expected one or more: --title "..."')
-        for title, abstract in write_abstracts(
-            options.store, options.model, options.title, options.preset, options.seed
-        ):
+        check_places(vars(options))
+        sampling = chosen_sampling(options.preset, _overrides(options.config), options.seed)
+        for title, abstract in write_abstracts(options.store, options.model, options.title, sampling):
             print(f"{title}\n\n{abstract}\n")
         return
+    if options.title or options.model or options.seed is not None:
+        raise InputError("--title, --model, --seed: expected `gptmill abstracts generate` before them")
     filled = _filled("AbstractsParameters", options, overrides=_overrides(options.config))
     from flows.abstracts import abstracts, abstracts_tables
 

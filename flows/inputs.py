@@ -71,12 +71,22 @@ def _check_abstracts(store: Store, form: Any) -> None:
     """
     from gptcore.abstracts.arxiv import archive_files
     from tasks.stages.imported import is_model_folder
+    from tasks.stages.tokenizer import check_kind
+    from tasks.store.lineage import tokenizer_of
 
-    chosen_abstracts(form)
+    preset, own = chosen_abstracts(form)
     if form.arxiv:
         archive_files(form.arxiv)
-    if form.checkpoint and not is_model_folder(form.checkpoint):
-        pretrained_model(store, form.checkpoint)
+    if is_model_folder(form.checkpoint):
+        return  # looked at as it is imported, before anything is computed from it
+    n_ctx = preset.model.n_ctx
+    if form.checkpoint:
+        checkpoint = pretrained_model(store, form.checkpoint)
+        n_ctx = store.manifest(checkpoint)["config"]["model"]["n_ctx"]
+        check_kind(store, tokenizer_of(store, checkpoint), preset.tokenizer)
+    for section, config in (("adapt", own.adapt), ("star", own.star)):
+        if config.block_size > n_ctx:
+            raise InputError(f"{section}.block_size = {config.block_size}: expected {n_ctx} or less, the model's n_ctx")
 
 
 def _check_sweep(store: Store, given: Mapping[str, Any]) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
-from gptcore.abstracts.config import AbstractsPreset
+from gptcore.abstracts.config import AbstractsPreset, SamplingConfig
 from gptcore.config import PRESETS, FinetuneConfig, Preset, preset_named
+from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.nlu.registry import REGISTRY
 from gptcore.settings import replace_settings
@@ -46,8 +47,10 @@ def chosen_preset(form: Any) -> Preset:
 
     :raises InputError: an unknown setting, or a value that does not fit.
     """
-    family = {"family": form.family} if hasattr(form, "family") else {}
-    return preset_named(form.preset, {**family, **form.overrides})
+    family = getattr(form, "family", "gpt")
+    if (found := form.overrides.get("family", family)) != family != "gpt":
+        raise InputError(f"family = {found!r} in the settings, --family {family}; expected one of the two")
+    return preset_named(form.preset, {"family": family, **form.overrides})
 
 
 def chosen_abstracts(form: Any) -> tuple[Preset, AbstractsPreset]:
@@ -60,7 +63,21 @@ def chosen_abstracts(form: Any) -> tuple[Preset, AbstractsPreset]:
         name: replace_settings(getattr(own, name), overrides.pop(name, {}), f"overrides: {name}")
         for name in ("adapt", "sampling", "star")
     }
-    return preset_named(form.preset, {"family": "gpt2", **overrides}), dataclasses.replace(own, **changes)
+    if overrides.get("family", "gpt2") != "gpt2":
+        raise InputError(f"overrides: family = {overrides['family']!r}; expected gpt2, whose vocabulary has the marks")
+    return preset_named(form.preset, {**overrides, "family": "gpt2"}), dataclasses.replace(own, **changes)
+
+
+def chosen_sampling(preset: str, overrides: dict[str, Any], seed: int | None) -> SamplingConfig:
+    """How abstracts are drawn under a preset with overrides, of which the other sections do not matter here.
+
+    :param seed: None: the settings' own.
+    :raises InputError: an unknown preset or setting, or a value that does not fit.
+    """
+    if preset not in ABSTRACTS:
+        raise InputError(f"preset {preset!r} is not known; expected one of {', '.join(ABSTRACTS)}")
+    values = {**overrides.get("sampling", {}), **({} if seed is None else {"seed": seed})}
+    return replace_settings(ABSTRACTS[preset].sampling, values, "overrides: sampling")
 
 
 _FAMILY = "Network and text: gpt (words, norms last) or gpt2 (bytes of any text, norms first)."
@@ -138,7 +155,9 @@ class AbstractsParameters(_Form):
         6, 0, ge=0, le=10_000, description="Held-out papers to write abstracts for. 0: as the preset says."
     )
     nproc: int = _field(7, 0, ge=0, description=_NPROC)
-    jobs: int = _field(8, 0, ge=0, description="Trainings at the same time. 0: one a core, or one a GPU.")
+    jobs: int = _field(
+        8, 0, ge=0, description="Trainings at the same time. 0: both; for tables one a core, or one a GPU."
+    )
     out: str = _field(9, "", description="A local folder for the tables (Markdown, CSV). Empty: none.")
 
 

@@ -7,13 +7,13 @@ from a folder with a model, together with the folder of its tokenizer.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from flows.inputs import any_model, check_address
 from flows.references import fine_tuned_model, in_store
+from gptcore.abstracts.config import SamplingConfig
 from gptcore.errors import InputError
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import own_rows
@@ -28,7 +28,7 @@ from gptcore.models.transformer import GPT
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.device import pick_device
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import tokenizer_of
+from tasks.store.lineage import ancestor, tokenizer_of
 from tasks.store.store import Store
 
 
@@ -103,24 +103,21 @@ def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:
     return home.local(artifact) / "model", Tokenizer.load(str(home.local(tokenizer_of(home, artifact))))
 
 
-def write_abstracts(store_url: str, model: str, titles: Sequence[str], preset: str, seed: int) -> list[tuple[str, str]]:
+def write_abstracts(
+    store_url: str, model: str | None, titles: Sequence[str], sampling: SamplingConfig
+) -> list[tuple[str, str]]:
     """An abstract under each title, by a model of stage `adapt`.
 
-    :param model: its digest (or beginning), or latest.
-    :param preset: whose settings the abstracts are drawn with.
-    :raises InputError: no such model or preset.
+    :param model: its digest (or beginning); None: the one whose abstracts the store got last.
+    :raises InputError: no such model.
     """
-    from gptcore.abstracts.config import PRESETS
     from gptcore.abstracts.write import write_abstracts as write
 
-    if preset not in PRESETS:
-        raise InputError(f"preset {preset!r} is not known; expected one of {', '.join(PRESETS)}")
     store = Store(store_url)
-    artifact = store.resolve(model, "adapt")
+    artifact = store.resolve(model, "adapt") if model else ancestor(store, store.resolve("latest", "written"), "adapt")
     network = load_model(str(store.local(artifact) / "model")).to(pick_device(0)).eval()
     words = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
-    written = write(network, words, titles, dataclasses.replace(PRESETS[preset].sampling, seed=seed))
-    return [(item.title, item.abstract) for item in written]
+    return [(item.title, item.abstract) for item in write(network, words, titles, sampling)]
 
 
 def export(store_url: str, model: str, layout: str, out: str, tokenizer: str = "") -> list[str]:

@@ -9,15 +9,19 @@ from typing import Any
 from prefect import flow
 
 from flows import signals
+from gptcore.abstracts.config import AdaptConfig
 from gptcore.config import FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig
 from tasks.jobs.places import slots, slots_and_threads
+from tasks.stages.adapt import adapt_model
 from tasks.stages.finetune import finetune_model
 from tasks.stages.pretrain import pretrain_model
 from tasks.store.artifact import Artifact
 
-TRAININGS: dict[str, Any] = {"pretrain": pretrain_model, "finetune": finetune_model}
+TRAININGS: dict[str, Any] = {"pretrain": pretrain_model, "finetune": finetune_model, "adapt": adapt_model}
 """Stage -> its task."""
-_RECORDS = {kind.__name__: kind for kind in (Artifact, FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig)}
+_RECORDS = {
+    kind.__name__: kind for kind in (AdaptConfig, Artifact, FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig)
+}
 
 
 @flow(name="train", persist_result=False)

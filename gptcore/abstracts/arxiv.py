@@ -10,6 +10,7 @@ import csv
 import datetime
 import io
 import lzma
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -106,7 +107,7 @@ def _records(file: str) -> Iterator[Paper]:
     csv.field_size_limit(_LONGEST)
     try:
         with fsspec.open(file, "rb", compression="infer") as raw:
-            rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""), delimiter="\t", strict=True)
+            rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""), delimiter="\t", strict=True)
             header = next(rows, [])
             missing = [name for name in _COLUMNS if name not in header]
             if missing:
@@ -121,7 +122,7 @@ def _records(file: str) -> Iterator[Paper]:
         raise InputError(f"{file}: line {rows.line_num}: {error}; expected tab-separated fields with quotes") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: byte {error.start} of a block is not UTF-8: {error.reason}") from None
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise InputError(f"{file}: cannot be read: {type(error).__name__}: {error}") from error
 
 

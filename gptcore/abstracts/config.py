@@ -30,7 +30,7 @@ class AdaptConfig:
     weight_decay: float = 0.0
     clip_norm: float = 1.0
     evaluations: int = 10
-    """On validation documents, in the course of training; checkpoints are as many."""
+    """On validation documents, at most so many in the course of training; checkpoints are as many."""
     eval_blocks: int = 256
     """Of each of them, and of the training documents at the end; validation and test documents are all read then."""
     precision: str = "auto"
@@ -83,13 +83,13 @@ class AbstractsPreset:
 PRESETS = {
     "demo": AbstractsPreset(
         "demo",
-        AdaptConfig(block_size=96, batch_size=8, lr=1e-3, epochs=3, evaluations=4),
+        AdaptConfig(block_size=96, batch_size=8, lr=1e-3, epochs=3.0, evaluations=4),
         SamplingConfig(max_tokens=120),
-        AdaptConfig(block_size=96, batch_size=STAR_BATCH, lr=1e-3, epochs=1, evaluations=2),
+        AdaptConfig(block_size=96, batch_size=STAR_BATCH, lr=1e-3, epochs=1.0, evaluations=2),
     ),
     "small": AbstractsPreset(
         "small",
-        AdaptConfig(block_size=128, batch_size=8, lr=6e-4, epochs=1),
+        AdaptConfig(block_size=128, batch_size=8, lr=6e-4, epochs=1.0),
         star=AdaptConfig(block_size=128, batch_size=STAR_BATCH, lr=6e-4, epochs=0.3, evaluations=4),
     ),
     "paper": AbstractsPreset("paper"),

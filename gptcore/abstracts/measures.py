@@ -3,7 +3,8 @@ r"""What sections 4.4 to 4.6 say of generated abstracts by eye, counted. Every m
     ended            share that ends by itself, before the most that may be written (4.5.1)
     words            mean length, in words set apart by white space (4.5.1)
     abbreviations    of the abbreviations introduced as "full term (FT)", the share that is used again after it (4.5.2)
-    introduced       abbreviations introduced that way, for each abstract
+    introduced       abbreviations introduced that way, for each abstract; a word before begins with
+                     their first letter, the last word before holds the last one
     latex_balanced   of the abstracts with LaTeX, the share whose $ are paired and whose { } match (4.5.3)
     latex            share of abstracts that have any
     key_term         of titles "NAME: full title", the share whose abstract says NAME (4.6)
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-_INTRODUCED = re.compile(r"\(([A-Z][A-Za-z0-9-]*[A-Z][A-Za-z0-9-]*)s?\)")
+_INTRODUCED = re.compile(r"\(([A-Z][A-Za-z0-9-]*[A-Z0-9])s?\)")
 _LATEX = re.compile(r"\$|\\[A-Za-z]+")
 _NAME = re.compile(r"^(\S{2,30}):\s")
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
@@ -106,7 +107,11 @@ def measures(written: Sequence[Written], training: Iterable[str]) -> dict[str, f
         **_abbreviations([item.abstract for item in written]),
         "latex": _mean(bool(_LATEX.search(item.abstract)) for item in written),
         "latex_balanced": _mean(balanced(item.abstract) for item in written if _LATEX.search(item.abstract)),
-        "key_term": _mean(name in item.abstract for item in written if (name := key_term(item.title)) is not None),
+        "key_term": _mean(
+            bool(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", item.abstract))
+            for item in written
+            if (name := key_term(item.title)) is not None
+        ),
         **{f"copied_{n}": _mean(shares) for n, shares in copies.shares.items()},
         "longest_copy": _mean(copies.longest),
         **{f"distinct_{n}": _distinct(words, n) for n in (1, 2)},
@@ -151,6 +156,9 @@ def _abbreviations(abstracts: Sequence[str]) -> dict[str, float | None]:
     used, introduced = 0, 0
     for text in abstracts:
         for match in _INTRODUCED.finditer(text):
+            words, short = tokens(text[: match.start()])[-len(match[1]) - 2 :], match[1].lower()
+            if not (any(word[0] == short[0] for word in words) and short[-1] in words[-1]):
+                continue  # a remark in brackets
             introduced += 1
             used += bool(re.search(rf"\b{re.escape(match[1])}s?\b", text[match.end() :]))
     return {

@@ -70,6 +70,8 @@ def future_words(
 ) -> dict[str, float]:
     """How unexpected words of later titles are that no earlier text has, beside those that one has (section 2.2).
 
+    Each occurrence of a word counts.
+
     A word's perplexity is that of its ids together, after the beginning of the title; means are geometric.
 
     :param known: texts from before the split.

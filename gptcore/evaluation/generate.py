@@ -99,6 +99,8 @@ def generate_ids(
 ) -> list[list[int]]:
     """The ids that go on each prompt, special ones allowed there; without the one they stop at.
 
+    A prompt of up to half of n_ctx stays in sight when its text outgrows that.
+
     :param n_vocab: ids below it are drawn, none of the special rows behind them.
     :param stop: an id at which a text ends; None: all are ``max_tokens`` long.
     :param repetition_penalty: positive logits of ids that the text holds already, its prompt included, are divided by
@@ -113,7 +115,8 @@ def generate_ids(
     going = set(range(len(prompts)))
     if not going:
         return found
-    for drawn in _drawn(model, prompts, n_vocab, settings, range(seed, seed + len(prompts)), repetition_penalty):
+    seeds, longest = range(seed, seed + len(prompts)), max(map(len, prompts))
+    for drawn in _drawn(model, prompts, n_vocab, settings, seeds, repetition_penalty, kept=longest):
         for row in list(going):
             if drawn[row] != stop:
                 found[row].append(drawn[row])
@@ -145,9 +148,10 @@ def _drawn(
     settings: Mapping[str, Any],
     seeds: Sequence[int],
     repetition_penalty: float = 1.0,
+    kept: int = 0,
 ) -> Iterator[list[int]]:
     """The next id of each text, without end."""
-    reader = open_reader(model, len(prompts))
+    reader = open_reader(model, len(prompts), kept)
     draws = [generator(seed, "generate") for seed in seeds]
     held = [set(ids) for ids in prompts]
     new: Sequence[Sequence[int]] = prompts

@@ -113,7 +113,9 @@ def text_perplexity(
     parts = [np.asarray([] if tokenizer.end_of_text is None else [tokenizer.end_of_text], dtype=np.int32)]
     parts += map(tokenizer.encode_clean, tokenizer.rows(document()))
     ids = np.concatenate(parts).astype(np.int64)  # [N]
-    if len(ids) < 2 or not n_words:
+    if not n_words and len(ids) > 1:
+        raise InputError(f"{name}: found no word, expected one or more")
+    if len(ids) < 2:
         raise InputError(f"{name}: found {len(ids)} tokens, expected two or more, as the first is not predicted")
     alone = World(0, 1, model.tokens.weight.device)
     found = perplexity(language_model_objective(model), _windows(ids, model.config.n_ctx), alone)

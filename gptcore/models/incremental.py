@@ -56,13 +56,15 @@ class Reader(ABC):
         """[B, D] -> [B, V]."""
 
 
-def open_reader(model: LanguageModel, batch: int = 1) -> Reader:
+def open_reader(model: LanguageModel, batch: int = 1, kept: int = 0) -> Reader:
     """A reader at the beginning of ``batch`` texts.
 
     :param model: in eval mode.
+    :param kept: of each text, so much of what is first read (as far as it goes) stays in sight when the text outgrows
+        n_ctx, if it takes no more than half of that; the LSTM has no such bound.
     """
     if isinstance(model, GPT):
-        return TransformerReader(model, batch)
+        return TransformerReader(model, batch, kept)
     assert isinstance(model, LSTM), f"no reader for {type(model).__name__}"
     return LSTMReader(model, batch)
 
@@ -144,10 +146,12 @@ def _attend(
 
 
 class TransformerReader(Reader):
-    """Reads with a :class:`Cache`; a text longer than n_ctx goes on from its newest half."""
+    """Reads with a :class:`Cache`; a text longer than n_ctx goes on from its newest half, behind what is kept."""
 
-    def __init__(self, model: GPT, batch: int) -> None:
+    def __init__(self, model: GPT, batch: int, kept: int = 0) -> None:
         super().__init__(model, batch)
+        self._kept = kept
+        self._heads: list[list[int]] = [[] for _ in range(batch)]
         self._model = model
         self._cache = Cache.empty(model, batch)
         self._product = Products(model, batch)
@@ -159,8 +163,11 @@ class TransformerReader(Reader):
         new = list(texts)
         for row, ids in enumerate(texts):
             window = [*self._windows[row], *ids]
+            if not self._windows[row] and len(head := list(ids[: self._kept])) <= n_ctx // 2:
+                self._heads[row] = head
             if len(window) > n_ctx:
-                new[row] = window = window[-max(1, n_ctx // 2) :]
+                head = self._heads[row]
+                new[row] = window = [*head, *window[-max(1, (n_ctx - len(head)) // 2) :]]
                 self._cache.lengths[row] = 0
             self._windows[row] = window
         return super().feed(new)

@@ -111,7 +111,7 @@ class Tokenizer(ABC):
 
         :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
         :param progress: called with 1 for each file counted.
-        :raises InputError: nothing to learn from, or a negative ``n_merges``.
+        :raises InputError: a negative ``n_merges``, or no words where the kind learns from words.
         """
 
     def save(self, folder: str | Path) -> None:

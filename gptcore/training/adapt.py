@@ -26,7 +26,7 @@ from gptcore.data.blocks import Blocks
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
-from gptcore.files import checked_object, read_json, write_json_atomic
+from gptcore.files import checked_object, read_json, sha256_file, write_json_atomic
 from gptcore.models.build import build_model, load_model
 from gptcore.models.language_model import LanguageModel
 from gptcore.settings import recorded, replace_settings
@@ -103,7 +103,7 @@ class BlockMonitor:
     ) -> None:
         self._objective, self._blocks, self._config, self._world = objective, blocks, config, world
         self._total_steps = total_steps
-        self._every = max(1, total_steps // config.evaluations)
+        self._every = math.ceil(total_steps / config.evaluations)
         self._dtype = pick_dtype(config.precision, world.device)
 
     def due(self, step: int) -> bool:
@@ -173,13 +173,14 @@ def _adapt(job: AdaptJob, world: World, stop: process.StopRequest) -> None:
             dtype=dtype,
             seed=config.seed,
             keep_checkpoints=_KEEP_CHECKPOINTS,
-            checkpoint_every=max(1, total_steps // config.evaluations),
+            checkpoint_every=math.ceil(total_steps / config.evaluations),
         ),
         workspace=job.workspace,
         identity={
             "adapt": recorded(config),
             "model": recorded(model.config),
             "tokenizer_digest": job.tokenizer_digest,
+            **({"start": sha256_file(job.model / "model.safetensors")} if config.pretrained else {}),
         },
         stop=stop,
     )

@@ -32,7 +32,7 @@ class PretrainData:
 
     def __init__(self, sampler: Sampler, batch_size: int, micro_batch_size: int | None, world: World) -> None:
         if batch_size < world.size:
-            raise InputError(f"pretrain.batch_size = {batch_size} is less than the {world.size} processes")
+            raise InputError(f"batch_size = {batch_size} sequences an update is less than the {world.size} processes")
         self._sampler = sampler
         self._batch_size = batch_size
         self._share = world.share(batch_size)

@@ -121,7 +121,8 @@ def _write(
     limits: Sequence[str],
     use: str,
 ) -> None:
-    family = family_of(read_json(folder / "config.json"))
+    config = read_json(folder / "config.json")
+    family = family_of(config.get("model", config))  # a fine-tuned model's file holds the head's settings, too
     front = [
         "---",
         "language: en",

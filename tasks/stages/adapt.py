@@ -37,9 +37,9 @@ def adapt_model(
     :raises InputError: another tokenizer than the papers', or fewer positions than a block has.
     """
     store = Store(store_url)
-    encoded, start = store.manifest(ids)["counts"], store.manifest(checkpoint)
-    settings = {"adapt": recorded(config), "model": start["config"]["model"]}
-    recipe = Recipe("adapt", VERSION, settings, {"ids": ids, "checkpoint": checkpoint})
+    encoded = store.manifest(ids)["counts"]
+    recipe = adapt_recipe(store, ids, checkpoint, config)
+    settings = dict(recipe.config)
     tags = run_tags(
         kind="adapt",
         store_digest=recipe.digest,
@@ -69,6 +69,12 @@ def adapt_model(
         if not run.finished:
             _report(store, built, run, title, encoded)
     return built.artifact
+
+
+def adapt_recipe(store: Store, ids: Artifact, checkpoint: Artifact, config: AdaptConfig) -> Recipe:
+    """What a model of this stage is made from."""
+    settings = {"adapt": recorded(config), "model": store.manifest(checkpoint)["config"]["model"]}
+    return Recipe("adapt", VERSION, settings, {"ids": ids, "checkpoint": checkpoint})
 
 
 def _made(counts: Mapping[str, Any]) -> str:

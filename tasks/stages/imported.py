@@ -25,7 +25,7 @@ _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 def is_model_folder(ref: str) -> bool:
     """Whether ``ref`` is a folder with a model of Hugging Face's kind and its tokenizer."""
-    if "/" not in ref and not Path(ref).is_dir():
+    if not ref or ("/" not in ref and not Path(ref).is_dir()):
         return False
     fs, path = file_system(ref)
     return exists(fs, f"{path}/config.json") and any(exists(fs, f"{path}/{name}") for name in _WEIGHTS)

@@ -47,12 +47,13 @@ def write_and_measure(
     def produce(out: Path) -> dict[str, Any]:
         from gptcore.abstracts.write import future_words, write_abstracts  # torch: not where the store has it all
         from gptcore.models.build import load_model
+        from gptcore.training.device import pick_device
 
         folder = store.local(papers)
         train, test = (read_papers(folder, split) for split in ("train", "test"))
         chosen = [test[n * len(test) // min(titles, len(test))] for n in range(min(titles, len(test)))]
         words = Tokenizer.load(str(store.local(ancestor(store, model, "tokenizer"))))
-        network = load_model(str(store.local(model) / "model"))
+        network = load_model(str(store.local(model) / "model")).to(pick_device(0)).eval()
         appendix = () if store.manifest(papers)["counts"]["synthetic"] else TITLES
         told = Meter("written", "abstracts").counting("write", len(appendix) + len(chosen))
         wanted = [*appendix, *(paper.title for paper in chosen)]
@@ -65,7 +66,8 @@ def write_and_measure(
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         write_bytes_atomic(out / FILE, text.encode())
         abstracts = [paper.abstract for paper in train]
-        known = (text for paper in train for text in (paper.title, paper.abstract))
+        before = [*train, *read_papers(folder, "valid")]
+        known = (text for paper in before for text in (paper.title, paper.abstract))
         later = [paper.title for paper in test[:: max(1, len(test) // _FUTURE)]]
         return {
             "generated": measures(written[len(appendix) :], abstracts),
@@ -79,7 +81,7 @@ def write_and_measure(
 
 def read_written(store: Store, written: Artifact) -> list[dict[str, Any]]:
     """The lines of :data:`FILE`."""
-    return [json.loads(line) for line in store.read(written, FILE).decode().splitlines()]
+    return [json.loads(line) for line in store.read(written, FILE).decode().strip("\n").split("\n")]
 
 
 def _made(counts: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ import pytest
 import torch
 import transformers
 
+from flows import abstracts
+from flows.cli import main
 from flows.parameters import AbstractsParameters
-from gptcore.abstracts.published import SWEEPS
+from gptcore.abstracts.config import PRESETS
+from gptcore.abstracts.published import SWEEPS, SweepTable
 from gptcore.errors import InputError
 from gptcore.storyworld.papers import archive
 from gptcore.text.byte_bpe import ByteTokenizer
 from tasks.stages.analysis import Analysis
-from tasks.stages.written import read_written
+from tasks.stages.written import FILE, read_written
+from tasks.store.artifact import Recipe
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.flows.world import OVERRIDES
@@ -37,12 +42,10 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def run(papers: str, store: str, world: tuple[str, str], **fields: Any) -> dict[str, Analysis]:
-    from flows.abstracts import abstracts
-
     language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
     overrides = {**language, **OWN, **fields.pop("overrides", {})}
     given = {"arxiv": papers, "corpus": world[0], "store": store, "titles": 2, "overrides": overrides, **fields}
-    return {found.name: found for found in abstracts(AbstractsParameters(preset="demo", **given))}
+    return {found.name: found for found in abstracts.abstracts(AbstractsParameters(preset="demo", **given))}
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +115,6 @@ def test_again_nothing_is_computed_and_another_rate_trains_alone(
 def test_a_table_changes_one_setting_and_trains_what_is_missing(
     found: dict[str, Analysis], papers: str, store: str, world: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows import abstracts
-
     few = [dataclasses.replace(table, rows=dict(list(table.rows.items())[:2])) for table in SWEEPS[:2]]
     monkeypatch.setattr(abstracts, "SWEEPS", few)
     language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
@@ -131,6 +132,48 @@ def test_a_table_changes_one_setting_and_trains_what_is_missing(
     assert len(after["adapt"] - before["adapt"]) == 3
     assert [analysis.rows for analysis in abstracts.abstracts_tables(form)] == [third.rows, fourth.rows]
     assert digests(store) == after
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("table", SWEEPS, ids=lambda table: table.setting)
+def test_every_presets_tables_have_cells_that_can_be_trained(preset: str, table: SweepTable) -> None:
+    star = PRESETS[preset].star
+    cells = abstracts._cells(table, star)
+    assert [papers for papers, _, _ in cells] == list(table.rows)
+    assert len({ours for _, ours, _ in cells}) == len(cells)
+    assert sum(config == star for _, _, config in cells) == 1
+    if preset == "paper":
+        assert [ours for _, ours, _ in cells] == list(table.rows)
+
+
+def test_an_abstract_on_demand(found: dict[str, Analysis], store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    generate = ["abstracts", "generate", "--store", store, "--title", "Late  Tides"]
+    texts = []
+    for more in ([], [], ["--seed", "1"]):
+        assert main([*generate, *more]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0].startswith("Late Tides\n\n")
+    for arguments, message in (
+        (["abstracts", "generate", "--store", store], "found no --title"),
+        (["abstracts", "--store", store, "--title", "x"], "expected `gptmill abstracts generate`"),
+        ([*generate, "--model", "ffff"], "ffff"),
+        ([*generate, "--preset", "long"], "preset 'long' is not known"),
+    ):
+        assert main(arguments) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_lines_of_any_text_are_read_back(tmp_path: Path) -> None:
+    line = {"title": "a", "generated": "x\u2028y\u0085z", "ended": True, "real": None}
+    found = Store(str(tmp_path))
+    made = found.build(Recipe("written", 1, {}, {}), lambda out: _written(out, [line, line]))
+    assert read_written(found, made.artifact) == [line, line]
+
+
+def _written(out: Path, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    (out / FILE).write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+    return {}
 
 
 def test_a_folder_of_hugging_faces_is_fine_tuned_as_it_is(
@@ -161,6 +204,8 @@ def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[
         ({"overrides": {"adapt": {"rate": 1}}}, "overrides: adapt.rate is not a setting"),
         ({"overrides": {"sampling": {"top_p": 0.0}}}, "top_p: found 0.0"),
         ({"checkpoint": "abc"}, "abc"),
+        ({"overrides": {"family": "gpt"}}, "family = 'gpt'; expected gpt2"),
+        ({"overrides": {"adapt": {"block_size": 1000}}}, "adapt.block_size = 1000: expected 96 or less"),
     ):
         form = AbstractsParameters(preset="demo", **{"arxiv": papers, "store": str(tmp_path / "store"), **changes})
         with pytest.raises(InputError, match=message):

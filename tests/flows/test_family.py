@@ -58,6 +58,11 @@ def test_what_was_trained_is_of_its_family_and_says_so(board: Leaderboard, store
     newest = pretrained_model(found, "latest")
     assert " GPT-2 " in checkpoint_label(found, newest)
     assert (found.local(newest) / "model" / "README.md").read_text(encoding="utf-8").count("# GPT-2, pre-trained") == 1
+    tuned = {
+        (found.local(a) / "model" / "README.md").read_text(encoding="utf-8").split("# ")[1].split(",")[0]
+        for a in found.list("finetune")
+    }
+    assert tuned == {"GPT-1", "GPT-2"}
     kinds = {Tokenizer.load(str(found.local(artifact))).kind for artifact in found.list("tokenizer")}
     assert kinds == {"word", "byte-level"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import lzma
 import math
 from pathlib import Path
@@ -103,6 +104,11 @@ def test_a_file_that_is_no_archive_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="line 1: no column arxiv_id, created, categories, title"):
         read_archive(archive_files(str(tmp_path)))
     (tmp_path / "a.tsv").unlink()
+    whole = gzip.compress(b"\t".join(c.encode() for c in COLUMNS) * 50)
+    (tmp_path / "c.tsv.gz").write_bytes(whole[:20] + b"\xff\xff" + whole[22:])
+    with pytest.raises(InputError, match=r"c\.tsv\.gz: cannot be read"):
+        read_archive(archive_files(str(tmp_path / "c.tsv.gz")))
+    (tmp_path / "c.tsv.gz").unlink()
     (tmp_path / "b.tsv.xz").write_bytes(b"no xz at all")
     with pytest.raises(InputError, match=r"b\.tsv\.xz: cannot be read"):
         read_archive(archive_files(str(tmp_path)))

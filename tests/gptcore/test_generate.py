@@ -255,6 +255,17 @@ def test_a_repetition_penalty_makes_held_ids_less_likely_whatever_their_sign():
     assert penalised(logits, [{0}, {1}], 1.0) is logits
 
 
+def test_a_prompt_stays_in_sight_of_a_text_that_outgrows_the_context():
+    model, prompt = gpt(n_ctx=12), random_ids(4)
+    found = generate_ids(model, [prompt], n_vocab=WORDS.n_vocab, max_tokens=40, temperature=0)[0]
+    window = list(prompt)
+    for index in found:
+        if len(window) > 12:
+            window = [*prompt, *window[-4:]]  # half of the room behind the prompt
+        assert index == int(plain_logits(model, window)[: WORDS.n_vocab].argmax())
+        window.append(index)
+
+
 def test_a_strong_penalty_leaves_no_word_twice():
     ids = generate_ids(
         gpt(n_ctx=40), [[3, 4]], n_vocab=WORDS.n_vocab, max_tokens=20, temperature=0, repetition_penalty=1e6

@@ -67,6 +67,16 @@ def test_what_is_counted() -> None:
     assert found["copied_4"] == pytest.approx((2 / grams + 0) / 2)  # the third is too short to have any
 
 
+def test_abbreviations_in_the_plural_and_remarks_in_brackets() -> None:
+    found = measures([Written("t", "Convolutional Nets (CNNs). A CNN is good. See it (IEEE).")], [])
+    assert (found["introduced"], found["abbreviations"]) == (1.0, 1.0)
+
+
+def test_a_key_term_is_a_word_of_its_own() -> None:
+    assert measures([Written("ER: a thing", "We use BERT here")], [])["key_term"] == 0.0
+    assert measures([Written("ER: a thing", "We use ER-like (ER) here")], [])["key_term"] == 1.0
+
+
 def test_a_share_of_nothing_is_left_out() -> None:
     found = measures([Written("No name", "plain words only")], [])
     assert not {"abbreviations", "latex_balanced", "key_term", "self_bleu", "copied_4"} & set(found)
