@@ -179,7 +179,7 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
         f"{rows[0].split} rows, {rows[0].seeds} seed(s)",
         *about(chain),
     ]
-    identity = {"arms": {row.name: row.suite for row in rows}, "tasks": wanted}
+    identity = {"arms": [row.suite for row in rows], "tasks": wanted}
     return publish_all([Analysis("learning", title, header, body, identity, metrics, notes, figure)], parameters)
 
 
