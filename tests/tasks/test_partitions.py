@@ -12,7 +12,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 import tasks.stages.partitions as partitions
-from gptcore.config import CorpusConfig, ShardConfig
+from gptcore.config import CorpusConfig, ShardConfig, TokenizerConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
@@ -29,6 +29,7 @@ from tests.gptcore.test_corpus import story
 
 CONFIG = CorpusConfig(validation_fraction=0.3, min_characters=40)
 SHARDS = ShardConfig(max_tokens=60)  # so that documents go on in further files
+WORDS = TokenizerConfig()
 OPENED: list[str] = []
 
 
@@ -86,7 +87,7 @@ def vocabulary(tmp_path: Path) -> str:
 
 
 def by_partition(store: str, books: Path, vocabulary: str) -> tuple[Artifact, Artifact]:
-    tokenizer = pin_tokenizer.fn(store, vocabulary)
+    tokenizer = pin_tokenizer.fn(store, vocabulary, WORDS)
     corpus = clean_partitions.fn(store, f"watched://{books}", CONFIG)
     return corpus, encode_partitions.fn(store, corpus, tokenizer, SHARDS)
 
@@ -182,13 +183,13 @@ def test_too_many_files_and_nothing_left(books: Path, tmp_path: Path, monkeypatc
 
 def test_a_pinned_tokenizer_goes_by_its_content(vocabulary: str, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    first = pin_tokenizer.fn(store.url, vocabulary)
+    first = pin_tokenizer.fn(store.url, vocabulary, WORDS)
     Tokenizer.load(vocabulary).save(tmp_path / "elsewhere")
-    assert pin_tokenizer.fn(store.url, str(tmp_path / "elsewhere")) == first
+    assert pin_tokenizer.fn(store.url, str(tmp_path / "elsewhere"), WORDS) == first
     for ref in ("latest", first.digest, first.short, first.url):
-        assert pin_tokenizer.fn(store.url, ref) == first
-    assert pin_tokenizer.fn(str(tmp_path / "other"), first.url).digest == first.digest
+        assert pin_tokenizer.fn(store.url, ref, WORDS) == first
+    assert pin_tokenizer.fn(str(tmp_path / "other"), first.url, WORDS).digest == first.digest
     with pytest.raises(InputError, match="no such artifact"):
-        pin_tokenizer.fn(store.url, "0000")
+        pin_tokenizer.fn(store.url, "0000", WORDS)
     with pytest.raises(InputError, match="no tokenizer here"):
-        pin_tokenizer.fn(store.url, str(tmp_path))
+        pin_tokenizer.fn(store.url, str(tmp_path), WORDS)
