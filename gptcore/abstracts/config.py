@@ -84,7 +84,7 @@ PRESETS = {
     "demo": AbstractsPreset(
         "demo",
         AdaptConfig(block_size=96, batch_size=8, lr=1e-3, epochs=3.0, evaluations=4),
-        SamplingConfig(max_tokens=120),
+        SamplingConfig(max_tokens=200),
         AdaptConfig(block_size=96, batch_size=STAR_BATCH, lr=1e-3, epochs=1.0, evaluations=2),
     ),
     "small": AbstractsPreset(
