@@ -110,6 +110,17 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: 
     }
     encode = encode_partitions if pinned else encode_shards
     shards = encode(store.url, corpus, tokenizer, preset.shards, dask)
+    ngrams, checkpoint = pretrain_on(store, shards, preset, dask, start=start, **_processes(parameters))
+    return Chain(store, preset, datasets_url, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)
+
+
+def pretrain_on(
+    store: Store, shards: Artifact, preset: Preset, dask: str = "", **arguments: Any
+) -> tuple[Artifact, Artifact]:
+    """N-grams of the shards and, beside them, a language model pre-trained on them, which the forms then list.
+
+    :param arguments: further ones of :func:`tasks.stages.pretrain.pretrain_model`.
+    """
     ngrams = measure_ngrams(store.url, shards, dask)
     checkpoint = pretrained(
         store_url=store.url,
@@ -117,11 +128,10 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: 
         model=preset.model,
         config=preset.pretrain,
         ngrams=ngrams,
-        start=start,
-        **_processes(parameters),
+        **arguments,
     )
     list_checkpoints(store.url)
-    return Chain(store, preset, datasets_url, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)
+    return ngrams, checkpoint
 
 
 def books_and_datasets(store: Store, corpus_url: str, datasets_url: str) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from gptcore.settings import replace_settings
 
 TaskName = StrEnum("TaskName", {name: name for name in REGISTRY})  # type: ignore[misc]  # values known at run time
 FamilyName = StrEnum("FamilyName", {name: name for name in FAMILIES})  # type: ignore[misc]  # as above
-AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABSTRACTS})  # type: ignore[misc]
+AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABSTRACTS})  # type: ignore[misc]  # as above
 PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
 
 _PAPER = FinetuneConfig()

@@ -37,8 +37,11 @@ class AdaptConfig:
     seed: int = 42
     pretrained: bool = True
     """False: the same network from random weights."""
-    original: bool = False
-    """Never set: Adam as the library has it (see gptcore.training.optim)."""
+
+    @property
+    def original(self) -> bool:
+        """Adam is the library's, never that of GPT-1's release (:class:`gptcore.training.optim.AdamSettings`)."""
+        return False
 
     def __post_init__(self) -> None:
         require_training(self, "adapt")

@@ -153,7 +153,7 @@ class WordTokenizer(Tokenizer):
         :raises InputError: an id outside the vocabulary (the specials of fine-tuning, for one).
         """
         text = []
-        for piece in self._known(ids):
+        for piece in map(self._pieces.__getitem__, self._known(ids)):
             if piece == NEWLINE:
                 text.append("\n")
             else:

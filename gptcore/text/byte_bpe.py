@@ -64,6 +64,10 @@ class ByteTokenizer(Tokenizer):
                 raise InputError(f"{names[0]}: entry {piece!r}: expected characters that stand for bytes")
         if not in_order(self.merges):
             raise InputError(f"{names[1]}: a merge joins what only a later one makes; expected the order of learning")
+        self._bytes = [
+            piece.encode() if piece == END_OF_TEXT else bytes([_BYTES[character] for character in piece])
+            for piece in self._pieces
+        ]
         self._library = _library(models.BPE(vocab=self.vocabulary, merges=list(self.merges)))
 
     # --- where tokenizers come from ---
@@ -158,10 +162,7 @@ class ByteTokenizer(Tokenizer):
 
         :raises InputError: an id outside the vocabulary.
         """
-        return b"".join(
-            piece.encode() if piece == END_OF_TEXT else bytes([_BYTES[character] for character in piece])
-            for piece in self._known(ids)
-        )
+        return b"".join(map(self._bytes.__getitem__, self._known(ids)))
 
     def following(self, last: int) -> Callable[[int], str]:
         """See :meth:`gptcore.text.tokenizer.Tokenizer.following`; a character comes with the last of its bytes."""

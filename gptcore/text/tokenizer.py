@@ -184,12 +184,12 @@ class Tokenizer(ABC):
     def following(self, last: int) -> Callable[[int], str]:
         """What each further id adds to a text whose last id is ``last``: a function to be called with them in turn."""
 
-    def _known(self, ids: Iterable[int]) -> Iterable[str]:
-        """The pieces of ids.
+    def _known(self, ids: Iterable[int]) -> Iterator[int]:
+        """The ids, each of them looked at.
 
         :raises InputError: an id outside the vocabulary.
         """
         for position, index in enumerate(ids):
             if not 0 <= index < len(self._pieces):
                 raise InputError(f"ids[{position}] = {index}: expected an id in 0..{len(self._pieces) - 1}")
-            yield self._pieces[index]
+            yield index

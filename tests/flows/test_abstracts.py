@@ -138,7 +138,7 @@ def test_a_table_changes_one_setting_and_trains_what_is_missing(
 @pytest.mark.parametrize("table", SWEEPS, ids=lambda table: table.setting)
 def test_every_presets_tables_have_cells_that_can_be_trained(preset: str, table: SweepTable) -> None:
     star = PRESETS[preset].star
-    cells = abstracts._cells(table, star)
+    cells = abstracts.cells(table, star)
     assert [papers for papers, _, _ in cells] == list(table.rows)
     assert len({ours for _, ours, _ in cells}) == len(cells)
     assert sum(config == star for _, _, config in cells) == 1

@@ -1,0 +1,194 @@
+"""What the flow of abstracts tells: the paper's tables made again, the measures, the page of what was written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gptcore.abstracts.config import AdaptConfig
+from gptcore.abstracts.documents import SPLITS
+from gptcore.abstracts.published import EVALUATION, SPLIT, SWEEPS, SweepTable
+from tasks.report.card import synthetic_note
+from tasks.report.figures import Curve, Figure
+from tasks.stages.analysis import Analysis
+from tasks.stages.written import read_written
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor
+from tasks.store.store import Store
+
+_PAPER = AdaptConfig()
+
+
+def cells(table: SweepTable, star: AdaptConfig) -> list[tuple[float, float, AdaptConfig]]:
+    """The paper's value of a table's setting, ours, and the settings with it."""
+    own, papers = getattr(star, table.setting), getattr(_PAPER, table.setting)
+    values = [(value, type(papers)(own * value / papers if table.scaled else value)) for value in table.rows]
+    return [(value, ours, dataclasses.replace(star, **{table.setting: ours})) for value, ours in values]
+
+
+def _notes(store: Store, ids: Artifact) -> list[str]:
+    return list(synthetic_note(store.manifest(ids)))
+
+
+def split_table(store: Store, papers: Artifact, ids: Artifact) -> Analysis:
+    """Table 1."""
+    counts = store.manifest(papers)["counts"]
+    rows = store.manifest(ids)["counts"]["distribution"]
+    return Analysis(
+        "abstracts-table1",
+        "Table 1: papers by split",
+        (
+            "split",
+            "count",
+            "percent",
+            "BPE tokens",
+            "from",
+            "to",
+            "published count",
+            "published percent",
+            "published tokens",
+        ),
+        [
+            (
+                row["split"],
+                f"{row['count']:,}",
+                f"{row['percentage']:.2f}",
+                f"{row['bpe_tokens']:,}",
+                row["from"],
+                row["to"],
+                *(f"{number:,}" for number in SPLIT[row["split"]]),
+            )
+            for row in rows
+        ],
+        {"ids": ids.digest},
+        notes=[
+            *_notes(store, ids),
+            f"{counts['read']:,} records of {counts['files']} files, {counts['repeated']:,} of papers that another "
+            f"record holds, {counts['empty']:,} without a title or an abstract",
+        ],
+    )
+
+
+def losses_table(store: Store, models: Sequence[Artifact], ids: Artifact) -> Analysis:
+    """Table 8: the pre-trained arm, then the one from random weights, above the published sizes."""
+    rows: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for label, model in zip(("pre-trained", "from scratch"), models, strict=True):
+        result = store.manifest(model)["counts"]
+        numbers = [result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in SPLITS]
+        rows.append((f"{label} ({model.short})", *(f"{number:.4f}" for number in numbers)))
+        name = label.replace(" ", "_").replace("-", "_")
+        metrics |= {f"{name}/{split}_perplexity": result[f"{split}/perplexity"] for split in SPLITS}
+    rows += [(f"published {size}", *(f"{number:.4f}" for number in numbers)) for size, numbers in EVALUATION.items()]
+    adapt = store.manifest(models[0])["config"]["adapt"]
+    seen = store.manifest(models[0])["counts"]["tokens_seen"]
+    return Analysis(
+        "abstracts-table8",
+        "Table 8: loss and perplexity",
+        ("model", *(f"{split} {name}" for name in ("loss", "PPL") for split in SPLITS)),
+        rows,
+        {"models": [model.digest for model in models]},
+        metrics,
+        [
+            *_notes(store, ids),
+            f"{seen:,} tokens seen: {adapt['epochs']:g} epochs of blocks of {adapt['block_size']}, "
+            f"{adapt['batch_size']} x {adapt['accumulation']} an update, rate {adapt['lr']:g}",
+            f"train: {adapt['eval_blocks']} blocks spread over the training documents; valid and test: all of them",
+            "a token is one of its own vocabulary: perplexities of different vocabularies do not compare",
+            "published 345M: loss and perplexity on train do not agree (exp 2.2768 is 9.7); as printed",
+        ],
+    )
+
+
+def sweep_table(
+    store: Store, table: SweepTable, star: AdaptConfig, trained: Mapping[AdaptConfig, Artifact], ids: Artifact
+) -> Analysis:
+    """One of Tables 3 to 7, and its curves."""
+    rows: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    curves: dict[str, list[tuple[float, float]]] = {"train": [], "valid": []}
+    for papers, ours, config in cells(table, star):
+        result = store.manifest(trained[config])["counts"]
+        losses = [result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in ("train", "valid")]
+        mark = "*" if config == star else ""
+        printed = (f"{number:.4f}" for number in table.rows[papers])
+        rows.append((f"{ours:g}{mark}", *(f"{number:.4f}" for number in losses), f"{papers:g}", *printed))
+        metrics[f"{table.setting} {ours:g}/valid_perplexity"] = result["valid/perplexity"]
+        for split, points in curves.items():
+            points.append((ours, result[f"{split}/perplexity"]))
+    kinds = [f"{split} {name}" for name in ("loss", "PPL") for split in ("train", "valid")]
+    title = f"Table {table.number}: {table.title.lower()}"
+    figure = Figure(
+        [Curve(split, sorted(points), color) for color, (split, points) in enumerate(curves.items())],
+        table.title.lower(),
+        "perplexity",
+        f"{title} ({'synthetic' if _notes(store, ids) else 'real'} data)",
+        log_x=table.setting not in ("epochs", "weight_decay"),
+    )
+    others = ", ".join(f"{name} {value:g}" for name, value in _shared(star).items() if name != table.setting)
+    notes = [*_notes(store, ids), f"*: the settings that the other tables share; here also {others}"]
+    notes += [table.note] if table.note else []
+    if table.scaled:
+        notes.append("values: the paper's multiples of the preset's own")
+    models = [trained[config].digest for _, _, config in cells(table, star)]
+    header = (table.title.lower(), *kinds, "published", *(f"published {kind}" for kind in kinds))
+    return Analysis(f"abstracts-table{table.number}", title, header, rows, {"models": models}, metrics, notes, figure)
+
+
+def _shared(star: AdaptConfig) -> dict[str, float]:
+    return {table.setting: getattr(star, table.setting) for table in SWEEPS}
+
+
+def measures_table(store: Store, written: Artifact, ids: Artifact) -> Analysis:
+    """What was counted of generated abstracts, beside the real ones."""
+    counts = store.manifest(written)["counts"]
+    names = list(dict.fromkeys([*counts["generated"], *counts["real"]]))
+    future = counts["future"]
+    notes = [
+        f"titles of the test split: {future['new_words']:,.0f} times a word that no text before them has"
+        + "".join(
+            f", {kind} words' perplexity {future[f'{kind}_word_perplexity']:,.0f}"
+            for kind in ("new", "known")
+            if f"{kind}_word_perplexity" in future
+        )
+    ]
+    return Analysis(
+        "abstracts-measures",
+        "Generated abstracts beside the real ones, counted",
+        ("measure", "generated", "real"),
+        [(name, *(_number(counts[kind].get(name)) for kind in ("generated", "real"))) for name in names],
+        {"written": written.digest},
+        {f"{kind}/{name}": value for kind in ("generated", "real", "future") for name, value in counts[kind].items()},
+        [*_notes(store, ids), _writer(store, written), *notes, "what is counted: gptcore/abstracts/measures.py"],
+    )
+
+
+def generated_page(store: Store, written: Artifact, ids: Artifact) -> Analysis:
+    """Title, generated and real abstract side by side."""
+    lines = read_written(store, written)
+    return Analysis(
+        "abstracts-generated",
+        "Abstracts from titles",
+        ("title", "generated", "real"),
+        [(line["title"], line["generated"] + ("" if line["ended"] else " ..."), line["real"] or "") for line in lines],
+        {"written": written.digest},
+        page=True,
+        notes=[
+            *_notes(store, ids),
+            _writer(store, written),
+            "...: cut at the most tokens that may be written; no real one: a title from the paper",
+        ],
+    )
+
+
+def _writer(store: Store, written: Artifact) -> str:
+    """Who wrote, and how it was drawn."""
+    model, config = ancestor(store, written, "adapt"), store.manifest(written)["config"]
+    perplexity = store.manifest(model)["counts"]["test/perplexity"]
+    drawn = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in config.items() if name != "titles")
+    return f"written by the model {model.short} (test perplexity {perplexity:.1f}); {drawn}"
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.3g}"
