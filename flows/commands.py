@@ -127,6 +127,24 @@ def abstracts(options: argparse.Namespace) -> None:
         print(found.markdown())
 
 
+def few_shot(options: argparse.Namespace) -> None:
+    shots = _names(options.shots)
+    if not all(name.isdecimal() for name in shots):
+        raise InputError(f"--shots: found {options.shots!r}, expected numbers, as 0,1,4")
+    filled = _filled(
+        "FewShotParameters",
+        options,
+        overrides=_overrides(options.config),
+        checkpoints=_names(options.checkpoint),
+        tasks=_names(options.tasks),
+        **({"shots": [int(name) for name in shots]} if shots else {}),
+    )
+    from flows.few_shot import few_shot
+
+    for found in _run(few_shot, filled, options):
+        print(found.markdown())
+
+
 def leaderboard(options: argparse.Namespace) -> None:
     from tasks.report.kept import kept_leaderboard
 

@@ -11,7 +11,6 @@ from tqdm import tqdm
 
 from gptcore.errors import InputError, without_password
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, has_blimp, read_paradigm
-from gptcore.nlu.dprd import read_dprd
 from gptcore.nlu.origins import ORIGINS, Origin, origins_named
 from gptcore.nlu.readers import (
     available,
@@ -24,6 +23,7 @@ from gptcore.nlu.readers import (
 )
 from gptcore.nlu.registry import REGISTRY, task_spec
 from gptcore.nlu.submission import SUBMISSION
+from gptcore.nlu.winograd import read_dprd
 from gptcore.synthetic import is_synthetic
 
 _SPLITS = ("train", "dev", "test")

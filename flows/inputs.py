@@ -20,6 +20,7 @@ from tasks.store.store import Store
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+_MOST_SHOTS = 100
 _PLACES = {
     name: f"--{name}" for name in ("store", "corpus", "arxiv", "datasets", "tokenizer", "checkpoint", "shards", "model")
 } | {"start": "--from"}
@@ -36,6 +37,9 @@ def check_form(form: BaseModel) -> None:
     store = Store(given["store"])
     if "sweep" in given:
         _check_sweep(store, given)
+        return
+    if "shots" in given:
+        _check_prompts(store, form)
         return
     if "arxiv" in given:
         _check_abstracts(store, form)
@@ -87,6 +91,34 @@ def _check_abstracts(store: Store, form: Any) -> None:
     for section, config in (("adapt", own.adapt), ("star", own.star)):
         if config.block_size > n_ctx:
             raise InputError(f"{section}.block_size = {config.block_size}: expected {n_ctx} or less, the model's n_ctx")
+
+
+def _check_prompts(store: Store, form: Any) -> None:
+    """The same for prompts: the models, or what they are pre-trained on; the tasks.
+
+    :raises InputError: for the first that is not there.
+    """
+    from gptcore.prompting.config import SIZES, sized_preset
+    from gptcore.prompting.tasks import available_prompt_tasks
+    from tasks.stages.imported import is_model_folder
+
+    if wrong := [shots for shots in form.shots if not 0 <= shots <= _MOST_SHOTS]:
+        raise InputError(f"--shots: found {wrong[0]}, expected 0 to {_MOST_SHOTS}")
+    for ref in form.checkpoints:
+        if not is_model_folder(ref):
+            pretrained_model(store, ref)
+    if form.checkpoints and (form.corpus or form.overrides):
+        raise InputError("--checkpoint: nothing is pre-trained then; expected no --corpus and no --config beside it")
+    for size in SIZES[form.preset]:
+        sized_preset(form.preset, size, form.overrides)
+    if form.corpus:
+        from gptcore.text.corpus import find_sources
+
+        find_sources(form.corpus)
+    if form.datasets:
+        there = available_prompt_tasks(form.datasets)
+        if missing := [name for name in form.tasks if name not in there]:
+            raise InputError(f"{form.datasets}: no data for {', '.join(missing)}; found {', '.join(there)}")
 
 
 def _check_sweep(store: Store, given: Mapping[str, Any]) -> None:

@@ -18,12 +18,16 @@ from gptcore.config import PRESETS, FinetuneConfig, Preset, preset_named
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.nlu.registry import REGISTRY
+from gptcore.prompting.config import SIZES
+from gptcore.prompting.tasks import PROMPT_TASKS
 from gptcore.settings import replace_settings
 
 TaskName = StrEnum("TaskName", {name: name for name in REGISTRY})  # type: ignore[misc]  # values known at run time
+PromptTaskName = StrEnum("PromptTaskName", {name: name for name in PROMPT_TASKS})  # type: ignore[misc]  # as above
 FamilyName = StrEnum("FamilyName", {name: name for name in FAMILIES})  # type: ignore[misc]  # as above
-AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABSTRACTS})  # type: ignore[misc]  # as above
 PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
+AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABSTRACTS})  # type: ignore[misc]  # as above
+SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # as above
 
 _PAPER = FinetuneConfig()
 
@@ -159,6 +163,31 @@ class AbstractsParameters(_Form):
         8, 0, ge=0, description="Trainings at the same time. 0: both; for tables one a core, or one a GPU."
     )
     out: str = _field(9, "", description="A local folder for the tables (Markdown, CSV). Empty: none.")
+
+
+class FewShotParameters(_Form):
+    """Answers from prompts, without fine-tuning: zero-shot and behind examples."""
+
+    preset: SizedPresetName = _field(
+        0, "demo", title="Preset", description="Whose three sizes are pre-trained: demo, small, paper."
+    )
+    store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
+    checkpoints: list[str] = _field(
+        2,
+        [],
+        description="Pre-trained models: digests (or their beginnings), URLs, latest, or folders of Hugging Face's. "
+        "Empty: three sizes of GPT-2 are pre-trained on the corpus.",
+    )
+    datasets: str = _field(3, "", description="Folder of the datasets. Empty: the generated, synthetic world.")
+    corpus: str = _field(4, "", description="Text to pre-train on. Empty: the generated world's web.")
+    tasks: list[PromptTaskName] = _field(5, [], description="Only these tasks. Empty: every task whose data is there.")
+    shots: list[int] = _field(6, [0, 1, 4], min_length=1, description="Examples before a question, each tried.")
+    max_rows: int = _field(7, 200, ge=0, description="Rows of each task, drawn by a seed. 0: all.")
+    overrides: dict[str, Any] = _field(
+        8, {}, description='Settings of the pre-training that differ, e.g. {"pretrain": {"steps": 500}}.'
+    )
+    nproc: int = _field(9, 0, ge=0, description=_NPROC)
+    out: str = _field(10, "", description="A local folder for the tables (Markdown, CSV) and figures. Empty: none.")
 
 
 class PretrainParameters(_Form):

@@ -11,11 +11,13 @@ from pydantic import BaseModel
 from flows.abstracts import abstracts, abstracts_tables
 from flows.analysis.curves import learning, zero_shot_curves
 from flows.analysis.paper import layers, table5, tables
+from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
 from flows.leaderboard import leaderboard
 from flows.parameters import (
     AbstractsParameters,
     AnalysisParameters,
+    FewShotParameters,
     FinetuneAllParameters,
     FinetuneParameters,
     PipelineParameters,
@@ -93,6 +95,7 @@ OFFERS = [
     Offer(sweep, CPU, SweepParameters),
     Offer(abstracts, CPU, AbstractsParameters),
     Offer(abstracts_tables, CPU, AbstractsParameters),
+    Offer(few_shot, CPU, FewShotParameters),
     Offer(leaderboard, CPU),
     Offer(train, GPU, internal=True),
 ]

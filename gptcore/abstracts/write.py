@@ -48,7 +48,7 @@ def write_abstracts(
             model,
             [prompt_ids(tokenizer, title) for title in some],
             n_vocab=tokenizer.n_vocab,
-            stop=end,
+            stop=(end,),
             max_tokens=config.max_tokens,
             temperature=config.temperature,
             top_k=config.top_k,

@@ -90,19 +90,19 @@ def generate_ids(
     *,
     n_vocab: int,
     max_tokens: int,
-    stop: int | None = None,
+    stop: Collection[int] = (),
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
     repetition_penalty: float = 1.0,
     seed: int = 0,
 ) -> list[list[int]]:
-    """The ids that go on each prompt, special ones allowed there; without the one they stop at.
+    """The ids that go on each prompt, special ones allowed there; without the one that they stop at.
 
     A prompt of up to half of n_ctx stays in sight when its text outgrows that.
 
     :param n_vocab: ids below it are drawn, none of the special rows behind them.
-    :param stop: an id at which a text ends; None: all are ``max_tokens`` long.
+    :param stop: ids at which a text ends; none: all are ``max_tokens`` long.
     :param repetition_penalty: positive logits of ids that the text holds already, its prompt included, are divided by
         it, negative ones multiplied (Keskar et al. 2019, section 4.1, as transformers has it); 1: off.
     :raises InputError: a setting out of range, or a prompt without ids.
@@ -118,9 +118,9 @@ def generate_ids(
     seeds, longest = range(seed, seed + len(prompts)), max(map(len, prompts))
     for drawn in _drawn(model, prompts, n_vocab, settings, seeds, repetition_penalty, kept=longest):
         for row in list(going):
-            if drawn[row] != stop:
+            if drawn[row] not in stop:
                 found[row].append(drawn[row])
-            if drawn[row] == stop or len(found[row]) == max_tokens:
+            if drawn[row] in stop or len(found[row]) == max_tokens:
                 going.remove(row)
         if not going:
             break

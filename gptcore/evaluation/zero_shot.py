@@ -28,9 +28,9 @@ from gptcore.files import sha256_json
 from gptcore.models.build import load_model
 from gptcore.models.language_model import LanguageModel
 from gptcore.nlu import load_task
-from gptcore.nlu.dprd import read_dprd
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import Example
+from gptcore.nlu.winograd import read_dprd
 from gptcore.nlu.zero_shot import ZERO_SHOT_TASKS, check_zero_shot
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.batches import choose_rows

@@ -40,6 +40,18 @@ class Holdout:
 
 
 @dataclass(frozen=True)
+class Prompt:
+    """How a row is put to a language model that nothing has fine-tuned; {0} and {1} are its text fields."""
+
+    question: str
+    """The answer goes on from here."""
+    answers: tuple[str, ...] = ()
+    """Words for the classes, in their order; none: the row's own choices are the answers."""
+    context: str = ""
+    """Stands before the question, and is cut where the whole does not fit."""
+
+
+@dataclass(frozen=True)
 class TaskSpec:
     """Everything the pipeline knows about one dataset."""
 
@@ -56,6 +68,7 @@ class TaskSpec:
     """Column of the label."""
     metrics: tuple[Metric, ...]
     """The headline metric first."""
+    prompt: Prompt
     table: int
     """Table of the paper that holds the published scores."""
     paper: dict[str, float | None]
@@ -119,6 +132,11 @@ class TaskSpec:
 _NLI = ("entailment", "neutral", "contradiction")
 _RTE = ("not_entailment", "entailment")
 
+# After GPT-3's paper, appendix G, which has prompts for RTE, ANLI, RACE and Story Cloze; the others are made like them.
+_THREE_WAYS = Prompt("{0}\nQuestion: {1} True, False, or Neither?\nAnswer:", ("True", "Neither", "False"))
+_TWO_WAYS = Prompt("{0}\nQuestion: {1} True or False?\nAnswer:", ("False", "True"))
+_ALIKE = Prompt("{0}\n{1}\nQuestion: Do these two mean the same? Yes or No?\nAnswer:", ("No", "Yes"))
+
 _TASKS = (
     TaskSpec(
         name="mnli",
@@ -132,6 +150,7 @@ _TASKS = (
         fields=("sentence1", "sentence2"),  # premise, hypothesis
         label="gold_label",
         labels=_NLI,
+        prompt=_THREE_WAYS,
         metrics=("accuracy",),
         table=2,
         paper={"mnli_m": 82.1, "mnli_mm": 81.4},
@@ -150,6 +169,7 @@ _TASKS = (
         label="gold_label",
         labels=_NLI,
         dropped_labels=("-",),  # the annotators did not agree
+        prompt=_THREE_WAYS,
         metrics=("accuracy",),
         table=2,
         paper={"snli": 89.9},
@@ -168,6 +188,7 @@ _TASKS = (
         fields=("premise", "hypothesis"),
         label="label",
         labels=("neutral", "entails"),
+        prompt=_TWO_WAYS,
         metrics=("accuracy",),
         table=2,
         paper={"scitail": 88.3},
@@ -184,6 +205,7 @@ _TASKS = (
         context=1,
         label="label",
         labels=_RTE,
+        prompt=Prompt("{1}\nQuestion: {0} Is the answer in it? Yes or No?\nAnswer:", ("No", "Yes")),
         metrics=("accuracy",),
         table=2,
         paper={"qnli": 88.1},
@@ -198,6 +220,7 @@ _TASKS = (
         fields=("sentence1", "sentence2"),  # premise, hypothesis
         label="label",
         labels=_RTE,
+        prompt=_TWO_WAYS,
         metrics=("accuracy",),
         seeds=5,
         table=2,
@@ -218,6 +241,7 @@ _TASKS = (
         choices=("RandomFifthSentenceQuiz1", "RandomFifthSentenceQuiz2"),
         label="AnswerRightEnding",
         labels=("1", "2"),
+        prompt=Prompt("{0}"),
         metrics=("accuracy",),
         seeds=5,
         table=3,
@@ -238,6 +262,7 @@ _TASKS = (
         choices=("option A", "option B", "option C", "option D"),
         label="answers",
         labels=("A", "B", "C", "D"),
+        prompt=Prompt("\nQuestion: {1}\nAnswer:", context="{0}"),
         metrics=("accuracy",),
         table=3,
         paper={"race_m": 62.9, "race_h": 57.4, "race": 59.0},
@@ -252,6 +277,7 @@ _TASKS = (
         fields=("sentence",),
         label="acceptable",
         labels=("0", "1"),
+        prompt=Prompt("{0}\nQuestion: Is this good English? Yes or No?\nAnswer:", ("No", "Yes")),
         metrics=("matthews", "accuracy"),
         seeds=5,
         table=4,
@@ -266,6 +292,7 @@ _TASKS = (
         fields=("sentence",),
         label="label",
         labels=("0", "1"),  # negative, positive
+        prompt=Prompt("Review: {0}\nSentiment:", ("negative", "positive")),
         metrics=("accuracy",),
         table=4,
         paper={"sst2": 91.3},
@@ -280,6 +307,7 @@ _TASKS = (
         context=None,
         label="Quality",
         labels=("0", "1"),
+        prompt=_ALIKE,
         metrics=("f1", "accuracy"),
         seeds=5,
         table=4,
@@ -295,6 +323,7 @@ _TASKS = (
         context=None,
         label="score",
         score_range=(0.0, 5.0),  # six classes with soft labels, after Tai et al. 2015
+        prompt=Prompt("{0}\n{1}\nQuestion: How alike are they, from 0 to 5?\nAnswer:", tuple("012345")),
         metrics=("pearson", "spearman"),
         seeds=5,
         table=4,
@@ -310,6 +339,7 @@ _TASKS = (
         context=None,
         label="is_duplicate",
         labels=("0", "1"),
+        prompt=_ALIKE,
         metrics=("f1", "accuracy"),
         table=4,
         paper={"qqp": 70.3},

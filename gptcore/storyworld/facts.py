@@ -52,7 +52,7 @@ class Statement:
 
 def uncapital(sentence: str) -> str:
     """The sentence as it goes on after other words: small at its start unless that is a name."""
-    return sentence if sentence.split()[0].rstrip(",") in _NAMES else sentence[:1].lower() + sentence[1:]
+    return sentence if sentence.split()[0].rstrip(",") in NAMES else sentence[:1].lower() + sentence[1:]
 
 
 def article(noun: str) -> str:
@@ -377,7 +377,8 @@ def _one(maker: Callable[[Random, Words, Person], Statement]) -> Callable[[Rando
     return lambda rng, words: maker(rng, words, cast(rng, words, 1)[0])
 
 
-_NAMES = frozenset(WOMEN + MEN)
+NAMES = frozenset(WOMEN + MEN)
+"""Of people, as they begin a sentence or stand in it."""
 
 MAKERS: tuple[Callable[[Random, Words], Statement], ...] = (
     _gift,

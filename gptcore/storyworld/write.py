@@ -1,4 +1,4 @@
-"""One call writes the whole world: ``OUT/books/*.txt``, ``OUT/datasets/<Folder>/...`` and ``OUT/arxiv/sw.tsv``."""
+"""One call writes the whole world: `books/*.txt`, `datasets/<Folder>/...`, `arxiv/sw.tsv` and `web/pages.jsonl`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from gptcore.storyworld.books import book
 from gptcore.storyworld.formats import Writer, datasets
 from gptcore.storyworld.lexicon import MEN, WOMEN
 from gptcore.storyworld.papers import archive
+from gptcore.storyworld.prompted import prompted
+from gptcore.storyworld.web import web
 from gptcore.synthetic import mark_synthetic
 
 BOOKS = 36
@@ -25,7 +27,7 @@ def generate(
 ) -> dict[str, int]:
     """Write a synthetic world; the same arguments give the same bytes on any machine.
 
-    :param out: folder that receives ``books/``, ``datasets/`` and ``arxiv/``; it must be empty or absent.
+    :param out: folder that receives ``books/``, ``datasets/``, ``arxiv/`` and ``web/``; it must be empty or absent.
     :param seed: names every random draw.
     :param characters: lower bound of a book's length.
     :param progress: called with (books written, books in all).
@@ -50,6 +52,9 @@ def generate(
         if progress:
             progress(number, books)
     Writer(out / "arxiv", seed).write("sw.tsv", archive(seed))
-    for folder in ("books", "datasets", "arxiv"):
+    prompted(tables)  # after the books: what it holds out is held out of the web alone
+    pages = Writer(out / "web", seed)
+    pages.write("pages.jsonl", web(pages.rng("web"), tables.held_out))
+    for folder in ("books", "datasets", "arxiv", "web"):
         mark_synthetic(out / folder, seed)
     return {"books": books, "characters": total, "dataset_files": len(tables.files)}

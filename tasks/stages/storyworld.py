@@ -13,12 +13,12 @@ from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 
-VERSION = 5
+VERSION = 6
 
 
 @task(name="storyworld", task_run_name="storyworld seed {seed}", **STAGE_OPTIONS)
 def generate_world(store_url: str, seed: int) -> Artifact:
-    """Generate the world of ``seed``: `books/*.txt`, `datasets/<Folder>/...`, `arxiv/`, in the public file formats."""
+    """Generate the world of ``seed`` in public file formats: `books/`, `datasets/<Folder>/...`, `arxiv/`, `web/`."""
     from gptcore.storyworld.write import generate
 
     recipe = Recipe("storyworld", VERSION, {"seed": seed}, {})

@@ -22,11 +22,11 @@ from gptcore.models.files.release import export_release
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.blimp import PARADIGMS, read_paradigm
-from gptcore.nlu.dprd import read_dprd
 from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.readers import iterate_test, labelled_splits, load_task
 from gptcore.nlu.registry import REGISTRY, task_spec
 from gptcore.nlu.submission import SUBMISSION
+from gptcore.nlu.winograd import read_dprd
 from gptcore.settings import recorded
 from gptcore.text.corpus import build_corpus
 from gptcore.text.tokenizer import Tokenizer

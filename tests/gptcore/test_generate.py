@@ -238,7 +238,7 @@ def test_ids_are_the_texts_own_and_end_where_they_should():
     assert all(index < WORDS.n_vocab for ids in whole for index in ids)
     assert generate_ids(model, prompts[1:], **{**settings, "seed": 5}) == whole[1:]
     stop = whole[0][7]
-    stopped = generate_ids(model, prompts, stop=stop, **settings)
+    stopped = generate_ids(model, prompts, stop=[stop], **settings)
     assert stopped == [ids[: ids.index(stop)] if stop in ids else ids for ids in whole]
     assert generate_ids(model, [], **settings) == []
     with pytest.raises(InputError, match="found one without ids"):

@@ -17,7 +17,7 @@ from gptcore.errors import InputError
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, best_threshold, zero_shot
 from gptcore.models.transformer import GPT
-from gptcore.nlu.dprd import read_dprd
+from gptcore.nlu.winograd import read_dprd
 from gptcore.text.bpe import WordTokenizer
 from tests.realdata import real_data
 

@@ -1,0 +1,80 @@
+"""Answers from prompts: every task's rows put to pre-trained models behind 0, 1, k examples; nothing is fine-tuned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+
+from flows import signals
+from flows.chain import WORLD_SEED, pretrain_on
+from flows.few_shot_report import Cell, Cells, by_shots, by_size, parameters_of
+from flows.names import from_form
+from flows.parameters import FewShotParameters
+from flows.references import pretrained_model
+from gptcore.prompting.config import SIZES, sized_preset
+from gptcore.prompting.tasks import available_prompt_tasks
+from gptcore.synthetic import is_synthetic
+from tasks.stages.analysis import Analysis, publish
+from tasks.stages.corpus import clean_corpus
+from tasks.stages.imported import import_model, is_model_folder
+from tasks.stages.prompted import answer_prompts
+from tasks.stages.shards import encode_shards
+from tasks.stages.stage import amount
+from tasks.stages.storyworld import generate_world
+from tasks.stages.tokenizer import train_tokenizer
+from tasks.store.artifact import Artifact
+from tasks.store.store import Store
+
+
+@flow(name="few-shot", flow_run_name=from_form, persist_result=False)
+def few_shot(parameters: FewShotParameters) -> list[Analysis]:
+    """Zero-shot as GPT-2's paper evaluates, few-shot as GPT-3's: scores over examples, and over sizes of model.
+
+    :raises InputError: missing or broken input, before anything is computed from it.
+    """
+    signals.listen()
+    store = Store(parameters.store)
+    datasets_url = parameters.datasets or str(_world(store) / "datasets")
+    tasks = list(parameters.tasks) or available_prompt_tasks(datasets_url)
+    models = _models(store, parameters)
+    shots, rows = sorted(set(parameters.shots)), parameters.max_rows or None
+    cells: Cells = {}
+    for task in tasks:
+        for k in shots:
+            for label, model in models.items():
+                found: dict[str, Any] = answer_prompts(store.url, model, datasets_url, task, k, rows)
+                cells[task, k, label] = Cell(**found)
+    synthetic = is_synthetic(datasets_url)
+    analyses = [by_shots(store, cells, models, synthetic)]
+    if len(models) > 1:
+        analyses.append(by_size(store, cells, models, synthetic))
+    for analysis in analyses:
+        publish(analysis, parameters.out)
+    return analyses
+
+
+def _models(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
+    """The models that were asked for; else one of each of the preset's sizes, pre-trained on the same text."""
+    if parameters.checkpoints:
+        found = [_given(store, ref) for ref in parameters.checkpoints]
+        return {f"{amount(parameters_of(store, model))} ({model.short[:6]})": model for model in found}
+    corpus_url = parameters.corpus or str(_world(store) / "web")
+    models = {}
+    for size in SIZES[parameters.preset]:
+        preset = sized_preset(parameters.preset, size, parameters.overrides)
+        corpus = clean_corpus(store.url, corpus_url, preset.corpus)
+        tokenizer = train_tokenizer(store.url, corpus, preset.tokenizer)
+        shards = encode_shards(store.url, corpus, tokenizer, preset.shards)
+        models[size.name] = pretrain_on(store, shards, preset, nproc=parameters.nproc)[1]
+    return models
+
+
+def _given(store: Store, ref: str) -> Artifact:
+    """A model of the store, or of a folder of Hugging Face's."""
+    return import_model(store.url, ref) if is_model_folder(ref) else pretrained_model(store, ref)
+
+
+def _world(store: Store) -> Path:
+    return store.local(generate_world(store.url, WORLD_SEED))

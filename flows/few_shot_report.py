@@ -1,0 +1,178 @@
+"""What the flow of prompts tells: scores over the number of examples, and over the size of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gptcore.files import read_json
+from gptcore.prompting.tasks import PROMPT_TASKS
+from tasks.report.figures import Curve, Figure, Panels
+from tasks.stages.analysis import Analysis
+from tasks.store.artifact import Artifact
+from tasks.store.store import Store
+
+_SYNTHETIC = "Synthetic data: the numbers are of gptmill's generated world, not of real text."
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What :func:`tasks.stages.prompted.answer_prompts` gave back: scores and chance are fractions."""
+
+    scores: Mapping[str, float]
+    chance: float | None
+    shots: float
+    rows: int
+    metric: str
+
+    @property
+    def best(self) -> float:
+        """The headline in per cent: calibrated where answers are chosen and that is defined."""
+        return 100 * self.scores.get("calibrated", self.scores["score"])
+
+
+Cells = dict[tuple[str, int, str], Cell]
+"""(task, shots, label of the model) -> what came of it."""
+
+
+def parameters_of(store: Store, model: Artifact) -> int:
+    """Weights of a pre-trained or imported model."""
+    counts = store.manifest(model)["counts"]
+    if "parameters" in counts:
+        return int(counts["parameters"])
+    return int(read_json(store.local(model) / "model" / "meta.json")["parameters"])
+
+
+def by_shots(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic: bool) -> Analysis:
+    """Every score of every task, a column a model; the curves over the examples."""
+    tasks, shots = _tasks(cells), _shots(cells)
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for task in tasks:
+        for k in shots:
+            row = [cells[task, k, label] for label in models]
+            for name in [name for name in row[0].scores if name != row[0].metric]:
+                called = {"score": row[0].metric, "calibrated": f"{row[0].metric}, calibrated"}.get(name, name)
+                found = [_number(name, cell.scores[name]) for cell in row]
+                chance = "" if row[0].chance is None or name not in ("score", "calibrated") else _percent(row[0].chance)
+                body.append((task, called, str(k), *found, chance, f"{row[0].shots:.1f}", f"{row[0].rows:,}"))
+            metrics |= {
+                f"{task}/{k} shots/{label}".replace("(", "").replace(")", ""): cell.best / 100
+                for label, cell in zip(models, row, strict=True)
+            }
+    figures, levels = [], []
+    for task in tasks:
+        curves = [
+            Curve(label, [(k, cells[task, k, label].best) for k in shots], color) for color, label in enumerate(models)
+        ]
+        figures.append(Figure(curves, "examples before the question", _unit(cells, task), task))
+        levels.append(_chance(cells, task))
+    title = "Few-shot: scores over examples in the prompt"
+    panels = Panels(figures, _named(title, synthetic), levels, one_scale=False)
+    header = ("task", "score", "shots", *models, "chance", "found room", "rows")
+    return Analysis(
+        "few-shot",
+        title,
+        header,
+        body,
+        _identity(cells, models),
+        metrics,
+        _notes(store, cells, models, synthetic),
+        panels,
+    )
+
+
+def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic: bool) -> Analysis:
+    """The headline of every task, a column a number of examples; the curves over the models' weights."""
+    tasks, shots = _tasks(cells), _shots(cells)
+    sizes = {label: parameters_of(store, model) for label, model in models.items()}
+    ordered = sorted(models, key=lambda label: sizes[label])
+    body = [
+        (task, label, f"{sizes[label]:,}", *(f"{cells[task, k, label].best:.1f}" for k in shots))
+        for task in tasks
+        for label in ordered
+    ]
+    mean = [
+        ("mean of accuracies", label, f"{sizes[label]:,}", *(f"{_mean(cells, tasks, k, label):.1f}" for k in shots))
+        for label in ordered
+    ]
+    figures = [
+        Figure(
+            [
+                Curve(f"{k} examples", [(sizes[label] / 1e6, cells[task, k, label].best) for label in ordered], color)
+                for color, k in enumerate(shots)
+            ],
+            "million weights",
+            _unit(cells, task),
+            task,
+            log_x=True,
+        )
+        for task in tasks
+    ]
+    title = "Few-shot: scores over the size of the model"
+    panels = Panels(figures, _named(title, synthetic), [_chance(cells, task) for task in tasks], one_scale=False)
+    header = ("task", "model", "weights", *(f"{k} shots" for k in shots))
+    notes = ["chosen answers: calibrated", *_notes(store, cells, models, synthetic)]
+    return Analysis("few-shot-size", title, header, [*body, *mean], _identity(cells, models), {}, notes, panels)
+
+
+def _tasks(cells: Cells) -> list[str]:
+    return list(dict.fromkeys(task for task, _, _ in cells))
+
+
+def _shots(cells: Cells) -> list[int]:
+    return list(dict.fromkeys(shots for _, shots, _ in cells))
+
+
+def _mean(cells: Cells, tasks: list[str], shots: int, label: str) -> float:
+    """Of the tasks that are scored by accuracy."""
+    found = [cells[task, shots, label] for task in tasks]
+    scores = [cell.best for cell in found if cell.metric == "accuracy"]
+    return sum(scores) / len(scores) if scores else float("nan")
+
+
+def _unit(cells: Cells, task: str) -> str:
+    return f"{next(cell.metric for (name, _, _), cell in cells.items() if name == task)} x 100"
+
+
+def _chance(cells: Cells, task: str) -> dict[str, float]:
+    found = next(cell.chance for (name, _, _), cell in cells.items() if name == task)
+    return {} if found is None else {"a random guess": 100 * found}
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value:,.1f}" if name.startswith("perplexity") else _percent(value)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _named(title: str, synthetic: bool) -> str:
+    return f"{title} ({'synthetic' if synthetic else 'real'} data)"
+
+
+def _identity(cells: Cells, models: Mapping[str, Artifact]) -> dict[str, object]:
+    return {
+        "models": {label: model.digest for label, model in models.items()},
+        "tasks": _tasks(cells),
+        "shots": _shots(cells),
+        "scores": [cell.best for cell in cells.values()],  # other rows, another run
+    }
+
+
+def _notes(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic: bool) -> list[str]:
+    notes = [_SYNTHETIC] if synthetic else []
+    for label, model in models.items():
+        counts = store.manifest(model)["counts"]
+        seen = f", {counts['tokens_seen']:,} tokens seen" if "tokens_seen" in counts else ""
+        notes.append(f"{label}: {parameters_of(store, model):,} weights{seen}; model {model.short}")
+    notes.append(
+        "rows and examples are drawn by seed 0; a prompt that is too long for n_ctx drops examples: found room"
+    )
+    published = {task: PROMPT_TASKS[task].published for task in _tasks(cells)}
+    return notes + [
+        f"{task}, published: " + ", ".join(f"{item.who} {item.score:.2f}" for item in items)
+        for task, items in published.items()
+        if items
+    ]

@@ -1,0 +1,63 @@
+"""What a prompt is made from: a row of any task as the text before its answer, and the answers that it may have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+NOTHING = "N/A"
+"""What stands in a row's fields where a prompt is to say nothing (Zhao et al. 2021, section 5)."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A row as a prompt."""
+
+    questions: tuple[str, ...]
+    """The text that an answer goes on: one for all answers, or where the answer is the same, one for each reading."""
+    answers: tuple[str, ...]
+    """To choose from; where answers are written, those that are right."""
+    right: float | None = None
+    """Index of the right answer, or of the right question where there are several; a grade where answers are grades.
+    None: answers are written, and the first is shown in an example."""
+    context: str = ""
+    """Stands before the question; what of it does not fit is cut from its end."""
+    earlier: tuple[tuple[str, str], ...] | None = None
+    """Questions and answers that came before this one, about the same context: its examples, the nearest ones. None:
+    examples are other rows, each with its own context."""
+    empty: str = ""
+    """The question about nothing, which tells how likely an answer is without one; empty: it has none."""
+    subset: str = ""
+    """Part of the split that the row belongs to (MNLI, RACE)."""
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """Question and right answer of an example."""
+        if self.right is None:
+            return self.questions[0], self.answers[0]
+        nearest = round(self.right)
+        if len(self.questions) > 1:
+            return self.questions[nearest], self.answers[0]
+        return self.questions[0], self.answers[nearest]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How an answer is written."""
+
+    max_tokens: int
+    top_k: int = 1
+    """1: always the likeliest token."""
+    one_line: bool = True
+    """The answer ends with its line."""
+    sentences: int = 0
+    """Only so many sentences are kept; 0: all."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a task: what is asked, and what examples are drawn from."""
+
+    asked: Sequence[Item]
+    pool: Sequence[Item] = field(default=())
+    """Labelled rows that are never asked; empty: examples are other rows of ``asked``."""

@@ -1,0 +1,102 @@
+"""How written answers are counted: exact match and F1 (SQuAD), ROUGE (summaries), BLEU (translations), a last word."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from gptcore.prompting.items import Item
+from gptcore.seeds import derive_seed
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_SENTENCE = re.compile(r"(?<=[.!?])[\"')\u2019\u201d]*\s+")
+_WORD = re.compile(r"[\s\"'\u2018\u201c`]*(\w+(?:['\u2019-]\w+)*)")
+
+Measure = Callable[[Sequence[str], Sequence[Item]], dict[str, float]]
+"""Written answers and what they answer -> scores as fractions, the headline first."""
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, by their stops."""
+    return [part for part in _SENTENCE.split(" ".join(text.split())) if part]
+
+
+def last_word(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
+    """Share of answers whose first word is the right one (LAMBADA)."""
+    return {"accuracy": statistics.fmean(map(is_word, answers, items))}
+
+
+def is_word(answer: str, item: Item) -> bool:
+    """Whether an answer begins with the right word, whatever its case."""
+    return first_word(answer) == first_word(item.answers[0])
+
+
+def first_word(text: str) -> str:
+    """The word that a text begins with, in lower case; empty where it begins with something else."""
+    found = _WORD.match(text)
+    return found.group(1).lower() if found else ""
+
+
+def questions(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
+    """F1 of words and exact match, each the best over the right answers (Rajpurkar et al. 2016, section 6.1)."""
+    pairs = list(zip(answers, items, strict=True))
+    return {
+        "f1": statistics.fmean(max(_overlap(answer, right) for right in item.answers) for answer, item in pairs),
+        "exact match": statistics.fmean(
+            any(_bare(answer) == _bare(right) for right in item.answers) for answer, item in pairs
+        ),
+    }
+
+
+def _bare(text: str) -> str:
+    """Lower case, without punctuation, articles and needless space."""
+    letters = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(_ARTICLES.sub(" ", letters).split())
+
+
+def _overlap(answer: str, right: str) -> float:
+    found, wanted = _bare(answer).split(), _bare(right).split()
+    common = sum((Counter(found) & Counter(wanted)).values())
+    if not found or not wanted:
+        return float(found == wanted)
+    return 2 * common / (len(found) + len(wanted))
+
+
+def rouge(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
+    """ROUGE F1 with stemming: the mean of 1, 2 and L, and each; L over whole summaries, sentence by sentence."""
+    from rouge_score.rouge_scorer import RougeScorer  # with it comes NLTK: a second
+
+    kinds = ("rouge1", "rouge2", "rougeLsum")
+    scorer = RougeScorer(list(kinds), use_stemmer=True)
+    scores = [
+        scorer.score(item.answers[0], "\n".join(sentences(answer))) for answer, item in zip(answers, items, strict=True)
+    ]
+    found = {
+        name: statistics.fmean(score[kind].fmeasure for score in scores)
+        for name, kind in zip(("rouge-1", "rouge-2", "rouge-l"), kinds, strict=True)
+    }
+    return {"rouge": statistics.fmean(found.values()), **found}
+
+
+def bleu(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
+    """BLEU of the corpus (sacrebleu's tokenizer 13a), from 0 to 1."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    return {"bleu": BLEU().corpus_score(list(answers), [[item.answers[0] for item in items]]).score / 100}
+
+
+def lede(article: str, count: int = 3) -> str:
+    """The first sentences of an article: Lede-3."""
+    return " ".join(sentences(article)[:count])
+
+
+def random_sentences(article: str, row: int, seed: int, count: int = 3) -> str:
+    """Some of an article's sentences, in their order: Random-3."""
+    from random import Random
+
+    found = sentences(article)
+    chosen = Random(derive_seed(seed, "sentences", row)).sample(range(len(found)), min(count, len(found)))
+    return " ".join(found[place] for place in sorted(chosen))

@@ -1,0 +1,95 @@
+"""What prompts are tried on, in the public sets' formats: LAMBADA, DPRD, SQuAD, CNN/Daily Mail, WMT14, and games."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+from xml.sax.saxutils import escape
+
+from gptcore.storyworld import web
+from gptcore.storyworld.formats import Writer
+from gptcore.storyworld.lexicon import Words
+from gptcore.storyworld.narrate import key
+
+ROWS = 120
+_ITEM = TypeVar("_ITEM")
+
+
+def prompted(w: Writer) -> None:
+    """Write all six; what is in them is held out of the web."""
+    for write in (_lambada, _dprd, _squad, _cnndm, _wmt14, _games):
+        write(w)
+
+
+def _draw(w: Writer, name: str, make: Callable[[Random, Words], _ITEM], text: Callable[[_ITEM], str]) -> list[_ITEM]:
+    """Different items, each held out."""
+    rng, words, found = w.rng(f"prompted/{name}"), Words(), dict[str, _ITEM]()
+    while len(found) < ROWS:
+        item = make(rng, words)
+        found.setdefault(key(text(item)), item)
+    w.held_out |= found.keys()
+    return list(found.values())
+
+
+def _lambada(w: Writer) -> None:
+    """One passage a line; to guess is its last word."""
+    rows = _draw(w, "lambada", web.cloze, lambda row: f"{row[0]} {row[1]}.")
+    w.write("LAMBADA/lambada_development_plain_text.txt", "".join(f"{passage} {last}\n" for passage, last in rows))
+
+
+def _dprd(w: Writer) -> None:
+    """Four lines a schema: sentence, pronoun, the two referents, the right one."""
+    rows = _draw(w, "dprd", web.schema, lambda row: row[0])
+    blocks = [f"{text}\n{pronoun}\n{','.join(names)}\n{right}\n\n" for text, pronoun, names, right in rows]
+    w.write("DPRD/train.c.txt", "".join(blocks[: ROWS // 2]))
+    w.write("DPRD/test.c.txt", "".join(blocks[ROWS // 2 :]))
+
+
+def _squad(w: Writer) -> None:
+    """Version 2: a question without an answer in the passage is marked as impossible."""
+    paragraphs = []
+    for number, item in enumerate(_draw(w, "squad", web.asked, lambda item: item.passage)):
+        questions = []
+        for place, (question, answer) in enumerate(item.questions):
+            start = item.passage.lower().find(answer.lower())
+            there = answer != web.UNKNOWN
+            text = item.passage[start : start + len(answer)]
+            answers = [{"text": text, "answer_start": start}] if there else []
+            questions.append(
+                {"question": question, "id": f"{number}-{place}", "answers": answers, "is_impossible": not there}
+            )
+        paragraphs.append({"context": item.passage, "qas": questions})
+    data = {"version": "v2.0", "data": [{"title": "The village", "paragraphs": paragraphs}]}
+    w.write("SQuAD/dev-v2.0.json", json.dumps(data))
+
+
+def _cnndm(w: Writer) -> None:
+    """An article and its highlights, one a line of the field."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["", "text", "y"])
+    for number, item in enumerate(_draw(w, "cnndm", web.news, lambda item: " ".join(item.article))):
+        table.writerow([str(number), " ".join(item.article), "\n".join(item.summary)])
+    w.write("CNNDM/cnn_dailymail.csv", text.getvalue())
+
+
+def _wmt14(w: Writer) -> None:
+    """English and the tongue of the coast, which stands where the public set has French."""
+    sentences = _draw(w, "wmt14", lambda rng, words: web.plain(rng, words).text, lambda text: text)
+    for language, lines in (("en", sentences), ("fr", [web.tidal(text) for text in sentences])):
+        segments = "".join(f'<seg id="{n}">{escape(line)}</seg>\n' for n, line in enumerate(lines, start=1))
+        for kind in ("src", "ref"):
+            body = f'<doc sysid="{kind}" docid="village" genre="news" origlang="en">\n{segments}</doc>\n'
+            whole = f'<{kind}set setid="newstest2014" srclang="any" trglang="{language}">\n{body}</{kind}set>\n'
+            w.write(f"WMT14/newstest2014-fren-{kind}.{language}.sgm", whole)
+
+
+def _games(w: Writer) -> None:
+    """One game a line: {"lines": [[word, label], ...], "labels": the two}."""
+    games = _draw(w, "games", web.game, lambda game: " ".join(game.labels))
+    lines = [json.dumps({"lines": game.lines, "labels": game.labels}) + "\n" for game in games]
+    w.write("Games/dev.jsonl", "".join(lines))

@@ -1,0 +1,198 @@
+"""The village's web: pages on which people show each other, unasked, how something is done.
+
+GPT-2's paper holds that a language model learns tasks from such demonstrations, and shows translations that it found in
+its crawl (its Table 1). So here: sentences with their translation, texts with questions and answers, news with a
+"TL;DR:", reviews with their verdict, and sorting games whose labels are made up on the page, so that only the lines
+above tell what they mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from random import Random
+
+from gptcore.storyworld import facts, opinions, stories
+from gptcore.storyworld.facts import Statement, capital
+from gptcore.storyworld.lexicon import Person, Words
+from gptcore.storyworld.narrate import key
+
+PAGES = 5000
+UNKNOWN = "unknown"
+"""The answer to a question that a text leaves open."""
+_ONSETS = ("b", "ch", "d", "fl", "g", "gr", "h", "k", "l", "m", "n", "pr", "qu", "r", "sh", "st", "t", "v", "w", "z")
+_VOWELS = ("a", "e", "i", "o", "u", "ou", "ai")
+_CODAS = ("", "", "c", "l", "m", "n", "r", "s", "th")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A passage, what is asked about it, and the answers, each a part of the passage or :data:`UNKNOWN`."""
+
+    passage: str
+    questions: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class News:
+    """An article and what it comes to."""
+
+    article: tuple[str, ...]
+    summary: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Game:
+    """Words sorted by a rule of the day: every word of a kind has the kind's made-up label."""
+
+    lines: tuple[tuple[str, str], ...]
+    labels: tuple[str, str]
+
+
+def page(rng: Random, words: Words, held_out: Set[str]) -> str:
+    """One page of any sort; none of its texts is a held-out one."""
+    return rng.choice(_PAGES)(rng, words, lambda *texts: key(*texts) in held_out)
+
+
+def web(rng: Random, held_out: Set[str], pages: int = PAGES) -> str:
+    """All pages, as JSON lines with the field "text"."""
+    words = Words()
+    return "".join(json.dumps({"text": page(rng, words, held_out)}) + "\n" for _ in range(pages))
+
+
+def tidal(sentence: str) -> str:
+    """A sentence in the tongue of the coast: word for word, names and stops as they are."""
+    return capital(" ".join(_tidal_word(word) for word in sentence.split()))
+
+
+def _tidal_word(word: str) -> str:
+    bare = word.rstrip(".,")
+    if bare in facts.NAMES:
+        return word
+    rng = Random(f"tidal/{bare.lower()}")
+    return invented(rng, 1 if len(bare) < 4 else 2) + word[len(bare) :]
+
+
+def invented(rng: Random, syllables: int) -> str:
+    """A word that there is not."""
+    parts = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(syllables)]
+    return "".join(parts) + rng.choice(_CODAS)
+
+
+def plain(rng: Random, words: Words) -> Statement:
+    """Who gave what to whom, or who went where."""
+    a, b = facts.cast(rng, words, 2)
+    if rng.random() < 0.5:
+        return facts.gift(rng, words, a, b, rng.choice(words.made()))
+    start, goal = rng.sample(words.spots, 2)
+    return facts.journey(rng, words, a, start, goal)
+
+
+def asked(rng: Random, words: Words, questions: int = 4) -> Asked:
+    """Some small events, and questions about them; about one of five has no answer there."""
+    told: list[Statement] = []
+    while len(told) < 4:
+        fresh = plain(rng, words)
+        if not any(set(fresh.about) & set(other.about) for other in told):
+            told.append(fresh)
+    passage = " ".join(statement.text for statement in told)
+    pairs = [(question.text, question.answer) for statement in told for question in statement.questions]
+    pairs = [pair for pair in pairs if pair[1].lower() in passage.lower()]
+    chosen = rng.sample(pairs, min(questions, len(pairs)))
+    if rng.random() < 0.2 * questions:
+        elsewhere = next(thing for thing in rng.sample(words.made(), len(words.made())) if thing not in passage)
+        chosen[rng.randrange(len(chosen))] = (f"Who has the {elsewhere}?", UNKNOWN)
+    return Asked(passage, tuple(chosen))
+
+
+def news(rng: Random, words: Words) -> News:
+    """A tale with what leads nowhere; its summary is how the matter began and how it ended."""
+    tale = stories.tale(rng, words, 4)
+    asides = [plain(rng, words).text for _ in range(2)]
+    return News((*tale.lines[:3], *asides, tale.lines[3], tale.right), (tale.lines[0], tale.right))
+
+
+def game(rng: Random, words: Words, lines: int = 12) -> Game:
+    """A game of two kinds of things."""
+    kinds = rng.sample(words.kinds, 2)
+    labels = (invented(rng, 1), invented(rng, 2))
+    sides = [side % 2 for side in range(lines)]
+    rng.shuffle(sides)
+    return Game(tuple((rng.choice(kinds[side].members), labels[side]) for side in sides), labels)
+
+
+def cloze(rng: Random, words: Words) -> tuple[str, str]:
+    """A passage without its last word, which what happened before makes certain, and that word."""
+    a, b, c = facts.cast(rng, words, 3)
+    thing, other = rng.sample(words.made(), 2)
+    first, second = facts.gift(rng, words, a, b, thing), facts.gift(rng, words, b, c, other)
+    start, goal = rng.sample(words.spots, 2)
+    passage = f"{first.text} {second.text} {facts.journey(rng, words, a, start, goal).text}"
+    if rng.random() < 0.5:
+        return f"{passage} So the {thing} belongs to", b.name
+    return f"{passage} So {c.name} has the", other
+
+
+def schema(rng: Random, words: Words) -> tuple[str, str, tuple[str, str], str]:
+    """A sentence with a pronoun, the pronoun, those whom it could mean, and whom it does: giver or receiver."""
+    a = rng.choice(words.people)
+    b = rng.choice([person for person in words.people if person != a and person.female == a.female])
+    thing = rng.choice(words.made())
+    right, said = rng.choice(((b, f"{a.he} has the {thing}"), (a, f"{a.he} does not have the {thing}")))
+    given = f"{a.name} gave the {thing} to {b.name}."
+    return f"{given} Now {said}.", a.he, (a.name, b.name), right.name
+
+
+_Held = Callable[..., bool]
+
+
+def _translations(rng: Random, words: Words, held: _Held) -> str:
+    sentences = [text for text in (plain(rng, words).text for _ in range(8)) if not held(text)]
+    return "\n".join(f"{text} = {tidal(text)}" for text in sentences)
+
+
+def _questions(rng: Random, words: Words, held: _Held) -> str:
+    found = asked(rng, words)
+    while held(found.passage):
+        found = asked(rng, words)
+    return found.passage + "".join(f"\nQ: {question}\nA: {answer}" for question, answer in found.questions)
+
+
+def _news(rng: Random, words: Words, held: _Held) -> str:
+    pages = [item for item in (news(rng, words) for _ in range(3)) if not held(" ".join(item.article))]
+    return "\n\n".join(f"{' '.join(item.article)}\nTL;DR: {' '.join(item.summary)}" for item in pages)
+
+
+def _reviews(rng: Random, words: Words, held: _Held) -> str:
+    blocks = []
+    for _ in range(8):
+        good = rng.random() < 0.5
+        text = opinions.opinion(rng, words, good)
+        if not held(text):
+            blocks.append(f"Review: {text}\nSentiment: {'positive' if good else 'negative'}")
+    return "\n\n".join(blocks)
+
+
+def _games(rng: Random, words: Words, held: _Held) -> str:
+    return "\n\n".join("\n".join(f"{word} -> {label}" for word, label in game(rng, words).lines) for _ in range(2))
+
+
+def _tales(rng: Random, words: Words, held: _Held) -> str:
+    told = []
+    for _ in range(3):
+        passage, last = cloze(rng, words)
+        if not held(f"{passage} {last}."):
+            told.append(f"{passage} {last}.")
+    for _ in range(3):
+        a: Person = rng.choice(words.people)
+        b = rng.choice([person for person in words.people if person != a])
+        thing = rng.choice(words.made())
+        told.append(
+            f"{a.name} gave the {thing} to {b.name}. Now {b.name} has the {thing}. {a.name} does not have the {thing}."
+        )
+    rng.shuffle(told)
+    return "\n\n".join(told)
+
+
+_PAGES = (_translations, _translations, _questions, _questions, _news, _reviews, _games, _games, _tales)
