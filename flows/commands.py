@@ -78,7 +78,7 @@ def zero_shot(options: argparse.Namespace) -> None:
     check_places(vars(options))
     if options.max_rows is not None and options.max_rows < 1:
         raise InputError(f"--max-rows: found {options.max_rows}, expected 1 or more")
-    tasks = [name.strip() for name in options.tasks.split(",") if name.strip()]
+    tasks = _listed(options.tasks)
     results = zero_shot(options.store, options.checkpoint, options.datasets, tasks, options.max_rows)
     width = max(6, *map(len, results))
     for task, scores in results.items():
@@ -128,16 +128,16 @@ def abstracts(options: argparse.Namespace) -> None:
 
 
 def few_shot(options: argparse.Namespace) -> None:
-    shots = _names(options.shots)
-    if not all(name.isdecimal() for name in shots):
+    shots = _listed(options.shots or "")
+    if not all(item.isdecimal() for item in shots):
         raise InputError(f"--shots: found {options.shots!r}, expected numbers, as 0,1,4")
     filled = _filled(
         "FewShotParameters",
         options,
         overrides=_overrides(options.config),
-        checkpoints=_names(options.checkpoint),
-        tasks=_names(options.tasks),
-        **({"shots": [int(name) for name in shots]} if shots else {}),
+        checkpoints=_listed(options.checkpoint),
+        tasks=_listed(options.tasks),
+        **({"shots": [int(item) for item in shots]} if shots else {}),
     )
     from flows.few_shot import few_shot
 
@@ -383,7 +383,11 @@ def _toml(file: str, option: str) -> dict[str, Any]:
 def _names(comma_separated: str) -> list[str]:
     from gptcore.nlu.registry import task_spec
 
-    return [task_spec(name.strip()).name for name in comma_separated.split(",") if name.strip()]
+    return [task_spec(name).name for name in _listed(comma_separated)]
+
+
+def _listed(comma_separated: str) -> list[str]:
+    return [item.strip() for item in comma_separated.split(",") if item.strip()]
 
 
 def _decoded(line: bytes, number: int) -> str:

@@ -51,7 +51,7 @@ def by_shots(store: Store, cells: Cells, models: Mapping[str, Artifact], synthet
     for task in tasks:
         for k in shots:
             row = [cells[task, k, label] for label in models]
-            for name in [name for name in row[0].scores if name != row[0].metric]:
+            for name in _scores(row[0]):
                 called = {"score": row[0].metric, "calibrated": f"{row[0].metric}, calibrated"}.get(name, name)
                 found = [_number(name, cell.scores[name]) for cell in row]
                 chance = "" if row[0].chance is None or name not in ("score", "calibrated") else _percent(row[0].chance)
@@ -114,6 +114,11 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
     header = ("task", "model", "weights", *(f"{k} shots" for k in shots))
     notes = ["chosen answers: calibrated", *_notes(store, cells, models, synthetic)]
     return Analysis("few-shot-size", title, header, [*body, *mean], _identity(cells, models), {}, notes, panels)
+
+
+def _scores(cell: Cell) -> list[str]:
+    """What there is beside the headline, which comes first and stands under its own name too."""
+    return sorted(cell.scores.keys() - {cell.metric}, key=lambda name: (name != "score", name != "calibrated", name))
 
 
 def _tasks(cells: Cells) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from gptcore.models.language_model import LanguageModel
 from gptcore.training.batches import by_length
@@ -76,32 +77,51 @@ class NetworkLikelihood:
         :param progress: called with (pairs scored, in all).
         :returns: the sums, float64 [N], and of how many ids each is, int64 [N].
         """
+        windows, firsts = self._cut(pairs)
+        counts = [max(0, len(window) - first) for window, first in zip(windows, firsts, strict=True)]
+        return self._sums(windows, firsts, progress), np.asarray(counts, dtype=np.int64)
+
+    def likeliest(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> NDArray[np.bool_]:
+        """Whether each id of a continuation is the likeliest there, so that greedy decoding would give it: bool [N]."""
+        return self._sums(*self._cut(pairs), None, _is_likeliest) == 0
+
+    def _cut(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[NDArray[np.int64]], list[int]]:
+        """What of each pair the model has positions for, and where in it the continuation begins (>= 1)."""
         windows, firsts = [], []
         for context, continuation in pairs:
             ids = np.asarray([*context, *continuation], dtype=np.int64)
             cut = max(0, len(ids) - self._model.config.n_ctx)
             windows.append(ids[cut:])
             firsts.append(max(1, len(context) - cut))
-        counts = [max(0, len(window) - first) for window, first in zip(windows, firsts, strict=True)]
-        return self._sums(windows, firsts, progress), np.asarray(counts, dtype=np.int64)
+        return windows, firsts
 
     def _sums(
         self,
         windows: Sequence[NDArray[np.int64]],
         firsts: Sequence[int],
         progress: Callable[[int, int], object] | None,
+        score: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> NDArray[np.float64]:
-        """Log-probability of each window from the id at ``firsts`` (>= 1) on, in batches of like length."""
+        """What each window's ids from the one at ``firsts`` (>= 1) on come to, in batches of like length.
+
+        :param score: of logits [N, V] and the ids [N] that came; None: the ids' log-probabilities.
+        """
         sums, done = np.zeros(len(windows)), 0
         for rows in by_length(np.asarray([len(window) for window in windows], dtype=np.int64), _BATCH_TOKENS):
-            sums[rows] = self._batch([windows[row] for row in rows], np.asarray([firsts[row] for row in rows]))
+            begins = np.asarray([firsts[row] for row in rows])
+            sums[rows] = self._batch([windows[row] for row in rows], begins, score or _log_probability)
             done += len(rows)
             if progress is not None:
                 progress(done, len(windows))
         return sums
 
     @torch.inference_mode()
-    def _batch(self, windows: Sequence[NDArray[np.int64]], firsts: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _batch(
+        self,
+        windows: Sequence[NDArray[np.int64]],
+        firsts: NDArray[np.int64],
+        score: Callable[[Tensor, Tensor], Tensor],
+    ) -> NDArray[np.float64]:
         tokens = np.zeros((len(windows), max(2, *map(len, windows))), dtype=np.int64)  # (B, T + 1)
         for row, window in enumerate(windows):
             tokens[row, : len(window)] = window
@@ -115,6 +135,16 @@ class NetworkLikelihood:
         sums = np.zeros(len(windows))
         for at in range(0, len(targets), n_rows):
             some = slice(at, at + n_rows)
-            nats = F.cross_entropy(self._model.logits(states[some]).float(), targets[some], reduction="none")
-            np.subtract.at(sums, owners[some], nats.double().cpu().numpy())
+            found = score(self._model.logits(states[some]).float(), targets[some])
+            np.add.at(sums, owners[some], found.double().cpu().numpy())
         return sums
+
+
+def _log_probability(logits: Tensor, targets: Tensor) -> Tensor:
+    """In nats."""
+    return -F.cross_entropy(logits, targets, reduction="none")
+
+
+def _is_likeliest(logits: Tensor, targets: Tensor) -> Tensor:
+    """0 where an id is the likeliest, else 1."""
+    return (logits.argmax(dim=-1) != targets).float()

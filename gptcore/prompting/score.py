@@ -92,7 +92,7 @@ def _chosen(
     encode = functools.cache(tokenizer.encode_next)
     for item, examples in asked:
         answers = [encode(text) for text in item.answers]
-        room = model.config.n_ctx + 1 - max(map(len, answers))
+        room = model.config.n_ctx - max(map(len, answers))
         found = prompts(tokenizer, item, examples, shots, max(1, room))
         kept.append(found[0].shots)
         pairs += _pairs(found, answers)

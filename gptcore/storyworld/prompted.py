@@ -19,40 +19,42 @@ ROWS = 120
 _ITEM = TypeVar("_ITEM")
 
 
-def prompted(w: Writer) -> None:
-    """Write all six; what is in them is held out of the web."""
+def prompted(w: Writer, rows: int = ROWS) -> None:
+    """Write all six, of so many rows each (passages, articles, games); what is in them is held out of the web."""
     for write in (_lambada, _dprd, _squad, _cnndm, _wmt14, _games):
-        write(w)
+        write(w, rows)
 
 
-def _draw(w: Writer, name: str, make: Callable[[Random, Words], _ITEM], text: Callable[[_ITEM], str]) -> list[_ITEM]:
+def _draw(
+    w: Writer, n: int, name: str, make: Callable[[Random, Words], _ITEM], text: Callable[[_ITEM], str]
+) -> list[_ITEM]:
     """Different items, each held out."""
     rng, words, found = w.rng(f"prompted/{name}"), Words(), dict[str, _ITEM]()
-    while len(found) < ROWS:
+    while len(found) < n:
         item = make(rng, words)
         found.setdefault(key(text(item)), item)
     w.held_out |= found.keys()
     return list(found.values())
 
 
-def _lambada(w: Writer) -> None:
+def _lambada(w: Writer, n: int) -> None:
     """One passage a line; to guess is its last word."""
-    rows = _draw(w, "lambada", web.cloze, lambda row: f"{row[0]} {row[1]}.")
+    rows = _draw(w, n, "lambada", web.cloze, lambda row: f"{row[0]} {row[1]}.")
     w.write("LAMBADA/lambada_development_plain_text.txt", "".join(f"{passage} {last}\n" for passage, last in rows))
 
 
-def _dprd(w: Writer) -> None:
+def _dprd(w: Writer, n: int) -> None:
     """Four lines a schema: sentence, pronoun, the two referents, the right one."""
-    rows = _draw(w, "dprd", web.schema, lambda row: row[0])
+    rows = _draw(w, n, "dprd", web.schema, lambda row: row[0])
     blocks = [f"{text}\n{pronoun}\n{','.join(names)}\n{right}\n\n" for text, pronoun, names, right in rows]
-    w.write("DPRD/train.c.txt", "".join(blocks[: ROWS // 2]))
-    w.write("DPRD/test.c.txt", "".join(blocks[ROWS // 2 :]))
+    w.write("DPRD/train.c.txt", "".join(blocks[: n // 2]))
+    w.write("DPRD/test.c.txt", "".join(blocks[n // 2 :]))
 
 
-def _squad(w: Writer) -> None:
+def _squad(w: Writer, n: int) -> None:
     """Version 2: a question without an answer in the passage is marked as impossible."""
     paragraphs = []
-    for number, item in enumerate(_draw(w, "squad", web.asked, lambda item: item.passage)):
+    for number, item in enumerate(_draw(w, n, "squad", web.asked, lambda item: item.passage)):
         questions = []
         for place, (question, answer) in enumerate(item.questions):
             start = item.passage.lower().find(answer.lower())
@@ -67,29 +69,29 @@ def _squad(w: Writer) -> None:
     w.write("SQuAD/dev-v2.0.json", json.dumps(data))
 
 
-def _cnndm(w: Writer) -> None:
+def _cnndm(w: Writer, n: int) -> None:
     """An article and its highlights, one a line of the field."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["", "text", "y"])
-    for number, item in enumerate(_draw(w, "cnndm", web.news, lambda item: " ".join(item.article))):
+    for number, item in enumerate(_draw(w, n, "cnndm", web.news, lambda item: " ".join(item.article))):
         table.writerow([str(number), " ".join(item.article), "\n".join(item.summary)])
     w.write("CNNDM/cnn_dailymail.csv", text.getvalue())
 
 
-def _wmt14(w: Writer) -> None:
+def _wmt14(w: Writer, n: int) -> None:
     """English and the tongue of the coast, which stands where the public set has French."""
-    sentences = _draw(w, "wmt14", lambda rng, words: web.plain(rng, words).text, lambda text: text)
+    sentences = _draw(w, n, "wmt14", lambda rng, words: web.plain(rng, words).text, lambda text: text)
     for language, lines in (("en", sentences), ("fr", [web.tidal(text) for text in sentences])):
-        segments = "".join(f'<seg id="{n}">{escape(line)}</seg>\n' for n, line in enumerate(lines, start=1))
+        segments = "".join(f'<seg id="{number}">{escape(line)}</seg>\n' for number, line in enumerate(lines, start=1))
         for kind in ("src", "ref"):
             body = f'<doc sysid="{kind}" docid="village" genre="news" origlang="en">\n{segments}</doc>\n'
             whole = f'<{kind}set setid="newstest2014" srclang="any" trglang="{language}">\n{body}</{kind}set>\n'
             w.write(f"WMT14/newstest2014-fren-{kind}.{language}.sgm", whole)
 
 
-def _games(w: Writer) -> None:
+def _games(w: Writer, n: int) -> None:
     """One game a line: {"lines": [[word, label], ...], "labels": the two}."""
-    games = _draw(w, "games", web.game, lambda game: " ".join(game.labels))
+    games = _draw(w, n, "games", web.game, lambda game: " ".join(game.labels))
     lines = [json.dumps({"lines": game.lines, "labels": game.labels}) + "\n" for game in games]
     w.write("Games/dev.jsonl", "".join(lines))

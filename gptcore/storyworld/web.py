@@ -8,6 +8,7 @@ above tell what they mean.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Set
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ def tidal(sentence: str) -> str:
     return capital(" ".join(_tidal_word(word) for word in sentence.split()))
 
 
+@functools.cache
 def _tidal_word(word: str) -> str:
     bare = word.rstrip(".,")
     if bare in facts.NAMES:

@@ -11,7 +11,7 @@ from gptcore.storyworld.formats import Writer, datasets
 from gptcore.storyworld.lexicon import MEN, WOMEN
 from gptcore.storyworld.papers import archive
 from gptcore.storyworld.prompted import prompted
-from gptcore.storyworld.web import web
+from gptcore.storyworld.web import PAGES, web
 from gptcore.synthetic import mark_synthetic
 
 BOOKS = 36
@@ -23,6 +23,7 @@ def generate(
     seed: int,
     books: int = BOOKS,
     characters: int = CHARACTERS,
+    pages: int = PAGES,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
     """Write a synthetic world; the same arguments give the same bytes on any machine.
@@ -30,12 +31,13 @@ def generate(
     :param out: folder that receives ``books/``, ``datasets/``, ``arxiv/`` and ``web/``; it must be empty or absent.
     :param seed: names every random draw.
     :param characters: lower bound of a book's length.
+    :param pages: of the web.
     :param progress: called with (books written, books in all).
     :returns: counts of books, characters and dataset files.
     :raises InputError: if ``out`` already holds something, or a number is below 1.
     """
-    if books < 1 or characters < 1:
-        raise InputError(f"books = {books}, characters = {characters}; expected both at least 1")
+    if books < 1 or characters < 1 or pages < 1:
+        raise InputError(f"books = {books}, characters = {characters}, pages = {pages}; expected each at least 1")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is not an empty folder; a world is only written into a new or empty one")
     tables = Writer(out / "datasets", seed)
@@ -53,8 +55,8 @@ def generate(
             progress(number, books)
     Writer(out / "arxiv", seed).write("sw.tsv", archive(seed))
     prompted(tables)  # after the books: what it holds out is held out of the web alone
-    pages = Writer(out / "web", seed)
-    pages.write("pages.jsonl", web(pages.rng("web"), tables.held_out))
+    shown = Writer(out / "web", seed)
+    shown.write("pages.jsonl", web(shown.rng("web"), tables.held_out, pages))
     for folder in ("books", "datasets", "arxiv", "web"):
         mark_synthetic(out / folder, seed)
     return {"books": books, "characters": total, "dataset_files": len(tables.files)}

@@ -73,7 +73,7 @@ def _sources(folder: Path) -> tuple[Path, Tokenizer]:
         release = Path(real, "openai-gpt")
         files = str(release / "encoder_bpe_40000.json"), str(release / "vocab_40000.bpe")
         return Path(real), Tokenizer.from_openai(*files)
-    generate(folder / "world", seed=1, books=4, characters=100_000)
+    generate(folder / "world", seed=1, books=4, characters=100_000, pages=80)
     texts = [path.read_text(encoding="utf-8") for path in sorted((folder / "world" / "books").glob("*.txt"))]
     return folder / "world", WordTokenizer.train(texts, 2000)
 

@@ -27,7 +27,7 @@ def books() -> list[str]:
     if folder := os.environ.get("GPTMILL_REAL_DATA"):
         return [_read(path) for path in sorted(Path(folder, "books").glob("*.txt"))]
     with tempfile.TemporaryDirectory() as world:
-        generate(Path(world) / "world", seed=1, books=8, characters=400_000)
+        generate(Path(world) / "world", seed=1, books=8, characters=400_000, pages=80)
         return [_read(path).replace("\n", "\r\n") for path in sorted((Path(world) / "world" / "books").glob("*.txt"))]
 
 

@@ -28,7 +28,7 @@ OVERRIDES: dict[str, Any] = {
 
 def small_world(folder: Path) -> tuple[str, str]:
     """Books and datasets under ``folder``: their two addresses."""
-    generate(folder, seed=7, books=8, characters=6_000)
+    generate(folder, seed=7, books=8, characters=6_000, pages=80)
     return str(folder / "books"), str(folder / "datasets")
 
 

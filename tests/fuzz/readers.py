@@ -27,7 +27,10 @@ from gptcore.nlu.readers import iterate_test, labelled_splits, load_task
 from gptcore.nlu.registry import REGISTRY, task_spec
 from gptcore.nlu.submission import SUBMISSION
 from gptcore.nlu.winograd import read_dprd
+from gptcore.prompting.tasks import PROMPT_TASKS
 from gptcore.settings import recorded
+from gptcore.storyworld.formats import Writer
+from gptcore.storyworld.prompted import prompted
 from gptcore.text.corpus import build_corpus
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.training import checkpoint
@@ -41,6 +44,7 @@ from tasks.store.inventory import inventory
 from tasks.store.store import Store
 from tests.gptcore.datasets import write_task
 from tests.gptcore.hub_rows import write_hub
+from tests.gptcore.test_prompt_files import XML
 from tests.gptcore.tiny_blimp import write_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer, write_test_files
 
@@ -230,6 +234,18 @@ def _pronouns(folder: Path) -> None:
         (folder / "DPRD" / name).write_text(text)
 
 
+def _prompted(folder: Path) -> None:
+    prompted(Writer(folder, 1), 3)
+    (folder / "WSC273").mkdir()
+    (folder / "WSC273" / "WSCollection.xml").write_text(XML)
+
+
+def _read_prompted(folder: Path) -> None:
+    for name, task in PROMPT_TASKS.items():
+        if name not in REGISTRY:
+            task.read(str(folder))
+
+
 def _minimal_pairs(folder: Path) -> None:
     for paradigm in PARADIGMS:
         exhaust(read_paradigm(str(folder), paradigm))
@@ -240,6 +256,7 @@ READERS: dict[str, Reader] = {
     **{f"{name} of the hub": _parquet(name) for name in ("rte", "stsb", "race", "snli")},
     "GLUE's test rows": Reader(lambda folder: write_test_files(str(folder), 3), _tests),
     "pronouns": Reader(_pronouns, lambda folder: exhaust(read_dprd(str(folder), "test"))),
+    "texts of prompts": Reader(_prompted, _read_prompted),
     "minimal pairs": Reader(lambda folder: write_blimp(str(folder), pairs=1), _minimal_pairs),
     "rows of a user": Reader(_rows, lambda folder: exhaust(read_own_rows(task_spec("rte"), _lines(folder)))),
     "books as text": Reader(_book("a.txt", b"A story of a cat.\n\nIt sat on the mat, and slept.\n" * 3), _corpus),

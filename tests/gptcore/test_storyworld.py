@@ -34,7 +34,7 @@ seeds = st.integers(0, 10**9)
 def small_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three short books and the full datasets."""
     out = tmp_path_factory.mktemp("world")
-    generate(out, seed=5, books=3, characters=60_000)
+    generate(out, seed=5, books=3, characters=60_000, pages=80)
     return out
 
 
@@ -56,14 +56,14 @@ def texts(row: object) -> tuple[str, ...]:
 
 def test_the_same_seed_gives_the_same_bytes_whatever_the_hash_order(small_world: Path, tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from gptcore.storyworld import generate; "
-    code += "generate(Path(sys.argv[1]), seed=5, books=3, characters=60_000)"
+    code += "generate(Path(sys.argv[1]), seed=5, books=3, characters=60_000, pages=80)"
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "again")], check=True, env=environment)
     assert tree(tmp_path / "again") == tree(small_world)
 
 
 def test_another_seed_gives_another_world(small_world: Path, tmp_path: Path) -> None:
-    generate(tmp_path / "other", seed=6, books=3, characters=60_000)
+    generate(tmp_path / "other", seed=6, books=3, characters=60_000, pages=80)
     ours, theirs = tree(small_world), tree(tmp_path / "other")
     assert not set(ours.values()) & set(theirs.values())
     assert {name for name in ours if name.startswith("datasets")} == {n for n in theirs if n.startswith("datasets")}

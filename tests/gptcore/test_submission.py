@@ -130,7 +130,7 @@ def test_rows_are_answered_in_their_order_however_they_are_batched(words, models
 
 
 def test_a_generated_world_can_be_rehearsed_on_all_but_the_files_that_it_lacks(words, models, tmp_path):
-    generate(tmp_path / "world", seed=7, books=1, characters=1)
+    generate(tmp_path / "world", seed=7, books=1, characters=1, pages=80)
     data = str(tmp_path / "world" / "datasets")
     report = glue_submission(models, words, data, tmp_path / "glue.zip", tasks=[t for t in GLUE_TASKS if t != "mnli"])
     assert all(counts["rows"] == 60 for counts in report["files"].values())

@@ -9,7 +9,7 @@ from gptcore.synthetic import MARK, is_synthetic, mark_synthetic
 
 
 def test_a_generated_world_carries_the_mark_and_a_copy_keeps_it(tmp_path):
-    generate(tmp_path / "world", 1, books=1, characters=500)
+    generate(tmp_path / "world", 1, books=1, characters=500, pages=80)
     for folder in ("books", "datasets"):
         assert is_synthetic(str(tmp_path / "world" / folder))
         assert is_synthetic(f"{tmp_path}/world/{folder}/")

@@ -1,0 +1,108 @@
+"""EleutherAI's lm-evaluation-harness on our models (pip install gptmill[lm-eval]): its tasks, its prompts, its numbers.
+
+import lm_eval
+from gptcore.evaluation.harness import HarnessModel
+
+model = HarnessModel("FOLDER/model", "FOLDER of its tokenizer")
+lm_eval.simple_evaluate(model=model, tasks=["lambada_openai"], num_fewshot=0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.model import LM
+
+from gptcore.errors import InputError
+from gptcore.evaluation.generate import generate_ids
+from gptcore.evaluation.likelihood import NetworkLikelihood
+from gptcore.models.build import load_model
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.training.device import pick_device
+
+_AT_ONCE = 16  # texts that are written together
+_MAX_TOKENS = 256  # where a task does not say
+_SAMPLING = ("temperature", "top_k", "top_p")
+
+
+class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
+    """A language model of any family, as the harness asks for one.
+
+    :param model: a folder that :func:`gptcore.load_model` opens.
+    :param tokenizer: that of its tokenizer, which goes in front of nothing: a text without a context stands behind an
+        end of text, or for GPT-1, which has none, behind a full stop.
+    :raises InputError: no such model or tokenizer, or two that do not go together.
+    """
+
+    def __init__(self, model: str | Path, tokenizer: str | Path) -> None:
+        super().__init__()
+        self._tokenizer = Tokenizer.load(tokenizer)
+        self._model = load_model(str(model)).to(pick_device(0)).eval()
+        found, expected = self._model.config.n_vocab, self._tokenizer.n_vocab
+        if found != expected:
+            raise InputError(f"{model}: found n_vocab = {found}, expected the tokenizer's {expected}")
+        self._likelihood = NetworkLikelihood(self._model)
+        end = self._tokenizer.end_of_text
+        self._start = self._tokenizer.encode(".") if end is None else [end]
+
+    def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+        """(sum of log P in nats, whether greedy decoding gives it) of each request's continuation of its context."""
+        pairs = [self._pair(*request.args) for request in requests]
+        sums, _ = self._likelihood.continuations(pairs)
+        return list(zip(sums.tolist(), self._likelihood.likeliest(pairs).tolist(), strict=True))
+
+    def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
+        """Sum of log P of whole texts; beyond n_ctx in windows that follow one another."""
+        texts = [[*self._start, *self._tokenizer.encode(request.args[0])] for request in requests]
+        found: list[float] = self._likelihood.log_probabilities(texts).tolist()
+        return found
+
+    def generate_until(self, requests: Sequence[Any]) -> list[str]:
+        """What the model writes on each context, up to the first of its stops."""
+        found = [""] * len(requests)
+        ways: dict[str, list[int]] = {}
+        for row, request in enumerate(requests):  # those that are drawn alike share their passes
+            ways.setdefault(repr(sorted(request.args[1].items())), []).append(row)
+        for rows in ways.values():
+            settings = requests[rows[0]].args[1]
+            for first in range(0, len(rows), _AT_ONCE):
+                some = rows[first : first + _AT_ONCE]
+                texts = self._written([requests[row].args[0] for row in some], settings)
+                for row, text in zip(some, texts, strict=True):
+                    found[row] = text
+        return found
+
+    def _written(self, contexts: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+        """Texts by the harness' settings, greedy unless they say ``do_sample``."""
+        n_ctx = self._model.config.n_ctx
+        until = settings.get("until", [])
+        stops = [until] if isinstance(until, str) else list(until)
+        most = int(settings.get("max_gen_toks", _MAX_TOKENS))
+        drawn = {name: settings[name] for name in _SAMPLING if name in settings} if settings.get("do_sample") else {}
+        room = max(1, n_ctx - most)
+        ids = [([*self._start, *self._tokenizer.encode(text)])[-room:] for text in contexts]
+        end = self._tokenizer.end_of_text
+        texts = generate_ids(
+            self._model,
+            ids,
+            n_vocab=self._tokenizer.n_vocab,
+            max_tokens=most,
+            stop=() if end is None else (end,),
+            **(drawn or {"temperature": 0.0}),
+        )
+        return [_before(self._tokenizer.decode(text), stops) for text in texts]
+
+    def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Ids of the two, cut where the context's end: a space between them belongs to the continuation."""
+        bare = context.rstrip(" ")
+        if not bare:
+            return self._start, self._tokenizer.encode(f"{context}{continuation}")
+        before = self._tokenizer.encode(bare)
+        return before, self._tokenizer.encode(f"{context}{continuation}")[len(before) :]
+
+
+def _before(text: str, stops: Sequence[str]) -> str:
+    """A text up to the first of some stops."""
+    return text[: min((text.find(stop) for stop in stops if stop and stop in text), default=len(text))]

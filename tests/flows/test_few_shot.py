@@ -1,0 +1,134 @@
+"""Answers from prompts through Prefect's harness: tables, curves, nothing twice, errors before any work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.cli import main
+from flows.few_shot import few_shot
+from flows.parameters import FewShotParameters
+from gptcore.prompting.config import SIZES, sized_preset
+from tasks.stages.analysis import Analysis
+from tasks.stages.prompted import FILE
+from tasks.store.store import Store
+from tasks.tracking.tracker import Tracker
+from tests.flows.world import OVERRIDES
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+TASKS = ["sst2", "lambada", "dprd", "squad", "games"]
+SETTINGS: dict[str, Any] = {
+    "corpus": OVERRIDES["corpus"],
+    "tokenizer": OVERRIDES["tokenizer"],
+    "model": {"n_ctx": 64},
+    "pretrain": OVERRIDES["pretrain"],
+}
+
+
+def run(store: str, world: tuple[str, str], **fields: Any) -> list[Analysis]:
+    web = str(Path(world[0]).parent / "web")
+    given = {"store": store, "datasets": world[1], "tasks": TASKS, "shots": [2, 0], "max_rows": 6, **fields}
+    if "checkpoints" not in given:
+        given |= {"corpus": web, "overrides": SETTINGS}
+    return few_shot(FewShotParameters(preset="demo", **given))
+
+
+@pytest.fixture(scope="module")
+def found(store: str, world: tuple[str, str], prefect_server: Path) -> list[Analysis]:
+    return run(store, world)
+
+
+def test_three_sizes_stand_beside_each_other(found: list[Analysis], store: str) -> None:
+    shots, size = found
+    names = [each.name for each in SIZES["demo"]]
+    assert shots.header == ("task", "score", "shots", *names, "chance", "found room", "rows")
+    assert list(dict.fromkeys(row[0] for row in shots.rows)) == TASKS
+    kept = {
+        (m["config"]["task"], m["config"]["shots"], m["inputs"]["checkpoint"]["digest"]): m["counts"]
+        for m in (Store(store).manifest(artifact) for artifact in Store(store).list("prompted"))
+    }
+    assert len(kept) == len(TASKS) * 2 * 3
+    models = shots.identity["models"]
+    for task, score, k, *cells in shots.rows:
+        for name, cell in zip(names, cells[:3], strict=True):
+            counts = kept[task, int(k), models[name]]
+            key = {counts["metric"]: "score", f"{counts['metric']}, calibrated": "calibrated"}.get(score, score)
+            value = counts["scores"][key]
+            assert cell == (f"{value:,.1f}" if score.startswith("perplexity") else f"{100 * value:.1f}")
+    weights = [int(row[2].replace(",", "")) for row in size.rows if row[0] == "games"]
+    assert weights == sorted(weights)
+    assert len(set(weights)) == 3
+    assert any("Synthetic" in note for note in shots.notes)
+
+
+def test_examples_are_in_the_prompts_as_far_as_they_fit(found: list[Analysis]) -> None:
+    room = {(row[0], row[2]): float(row[-2]) for row in found[0].rows}
+    assert all(value == 0 for (_, k), value in room.items() if k == "0")
+    assert room["games", "2"] == 2
+    assert 0 < room["sst2", "2"] <= 2
+
+
+def test_what_was_answered_can_be_read(found: list[Analysis], store: str) -> None:
+    shelf = Store(store)
+    for artifact in shelf.list("prompted"):
+        lines = [json.loads(line) for line in shelf.read(artifact, FILE).decode().splitlines()]
+        assert len(lines) == shelf.manifest(artifact)["counts"]["rows"] == 6
+        assert all(set(line) == {"prompt", "answer", "right"} for line in lines)
+
+
+def test_tables_and_curves_are_on_a_run(found: list[Analysis]) -> None:
+    for name in ("few-shot", "few-shot-size"):
+        (tracked,) = Tracker().search("gptmill/analysis", {"analysis": name})
+        files = {file.path for file in Tracker().client.list_artifacts(tracked.info.run_id)}
+        assert {f"{name}.md", f"{name}.csv", f"{name}.png"} <= files
+
+
+def test_again_nothing_is_computed_and_a_model_can_be_named(
+    found: list[Analysis], store: str, world: tuple[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    before = {artifact.digest for artifact in Store(store).list("prompted")}
+    assert [analysis.rows for analysis in run(store, world)] == [analysis.rows for analysis in found]
+    largest = found[0].identity["models"][SIZES["demo"][-1].name]
+    options = ["few-shot", "--store", store, "--datasets", world[1], "--checkpoint", largest[:12]]
+    out = tmp_path / "out"
+    assert main([*options, "--tasks", "games", "--shots", "2", "--max-rows", "6", "--out", str(out)]) == 0
+    assert {artifact.digest for artifact in Store(store).list("prompted")} == before
+    row = next(row for row in found[0].rows if row[0] == "games" and row[2] == "2")
+    assert f" {row[5]} " in capsys.readouterr().out
+    assert {path.name for path in out.iterdir()} == {"few-shot.md", "few-shot.csv", "few-shot.png"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--shots", "a"], "--shots: found 'a', expected numbers, as 0,1,4"),
+        (["--shots", "0,101"], "--shots: found 101, expected 0 to 100"),
+        (["--tasks", "lambda"], "--tasks: found 'lambda'"),
+        (["--checkpoint", "0123456789ab"], "0123456789ab"),
+        (["--checkpoint", "latest", "--corpus", "x"], "--checkpoint: nothing is pre-trained then"),
+        (["--corpus", "/nowhere"], "/nowhere"),
+        (["--datasets", "/nowhere"], "/nowhere"),
+        (["--preset", "long"], "--preset: found 'long'"),
+        (["--max-rows", "-1"], "--max-rows: found -1"),
+    ],
+)
+def test_bad_input_costs_no_work(
+    options: list[str], message: str, found: list[Analysis], store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["few-shot", "--store", store, *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_sizes_differ_in_their_networks_alone() -> None:
+    for name, sizes in SIZES.items():
+        presets = [sized_preset(name, size, {}) for size in sizes]
+        assert len({(p.corpus, p.tokenizer, p.shards, p.pretrain, p.model.n_ctx) for p in presets}) == 1
+        assert len({p.model for p in presets}) == 3
+        assert all(p.model.norm_first for p in presets)
+    assert sized_preset("demo", SIZES["demo"][0], {"model": {"n_ctx": 40}}).model.n_ctx == 40

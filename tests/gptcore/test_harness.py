@@ -1,0 +1,147 @@
+"""Our models under lm-evaluation-harness: a local task file from end to end, each request beside a plain twin."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gptcore.config import ModelConfig
+from gptcore.errors import InputError
+from gptcore.evaluation.harness import HarnessModel
+from gptcore.evaluation.likelihood import NetworkLikelihood
+from gptcore.models.transformer import GPT
+from gptcore.text.bpe import WordTokenizer
+from gptcore.text.byte_bpe import ByteTokenizer
+from gptcore.text.tokenizer import Tokenizer
+
+TEXT = "the cat sat on the mat . is it a cat or a dog ? yes no the dog ran"
+TASK = """\
+task: cats
+dataset_path: json
+dataset_kwargs:
+  data_files: {{test: {data}}}
+output_type: multiple_choice
+test_split: test
+doc_to_text: "{{{{question}}}}"
+doc_to_choice: ["yes", "no"]
+doc_to_target: right
+metric_list:
+  - metric: acc
+"""
+
+
+class Request:
+    """What the harness hands over: its arguments are all that counts."""
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
+
+
+@pytest.fixture(params=["byte-level", "words"])
+def folders(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path, GPT, Tokenizer]:
+    """The folders of a random model and of its tokenizer, and the two."""
+    torch.set_num_threads(1)
+    kind = ByteTokenizer if request.param == "byte-level" else WordTokenizer
+    tokenizer = kind.train([TEXT] * 3, 40)
+    torch.manual_seed(1)
+    shape = ModelConfig(n_vocab=tokenizer.n_vocab, n_ctx=32, n_layer=2, n_head=2, n_embd=16, n_inner=32, init_std=0.4)
+    gpt = GPT(shape).eval()
+    gpt.save(tmp_path / "model")
+    (tmp_path / "tokenizer").mkdir()
+    tokenizer.save(tmp_path / "tokenizer")
+    return tmp_path / "model", tmp_path / "tokenizer", gpt, tokenizer
+
+
+def start(tokenizer: Tokenizer) -> list[int]:
+    return tokenizer.encode(".") if tokenizer.end_of_text is None else [tokenizer.end_of_text]
+
+
+def plain(gpt: GPT, context: list[int], continuation: list[int]) -> tuple[float, bool]:
+    """Token by token."""
+    total, greedy, ids = 0.0, True, list(context)
+    for token in continuation:
+        with torch.no_grad():
+            logits = gpt(torch.tensor([ids]))[0, -1].double()
+        total += torch.log_softmax(logits, -1)[token].item()
+        greedy &= int(logits.argmax()) == token
+        ids.append(token)
+    return total, greedy
+
+
+def test_each_kind_of_request_against_its_twin(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
+    path, words, gpt, tokenizer = folders
+    model = HarnessModel(path, words)
+    pairs = [("the cat", " sat on"), ("is it a cat ?", " yes"), ("", "the dog"), ("the ", "dog")]
+    found = model.loglikelihood([Request(*pair) for pair in pairs])
+    for (context, continuation), (total, greedy) in zip(pairs, found, strict=True):
+        before = tokenizer.encode(context.rstrip(" ")) if context else start(tokenizer)
+        after = tokenizer.encode(context + continuation)[len(before) if context else 0 :]
+        expected = plain(gpt, before, after)
+        assert (total, greedy) == (pytest.approx(expected[0], abs=1e-4), expected[1])
+    (rolled,) = model.loglikelihood_rolling([Request("the cat sat")])
+    assert rolled == pytest.approx(plain(gpt, start(tokenizer), tokenizer.encode("the cat sat"))[0], abs=1e-4)
+
+
+def test_greedy_decoding_is_known_as_such(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
+    _, _, gpt, tokenizer = folders
+    ids = tokenizer.encode("the cat")
+    best = []
+    for _ in range(3):
+        with torch.no_grad():
+            best.append(int(gpt(torch.tensor([ids + best]))[0, -1].argmax()))
+    other = [*best[:2], (best[2] + 1) % tokenizer.n_vocab]
+    likelihood = NetworkLikelihood(gpt)
+    assert likelihood.likeliest([(ids, best), (ids, other), (ids, [])]).tolist() == [True, False, True]
+
+
+def test_texts_end_at_their_stops(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
+    model = HarnessModel(folders[0], folders[1])
+    (whole,) = model.generate_until([Request("the cat", {"max_gen_toks": 8})])
+    stop = whole[len(whole) // 2]
+    texts = model.generate_until(
+        [Request("the cat", {"until": [stop], "max_gen_toks": 8}), Request("the cat", {"max_gen_toks": 8})]
+    )
+    assert texts == [whole[: whole.index(stop)], whole]
+    (drawn,) = model.generate_until([Request("the cat", {"max_gen_toks": 8, "do_sample": True, "temperature": 5.0})])
+    assert drawn != whole
+
+
+def test_a_local_task_file_from_end_to_end(
+    folders: tuple[Path, Path, GPT, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    rows = [{"question": f"is it a {name} ?", "right": n % 2} for n, name in enumerate(("cat", "dog", "mat", "ran"))]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "cats.yaml").write_text(TASK.format(data=data))
+    path, words, gpt, tokenizer = folders
+    manager = TaskManager(include_path=str(tmp_path / "tasks"), include_defaults=False)
+    result = lm_eval.simple_evaluate(
+        model=HarnessModel(path, words), tasks=["cats"], task_manager=manager, bootstrap_iters=0
+    )
+    right = []
+    for row in rows:
+        before = tokenizer.encode(str(row["question"]))
+        scores = [
+            plain(gpt, before, tokenizer.encode(f"{row['question']} {answer}")[len(before) :])[0]
+            for answer in ("yes", "no")
+        ]
+        right.append(int(np.argmax(scores)) == row["right"])
+    assert result["results"]["cats"]["acc,none"] == pytest.approx(np.mean(right))
+
+
+def test_a_tokenizer_of_another_model_is_refused(folders: tuple[Path, Path, GPT, Tokenizer], tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    ByteTokenizer.train([TEXT], 3).save(tmp_path / "other")
+    with pytest.raises(InputError, match="expected the tokenizer's"):
+        HarnessModel(folders[0], tmp_path / "other")

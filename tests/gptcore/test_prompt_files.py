@@ -1,0 +1,245 @@
+"""The public files that prompts are made from: real ones where they are, hand-written and broken ones always."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gptcore.errors import InputError
+from gptcore.nlu.winograd import Pronoun, read_wsc273
+from gptcore.prompting import reading
+from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks
+from tests.realdata import real_data
+
+SGML = '<{0}set setid="newstest2014" srclang="any">\n<doc docid="a" origlang="en">\n{1}</doc>\n</{0}set>\n'
+XML = """<?xml version="1.0" encoding="UTF-8"?>
+<collection>
+<schema>
+  <text><txt1>The city councilmen refused the demonstrators a permit because</txt1>
+  <pron>they</pron><txt2>feared violence.</txt2></text>
+  <quote><quote1>because</quote1><pron>they</pron><quote2>feared violence.</quote2></quote>
+  <answers><answer>The city councilmen</answer><answer> The demonstrators </answer></answers>
+  <correctAnswer> A. </correctAnswer><source>(Winograd 1972)</source>
+</schema>
+<schema>
+  <text><txt1>Paul tried to call George.</txt1><pron>He</pron><txt2>wasn't available.</txt2></text>
+  <answers><answer>Paul</answer><answer>George</answer></answers>
+  <correctAnswer>B</correctAnswer>
+</schema>
+</collection>
+"""
+
+
+def put(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return str(folder)
+
+
+def sentences(kind: str, *texts: str) -> str:
+    return SGML.format(kind, "".join(f'<seg id="{n}">{text}</seg>\n' for n, text in enumerate(texts, start=1)))
+
+
+# --- LAMBADA ---
+
+
+def test_a_passage_is_written_as_running_text(tmp_path: Path) -> None:
+    line = "`` do n't , '' she said . it 's ` just ' tom 's ; was n't it ? he took the cake\n"
+    url = put(tmp_path, "LAMBADA/lambada_development_plain_text.txt", line)
+    (item,) = reading.lambada(url).asked
+    assert item.questions[0] == "\"don't,\" she said. it's 'just ' tom's; wasn't it? he took the"
+    assert item.answers == ("cake",)
+    (cloze,) = reading.lambada_cloze(url).asked
+    assert cloze.questions[0].endswith("he took the ____. ->")
+
+
+def test_a_passage_of_one_word_is_named(tmp_path: Path) -> None:
+    url = put(tmp_path, "LAMBADA/x.txt", "a good line here\n\ncake\n")
+    with pytest.raises(InputError, match=r"x\.txt, line 3: found 'cake', expected a passage of words"):
+        reading.lambada(url)
+
+
+# --- WMT14 ---
+
+
+def test_sentences_go_together_by_document_and_number(tmp_path: Path) -> None:
+    put(tmp_path, "WMT14/newstest2014-fren-src.en.sgm", sentences("src", "Tom &amp; I\n went", "Yes = no"))
+    url = put(tmp_path, "WMT14/newstest2014-fren-ref.fr.sgm", sentences("ref", "Tom et moi", "Oui"))
+    items = reading.translations(url, "en", "fr").asked
+    assert [item.shown for item in items] == [("Tom & I went =", "Tom et moi"), ("Yes = no =", "Oui")]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "message"),
+    [
+        (sentences("ref", "Tom"), "its 1 sentences are not those of .*src.en.sgm \\(2\\)"),
+        ("nothing", 'found no <seg id="...">'),
+    ],
+)
+def test_two_files_that_do_not_go_together(tmp_path: Path, theirs: str, message: str) -> None:
+    put(tmp_path, "WMT14/newstest2014-fren-src.en.sgm", sentences("src", "Tom", "Yes"))
+    url = put(tmp_path, "WMT14/newstest2014-fren-ref.fr.sgm", theirs)
+    with pytest.raises(InputError, match=message):
+        reading.translations(url, "en", "fr")
+    with pytest.raises(InputError, match=r"src\.fr\.sgm: found nothing there"):
+        reading.translations(url, "fr", "en")
+
+
+# --- CNN/Daily Mail ---
+
+
+def test_articles_with_either_names_of_columns(tmp_path: Path) -> None:
+    text = 'id,highlights,article\n1,"One.\nTwo.","By. Someone.\nHe ""said"" so."\n'
+    (item,) = reading.summaries(put(tmp_path, "CNNDM/a.csv", text)).asked
+    assert item.context == 'By. Someone. He "said" so.'
+    assert item.answers == ("One.\nTwo.",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("text,z\na,b\n", "line 1: found the columns text, z, expected text or article and y or highlights"),
+        ("text,y\na,\n", "line 2: found an empty field, expected text in each"),
+        ("text,y\na\n", "line 2: found an empty field"),
+        ('text,y\n"a,b\n', "found unexpected end of data, expected comma-separated values"),
+        ("", "line 1: found the columns "),
+    ],
+)
+def test_a_broken_table_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        reading.summaries(put(tmp_path, "CNNDM/a.csv", text))
+
+
+# --- SQuAD and games ---
+
+
+def squad(*questions: dict[str, object]) -> str:
+    paragraph = {"context": "Rollo led the Normans.", "qas": list(questions)}
+    return json.dumps({"version": "v2.0", "data": [{"title": "Normans", "paragraphs": [paragraph]}]})
+
+
+def test_a_question_without_an_answer(tmp_path: Path) -> None:
+    one = {"question": "Who led?", "answers": [{"text": "Rollo"}, {"text": "Rollo"}], "is_impossible": False}
+    two = {"question": "When?", "answers": [], "is_impossible": True}
+    items = reading.questions(put(tmp_path, "SQuAD/dev.json", squad(one, two))).asked
+    assert [item.answers for item in items] == [("Rollo",), ("unknown",)]
+    assert items[1].earlier == (("\nQ: Who led?\nA:", "Rollo"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "expected SQuAD's format"),
+        ('{"data": [{"paragraphs": 3}]}', "expected SQuAD's format"),
+        ('{"data": [{"title": "a", "paragraphs": [{"context": " ", "qas": []}]}]}', "a: found an empty text"),
+    ],
+)
+def test_a_broken_file_of_questions(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        reading.questions(put(tmp_path, "SQuAD/dev.json", text))
+
+
+@pytest.mark.parametrize(
+    "game",
+    [
+        {},
+        {"lines": [], "labels": ["a"]},
+        {"lines": [["cat", "a"]], "labels": "a"},
+        {"lines": [["cat", "b"]], "labels": ["a"]},
+        {"lines": [["cat"]], "labels": ["a"]},
+        {"lines": [["cat", 3]], "labels": [3]},
+    ],
+)
+def test_a_broken_game(tmp_path: Path, game: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=r"dev\.jsonl, line 1: expected"):
+        reading.games(put(tmp_path, "Games/dev.jsonl", json.dumps(game) + "\n"))
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    for read, folder in ((reading.lambada, "LAMBADA"), (reading.questions, "SQuAD"), (reading.games, "Games")):
+        with pytest.raises(InputError, match=f"{folder}: found no .* there, expected the public file"):
+            read(str(tmp_path))
+    with pytest.raises(InputError, match="no data for any of mnli"):
+        available_prompt_tasks(str(tmp_path))
+
+
+# --- Winograd schemas ---
+
+
+def test_the_challenge_in_both_of_its_formats(tmp_path: Path) -> None:
+    url = put(tmp_path / "xml", "WSC273/WSCollection.xml", XML)
+    found = read_wsc273(url)
+    assert found == [
+        Pronoun(
+            "The city councilmen refused the demonstrators a permit because",
+            "feared violence.",
+            ("The city councilmen", "The demonstrators"),
+            0,
+        ),
+        Pronoun("Paul tried to call George.", "wasn't available.", ("Paul", "George"), 1),
+    ]
+    text = (
+        "The city councilmen refused the demonstrators a permit because they feared violence.\nthey\n"
+        "The city councilmen,The demonstrators\nThe city councilmen\n\n"
+    )
+    assert read_wsc273(put(tmp_path / "text", "WSC273/wsc273.txt", text)) == found[:1]
+    assert [item.questions for item in PROMPT_TASKS["wsc273"].read(url).asked] == [
+        (
+            "The city councilmen refused the demonstrators a permit because the city councilmen",
+            "The city councilmen refused the demonstrators a permit because the demonstrators",
+        ),
+        ("Paul tried to call George. Paul", "Paul tried to call George. George"),
+    ]
+
+
+def test_only_the_schemas_of_the_challenge_count(tmp_path: Path) -> None:
+    schema = XML[XML.index("<schema>") : XML.index("</schema>") + len("</schema>")]
+    url = put(tmp_path, "WSC273/WSCollection.xml", f"<collection>{schema * 285}</collection>")
+    assert len(read_wsc273(url)) == 273
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("</collection>", ""), "expected XML"),
+        (lambda text: text.replace(" A. ", "C"), "schema 1: expected a text, a pronoun, two answers"),
+        (lambda text: text.replace("<answer>Paul</answer>", ""), "schema 2: expected"),
+        (lambda text: '<!DOCTYPE c [<!ENTITY a "b">]>' + text.partition("\n")[2], "found an entity"),
+    ],
+)
+def test_a_broken_collection(tmp_path: Path, change: Callable[[str], str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_wsc273(put(tmp_path, "WSC273/WSCollection.xml", change(XML)))
+    with pytest.raises(InputError, match=r"found neither wsc273\.txt nor WSCollection\.xml"):
+        read_wsc273(str(tmp_path / "elsewhere"))
+
+
+# --- the real files ---
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "asked", "pool"),
+    [
+        ("lambada", "LAMBADA", 4869, 0),
+        ("summaries", "CNNDM", 200, 0),
+        ("en-fr", "WMT14", 3003, 0),
+        ("fr-en", "WMT14", 3003, 0),
+        ("dprd", "DPRD", 564, 1322),
+        ("squad", "SQuAD", None, 0),
+        ("rte", "RTE", 277, 2490),
+    ],
+)
+def test_real_rows_are_all_read(name: str, folder: str, asked: int | None, pool: int) -> None:
+    url = str(real_data(folder).parent)
+    rows = PROMPT_TASKS[name].read(url)
+    assert len(rows.pool) == pool
+    if asked is None:
+        data = json.loads((Path(url) / "SQuAD/dev-v2.0.json").read_text())["data"]
+        asked = sum(len(paragraph["qas"]) for article in data for paragraph in article["paragraphs"])
+    assert len(rows.asked) == asked
+    assert all(item.answers and all(item.questions) for item in rows.asked)
+    assert not any("``" in item.questions[0] for item in rows.asked if name == "lambada")

@@ -1,0 +1,305 @@
+"""Prompts: what is put before a question, what fits, and answers against plain twins on a tiny random model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.config import ModelConfig
+from gptcore.errors import InputError
+from gptcore.models.transformer import GPT
+from gptcore.nlu.readers import Example
+from gptcore.nlu.registry import REGISTRY, Prompt
+from gptcore.prompting import classification
+from gptcore.prompting.assemble import drawn, empty_prompt, prompts
+from gptcore.prompting.items import Item, Rows, Writing
+from gptcore.prompting.measures import last_word
+from gptcore.prompting.score import answer
+from gptcore.prompting.tasks import PROMPT_TASKS, PromptTask, prompt_task
+from gptcore.prompting.words import said_words, stop_words
+from gptcore.text.byte_bpe import ByteTokenizer
+
+TEXT = "the cat sat on the mat\n\nQ: who sat? A: yes no maybe, the dog -> positive negative 0 1 2 3 4 5 N/A "
+TOKENIZER = ByteTokenizer.train([TEXT * 3], 60)
+words = st.text(alphabet="abc \n", min_size=1, max_size=12)
+
+
+def model(n_ctx: int = 48) -> GPT:
+    torch.manual_seed(3)
+    torch.set_num_threads(1)
+    shape = ModelConfig(
+        n_vocab=TOKENIZER.n_vocab,
+        n_ctx=n_ctx,
+        n_layer=2,
+        n_head=2,
+        n_embd=16,
+        n_inner=32,
+        init_std=0.4,
+        norm_first=True,
+    )
+    return GPT(shape).eval()
+
+
+def total(gpt: GPT, context: list[int], continuation: list[int]) -> float:
+    """Log-probability of a continuation, one token at a time."""
+    ids, found = list(context), 0.0
+    for token in continuation:
+        with torch.no_grad():
+            logits = gpt(torch.tensor([ids[-gpt.config.n_ctx :]]))[0, -1, : TOKENIZER.n_vocab]
+        found += torch.log_softmax(logits.double(), -1)[token].item()
+        ids.append(token)
+    return found
+
+
+def task(metric: str = "accuracy", **fields: Any) -> PromptTask:
+    return PromptTask("made", "Made", metric, lambda url: Rows([]), **fields)
+
+
+# --- templates ---
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_task_of_the_registry_has_a_prompt_for_its_classes(name: str) -> None:
+    spec = REGISTRY[name]
+    fields = tuple(f"field {number}" for number in range(len(spec.fields)))
+    choices = tuple(f"choice {letter}" for letter in spec.labels) if spec.form == "choices" else ()
+    item = classification.item(spec, Example(fields, choices, 1.0, "", "file:1"))
+    assert len(item.answers) == (len(choices) or spec.n_outputs)
+    assert len(set(item.answers)) == len(item.answers)
+    whole = item.context + item.questions[0]
+    assert all(field in whole for field in fields)
+    assert not any(field in item.empty for field in fields)
+    assert "N/A" in item.empty
+    assert "{" not in whole + item.empty
+
+
+def test_a_field_with_braces_is_text() -> None:
+    item = classification.item(REGISTRY["sst2"], Example(("a {0} {x} play\nof  words",), (), 1.0, "", "f:1"))
+    assert item.questions == ("Review: a {0} {x} play of words\nSentiment:",)
+    assert item.shown == (item.questions[0], "positive")
+
+
+def test_the_order_of_a_template_is_that_of_its_numbers() -> None:
+    spec = REGISTRY["qnli"]
+    assert isinstance(spec.prompt, Prompt)
+    item = classification.item(spec, Example(("who?", "It was he."), (), 0.0, "", "f:1"))
+    assert item.questions[0].startswith("It was he.\nQuestion: who?")
+    assert item.shown[1] == "No"
+
+
+def test_an_unknown_task_names_those_that_there_are() -> None:
+    with pytest.raises(InputError, match=r"found 'lambda', expected one of mnli, .*lambada"):
+        prompt_task("lambda")
+
+
+# --- examples ---
+
+
+@given(st.integers(1, 30), st.integers(0, 12), st.integers(0, 12), st.integers(0, 10**6), st.booleans())
+def test_examples_of_fewer_shots_are_among_those_of_more(n: int, few: int, many: int, seed: int, own: bool) -> None:
+    rows = Rows([Item((f"q{row}",), ("a",)) for row in range(n)], [] if own else [Item(("p",), ("a",))] * 3)
+    few, many = sorted((few, many))
+    for row in range(min(n, 4)):
+        less, more = drawn(rows, row, few, seed), drawn(rows, row, many, seed)
+        assert more[: len(less)] == less
+        assert len(more) == min(many, n - 1 if own else 3)
+        assert not own or rows.asked[row] not in more
+        assert drawn(rows, row, many, seed) == more
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(words, words, words), max_size=6),
+    st.tuples(words, words),
+    st.integers(4, 60),
+    st.booleans(),
+)
+def test_as_many_examples_as_fit_the_nearest_ones(
+    others: list[tuple[str, str, str]], own: tuple[str, str], room: int, grouped: bool
+) -> None:
+    context, question = own
+    if grouped:
+        earlier = tuple((f"\n{q}", a) for _, q, a in others)
+        item, examples = Item((f"\n{question}",), ("yes",), context=context, earlier=earlier), []
+    else:
+        item = Item((question,), ("yes",), context=context)
+        examples = [Item((q,), (a,), context=c) for c, q, a in others]
+    (found,) = prompts(TOKENIZER, item, examples, len(others), room)
+    assert 0 < len(found.ids) <= room
+
+    def text(kept: int) -> str:  # the plain twin
+        if grouped:
+            shown = "".join(f"\n{q} {a}" for _, q, a in others[len(others) - kept :])
+            return f"{context}{shown}\n{question}"
+        shown = "".join(f"{c}{q} {a}\n\n" for c, q, a in reversed(others[:kept]))
+        return f"{shown}{context}{question}"
+
+    fitting = [kept for kept in range(len(others) + 1) if len(TOKENIZER.encode(text(kept))) <= room]
+    if fitting:
+        assert found.shots == max(fitting)
+        assert found.ids == TOKENIZER.encode(text(found.shots))
+    else:
+        assert found.shots == 0
+        behind = TOKENIZER.encode(item.questions[0])
+        assert found.ids[-1] == behind[-1]
+
+
+def test_what_does_not_fit_is_cut_from_the_end_of_the_context() -> None:
+    item = Item(("\nQ: who?\nA:",), ("he",), context="abcdefgh" * 20)
+    (found,) = prompts(TOKENIZER, item, [], 3, 30)
+    text = TOKENIZER.decode(found.ids)
+    assert text.startswith("abcdefgh")
+    assert text.endswith("\nQ: who?\nA:")
+    assert len(found.ids) == 30
+
+
+def test_readings_of_a_schema_have_the_same_examples() -> None:
+    other = Item(("the dog sat on the mat and the dog", "b"), ("sat",), right=0)
+    item = Item(("the cat sat and the cat", "the cat sat and the maybe dog cat"), ("sat",), right=1)
+    lengths = [len(TOKENIZER.encode(f"the dog sat on the mat and the dog sat\n\n{q}")) for q in item.questions]
+    assert lengths[0] < lengths[1]
+    found = prompts(TOKENIZER, item, [other], 1, lengths[1] - 1)
+    assert [prompt.shots for prompt in found] == [0, 0]
+    assert [prompt.shots for prompt in prompts(TOKENIZER, item, [other], 1, lengths[1])] == [1, 1]
+
+
+# --- chosen answers ---
+
+
+ITEMS = [
+    Item(("the cat sat:",), ("yes", "no"), 1.0, empty="N/A:"),
+    Item(("the dog sat:",), ("yes", "no"), 0.0, empty="N/A:"),
+    Item(("on the mat:",), ("yes", "no"), 1.0, empty="N/A:"),
+]
+
+
+@pytest.mark.parametrize("shots", [0, 2])
+@pytest.mark.parametrize("per_token", [False, True])
+def test_a_chosen_answer_is_the_likeliest_one(shots: int, per_token: bool) -> None:
+    gpt, rows = model(), Rows(ITEMS)
+    found = answer(gpt, TOKENIZER, task(per_token=per_token), rows, shots)
+    plain, calibrated = [], []
+    for row, item in enumerate(ITEMS):
+        examples = drawn(rows, row, shots, 0)
+        (prompt,) = prompts(TOKENIZER, item, examples, shots, 46)
+        empty = empty_prompt(TOKENIZER, item, examples, prompt.shots, 46)
+        assert TOKENIZER.decode(empty).endswith("N/A:")
+        scores = []
+        for ids in (prompt.ids, empty):
+            answers = [TOKENIZER.encode(f" {text}") for text in item.answers]
+            scores.append([total(gpt, ids, its) / (len(its) if per_token else 1) for its in answers])
+        plain.append(int(np.argmax(scores[0])) == item.right)
+        calibrated.append(int(np.argmax(np.subtract(*scores))) == item.right)
+    assert found.scores == {"score": pytest.approx(np.mean(plain)), "calibrated": pytest.approx(np.mean(calibrated))}
+    assert found.chance == 0.5
+    assert found.rows == 3
+    assert found.shots == shots
+    assert [line["right"] for line in found.answers] == ["no", "yes", "no"]
+
+
+def test_of_two_readings_the_one_is_right_that_makes_the_rest_likelier() -> None:
+    gpt = model()
+    items = [Item(("the cat", "the dog"), ("sat on the mat",), 0.0), Item(("the mat", "the dog"), ("sat",), 1.0)]
+    found = answer(gpt, TOKENIZER, task(per_token=True), Rows(items), 0)
+    rest = [TOKENIZER.encode(f" {item.answers[0]}") for item in items]
+    right = [
+        np.argmax([total(gpt, TOKENIZER.encode(q), ids) for q in item.questions]) == item.right
+        for item, ids in zip(items, rest, strict=True)
+    ]
+    assert found.scores == {"score": np.mean(right)}
+
+
+def test_a_grade_is_the_mean_of_grades_by_their_probability() -> None:
+    gpt = model()
+    items = [
+        Item((f"the {name}:",), tuple("012345"), grade) for name, grade in (("cat", 0.5), ("dog", 4.0), ("mat", 3))
+    ]
+    found = answer(gpt, TOKENIZER, task("pearson"), Rows(items), 0)
+    grades = []
+    for item in items:
+        ids = TOKENIZER.encode(item.questions[0])
+        scores = np.exp([total(gpt, ids, TOKENIZER.encode(f" {grade}")) for grade in "012345"])
+        grades.append(scores @ np.arange(6) / scores.sum())
+    assert found.scores["score"] == pytest.approx(np.corrcoef(grades, [0.5, 4, 3])[0, 1], abs=1e-5)
+    assert found.answers[0]["answer"] == f"{grades[0]:.2f}"
+
+
+def test_the_chance_of_f1_is_that_of_even_guesses() -> None:
+    found = answer(model(), TOKENIZER, prompt_task("mrpc"), Rows(ITEMS), 0)
+    rng = np.random.default_rng(0)
+    right = np.tile([1, 0, 1], 20_000)
+    guessed = rng.integers(0, 2, len(right))
+    f1 = 2 * (guessed * right).sum() / (guessed.sum() + right.sum())
+    assert found.chance == pytest.approx(f1, abs=0.01)
+
+
+def test_rows_are_a_choice_that_grows() -> None:
+    rows = Rows([Item((f"the cat {n}:",), ("yes", "no"), 1.0) for n in range(20)])
+    few = answer(model(), TOKENIZER, task(), rows, 0, 5)
+    more = answer(model(), TOKENIZER, task(), rows, 0, 9)
+    assert few.rows == 5
+    assert {line["prompt"] for line in few.answers} < {line["prompt"] for line in more.answers}
+
+
+# --- written answers ---
+
+
+def greedy(gpt: GPT, ids: list[int], n: int) -> list[int]:
+    ids, found = list(ids), []
+    for _ in range(n):
+        with torch.no_grad():
+            found.append(int(gpt(torch.tensor([ids]))[0, -1, : TOKENIZER.n_vocab].argmax()))
+        ids.append(found[-1])
+    return found
+
+
+def test_a_written_answer_is_greedy_and_ends_with_its_line() -> None:
+    gpt = model()
+    seen: list[str] = []
+
+    def measure(answers: Any, items: Any) -> dict[str, float]:
+        seen.extend(answers)
+        return {"f1": 0.25}
+
+    items = [Item((f"the {name}",), ("x",)) for name in ("cat", "dog sat on the", "mat")]
+    made = task("f1", writing=Writing(max_tokens=8), measure=measure)
+    found = answer(gpt, TOKENIZER, made, Rows(items), 0)
+    plain = [TOKENIZER.decode(greedy(gpt, TOKENIZER.encode(item.questions[0]), 8)) for item in items]
+    ends = [text.partition("<|endoftext|>")[0].partition("\n")[0].strip() for text in plain]
+    assert seen == ends
+    assert found.scores == {"score": 0.25, "f1": 0.25}
+    assert found.chance is None
+
+
+def test_a_last_word_counts_with_its_probability_and_without_stop_words() -> None:
+    gpt = model()
+    items = [Item((text,), (last,)) for text, last in (("the cat sat on the", "mat"), ("who", "sat"))]
+    found = answer(gpt, TOKENIZER, task(writing=Writing(max_tokens=4), measure=last_word, word=True), Rows(items), 0)
+    nats = [total(gpt, TOKENIZER.encode(item.questions[0]), TOKENIZER.encode(f" {item.answers[0]}")) for item in items]
+    assert found.scores["perplexity of the word"] == pytest.approx(math.exp(-np.mean(nats)), rel=1e-4)
+    said = said_words(gpt, TOKENIZER, [TOKENIZER.encode(item.questions[0]) for item in items])
+    assert not set(said) & stop_words()
+    assert {"the", "of", "and"} < stop_words()
+
+
+def test_a_model_with_too_few_positions_for_its_answers_is_refused() -> None:
+    made = task("f1", writing=Writing(max_tokens=30), measure=last_word)
+    with pytest.raises(InputError, match="found n_ctx = 48, expected 60 or more: made has answers of up to 30"):
+        answer(model(), TOKENIZER, made, Rows(ITEMS), 0)
+
+
+def test_a_tokenizer_of_another_model_is_refused() -> None:
+    with pytest.raises(InputError, match="expected the tokenizer's"):
+        answer(model(), ByteTokenizer.train([TEXT], 5), task(), Rows(ITEMS), 0)
+
+
+def test_names_of_tasks_are_their_own() -> None:
+    assert list(REGISTRY) == list(PROMPT_TASKS)[: len(REGISTRY)]
+    assert all(name == found.name for name, found in PROMPT_TASKS.items())
+    assert all((found.writing is None) == (found.measure is None) for found in PROMPT_TASKS.values())
