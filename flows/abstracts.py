@@ -10,11 +10,19 @@ from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows import signals
-from flows.abstracts_report import cells, generated_page, losses_table, measures_table, split_table, sweep_table
+from flows.abstracts_report import (
+    cells,
+    generated_page,
+    losses_table,
+    measures_table,
+    own_page,
+    split_table,
+    sweep_table,
+)
 from flows.away import train_away, trains_away
 from flows.chain import WORLD_SEED, pretrain_on
 from flows.names import from_form
-from flows.parameters import AbstractsParameters, chosen_abstracts
+from flows.parameters import AbstractsParameters, GenerateParameters, chosen_abstracts
 from flows.references import pretrained_model
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.published import SWEEPS
@@ -86,6 +94,21 @@ def abstracts_tables(parameters: AbstractsParameters) -> list[Analysis]:
     found = [sweep_table(store, table, own.star, trained, ids) for table in SWEEPS]
     for analysis in found:
         publish(analysis, parameters.out)
+    return found
+
+
+@flow(name="generate", flow_run_name=from_form, persist_result=False)
+def generate(parameters: GenerateParameters) -> Analysis:
+    """Abstracts under titles, on a page; equal titles, settings and seed give equal abstracts on the same machine.
+
+    :raises InputError: no such model, or a title without words.
+    """
+    from flows.serving import write_abstracts  # torch: not before a form is known to be good
+
+    signals.listen()
+    written = write_abstracts(parameters.store, parameters.model or None, parameters.titles, parameters.sampling)
+    found = own_page(written, parameters.model, parameters.sampling)
+    publish(found, parameters.out)
     return found
 
 

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gptcore.abstracts.config import AdaptConfig
+from gptcore.abstracts.config import AdaptConfig, SamplingConfig
 from gptcore.abstracts.documents import SPLITS
 from gptcore.abstracts.published import EVALUATION, SPLIT, SWEEPS, SweepTable
+from gptcore.settings import recorded
 from tasks.report.card import synthetic_note
 from tasks.report.figures import Curve, Figure
 from tasks.stages.analysis import Analysis
@@ -179,6 +180,20 @@ def generated_page(store: Store, written: Artifact, ids: Artifact) -> Analysis:
             _writer(store, written),
             "...: cut at the most tokens that may be written; no real one: a title from the paper",
         ],
+    )
+
+
+def own_page(written: Sequence[tuple[str, str]], model: str, sampling: SamplingConfig) -> Analysis:
+    """Abstracts under somebody's own titles."""
+    drawn = recorded(sampling)
+    return Analysis(
+        "generated",
+        "Abstracts under your titles",
+        ("title", "generated"),
+        list(written),
+        {"model": model or "the one that wrote last", "titles": [title for title, _ in written], **drawn},
+        page=True,
+        notes=[", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in drawn.items())],
     )
 
 

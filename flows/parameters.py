@@ -30,6 +30,7 @@ AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABS
 SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # as above
 
 _PAPER = FinetuneConfig()
+_SAMPLING = SamplingConfig()
 
 
 def _field(position: int, default: Any = ..., *, description: str, **limits: Any) -> Any:
@@ -163,6 +164,35 @@ class AbstractsParameters(_Form):
         8, 0, ge=0, description="Trainings at the same time. 0: both; for tables one a core, or one a GPU."
     )
     out: str = _field(9, "", description="A local folder for the tables (Markdown, CSV). Empty: none.")
+
+
+class GenerateParameters(_Form):
+    """Abstracts under titles of your own, by a model that is there."""
+
+    titles: list[str] = _field(0, min_length=1, description="Each gets an abstract.")
+    model: str = _field(
+        1, "", description="Fine-tuned on abstracts: its digest, or the beginning. Empty: the one that wrote last."
+    )
+    store: str = _field(2, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
+    max_tokens: int = _field(3, _SAMPLING.max_tokens, ge=1, description="At most so many tokens an abstract.")
+    temperature: float = _field(
+        4, _SAMPLING.temperature, ge=0, description="Below 1: likelier words; 0: likeliest."
+    )
+    top_k: int = _field(5, _SAMPLING.top_k, ge=0, description="Draw from so many likeliest tokens. 0: all.")
+    top_p: float = _field(6, _SAMPLING.top_p, gt=0, le=1, description="Mass of the nucleus that is drawn from.")
+    repetition_penalty: float = _field(
+        7, _SAMPLING.repetition_penalty, ge=1, description="Makes what the text holds less likely. 1: off."
+    )
+    seed: int = _field(8, _SAMPLING.seed, description="Names the draws.")
+    out: str = _field(9, "", description="A local folder for the page. Empty: none.")
+
+    @property
+    def sampling(self) -> SamplingConfig:
+        """How the abstracts are drawn.
+
+        :raises InputError: a value out of range.
+        """
+        return SamplingConfig(**{each.name: getattr(self, each.name) for each in dataclasses.fields(SamplingConfig)})
 
 
 class FewShotParameters(_Form):

@@ -8,7 +8,7 @@ from typing import Any
 from prefect.utilities.callables import parameter_schema
 from pydantic import BaseModel
 
-from flows.abstracts import abstracts, abstracts_tables
+from flows.abstracts import abstracts, abstracts_tables, generate
 from flows.analysis.curves import learning, zero_shot_curves
 from flows.analysis.paper import layers, table5, tables
 from flows.few_shot import few_shot
@@ -20,6 +20,7 @@ from flows.parameters import (
     FewShotParameters,
     FinetuneAllParameters,
     FinetuneParameters,
+    GenerateParameters,
     PipelineParameters,
     PretrainParameters,
     SweepParameters,
@@ -95,6 +96,7 @@ OFFERS = [
     Offer(sweep, CPU, SweepParameters),
     Offer(abstracts, CPU, AbstractsParameters),
     Offer(abstracts_tables, CPU, AbstractsParameters),
+    Offer(generate, CPU, GenerateParameters),
     Offer(few_shot, CPU, FewShotParameters),
     Offer(leaderboard, CPU),
     Offer(train, GPU, internal=True),

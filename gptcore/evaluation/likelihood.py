@@ -83,7 +83,8 @@ class NetworkLikelihood:
 
     def likeliest(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> NDArray[np.bool_]:
         """Whether each id of a continuation is the likeliest there, so that greedy decoding would give it: bool [N]."""
-        return self._sums(*self._cut(pairs), None, _is_likeliest) == 0
+        found: NDArray[np.bool_] = self._sums(*self._cut(pairs), None, _is_likeliest) == 0
+        return found
 
     def _cut(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[NDArray[np.int64]], list[int]]:
         """What of each pair the model has positions for, and where in it the continuation begins (>= 1)."""
