@@ -25,11 +25,6 @@ class Cell:
     rows: int
     metric: str
 
-    @property
-    def best(self) -> float:
-        """The headline in per cent: calibrated where answers are chosen and that is defined."""
-        return 100 * self.scores.get("calibrated", self.scores["score"])
-
 
 Cells = dict[tuple[str, int, str], Cell]
 """(task, shots, label of the model) -> what came of it."""
@@ -57,13 +52,14 @@ def by_shots(store: Store, cells: Cells, models: Mapping[str, Artifact], synthet
                 chance = "" if row[0].chance is None or name not in ("score", "calibrated") else _percent(row[0].chance)
                 body.append((task, called, str(k), *found, chance, f"{row[0].shots:.1f}", f"{row[0].rows:,}"))
             metrics |= {
-                f"{task}/{k} shots/{label}".replace("(", "").replace(")", ""): cell.best / 100
+                f"{task}/{k} shots/{label}".replace("(", "").replace(")", ""): _headline(task, cell) / 100
                 for label, cell in zip(models, row, strict=True)
             }
     figures, levels = [], []
     for task in tasks:
         curves = [
-            Curve(label, [(k, cells[task, k, label].best) for k in shots], color) for color, label in enumerate(models)
+            Curve(label, [(k, _headline(task, cells[task, k, label])) for k in shots], color)
+            for color, label in enumerate(models)
         ]
         figures.append(Figure(curves, "examples before the question", _unit(cells, task), task))
         levels.append(_chance(cells, task))
@@ -88,7 +84,7 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
     sizes = {label: parameters_of(store, model) for label, model in models.items()}
     ordered = sorted(models, key=lambda label: sizes[label])
     body = [
-        (task, label, f"{sizes[label]:,}", *(f"{cells[task, k, label].best:.1f}" for k in shots))
+        (task, label, f"{sizes[label]:,}", *(f"{_headline(task, cells[task, k, label]):.1f}" for k in shots))
         for task in tasks
         for label in ordered
     ]
@@ -99,7 +95,11 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
     figures = [
         Figure(
             [
-                Curve(f"{k} examples", [(sizes[label] / 1e6, cells[task, k, label].best) for label in ordered], color)
+                Curve(
+                    f"{k} examples",
+                    [(sizes[label] / 1e6, _headline(task, cells[task, k, label])) for label in ordered],
+                    color,
+                )
                 for color, k in enumerate(shots)
             ],
             "million weights",
@@ -112,7 +112,7 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
     title = "Few-shot: scores over the size of the model"
     panels = Panels(figures, _named(title, synthetic), [_chance(cells, task) for task in tasks], one_scale=False)
     header = ("task", "model", "weights", *(f"{k} shots" for k in shots))
-    notes = ["chosen answers: calibrated", *_notes(store, cells, models, synthetic)]
+    notes = _notes(store, cells, models, synthetic)
     return Analysis("few-shot-size", title, header, [*body, *mean], _identity(cells, models), {}, notes, panels)
 
 
@@ -131,9 +131,15 @@ def _shots(cells: Cells) -> list[int]:
 
 def _mean(cells: Cells, tasks: list[str], shots: int, label: str) -> float:
     """Of the tasks that are scored by accuracy."""
-    found = [cells[task, shots, label] for task in tasks]
-    scores = [cell.best for cell in found if cell.metric == "accuracy"]
+    found = [(task, cells[task, shots, label]) for task in tasks]
+    scores = [_headline(task, cell) for task, cell in found if cell.metric == "accuracy"]
     return sum(scores) / len(scores) if scores else float("nan")
+
+
+def _headline(task: str, cell: Cell) -> float:
+    """In per cent. Words for classes are calibrated; a row's own choices are compared by probability a token alone."""
+    calibrated = "calibrated" in cell.scores and not PROMPT_TASKS[task].per_token
+    return 100 * cell.scores["calibrated" if calibrated else "score"]
 
 
 def _unit(cells: Cells, task: str) -> str:
@@ -162,7 +168,7 @@ def _identity(cells: Cells, models: Mapping[str, Artifact]) -> dict[str, object]
         "models": {label: model.digest for label, model in models.items()},
         "tasks": _tasks(cells),
         "shots": _shots(cells),
-        "scores": [cell.best for cell in cells.values()],  # other rows, another run
+        "scores": [_headline(task, cell) for (task, _, _), cell in cells.items()],  # other rows, another run
     }
 
 
@@ -172,6 +178,7 @@ def _notes(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic
         counts = store.manifest(model)["counts"]
         seen = f", {counts['tokens_seen']:,} tokens seen" if "tokens_seen" in counts else ""
         notes.append(f"{label}: {parameters_of(store, model):,} weights{seen}; model {model.short}")
+    notes.append("curves: words for classes are calibrated, a row's own choices compared by probability a token")
     notes.append(
         "rows and examples are drawn by seed 0; a prompt that is too long for n_ctx drops examples: found room"
     )

@@ -175,9 +175,7 @@ class GenerateParameters(_Form):
     )
     store: str = _field(2, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
     max_tokens: int = _field(3, _SAMPLING.max_tokens, ge=1, description="At most so many tokens an abstract.")
-    temperature: float = _field(
-        4, _SAMPLING.temperature, ge=0, description="Below 1: likelier words; 0: likeliest."
-    )
+    temperature: float = _field(4, _SAMPLING.temperature, ge=0, description="Below 1: likelier words; 0: likeliest.")
     top_k: int = _field(5, _SAMPLING.top_k, ge=0, description="Draw from so many likeliest tokens. 0: all.")
     top_p: float = _field(6, _SAMPLING.top_p, gt=0, le=1, description="Mass of the nucleus that is drawn from.")
     repetition_penalty: float = _field(
