@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from prefect import flow
 
 from flows import signals
 from flows.chain import WORLD_SEED, pretrain_on
 from flows.few_shot_report import Cell, Cells, by_shots, by_size, parameters_of
+from flows.inputs import check_prompts, least_room, tasks_with_room
 from flows.names import from_form
 from flows.parameters import FewShotParameters
 from flows.references import pretrained_model
 from gptcore.prompting.config import SIZES, sized_preset
-from gptcore.prompting.tasks import available_prompt_tasks
+from gptcore.prompting.tasks import read_rows
 from gptcore.synthetic import is_synthetic
 from tasks.stages.analysis import Analysis, publish
 from tasks.stages.corpus import clean_corpus
@@ -35,17 +36,21 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     :raises InputError: missing or broken input, before anything is computed from it.
     """
     signals.listen()
+    check_prompts(parameters)
     store = Store(parameters.store)
     datasets_url = parameters.datasets or str(_world(store) / "datasets")
-    tasks = list(parameters.tasks) or available_prompt_tasks(datasets_url)
-    models = _models(store, parameters)
+    given = {ref: _given(store, ref) for ref in parameters.checkpoints}
+    room = min([_n_ctx(store, model) for model in given.values()] or [least_room(parameters)])
+    tasks = tasks_with_room(parameters.tasks, datasets_url, room)
+    for task in tasks:
+        read_rows(task, datasets_url)  # a broken row costs seconds, not three trainings
+    models = _labelled(store, given) if given else _sizes(store, parameters)
     shots, rows = sorted(set(parameters.shots)), parameters.max_rows or None
     cells: Cells = {}
     for task in tasks:
-        for k in shots:
-            for label, model in models.items():
-                found: dict[str, Any] = answer_prompts(store.url, model, datasets_url, task, k, rows)
-                cells[task, k, label] = Cell(**found)
+        found = answer_prompts(store.url, list(models.values()), datasets_url, task, shots, rows)
+        for label, model in models.items():
+            cells |= {(task, k, label): Cell(**found[model.digest, k]) for k in shots}
     synthetic = is_synthetic(datasets_url)
     analyses = [by_shots(store, cells, models, synthetic)]
     if len(models) > 1:
@@ -55,11 +60,13 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     return analyses
 
 
-def _models(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
-    """The models that were asked for; else one of each of the preset's sizes, pre-trained on the same text."""
-    if parameters.checkpoints:
-        found = [_given(store, ref) for ref in parameters.checkpoints]
-        return {f"{amount(parameters_of(store, model))} ({model.short[:6]})": model for model in found}
+def _labelled(store: Store, given: Mapping[str, Artifact]) -> dict[str, Artifact]:
+    """The models that were asked for, by their sizes."""
+    return {f"{amount(parameters_of(store, model))} ({model.short[:6]})": model for model in given.values()}
+
+
+def _sizes(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
+    """One model of each of the preset's sizes, pre-trained on the same text."""
     corpus_url = parameters.corpus or str(_world(store) / "web")
     models = {}
     for size in SIZES[parameters.preset]:
@@ -74,6 +81,10 @@ def _models(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
 def _given(store: Store, ref: str) -> Artifact:
     """A model of the store, or of a folder of Hugging Face's."""
     return import_model(store.url, ref) if is_model_folder(ref) else pretrained_model(store, ref)
+
+
+def _n_ctx(store: Store, model: Artifact) -> int:
+    return int(store.manifest(model)["config"]["model"]["n_ctx"])
 
 
 def _world(store: Store) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gptcore.files import read_json
@@ -50,7 +50,7 @@ def by_shots(store: Store, cells: Cells, models: Mapping[str, Artifact], synthet
                 called = {"score": row[0].metric, "calibrated": f"{row[0].metric}, calibrated"}.get(name, name)
                 found = [_number(name, cell.scores[name]) for cell in row]
                 chance = "" if row[0].chance is None or name not in ("score", "calibrated") else _percent(row[0].chance)
-                body.append((task, called, str(k), *found, chance, f"{row[0].shots:.1f}", f"{row[0].rows:,}"))
+                body.append((task, called, str(k), *found, chance, _each(row), f"{row[0].rows:,}"))
             metrics |= {
                 f"{task}/{k} shots/{label}".replace("(", "").replace(")", ""): _headline(task, cell) / 100
                 for label, cell in zip(models, row, strict=True)
@@ -119,6 +119,12 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
 def _scores(cell: Cell) -> list[str]:
     """What there is beside the headline, which comes first and stands under its own name too."""
     return sorted(cell.scores.keys() - {cell.metric}, key=lambda name: (name != "score", name != "calibrated", name))
+
+
+def _each(row: Sequence[Cell]) -> str:
+    """Examples that found room, of each model where they differ."""
+    found = [f"{cell.shots:.1f}" for cell in row]
+    return found[0] if len(set(found)) == 1 else " ".join(found)
 
 
 def _tasks(cells: Cells) -> list[str]:

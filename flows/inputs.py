@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flows.parameters import chosen_abstracts, chosen_preset
+from flows.parameters import FewShotParameters, chosen_abstracts, chosen_preset
 from flows.references import in_store, pretrained_model
 from gptcore.errors import InputError, refuse_password
 from gptcore.nlu.readers import available
+from gptcore.prompting.config import SIZES, sized_preset
+from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks
 from gptcore.reach import require_s3
 from tasks.store.artifact import Artifact
 from tasks.store.references import check_start, named_tokenizer
@@ -20,7 +22,6 @@ from tasks.store.store import Store
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-_MOST_SHOTS = 100
 _PLACES = {
     name: f"--{name}" for name in ("store", "corpus", "arxiv", "datasets", "tokenizer", "checkpoint", "shards", "model")
 } | {"start": "--from"}
@@ -39,7 +40,8 @@ def check_form(form: BaseModel) -> None:
         _check_sweep(store, given)
         return
     if "shots" in given:
-        _check_prompts(store, form)
+        assert isinstance(form, FewShotParameters)
+        check_prompts(form)
         return
     if "arxiv" in given:
         _check_abstracts(store, form)
@@ -93,32 +95,57 @@ def _check_abstracts(store: Store, form: Any) -> None:
             raise InputError(f"{section}.block_size = {config.block_size}: expected {n_ctx} or less, the model's n_ctx")
 
 
-def _check_prompts(store: Store, form: Any) -> None:
-    """The same for prompts: the models, or what they are pre-trained on; the tasks.
+def check_prompts(form: FewShotParameters) -> None:
+    """The same for prompts: the models, or what they are pre-trained on; the tasks, and that they have room.
 
     :raises InputError: for the first that is not there.
     """
-    from gptcore.prompting.config import SIZES, sized_preset
-    from gptcore.prompting.tasks import available_prompt_tasks
     from tasks.stages.imported import is_model_folder
 
-    if wrong := [shots for shots in form.shots if not 0 <= shots <= _MOST_SHOTS]:
-        raise InputError(f"--shots: found {wrong[0]}, expected 0 to {_MOST_SHOTS}")
+    store = Store(form.store)
+    if form.checkpoints and (form.corpus or form.overrides):
+        raise InputError("--checkpoint: nothing is pre-trained then; expected no --corpus and no --config beside it")
     for ref in form.checkpoints:
         if not is_model_folder(ref):
             pretrained_model(store, ref)
-    if form.checkpoints and (form.corpus or form.overrides):
-        raise InputError("--checkpoint: nothing is pre-trained then; expected no --corpus and no --config beside it")
-    for size in SIZES[form.preset]:
-        sized_preset(form.preset, size, form.overrides)
+    room = least_room(form)
     if form.corpus:
         from gptcore.text.corpus import find_sources
 
         find_sources(form.corpus)
     if form.datasets:
-        there = available_prompt_tasks(form.datasets)
-        if missing := [name for name in form.tasks if name not in there]:
-            raise InputError(f"{form.datasets}: no data for {', '.join(missing)}; found {', '.join(there)}")
+        tasks_with_room(form.tasks, form.datasets, room if not form.checkpoints else None)
+
+
+def least_room(form: FewShotParameters) -> int:
+    """The fewest positions of the sizes that a form would pre-train.
+
+    :raises InputError: settings that do not fit, or that would make the sizes one.
+    """
+    sizes = SIZES[form.preset]
+    own = {name for size in sizes for name in size.settings["model"] if name != "n_ctx"}
+    if same := sorted(own & set(form.overrides.get("model", {}))):
+        raise InputError(f"overrides: model.{same[0]}: expected none, as each of the preset's sizes has its own")
+    if form.overrides.get("family", "gpt2") != "gpt2":
+        raise InputError(f"overrides: family = {form.overrides['family']!r}; expected gpt2")
+    return min(sized_preset(form.preset, size, form.overrides).model.n_ctx for size in sizes)
+
+
+def tasks_with_room(wanted: Sequence[str], datasets_url: str, n_ctx: int | None) -> list[str]:
+    """The tasks to ask: those wanted, else every one whose data is there and whose answers a model has positions for.
+
+    :raises InputError: one that is wanted has no data or too little room.
+    """
+    from gptcore.prompting.room import check_room, has_room
+
+    there = available_prompt_tasks(datasets_url)
+    if missing := [name for name in wanted if name not in there]:
+        raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there)}")
+    if n_ctx is None:
+        return list(wanted) or there
+    for name in wanted:
+        check_room(PROMPT_TASKS[name], n_ctx)
+    return list(wanted) or [name for name in there if has_room(PROMPT_TASKS[name], n_ctx)]
 
 
 def _check_sweep(store: Store, given: Mapping[str, Any]) -> None:
@@ -153,6 +180,9 @@ def check_places(given: Mapping[str, Any]) -> None:
     for name, option in _PLACES.items():
         refuse_password(given.get(name) or "")
         require_s3(given.get(name) or "", option)
+    for ref in given.get("checkpoints", ()):
+        refuse_password(ref)
+        require_s3(ref, "--checkpoint")
     Store(given["store"])
 
 

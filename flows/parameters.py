@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -209,7 +209,9 @@ class FewShotParameters(_Form):
     datasets: str = _field(3, "", description="Folder of the datasets. Empty: the generated, synthetic world.")
     corpus: str = _field(4, "", description="Text to pre-train on. Empty: the generated world's web.")
     tasks: list[PromptTaskName] = _field(5, [], description="Only these tasks. Empty: every task whose data is there.")
-    shots: list[int] = _field(6, [0, 1, 4], min_length=1, description="Examples before a question, each tried.")
+    shots: list[Annotated[int, Field(ge=0, le=100)]] = _field(
+        6, [0, 1, 4], min_length=1, description="Examples before a question, each tried."
+    )
     max_rows: int = _field(7, 200, ge=0, description="Rows of each task, drawn by a seed. 0: all.")
     overrides: dict[str, Any] = _field(
         8, {}, description='Settings of the pre-training that differ, e.g. {"pretrain": {"steps": 500}}.'

@@ -31,8 +31,8 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
     """A language model of any family, as the harness asks for one.
 
     :param model: a folder that :func:`gptcore.load_model` opens.
-    :param tokenizer: that of its tokenizer, which goes in front of nothing: a text without a context stands behind an
-        end of text, or for GPT-1, which has none, behind a full stop.
+    :param tokenizer: that of its tokenizer. A text without a context stands behind an end of text, or for GPT-1, which
+        has none, behind a full stop.
     :raises InputError: no such model or tokenizer, or two that do not go together.
     """
 
@@ -69,20 +69,21 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
             settings = requests[rows[0]].args[1]
             for first in range(0, len(rows), _AT_ONCE):
                 some = rows[first : first + _AT_ONCE]
-                texts = self._written([requests[row].args[0] for row in some], settings)
+                texts = self._written([requests[row].args[0] for row in some], settings, seed=first)
                 for row, text in zip(some, texts, strict=True):
                     found[row] = text
         return found
 
-    def _written(self, contexts: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
-        """Texts by the harness' settings, greedy unless they say ``do_sample``."""
+    def _written(self, contexts: Sequence[str], settings: Mapping[str, Any], seed: int) -> list[str]:
+        """Texts by the harness' settings, greedy unless they say ``do_sample``; at most half of n_ctx is written."""
         n_ctx = self._model.config.n_ctx
         until = settings.get("until", [])
         stops = [until] if isinstance(until, str) else list(until)
-        most = int(settings.get("max_gen_toks", _MAX_TOKENS))
-        drawn = {name: settings[name] for name in _SAMPLING if name in settings} if settings.get("do_sample") else {}
-        room = max(1, n_ctx - most)
-        ids = [([*self._start, *self._tokenizer.encode(text)])[-room:] for text in contexts]
+        most = min(int(settings.get("max_gen_toks", _MAX_TOKENS)), n_ctx // 2)
+        sampling: dict[str, Any] = {"temperature": 0.0}
+        if settings.get("do_sample"):
+            sampling = {name: settings[name] for name in _SAMPLING if name in settings}
+        ids = [(self._tokenizer.encode(text) or self._start)[-(n_ctx - most) :] for text in contexts]
         end = self._tokenizer.end_of_text
         texts = generate_ids(
             self._model,
@@ -90,17 +91,23 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
             n_vocab=self._tokenizer.n_vocab,
             max_tokens=most,
             stop=() if end is None else (end,),
-            **(drawn or {"temperature": 0.0}),
+            seed=seed,
+            **sampling,
         )
         return [_before(self._tokenizer.decode(text), stops) for text in texts]
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Ids of the two, cut where the context's end: a space between them belongs to the continuation."""
-        bare = context.rstrip(" ")
+        """Ids of the two: of the whole, cut where the context's end; white space between belongs to the continuation.
+
+        Where the last piece reaches over the border, each is encoded by itself.
+        """
+        bare = context.rstrip()
         if not bare:
             return self._start, self._tokenizer.encode(f"{context}{continuation}")
-        before = self._tokenizer.encode(bare)
-        return before, self._tokenizer.encode(f"{context}{continuation}")[len(before) :]
+        before, whole = self._tokenizer.encode(bare), self._tokenizer.encode(f"{context}{continuation}")
+        if whole[: len(before)] == before and len(whole) > len(before):
+            return before, whole[len(before) :]
+        return before, self._tokenizer.encode(f"{context[len(bare) :]}{continuation}")
 
 
 def _before(text: str, stops: Sequence[str]) -> str:

@@ -48,6 +48,10 @@ class Reader(ABC):
         return self._logits(self._read(tokens, slice(0, self._batch)))
 
     @abstractmethod
+    def copies(self, batch: int) -> Reader:
+        """``batch`` texts that all begin with what this reader, of a single text, has read; it stays as it is."""
+
+    @abstractmethod
     def _read(self, tokens: Tensor, rows: slice) -> Tensor:
         """Take in new tokens of the texts ``rows``, [b, T]: what the next is predicted from, [b, D]."""
 
@@ -172,6 +176,17 @@ class TransformerReader(Reader):
             self._windows[row] = window
         return super().feed(new)
 
+    def copies(self, batch: int) -> TransformerReader:
+        """See :class:`Reader`."""
+        other = TransformerReader(self._model, 0, self._kept)
+        other._batch, other._product = batch, Products(self._model, batch)
+        other._heads, other._windows = ([list(ids) for ids in own * batch] for own in (self._heads, self._windows))
+        cache = self._cache
+        other._cache = Cache(
+            cache.keys.repeat(1, batch, 1, 1), cache.values.repeat(1, batch, 1, 1), cache.lengths.repeat(batch)
+        )
+        return other
+
     def _read(self, tokens: Tensor, rows: slice) -> Tensor:
         return step(self._model, tokens, self._cache.of(rows), self._product)[:, -1]
 
@@ -187,6 +202,12 @@ class LSTMReader(Reader):
         self._model = model
         weight = model.tokens.weight
         self._hidden, self._cell = (weight.new_zeros(1, batch, model.config.n_units) for _ in range(2))
+
+    def copies(self, batch: int) -> LSTMReader:
+        """See :class:`Reader`."""
+        other = LSTMReader(self._model, batch)
+        other._hidden, other._cell = (state.repeat(1, batch, 1) for state in (self._hidden, self._cell))
+        return other
 
     def _read(self, tokens: Tensor, rows: slice) -> Tensor:
         before = self._hidden[:, rows].contiguous(), self._cell[:, rows].contiguous()

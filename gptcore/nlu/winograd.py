@@ -24,18 +24,30 @@ class Pronoun:
     after: str
     referents: tuple[str, str]
     label: int
+    pronoun: str = ""
 
     def resolved(self, referent: int) -> str:
         """What stands before ``after`` where the pronoun means this one: small within a sentence, unless a name.
 
         A referent is written as where it stood, often at the beginning: "The sniper" is "the sniper" further on.
         """
-        name = self.referents[referent]
+        name = self.referents[referent] + ("'s" if self.possessive else "")
         within = self.before and self.before[-1] not in ".!?"
         article = name.split(" ", 1)[0].lower() in _DETERMINERS
         return f"{self.before} {name[:1].lower() + name[1:] if within and article else name}".strip()
 
+    @property
+    def possessive(self) -> bool:
+        """Whether the pronoun says whose something is: "her", which may be either, does before a noun."""
+        said, follows = self.pronoun.lower(), self.after.split(" ", 1)[0].lower()
+        return said in _POSSESSIVE or (said == "her" and follows[:1].isalpha() and follows not in _AFTER_OBJECT)
 
+
+_POSSESSIVE = frozenset({"his", "their", "its", "my", "our", "your"})
+_AFTER_OBJECT = frozenset(
+    {"about", "after", "and", "as", "at", "because", "before", "but", "by", "for", "from", "if", "in", "into", "of"}
+    | {"off", "on", "or", "out", "over", "so", "than", "that", "to", "until", "up", "when", "where", "while", "with"}
+)
 _DETERMINERS = frozenset({"the", "a", "an", "his", "her", "my", "your", "their", "our", "its", "this", "that"})
 
 
@@ -80,7 +92,7 @@ def _collection(path: str) -> Iterator[Pronoun]:
         raise InputError(f"{path}: found an entity, or more than {_LARGEST} bytes; expected the public collection")
     try:
         root = ElementTree.fromstring(data)  # noqa: S314  # without entities there is nothing to blow up
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, LookupError, ValueError) as error:
         raise InputError(f"{path}: found {error}, expected XML") from None
     for number, schema in enumerate(root.iter("schema"), start=1):
         parts = [" ".join(schema.findtext(f"text/{name}", "").split()) for name in ("txt1", "pron", "txt2")]
@@ -88,7 +100,7 @@ def _collection(path: str) -> Iterator[Pronoun]:
         right = schema.findtext("correctAnswer", "").strip().rstrip(".")
         if len(names) != 2 or right not in ("A", "B") or not parts[1] or not all(names):
             raise InputError(f"{path}, schema {number}: expected a text, a pronoun, two answers and which is right")
-        yield Pronoun(parts[0], parts[2], (names[0], names[1]), "AB".index(right))
+        yield Pronoun(parts[0], parts[2], (names[0], names[1]), "AB".index(right), parts[1])
 
 
 def _blocks(lines: Sequence[str], path: str) -> Iterator[Pronoun]:
@@ -110,5 +122,5 @@ def _blocks(lines: Sequence[str], path: str) -> Iterator[Pronoun]:
             raise InputError(f"{path}:{at + 2}: found {pronoun!r}, expected a pronoun of the sentence above")
         place = next((place for place in places if place.start() >= end), places[0])
         before, after = sentence[: place.start()], sentence[place.end() :]
-        yield Pronoun(before.strip(), after.strip(), (referents[0], referents[1]), referents.index(answer))
+        yield Pronoun(before.strip(), after.strip(), (referents[0], referents[1]), referents.index(answer), pronoun)
         at += 4

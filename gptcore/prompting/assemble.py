@@ -14,11 +14,10 @@ from random import Random
 
 from gptcore.prompting.items import NOTHING, Item, Rows
 from gptcore.seeds import derive_seed
+from gptcore.text.byte_bpe import CLOSING
 from gptcore.text.tokenizer import Tokenizer
 
 _BETWEEN = "\n\n"
-Pair = tuple[list[int], list[int]]
-"""Ids of a prompt, and of what is to go on it."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +30,14 @@ class Prompt:
 
 
 def drawn(rows: Rows, row: int, shots: int, seed: int) -> list[Item]:
-    """Examples for a row, the nearest first; never the row itself, fewer where there are no more."""
-    pool, own = (rows.pool, -1) if rows.pool else (rows.asked, row)
-    wanted = min(shots, len(pool) - (own >= 0))
+    """Examples for a row, the nearest first; never the row itself or its neighbours, fewer where there are no more."""
+    pool = rows.pool or rows.asked
+    never = range(0) if rows.pool else range(max(0, row - rows.apart), min(len(pool), row + rows.apart + 1))
+    wanted = min(shots, len(pool) - len(never))
     rng, found = Random(derive_seed(seed, "examples", row)), dict[int, Item]()
     while len(found) < wanted:
         place = rng.randrange(len(pool))
-        if place != own:
+        if place not in never:
             found.setdefault(place, pool[place])
     return list(found.values())
 
@@ -93,5 +93,5 @@ class _Whole:
 
 
 def _told(question: str, answer: str) -> str:
-    """An example's text: marks that need no space before them follow at once."""
-    return f"{question}{'' if answer[:1] in '.,;:!?' else ' '}{answer}"
+    """An example's text, spelt as an answer is that goes on a question."""
+    return f"{question}{'' if answer[:1] in CLOSING else ' '}{answer}"

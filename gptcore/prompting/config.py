@@ -28,7 +28,7 @@ def _size(n_layer: int, n_head: int, n_embd: int, more: Mapping[str, Mapping[str
 # holds some of them whole.
 _DEMO = {
     "model": {"n_ctx": 256},
-    "pretrain": {"batch_size": 8, "steps": 1600, "warmup_steps": 100, "eval_every": 400, "checkpoint_every": 400},
+    "pretrain": {"batch_size": 8, "steps": 2400, "warmup_steps": 100, "eval_every": 600, "checkpoint_every": 600},
 }
 
 SIZES: dict[str, tuple[Size, ...]] = {

@@ -9,6 +9,12 @@ NOTHING = "N/A"
 """What stands in a row's fields where a prompt is to say nothing (Zhao et al. 2021, section 5)."""
 
 
+SEED = 0
+"""Names the rows that are asked, their examples and what is drawn."""
+UNKNOWN = "unknown"
+"""The right answer to a question without one in its passage."""
+
+
 @dataclass(frozen=True)
 class Item:
     """A row as a prompt."""
@@ -61,3 +67,5 @@ class Rows:
     asked: Sequence[Item]
     pool: Sequence[Item] = field(default=())
     """Labelled rows that are never asked; empty: examples are other rows of ``asked``."""
+    apart: int = 0
+    """So many neighbours of a row are no examples for it: a schema's twin stands beside it."""

@@ -7,8 +7,9 @@ import statistics
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
+from random import Random
 
-from gptcore.prompting.items import Item
+from gptcore.prompting.items import SEED, UNKNOWN, Item
 from gptcore.seeds import derive_seed
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -41,14 +42,23 @@ def first_word(text: str) -> str:
 
 
 def questions(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
-    """F1 of words and exact match, each the best over the right answers (Rajpurkar et al. 2016, section 6.1)."""
+    """F1 of words and exact match, each the best over the right answers (Rajpurkar et al. 2016, section 6.1).
+
+    F1 also of the questions with and without an answer by themselves.
+    """
     pairs = list(zip(answers, items, strict=True))
-    return {
-        "f1": statistics.fmean(max(_overlap(answer, right) for right in item.answers) for answer, item in pairs),
-        "exact match": statistics.fmean(
-            any(_bare(answer) == _bare(right) for right in item.answers) for answer, item in pairs
-        ),
-    }
+    f1 = [max(_overlap(answer, right) for right in item.answers) for answer, item in pairs]
+    exact = [any(_bare(answer) == _bare(right) for right in item.answers) for answer, item in pairs]
+    found = {"f1": statistics.fmean(f1), "exact match": statistics.fmean(exact)}
+    for name, wanted in (("f1, answerable", False), ("f1, unanswerable", True)):
+        if some := [value for value, item in zip(f1, items, strict=True) if (item.answers == (UNKNOWN,)) == wanted]:
+            found[name] = statistics.fmean(some)
+    return found
+
+
+def always_unknown(items: Sequence[Item]) -> list[tuple[str, list[str]]]:
+    """The answer that needs no reading."""
+    return [(f'always "{UNKNOWN}"', [UNKNOWN] * len(items))]
 
 
 def _bare(text: str) -> str:
@@ -88,6 +98,15 @@ def bleu(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
     return {"bleu": BLEU().corpus_score(list(answers), [[item.answers[0] for item in items]]).score / 100}
 
 
+def article_baselines(items: Sequence[Item]) -> list[tuple[str, list[str]]]:
+    """Summaries without a model (GPT-2's paper, Table 4): three random sentences, and the first three."""
+    articles = [item.context for item in items]
+    return [
+        ("Random-3", [random_sentences(article, row, SEED) for row, article in enumerate(articles)]),
+        ("Lede-3", [lede(article) for article in articles]),
+    ]
+
+
 def lede(article: str, count: int = 3) -> str:
     """The first sentences of an article: Lede-3."""
     return " ".join(sentences(article)[:count])
@@ -95,8 +114,6 @@ def lede(article: str, count: int = 3) -> str:
 
 def random_sentences(article: str, row: int, seed: int, count: int = 3) -> str:
     """Some of an article's sentences, in their order: Random-3."""
-    from random import Random
-
     found = sentences(article)
     chosen = Random(derive_seed(seed, "sentences", row)).sample(range(len(found)), min(count, len(found)))
     return " ".join(found[place] for place in sorted(chosen))

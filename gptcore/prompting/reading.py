@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import csv
+import fnmatch
 import html
-import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeGuard
 
 import fsspec
 
 from gptcore.errors import InputError
 from gptcore.nlu.readers import decoded_lines, parse_object, show, unreadable
 from gptcore.places import file_system, is_folder, names_in
-from gptcore.prompting.items import Item, Rows
+from gptcore.prompting.items import UNKNOWN, Item, Rows
 
-UNANSWERED = "unknown"
-"""The answer that examples give to a question without one in its passage."""
 LANGUAGES = ("en", "fr")
 _DETOKENISED = (
     (r"``\s*", '"'),
     (r"\s*''", '"'),
-    (r"(^|(?<=\s))`\s+", "'"),
+    (r"(?:^|(?<=\s))`\s+(.*?)\s+'(?=\s|$)", r"'\1'"),
+    (r"(?:^|(?<=\s))`\s+", "'"),
     (r"\s+(n't|'s|'m|'re|'ve|'ll|'d)\b", r"\1"),
+    (r"\b(gon|wan) na\b", r"\1na"),
     (r"\s+([.,;:?!])", r"\1"),
 )
+_LAMBADA = ("lambada_test_plain_text.txt", "lambada_development_plain_text.txt")  # the paper's numbers: test
+_SQUAD = ("dev-v2.0.json", "dev-v1.1.json")
+_CNNDM = ("test.csv", "cnn_dailymail*.csv")
+_BYLINE = re.compile(r"^By\. .{1,80}?\. (?=[A-Z'\"\u2018\u201c])")
+_DATES = re.compile(
+    r"^.{0,300}?(?:PUBLISHED|UPDATED):\. [^.]{5,40} \d{4}\. (?:\|\. UPDATED:\. [^.]{5,40} \d{4}\. )?", re.DOTALL
+)
+_DATELINE = re.compile(r"^(?:[A-Z][\w.'-]*,? ){0,6}\(CNN\) ?(?:-- ?)?")
 _SEGMENT = re.compile(r'<seg id="(\d+)">(.*?)</seg>', re.DOTALL)
 _SYSTEM = re.compile(r"<doc\b[^>]*>", re.IGNORECASE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LONGEST = 1 << 24  # characters of a field
 
 
@@ -37,12 +46,12 @@ def lambada(datasets_url: str) -> Rows:
     :raises InputError: no such file, or a passage of fewer than two words.
     """
     items = []
-    url = file_of(datasets_url, "LAMBADA", ".txt")
+    url = file_of(datasets_url, "LAMBADA", _LAMBADA)
     for number, line in _lines(url):
         passage, _, last = detokenised(line.strip()).rpartition(" ")
         if not passage or not any(map(str.isalpha, last)):
             raise InputError(f"{url}, line {number}: found {show(line.strip())}, expected a passage of words")
-        items.append(Item((passage,), (last,)))
+        items.append(Item((passage,), (last.strip("\"'"),)))
     return Rows(items)
 
 
@@ -69,13 +78,20 @@ def summaries(datasets_url: str) -> Rows:
 
     :raises InputError: no such file or column, or an empty field.
     """
-    url = file_of(datasets_url, "CNNDM", ".csv")
+    url = file_of(datasets_url, "CNNDM", _CNNDM)
     return Rows(
         [
-            Item(("\nTL;DR:",), (highlights,), context=" ".join(article.split()))
+            Item(("\nTL;DR:",), (highlights,), context=without_byline(" ".join(article.split())))
             for article, highlights in _csv(url, (("text", "article"), ("y", "highlights")))
         ]
     )
+
+
+def without_byline(article: str) -> str:
+    """An article from its first sentence on: who wrote it, when and for whom is none of its text."""
+    for head in (_DATES, _BYLINE, _DATELINE):
+        article = head.sub("", article, count=1)
+    return article
 
 
 def translations(datasets_url: str, source: str, target: str) -> Rows:
@@ -95,18 +111,21 @@ def translations(datasets_url: str, source: str, target: str) -> Rows:
 
 
 def questions(datasets_url: str) -> Rows:
-    """Questions about a passage (SQuAD), with those before them as a conversation (GPT-2's paper, section 3.5).
+    """Questions about a passage (SQuAD); those before them in its conversation, answered, are the examples.
+
+    GPT-2 read the passage, the whole conversation and "A:" (its paper, section 3.5, on CoQA). A question without an
+    answer in the passage has :data:`gptcore.prompting.items.UNKNOWN`, which a prompt without examples does not know of.
 
     :raises InputError: no such file, or one of another shape.
     """
-    url = file_of(datasets_url, "SQuAD", ".json")
+    url = file_of(datasets_url, "SQuAD", _SQUAD)
     items = []
     for paragraph in _paragraphs(url):
         context = " ".join(paragraph["context"].split())
         earlier: list[tuple[str, str]] = []
         for asked in paragraph["qas"]:
             texts = dict.fromkeys(answer["text"] for answer in asked["answers"])
-            answers = tuple(texts) if not asked.get("is_impossible") and texts else (UNANSWERED,)
+            answers = tuple(texts) if asked.get("is_impossible") is not True and texts else (UNKNOWN,)
             question = " ".join(asked["question"].split())
             item = Item((f"\nQ: {question}\nA:",), answers, context=context, earlier=tuple(earlier))
             items.append(item)
@@ -114,37 +133,39 @@ def questions(datasets_url: str) -> Rows:
     return Rows(items)
 
 
-def games(datasets_url: str) -> Rows:
-    """Words sorted by labels that are made up for each game: what they mean, only the lines before tell.
+def games(datasets_url: str, kind: str) -> Rows:
+    """Words sorted by labels that mean something else in each game: what, only the lines before tell.
 
     Asked is the last line of each.
 
+    :param kind: "recall", where the word that is asked stands above, or "sorting", where others of its kind do.
     :raises InputError: no such file, or one of another shape.
     """
-    url = file_of(datasets_url, "Games", ".jsonl")
+    url = file_of(datasets_url, "Games", (f"{kind}.jsonl",))
     items = []
     for number, line in _lines(url):
         game = parse_object(line, url, number)
         lines: Any = game.get("lines")
         labels: Any = game.get("labels")
-        if not _is_pairs(lines) or not isinstance(labels, list) or any(label not in labels for _, label in lines):
+        if not _is_pairs(lines) or not _are_texts(labels) or any(label not in labels for _, label in lines):
             raise InputError(f'{url}, line {number}: expected {{"lines": [[word, label], ...], "labels": [...]}}')
         *earlier, (word, label) = [(f"\n{word} ->", label) for word, label in lines]
         items.append(Item((word,), tuple(labels), labels.index(label), earlier=tuple(earlier)))
     return Rows(items)
 
 
-def file_of(datasets_url: str, folder: str, ending: str) -> str:
-    """The one file of a folder with an ending; of several the first by name.
+def file_of(datasets_url: str, folder: str, patterns: Sequence[str]) -> str:
+    """The file of a folder whose name fits a pattern, the first of them that any does.
 
     :raises InputError: there is none.
     """
     url = f"{datasets_url.rstrip('/')}/{folder}"
     fs, path = file_system(url)
-    names = sorted(name for name in names_in(fs, path) if name.endswith(ending)) if is_folder(fs, path) else []
-    if not names:
-        raise InputError(f"{url}: found no *{ending} there, expected the public file")
-    return f"{url}/{names[0]}"
+    names = sorted(names_in(fs, path)) if is_folder(fs, path) else []
+    found = [name for pattern in patterns for name in fnmatch.filter(names, pattern)]
+    if not found:
+        raise InputError(f"{url}: found no {' or '.join(patterns)} there, expected the public file")
+    return f"{url}/{found[0]}"
 
 
 def _lines(url: str) -> Iterator[tuple[int, str]]:
@@ -162,7 +183,7 @@ def _csv(url: str, wanted: tuple[tuple[str, ...], ...]) -> Iterator[list[str]]:
     """The values of some columns, each under one of its names."""
     csv.field_size_limit(_LONGEST)
     try:
-        with fsspec.open(url, "rt", encoding="utf-8", newline="") as file:
+        with fsspec.open(url, "rt", encoding="utf-8-sig", newline="") as file:
             table = csv.reader(file, strict=True)
             header = next(table, [])
             places = [next((header.index(name) for name in names if name in header), None) for names in wanted]
@@ -194,29 +215,36 @@ def _segments(url: str) -> list[tuple[tuple[int, str], str]]:
 
 def _paragraphs(url: str) -> Iterator[Any]:
     """The paragraphs of a SQuAD file."""
+    where = ""
     try:
         with fsspec.open(url, "rb") as file:
-            data = json.load(file)["data"]
-        for article in data:
-            for paragraph in article["paragraphs"]:
-                if not paragraph["context"].strip() or any(
-                    not question["question"].strip() or any(not answer["text"] for answer in question["answers"])
-                    for question in paragraph["qas"]
-                ):
-                    raise InputError(f"{url}: {article['title']}: found an empty text, expected passages and questions")
+            data = parse_object(file.read().decode("utf-8"), url, 1)["data"]
+        for number, article in enumerate(data, start=1):
+            for place, paragraph in enumerate(article["paragraphs"], start=1):
+                where = f"{url}, article {number}, paragraph {place}"
+                texts = [paragraph["context"]]
+                for question in paragraph["qas"]:
+                    texts += [question["question"], *(answer["text"] for answer in question["answers"])]
+                if not all(map(_is_text, texts)):
+                    wrong = next(text for text in texts if not _is_text(text))
+                    raise InputError(f"{where}: found {show(wrong)}, expected text that is not empty")
                 yield paragraph
     except OSError as error:
         raise unreadable(url, error) from error
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"{url}: found {error!r}, expected SQuAD's format") from error
+    except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        where = where or url
+        raise InputError(f"{where}: found {error!r}, expected SQuAD's format") from error
 
 
-def _is_pairs(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(
-            isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) and part for part in pair)
-            for pair in value
-        )
-    )
+def _is_pairs(value: Any) -> TypeGuard[list[tuple[str, str]]]:
+    """Whether it is a list of pairs of texts, one at least."""
+    return isinstance(value, list) and bool(value) and all(_are_texts(pair) and len(pair) == 2 for pair in value)
+
+
+def _are_texts(value: Any) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_text(value: Any) -> bool:
+    """Whether it is text that an encoding can hold, and more than spaces."""
+    return isinstance(value, str) and bool(value.strip()) and not _SURROGATE.search(value)

@@ -25,7 +25,7 @@ def wsc273(datasets_url: str) -> Rows:
 
     :raises InputError: a missing file or a broken row.
     """
-    return Rows(_items(read_wsc273(datasets_url)))
+    return Rows(_items(read_wsc273(datasets_url)), apart=1)
 
 
 def _items(schemas: Iterable[Pronoun]) -> list[Item]:

@@ -1,8 +1,8 @@
 """A model's answers to prompts, and what they are worth.
 
 Three kinds of answers. Chosen: the likeliest of the candidates, by its log-probability behind the prompt; calibrated by
-what the same answer gets behind a prompt about nothing (Zhao et al. 2021; for choices it is GPT-3's normalisation, its
-paper's section 2.4). Graded: the mean of the grades 0, 1, ..., each by its probability. Written: drawn token by token.
+what the same answer gets behind a prompt about nothing (Zhao et al. 2021, for words; GPT-3's paper, section 2.4, for a
+row's own choices). Graded: the mean of the grades 0, 1, ..., each by its probability. Written: drawn token by token.
 """
 
 from __future__ import annotations
@@ -18,23 +18,26 @@ from numpy.typing import NDArray
 
 from gptcore.errors import InputError
 from gptcore.evaluation.generate import generate_ids
-from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.models.language_model import LanguageModel
 from gptcore.nlu.metrics import METRICS
+from gptcore.nlu.metrics import score as scores_of
 from gptcore.nlu.registry import REGISTRY
-from gptcore.prompting.assemble import Pair, Prompt, drawn, empty_prompt, prompts
-from gptcore.prompting.items import Item, Rows, Writing
-from gptcore.prompting.measures import lede, random_sentences, sentences
+from gptcore.prompting.assemble import Prompt, drawn, empty_prompt, prompts
+from gptcore.prompting.items import SEED, Item, Rows, Writing
+from gptcore.prompting.measures import sentences
+from gptcore.prompting.room import check_room
 from gptcore.prompting.tasks import PromptTask
-from gptcore.prompting.words import last_words
+from gptcore.prompting.words import answers_after, last_words
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.batches import choose_rows
 
 Progress = Callable[[int, int], object]
-"""Called with (parts done, in all)."""
-SEED = 0
-"""Names the rows that are asked, their examples and what is drawn."""
+"""Called with (prompts done, in all)."""
 _AT_ONCE = 16  # texts that are written together
+_SHOWN = 400  # characters of a prompt's end
+
+Asked = Sequence[tuple[Item, list[Item]]]
+"""Rows and the examples drawn for each."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Answered:
     scores: dict[str, float]
     """``score`` (the headline, as a fraction), ``calibrated`` where answers are chosen or graded, others by name."""
     chance: float | None
-    """The headline of a random guess; None where there is no such thing."""
+    """The headline of a guess that has seen no row; None where there is no such thing."""
     shots: float
     """Examples that found room before a question, on average."""
     rows: int
@@ -65,19 +68,15 @@ def answer(
 
     :param model: in eval mode.
     :param max_rows: at most so many rows, drawn by a seed; None: all.
-    :raises InputError: a tokenizer of another model.
+    :raises InputError: a tokenizer of another model, or a model with too few positions for the answers.
     """
     if model.config.n_vocab != tokenizer.n_vocab:
         raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
+    check_room(task, model.config.n_ctx)
     places = [int(place) for place in choose_rows(len(rows.asked), max_rows, SEED)]
     asked = [(rows.asked[place], drawn(rows, place, shots, SEED)) for place in places]
-    if task.writing is None:
-        return _chosen(model, tokenizer, task, asked, shots, progress)
-    return _written(model, tokenizer, task, asked, shots, progress)
-
-
-Asked = Sequence[tuple[Item, list[Item]]]
-"""Rows and the examples drawn for each."""
+    run = _chosen if task.writing is None else _written
+    return run(model, tokenizer, task, asked, shots, progress)
 
 
 # --- chosen and graded ---
@@ -86,57 +85,44 @@ Asked = Sequence[tuple[Item, list[Item]]]
 def _chosen(
     model: LanguageModel, tokenizer: Tokenizer, task: PromptTask, asked: Asked, shots: int, progress: Progress | None
 ) -> Answered:
-    likelihood = NetworkLikelihood(model)
-    pairs: list[Pair] = []
-    kept: list[int] = []
     encode = functools.cache(tokenizer.encode_next)
-    for item, examples in asked:
+    known: dict[tuple[int, ...], NDArray[np.float64]] = {}  # prompts about nothing are often the same
+
+    def sums(prompt: Sequence[int], answers: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        key = (*prompt, -1, *(token for ids in answers for token in (*ids, -1)))
+        if key not in known:
+            known[key] = answers_after(model, prompt, answers)
+        return known[key]
+
+    plain, calibrated, kept, shown = [], [], [], []
+    for done, (item, examples) in enumerate(asked, start=1):
         answers = [encode(text) for text in item.answers]
-        room = model.config.n_ctx - max(map(len, answers))
-        found = prompts(tokenizer, item, examples, shots, max(1, room))
-        kept.append(found[0].shots)
-        pairs += _pairs(found, answers)
+        lengths = np.asarray([max(1, len(ids)) for ids in answers])
+        room = max(1, model.config.n_ctx - int(lengths.max()))
+        found = prompts(tokenizer, item, examples, shots, room)
+        own = np.concatenate([sums(prompt.ids, answers) for prompt in found])
+        plain.append(own / lengths if task.per_token else own)
         if item.empty:
-            empty = Prompt(empty_prompt(tokenizer, item, examples, found[0].shots, max(1, room)), found[0].shots)
-            pairs += _pairs([empty], answers)
-    values = iter(_log_probabilities(likelihood, pairs, task.per_token, progress))
-    plain, calibrated = [], []
-    for item, _ in asked:
-        own = np.asarray([next(values) for _ in range(max(len(item.answers), len(item.questions)))])
-        plain.append(own)
-        calibrated.append(own - [next(values) for _ in item.answers] if item.empty else own)
+            own = own - sums(empty_prompt(tokenizer, item, examples, found[0].shots, room), answers)
+        calibrated.append(own)
+        kept.append(found[0].shots)
+        shown.append(tokenizer.decode(found[0].ids)[-_SHOWN:])
+        if progress is not None:
+            progress(done, len(asked))
+    decide = _grade if task.metric in ("pearson", "spearman") else _likeliest
     right = np.asarray([item.right for item, _ in asked], dtype=np.float64)
-    graded = task.metric in ("pearson", "spearman")
-    measure, decide = METRICS[task.metric], _grade if graded else _likeliest  # type: ignore[index]  # names of metrics
-    guesses = np.asarray([decide(scores) for scores in plain])
+    guesses = np.asarray([decide(values) for values in plain])
+    measure = METRICS[task.metric]  # type: ignore[index]  # a chosen answer's metric is one of them
     scores = {"score": measure(guesses, right)}
+    if task.name in REGISTRY:
+        scores = scores_of(REGISTRY[task.name], guesses, right, [item.subset for item, _ in asked])
     if any(item.empty for item, _ in asked):
-        scores["calibrated"] = measure(np.asarray([decide(scores) for scores in calibrated]), right)
+        scores["calibrated"] = measure(np.asarray([decide(values) for values in calibrated]), right)
     lines = [
-        {
-            "prompt": item.questions[0][-300:],
-            "answer": _named(item, guess),
-            "right": _named(item, float(item.right or 0)),
-        }
-        for (item, _), guess in zip(asked, guesses, strict=True)
+        {"prompt": prompt, "answer": _named(item, guess), "right": _named(item, float(item.right or 0))}
+        for prompt, (item, _), guess in zip(shown, asked, guesses, strict=True)
     ]
     return Answered(scores, _chance(task, asked), statistics.fmean(kept), len(asked), lines)
-
-
-def _pairs(found: Sequence[Prompt], answers: Sequence[list[int]]) -> list[Pair]:
-    """Every prompt with every answer; either has one alone where the other has several."""
-    return [(prompt.ids, answer) for prompt in found for answer in answers]
-
-
-def _log_probabilities(
-    likelihood: NetworkLikelihood, pairs: Sequence[Pair], per_token: bool, progress: Progress | None
-) -> NDArray[np.float64]:
-    """Of each pair's answer, each different pair computed once."""
-    keys = [(tuple(prompt), tuple(answer)) for prompt, answer in pairs]
-    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
-    sums, counts = likelihood.continuations([(list(prompt), list(answer)) for prompt, answer in places], progress)
-    values = sums / np.maximum(1, counts) if per_token else sums
-    return values[[places[key] for key in keys]]
 
 
 def _likeliest(scores: NDArray[np.float64]) -> float:
@@ -156,11 +142,11 @@ def _named(item: Item, value: float) -> str:
     return item.answers[round(value)] if value == round(value) else f"{value:.2f}"
 
 
-def _chance(task: PromptTask, asked: Asked) -> float | None:
+def _chance(task: PromptTask, asked: Asked) -> float:
     """The headline of guessing evenly: for accuracy one of n, for a correlation 0, for F1 that of even guesses."""
     if task.metric == "accuracy":
         return statistics.fmean(1 / max(len(item.answers), len(item.questions)) for item, _ in asked)
-    if task.metric == "f1" and task.name in REGISTRY:
+    if task.metric == "f1":
         ones = statistics.fmean(float(item.right or 0) for item, _ in asked)
         return ones / (ones + 0.5)  # precision is the share of ones, recall a half
     return 0.0
@@ -176,11 +162,6 @@ def _written(
     assert writing is not None
     assert measure is not None
     room = model.config.n_ctx - writing.max_tokens
-    if room < writing.max_tokens:
-        raise InputError(
-            f"model: found n_ctx = {model.config.n_ctx}, expected {2 * writing.max_tokens} or more: "
-            f"{task.name} has answers of up to {writing.max_tokens} tokens"
-        )
     found = [prompts(tokenizer, item, examples, shots, room)[0] for item, examples in asked]
     items = [item for item, _ in asked]
     texts = [""] * len(items)
@@ -188,34 +169,31 @@ def _written(
     stops = _line_ends(tokenizer) if writing.one_line else frozenset[int]()
     for first in range(0, len(order), _AT_ONCE):
         some = order[first : first + _AT_ONCE]
-        ids = _continued(model, tokenizer, [found[row].ids for row in some], writing, stops, first)
+        ids = _continued(model, tokenizer, [found[row] for row in some], writing, stops, SEED + first)
         for row, drawn_ids in zip(some, ids, strict=True):
             texts[row] = _answer_text(tokenizer.decode(drawn_ids), writing)
         if progress is not None:
             progress(min(first + _AT_ONCE, len(order)), len(order))
     scores = measure(texts, items)
-    extra: dict[str, float] = {}
     if task.word:
         words = last_words(model, tokenizer, [prompt.ids for prompt in found], items)
-        extra = {"accuracy, no stop words": words.accuracy, "perplexity of the word": words.perplexity}
-    if items[0].context and task.folder == "CNNDM":
-        for name, made in (
-            ("Lede-3", [lede(item.context) for item in items]),
-            ("Random-3", [random_sentences(item.context, row, SEED) for row, item in enumerate(items)]),
-        ):
-            extra[name] = measure(made, items)[task.metric]
+        scores |= {"accuracy, no stop words": words.accuracy, "perplexity of the word": words.perplexity}
+    chance = None
+    for name, guesses in task.baselines(items) if task.baselines else ():
+        scores[name] = measure(guesses, items)[task.metric]
+        chance = scores[name] if chance is None else chance
     lines = [
-        {"prompt": f"{item.context}{item.questions[0]}"[-300:], "answer": text, "right": item.answers[0]}
-        for item, text in zip(items, texts, strict=True)
+        {"prompt": tokenizer.decode(prompt.ids)[-_SHOWN:], "answer": text, "right": item.answers[0]}
+        for prompt, item, text in zip(found, items, texts, strict=True)
     ]
     shots_found = statistics.fmean(prompt.shots for prompt in found)
-    return Answered({"score": scores[task.metric], **scores, **extra}, None, shots_found, len(items), lines)
+    return Answered({"score": scores[task.metric], **scores}, chance, shots_found, len(items), lines)
 
 
 def _continued(
     model: LanguageModel,
     tokenizer: Tokenizer,
-    ids: Sequence[list[int]],
+    found: Sequence[Prompt],
     writing: Writing,
     stops: frozenset[int],
     seed: int,
@@ -224,11 +202,11 @@ def _continued(
     settings: dict[str, Any] = {"temperature": 0.0} if writing.top_k == 1 else {"top_k": writing.top_k}
     return generate_ids(
         model,
-        ids,
+        [prompt.ids for prompt in found],
         n_vocab=tokenizer.n_vocab,
         max_tokens=writing.max_tokens,
         stop=stops | ({tokenizer.end_of_text} if tokenizer.end_of_text is not None else set()),
-        seed=SEED + seed,
+        seed=seed,
         **settings,
     )
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gptcore.errors import InputError
+from gptcore.files import sha256_json
 from gptcore.nlu.readers import available, has_folder
 from gptcore.nlu.registry import REGISTRY
 from gptcore.prompting import classification, measures, reading, schemas
-from gptcore.prompting.items import Rows, Writing
+from gptcore.prompting.items import Item, Rows, Writing
+from gptcore.settings import recorded
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,15 @@ class PromptTask:
     """The answer is one word, whose probability counts too (LAMBADA)."""
     per_token: bool = False
     """Candidates of different lengths compare by their probability a token (GPT-3's paper, section 2.4)."""
+    baselines: Callable[[Sequence[Item]], Iterable[tuple[str, list[str]]]] | None = None
+    """Names and answers that are given without a model; the first is what a blind guess gets."""
     published: Sequence[Published] = ()
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What of it decides the scores, beside the rows."""
+        writing = None if self.writing is None else recorded(self.writing)
+        return {"metric": self.metric, "writing": writing, "word": self.word, "per_token": self.per_token}
 
 
 _TWELVE = tuple(
@@ -90,6 +101,7 @@ PROMPT_TASKS: dict[str, PromptTask] = {
             reading.summaries,
             Writing(max_tokens=100, top_k=2, one_line=False, sentences=3),
             measures.rouge,
+            baselines=measures.article_baselines,
             published=(
                 Published("Bottom-Up Sum", 32.75),
                 Published("Lede-3", 31.55),
@@ -122,12 +134,16 @@ PROMPT_TASKS: dict[str, PromptTask] = {
             reading.questions,
             Writing(max_tokens=20),
             measures.questions,
-            published=(Published("GPT-2 1542M, on CoQA", 55.0),),
+            baselines=measures.always_unknown,
+            published=(Published("GPT-2 1542M, on CoQA, all of whose questions have answers", 55.0),),
         ),
-        PromptTask("games", "Games", "accuracy", reading.games),
+        *(
+            PromptTask(kind, "Games", "accuracy", functools.partial(reading.games, kind=kind))
+            for kind in ("recall", "sorting")
+        ),
     )
 }
-"""Name -> task. Published numbers: GPT-2's paper, its Table 4 and sections 3.5 and 3.7."""
+"""Name -> task. Published numbers: GPT-2's paper, its Table 4, sections 3.5 and 3.7."""
 
 
 def prompt_task(name: str) -> PromptTask:
@@ -156,16 +172,20 @@ def available_prompt_tasks(datasets_url: str) -> list[str]:
     return found
 
 
-def fingerprint(name: str, datasets_url: str) -> str:
-    """SHA-256 of what a task reads: of its rows, so that files which say the same are the same.
+def read_rows(name: str, datasets_url: str) -> Rows:
+    """The rows of a task.
 
-    :raises InputError: a missing file or a broken row.
+    :raises InputError: an unknown task, a missing file, a broken row, or none to ask.
     """
-    from gptcore.files import sha256_json
-
     rows = prompt_task(name).read(datasets_url)
-    return sha256_json([[_recorded(item) for item in part] for part in (rows.asked, rows.pool)])
+    if not rows.asked:
+        folder = f"{datasets_url.rstrip('/')}/{PROMPT_TASKS[name].folder}"
+        raise InputError(f"{folder}: found no row to ask, expected one or more")
+    return rows
 
 
-def _recorded(item: object) -> list[object]:
-    return list(vars(item).values())
+def digest(rows: Rows) -> str:
+    """SHA-256 of rows: files which say the same are the same."""
+    return sha256_json(
+        [rows.apart, *([list(vars(item).values()) for item in part] for part in (rows.asked, rows.pool))]
+    )

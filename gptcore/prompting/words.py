@@ -1,4 +1,4 @@
-"""The last word of a passage (LAMBADA): how likely it is, and what a model says in its place when it must be a word.
+"""A prompt read once, and what goes on it: the probability of given answers, and the word that a model says (LAMBADA).
 
 Predictions often go on where a word should end the passage. A stop word can hardly do so, so that leaving those out
 stands in for knowing that the passage ends (GPT-2's paper, section 3.3). Candidates: the likeliest first tokens, each
@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from gptcore.evaluation.generate import generate_ids
-from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.models.incremental import open_reader
 from gptcore.models.language_model import LanguageModel
 from gptcore.prompting.items import Item
@@ -25,7 +24,6 @@ from gptcore.text.tokenizer import Tokenizer
 
 _CANDIDATES = 10
 _LONGEST = 5  # tokens of a word behind its first
-_AT_ONCE = 8  # passages
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,27 @@ class LastWords:
     """Of the right word, all its tokens together."""
 
 
+@torch.inference_mode()
+def answers_after(model: LanguageModel, prompt: Sequence[int], answers: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """Summed log-probability of each answer behind a prompt, in nats: float64 [N]; 0 of an answer without ids.
+
+    :param model: in eval mode, with positions for the prompt and any of the answers.
+    """
+    reader = open_reader(model)
+    logits = torch.log_softmax(reader.feed([prompt]).double(), dim=-1).cpu()  # (1, V)
+    sums = np.asarray([float(logits[0, ids[0]]) if ids else 0.0 for ids in answers])
+    longest = max(map(len, answers))
+    if longest > 1:
+        reader = reader.copies(len(answers))
+        for place in range(1, longest):
+            before = [[ids[min(place, len(ids)) - 1] if ids else prompt[-1]] for ids in answers]
+            logits = torch.log_softmax(reader.feed(before).double(), dim=-1).cpu()  # (N, V)
+            sums += [
+                float(row[ids[place]]) if place < len(ids) else 0.0 for row, ids in zip(logits, answers, strict=True)
+            ]
+    return sums
+
+
 def last_words(
     model: LanguageModel, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], items: Sequence[Item]
 ) -> LastWords:
@@ -45,43 +64,37 @@ def last_words(
 
     :param prompts: ids of each passage without its last word.
     """
-    right = [(ids, tokenizer.encode_next(item.answers[0])) for ids, item in zip(prompts, items, strict=True)]
-    sums, _ = NetworkLikelihood(model).continuations(right)
-    said = said_words(model, tokenizer, prompts)
-    accuracy = float(np.mean([is_word(word, item) for word, item in zip(said, items, strict=True)]))
-    return LastWords(accuracy, math.exp(-float(sums.mean())))
+    pairs = list(zip(prompts, items, strict=True))
+    sums = [answers_after(model, ids, [tokenizer.encode_next(item.answers[0])])[0] for ids, item in pairs]
+    right = [is_word(said_word(model, tokenizer, ids), item) for ids, item in pairs]
+    return LastWords(float(np.mean(right)), math.exp(-float(np.mean(sums))))
 
 
-def said_words(model: LanguageModel, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]) -> list[str]:
-    """The likeliest word behind each prompt that is no stop word; the likeliest of all where each candidate is one."""
-    found: list[str] = []
-    likelihood = NetworkLikelihood(model)
-    for first in range(0, len(prompts), _AT_ONCE):
-        some = prompts[first : first + _AT_ONCE]
-        starts = [[*ids, token] for ids in some for token in _likeliest(model, tokenizer, ids)]
-        texts = generate_ids(model, starts, n_vocab=tokenizer.n_vocab, max_tokens=_LONGEST, temperature=0.0)
-        said = [_word_of(tokenizer, [start[-1], *more]) for start, more in zip(starts, texts, strict=True)]
-        words = [first_word(tokenizer.decode(ids)) for ids in said]
-        sums, _ = likelihood.continuations([(start[:-1], ids) for start, ids in zip(starts, said, strict=True)])
-        for row in range(len(some)):
-            its = range(row * _CANDIDATES, (row + 1) * _CANDIDATES)
-            ordered = sorted(its, key=lambda place: -sums[place])
-            ending = [words[place] for place in ordered if words[place] and words[place] not in stop_words()]
-            found.append(ending[0] if ending else words[ordered[0]])
-    return found
+@torch.inference_mode()
+def said_word(model: LanguageModel, tokenizer: Tokenizer, prompt: Sequence[int]) -> str:
+    """The likeliest word behind a prompt that is no stop word; the likeliest of all where each candidate is one."""
+    reader = open_reader(model)
+    logits = torch.log_softmax(reader.feed([prompt])[0, : tokenizer.n_vocab].double(), dim=-1)
+    values, first = (found.tolist() for found in logits.topk(min(_CANDIDATES, tokenizer.n_vocab)))
+    texts: list[list[int]] = [[token] for token in first]
+    nats: list[list[float]] = [[value] for value in values]
+    reader = reader.copies(len(texts))
+    for _ in range(_LONGEST):
+        logits = torch.log_softmax(reader.feed([[ids[-1]] for ids in texts])[:, : tokenizer.n_vocab].double(), dim=-1)
+        for ids, its, value, token in zip(texts, nats, *(found.tolist() for found in logits.max(dim=-1)), strict=True):
+            ids.append(token)
+            its.append(value)
+    ends = [_word_end(tokenizer, ids) for ids in texts]
+    said = [first_word(tokenizer.decode(ids[:end])) for ids, end in zip(texts, ends, strict=True)]
+    likely = [sum(its[:end]) for its, end in zip(nats, ends, strict=True)]
+    ordered = [said[place] for place in sorted(range(len(said)), key=lambda place: -likely[place])]
+    return next((word for word in ordered if word and word not in stop_words()), ordered[0])
 
 
-def _word_of(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
-    """The ids of the word that a text begins with; the first id where it begins with none."""
+def _word_end(tokenizer: Tokenizer, ids: Sequence[int]) -> int:
+    """How many ids the word has that a text begins with; 1 where it begins with none."""
     whole = first_word(tokenizer.decode(ids))
-    return next(ids[:end] for end in range(1, len(ids) + 1) if first_word(tokenizer.decode(ids[:end])) == whole)
-
-
-def _likeliest(model: LanguageModel, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-    """The likeliest next tokens."""
-    with torch.inference_mode():
-        logits = open_reader(model).feed([ids])[0, : tokenizer.n_vocab]
-    return [int(index) for index in logits.topk(_CANDIDATES).indices]
+    return next(end for end in range(1, len(ids) + 1) if first_word(tokenizer.decode(ids[:end])) == whole)
 
 
 @functools.cache

@@ -46,6 +46,7 @@ def _lambada(w: Writer, n: int) -> None:
 def _dprd(w: Writer, n: int) -> None:
     """Four lines a schema: sentence, pronoun, the two referents, the right one."""
     rows = _draw(w, n, "dprd", web.schema, lambda row: row[0])
+    w.held_out |= {key(told) for text, _, names, _ in rows for told in web.told_of(text, names)}
     blocks = [f"{text}\n{pronoun}\n{','.join(names)}\n{right}\n\n" for text, pronoun, names, right in rows]
     w.write("DPRD/train.c.txt", "".join(blocks[: n // 2]))
     w.write("DPRD/test.c.txt", "".join(blocks[n // 2 :]))
@@ -91,7 +92,8 @@ def _wmt14(w: Writer, n: int) -> None:
 
 
 def _games(w: Writer, n: int) -> None:
-    """One game a line: {"lines": [[word, label], ...], "labels": the two}."""
-    games = _draw(w, n, "games", web.game, lambda game: " ".join(game.labels))
-    lines = [json.dumps({"lines": game.lines, "labels": game.labels}) + "\n" for game in games]
-    w.write("Games/dev.jsonl", "".join(lines))
+    """One game a line: {"lines": [[word, label], ...], "labels": the two}; the last line is the one that is asked."""
+    for kind, make in (("recall", web.recall), ("sorting", web.sorting)):
+        games = _draw(w, n, f"games/{kind}", make, web.lines_of)
+        lines = [json.dumps({"lines": game.lines, "labels": game.labels}) + "\n" for game in games]
+        w.write(f"Games/{kind}.jsonl", "".join(lines))

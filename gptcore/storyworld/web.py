@@ -2,8 +2,8 @@
 
 GPT-2's paper holds that a language model learns tasks from such demonstrations, and shows translations that it found in
 its crawl (its Table 1). So here: sentences with their translation, texts with questions and answers, news with a
-"TL;DR:", reviews with their verdict, and sorting games whose labels are made up on the page, so that only the lines
-above tell what they mean.
+"TL;DR:", reviews with their verdict, and sorting games whose labels mean something else on each page, so that only the
+lines above tell what.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gptcore.storyworld.narrate import key
 PAGES = 5000
 UNKNOWN = "unknown"
 """The answer to a question that a text leaves open."""
+LABELS = ("red", "blue", "green", "yellow", "black", "white", "brown", "grey", "pink", "gold")
 _ONSETS = ("b", "ch", "d", "fl", "g", "gr", "h", "k", "l", "m", "n", "pr", "qu", "r", "sh", "st", "t", "v", "w", "z")
 _VOWELS = ("a", "e", "i", "o", "u", "ou", "ai")
 _CODAS = ("", "", "c", "l", "m", "n", "r", "s", "th")
@@ -45,7 +46,7 @@ class News:
 
 @dataclass(frozen=True)
 class Game:
-    """Words sorted by a rule of the day: every word of a kind has the kind's made-up label."""
+    """Words sorted by a rule of the day: every word of a kind has the label that the kind got today."""
 
     lines: tuple[tuple[str, str], ...]
     labels: tuple[str, str]
@@ -104,7 +105,9 @@ def asked(rng: Random, words: Words, questions: int = 4) -> Asked:
     chosen = rng.sample(pairs, min(questions, len(pairs)))
     if rng.random() < 0.2 * questions:
         elsewhere = next(thing for thing in rng.sample(words.made(), len(words.made())) if thing not in passage)
-        chosen[rng.randrange(len(chosen))] = (f"Who has the {elsewhere}?", UNKNOWN)
+        nobody = next(person for person in rng.sample(words.people, len(words.people)) if person.name not in passage)
+        open_ones = (f"Who has the {elsewhere}?", f"Where is {nobody.name}?", f"What did {nobody.name} get?")
+        chosen[rng.randrange(len(chosen))] = (rng.choice(open_ones), UNKNOWN)
     return Asked(passage, tuple(chosen))
 
 
@@ -115,13 +118,31 @@ def news(rng: Random, words: Words) -> News:
     return News((*tale.lines[:3], *asides, tale.lines[3], tale.right), (tale.lines[0], tale.right))
 
 
-def game(rng: Random, words: Words, lines: int = 12) -> Game:
-    """A game of two kinds of things."""
-    kinds = rng.sample(words.kinds, 2)
-    labels = (invented(rng, 1), invented(rng, 2))
-    sides = [side % 2 for side in range(lines)]
-    rng.shuffle(sides)
-    return Game(tuple((rng.choice(kinds[side].members), labels[side]) for side in sides), labels)
+def recall(rng: Random, words: Words) -> Game:
+    """A game of two kinds of things, whose last word stands above."""
+    found = game(rng, words)
+    while found.lines[-1][0] not in {word for word, _ in found.lines[:-1]}:
+        found = game(rng, words)
+    return found
+
+
+def sorting(rng: Random, words: Words) -> Game:
+    """A game of two kinds of things, no word twice: of the last one only the kind stands above."""
+    found = game(rng, words, once=True)
+    while found.lines[-1][1] not in {label for _, label in found.lines[:-1]}:
+        found = game(rng, words, once=True)
+    return found
+
+
+def game(rng: Random, words: Words, once: bool = False) -> Game:
+    """A game of two kinds of things; ``once``: no word comes again."""
+    kinds, labels = rng.sample(words.kinds, 2), rng.sample(LABELS, 2)
+    if once:
+        lines = [(word, label) for kind, label in zip(kinds, labels, strict=True) for word in kind.members]
+    else:
+        lines = [(rng.choice(kinds[side % 2].members), labels[side % 2]) for side in range(12)]
+    rng.shuffle(lines)
+    return Game(tuple(lines), (labels[0], labels[1]))
 
 
 def cloze(rng: Random, words: Words) -> tuple[str, str]:
@@ -144,6 +165,17 @@ def schema(rng: Random, words: Words) -> tuple[str, str, tuple[str, str], str]:
     right, said = rng.choice(((b, f"{a.he} has the {thing}"), (a, f"{a.he} does not have the {thing}")))
     given = f"{a.name} gave the {thing} to {b.name}."
     return f"{given} Now {said}.", a.he, (a.name, b.name), right.name
+
+
+def lines_of(item: Game) -> str:
+    """What a game is held out by."""
+    return " ".join(part for line in item.lines for part in line)
+
+
+def told_of(text: str, names: tuple[str, str]) -> list[str]:
+    """A schema's text with either name in the pronoun's place."""
+    given, _, said = text.partition(" Now ")
+    return [f"{given} Now {name} {said.partition(' ')[2]}." for name in names]
 
 
 _Held = Callable[..., bool]
@@ -177,7 +209,9 @@ def _reviews(rng: Random, words: Words, held: _Held) -> str:
 
 
 def _games(rng: Random, words: Words, held: _Held) -> str:
-    return "\n\n".join("\n".join(f"{word} -> {label}" for word, label in game(rng, words).lines) for _ in range(2))
+    games = [game(rng, words, once=rng.random() < 0.5) for _ in range(4)]
+    shown = [item for item in games if not held(lines_of(item))]
+    return "\n\n".join("\n".join(f"{word} -> {label}" for word, label in item.lines) for item in shown)
 
 
 def _tales(rng: Random, words: Words, held: _Held) -> str:
@@ -190,9 +224,9 @@ def _tales(rng: Random, words: Words, held: _Held) -> str:
         a: Person = rng.choice(words.people)
         b = rng.choice([person for person in words.people if person != a])
         thing = rng.choice(words.made())
-        told.append(
-            f"{a.name} gave the {thing} to {b.name}. Now {b.name} has the {thing}. {a.name} does not have the {thing}."
-        )
+        given = f"{a.name} gave the {thing} to {b.name}."
+        ends = (f"{given} Now {b.name} has the {thing}.", f"{given} Now {a.name} does not have the {thing}.")
+        told += [text for text in ends if not held(text)]
     rng.shuffle(told)
     return "\n\n".join(told)
 

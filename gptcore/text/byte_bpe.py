@@ -44,7 +44,8 @@ def _byte_characters() -> dict[int, str]:
 
 BYTE_CHARACTERS = _byte_characters()
 """In the order of the released vocabulary's first 256 ids."""
-_CLOSING = {*".,;:!?)\u2019'"}
+CLOSING = {*".,;:!?)\u2019'"}
+"""Marks that no space sets apart from the text before."""
 """Marks that no space sets apart from the word before them."""
 _BYTES = {character: byte for byte, character in BYTE_CHARACTERS.items()}
 
@@ -139,7 +140,7 @@ class ByteTokenizer(Tokenizer):
 
     def encode_next(self, text: str) -> list[int]:
         """Ids of a text that goes on another one: behind a space, unless it begins with a mark that takes none."""
-        return self.encode(text if text[:1] in _CLOSING else f" {text}")
+        return self.encode(text if text[:1] in CLOSING else f" {text}")
 
     @staticmethod
     def rows(document: Iterable[str]) -> Iterator[str]:

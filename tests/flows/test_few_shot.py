@@ -20,7 +20,7 @@ from tests.flows.world import OVERRIDES
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
-TASKS = ["sst2", "lambada", "dprd", "squad", "games"]
+TASKS = ["sst2", "lambada", "dprd", "squad", "recall"]
 SETTINGS: dict[str, Any] = {
     "corpus": OVERRIDES["corpus"],
     "tokenizer": OVERRIDES["tokenizer"],
@@ -59,7 +59,7 @@ def test_three_sizes_stand_beside_each_other(found: list[Analysis], store: str) 
             key = {counts["metric"]: "score", f"{counts['metric']}, calibrated": "calibrated"}.get(score, score)
             value = counts["scores"][key]
             assert cell == (f"{value:,.1f}" if score.startswith("perplexity") else f"{100 * value:.1f}")
-    weights = [int(row[2].replace(",", "")) for row in size.rows if row[0] == "games"]
+    weights = [int(row[2].replace(",", "")) for row in size.rows if row[0] == "recall"]
     assert weights == sorted(weights)
     assert len(set(weights)) == 3
     assert any("Synthetic" in note for note in shots.notes)
@@ -68,7 +68,7 @@ def test_three_sizes_stand_beside_each_other(found: list[Analysis], store: str) 
 def test_examples_are_in_the_prompts_as_far_as_they_fit(found: list[Analysis]) -> None:
     room = {(row[0], row[2]): float(row[-2]) for row in found[0].rows}
     assert all(value == 0 for (_, k), value in room.items() if k == "0")
-    assert room["games", "2"] == 2
+    assert room["recall", "2"] == 2
     assert 0 < room["sst2", "2"] <= 2
 
 
@@ -95,9 +95,9 @@ def test_again_nothing_is_computed_and_a_model_can_be_named(
     largest = found[0].identity["models"][SIZES["demo"][-1].name]
     options = ["few-shot", "--store", store, "--datasets", world[1], "--checkpoint", largest[:12]]
     out = tmp_path / "out"
-    assert main([*options, "--tasks", "games", "--shots", "2", "--max-rows", "6", "--out", str(out)]) == 0
+    assert main([*options, "--tasks", "recall", "--shots", "2", "--max-rows", "6", "--out", str(out)]) == 0
     assert {artifact.digest for artifact in Store(store).list("prompted")} == before
-    row = next(row for row in found[0].rows if row[0] == "games" and row[2] == "2")
+    row = next(row for row in found[0].rows if row[0] == "recall" and row[2] == "2")
     assert f" {row[5]} " in capsys.readouterr().out
     assert {path.name for path in out.iterdir()} == {"few-shot.md", "few-shot.csv", "few-shot.png"}
 
@@ -106,20 +106,36 @@ def test_again_nothing_is_computed_and_a_model_can_be_named(
     ("options", "message"),
     [
         (["--shots", "a"], "--shots: found 'a', expected numbers, as 0,1,4"),
-        (["--shots", "0,101"], "--shots: found 101, expected 0 to 100"),
+        (["--shots", "0,101"], "--shots: found 101; Input should be less than or equal to 100"),
         (["--tasks", "lambda"], "--tasks: found 'lambda'"),
         (["--checkpoint", "0123456789ab"], "0123456789ab"),
         (["--checkpoint", "latest", "--corpus", "x"], "--checkpoint: nothing is pre-trained then"),
         (["--corpus", "/nowhere"], "/nowhere"),
+        (["--config", "{folder}/size.toml"], "overrides: model.n_embd: expected none, as each"),
+        (["--config", "{folder}/short.toml", "--tasks", "summaries"], "summaries: found a model with n_ctx = 64"),
+        (["--tasks", "wsc273"], "no data for wsc273; found "),
         (["--datasets", "/nowhere"], "/nowhere"),
         (["--preset", "long"], "--preset: found 'long'"),
         (["--max-rows", "-1"], "--max-rows: found -1"),
     ],
 )
 def test_bad_input_costs_no_work(
-    options: list[str], message: str, found: list[Analysis], store: str, capsys: pytest.CaptureFixture[str]
+    options: list[str],
+    message: str,
+    found: list[Analysis],
+    store: str,
+    world: tuple[str, str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
+    (tmp_path / "size.toml").write_text("[model]\nn_embd = 64\n")
+    (tmp_path / "short.toml").write_text("[model]\nn_ctx = 64\n")
+    options = [option.format(folder=tmp_path) for option in options]
+    if "--datasets" not in options:
+        options += ["--datasets", world[1]]
+    before = {artifact.digest for artifact in Store(store).list("pretrain")}
     assert main(["few-shot", "--store", store, *options]) == 2
+    assert {artifact.digest for artifact in Store(store).list("pretrain")} == before
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

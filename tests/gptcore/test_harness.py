@@ -76,11 +76,21 @@ def plain(gpt: GPT, context: list[int], continuation: list[int]) -> tuple[float,
 def test_each_kind_of_request_against_its_twin(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
     path, words, gpt, tokenizer = folders
     model = HarnessModel(path, words)
-    pairs = [("the cat", " sat on"), ("is it a cat ?", " yes"), ("", "the dog"), ("the ", "dog")]
+    pairs = [
+        ("the cat", " sat on"),
+        ("is it a cat ?", " yes"),
+        ("", "the dog"),
+        ("the ", "dog"),
+        ("is it ?\n\n", "yes"),
+        ("the ca", "t"),
+    ]
     found = model.loglikelihood([Request(*pair) for pair in pairs])
     for (context, continuation), (total, greedy) in zip(pairs, found, strict=True):
-        before = tokenizer.encode(context.rstrip(" ")) if context else start(tokenizer)
+        before = tokenizer.encode(context.rstrip()) if context else start(tokenizer)
         after = tokenizer.encode(context + continuation)[len(before) if context else 0 :]
+        if (context, continuation) == ("the ca", "t"):
+            after = tokenizer.encode("t")  # "cat" is one piece: the two by themselves
+        assert after
         expected = plain(gpt, before, after)
         assert (total, greedy) == (pytest.approx(expected[0], abs=1e-4), expected[1])
     (rolled,) = model.loglikelihood_rolling([Request("the cat sat")])
@@ -100,7 +110,8 @@ def test_greedy_decoding_is_known_as_such(folders: tuple[Path, Path, GPT, Tokeni
 
 
 def test_texts_end_at_their_stops(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
-    model = HarnessModel(folders[0], folders[1])
+    path, words, gpt, tokenizer = folders
+    model = HarnessModel(path, words)
     (whole,) = model.generate_until([Request("the cat", {"max_gen_toks": 8})])
     stop = whole[len(whole) // 2]
     texts = model.generate_until(
@@ -109,6 +120,13 @@ def test_texts_end_at_their_stops(folders: tuple[Path, Path, GPT, Tokenizer]) ->
     assert texts == [whole[: whole.index(stop)], whole]
     (drawn,) = model.generate_until([Request("the cat", {"max_gen_toks": 8, "do_sample": True, "temperature": 5.0})])
     assert drawn != whole
+    ids = tokenizer.encode("the cat")
+    for _ in range(8):
+        with torch.no_grad():
+            ids.append(int(gpt(torch.tensor([ids]))[0, -1, : tokenizer.n_vocab].argmax()))
+    assert tokenizer.decode(ids[-8:]).startswith(whole)  # nothing goes in front of a prompt
+    (long,) = model.generate_until([Request("the cat sat on the mat . " * 9, {"max_gen_toks": 500})])
+    assert len(tokenizer.encode(long)) <= 20
 
 
 def test_a_local_task_file_from_end_to_end(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gptcore.prompting.items import Item
 from gptcore.prompting.measures import (
+    always_unknown,
     bleu,
     first_word,
     last_word,
@@ -37,7 +38,17 @@ def test_nothing_matches_nothing() -> None:
 
 @given(st.text(max_size=40))
 def test_an_answer_that_is_right_is_right(text: str) -> None:
-    assert questions([text], items((text,))) == {"f1": 1.0, "exact match": 1.0}
+    found = questions([text], items((text,)))
+    assert (found["f1"], found["exact match"]) == (1.0, 1.0)
+
+
+def test_questions_without_an_answer_are_counted_by_themselves() -> None:
+    asked = items(("unknown",), ("Rollo",), ("Rollo", "he"))
+    found = questions(["unknown", "unknown", "Rollo"], asked)
+    assert (found["f1"], found["f1, unanswerable"], found["f1, answerable"]) == (pytest.approx(2 / 3), 1.0, 0.5)
+    ((name, guesses),) = always_unknown(asked)
+    assert name == 'always "unknown"'
+    assert questions(guesses, asked)["f1"] == pytest.approx(1 / 3)
 
 
 def test_rouge_of_a_summary_by_hand() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from gptcore.prompting.items import Item, Rows, Writing
 from gptcore.prompting.measures import last_word
 from gptcore.prompting.score import answer
 from gptcore.prompting.tasks import PROMPT_TASKS, PromptTask, prompt_task
-from gptcore.prompting.words import said_words, stop_words
+from gptcore.prompting.words import answers_after, said_word, stop_words
 from gptcore.text.byte_bpe import ByteTokenizer
 
 TEXT = "the cat sat on the mat\n\nQ: who sat? A: yes no maybe, the dog -> positive negative 0 1 2 3 4 5 N/A "
@@ -150,6 +150,12 @@ def test_as_many_examples_as_fit_the_nearest_ones(
         assert found.ids[-1] == behind[-1]
 
 
+def test_a_twin_beside_a_row_is_no_example() -> None:
+    rows = Rows([Item((f"q{row}",), ("a",)) for row in range(6)], apart=1)
+    assert {item.questions[0] for item in drawn(rows, 2, 10, 0)} == {"q0", "q4", "q5"}
+    assert len(drawn(rows, 0, 10, 0)) == 4
+
+
 def test_what_does_not_fit_is_cut_from_the_end_of_the_context() -> None:
     item = Item(("\nQ: who?\nA:",), ("he",), context="abcdefgh" * 20)
     (found,) = prompts(TOKENIZER, item, [], 3, 30)
@@ -172,11 +178,28 @@ def test_readings_of_a_schema_have_the_same_examples() -> None:
 # --- chosen answers ---
 
 
+LONG = "no maybe positive"  # several tokens, where "yes" has one
 ITEMS = [
-    Item(("the cat sat:",), ("yes", "no"), 1.0, empty="N/A:"),
-    Item(("the dog sat:",), ("yes", "no"), 0.0, empty="N/A:"),
-    Item(("on the mat:",), ("yes", "no"), 1.0, empty="N/A:"),
+    Item((f"{text}:",), ("yes", LONG), right, empty="N/A:")
+    for text, right in (("the cat sat", 1.0), ("the dog sat", 0.0), ("on the mat", 1.0), ("who", 1.0), ("a dog", 0.0))
 ]
+
+
+def test_what_is_likelier_depends_on_how_lengths_count() -> None:
+    found = [answer(model(), TOKENIZER, task(per_token=each), Rows(ITEMS), 0).answers for each in (False, True)]
+    assert {line["answer"] for line in found[0]} == {"yes"}  # short ones win by their sums
+    assert LONG in {line["answer"] for line in found[1]}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=20),
+    st.lists(st.lists(st.integers(0, 40), max_size=4), min_size=1, max_size=4),
+)
+def test_answers_behind_a_prompt_that_is_read_once(prompt: list[int], answers: list[list[int]]) -> None:
+    gpt = model()
+    found = answers_after(gpt, prompt, answers)
+    assert found == pytest.approx([total(gpt, prompt, ids) for ids in answers], abs=1e-3)
 
 
 @pytest.mark.parametrize("shots", [0, 2])
@@ -187,20 +210,27 @@ def test_a_chosen_answer_is_the_likeliest_one(shots: int, per_token: bool) -> No
     plain, calibrated = [], []
     for row, item in enumerate(ITEMS):
         examples = drawn(rows, row, shots, 0)
-        (prompt,) = prompts(TOKENIZER, item, examples, shots, 46)
-        empty = empty_prompt(TOKENIZER, item, examples, prompt.shots, 46)
+        room = 48 - len(TOKENIZER.encode(f" {LONG}"))
+        (prompt,) = prompts(TOKENIZER, item, examples, shots, room)
+        empty = empty_prompt(TOKENIZER, item, examples, prompt.shots, room)
         assert TOKENIZER.decode(empty).endswith("N/A:")
         scores = []
         for ids in (prompt.ids, empty):
             answers = [TOKENIZER.encode(f" {text}") for text in item.answers]
-            scores.append([total(gpt, ids, its) / (len(its) if per_token else 1) for its in answers])
-        plain.append(int(np.argmax(scores[0])) == item.right)
+            assert len({len(its) for its in answers}) == 2
+            scores.append([total(gpt, ids, its) for its in answers])
+        lengths = [len(its) if per_token else 1 for its in answers]
+        plain.append(int(np.argmax(np.divide(scores[0], lengths))) == item.right)
         calibrated.append(int(np.argmax(np.subtract(*scores))) == item.right)
     assert found.scores == {"score": pytest.approx(np.mean(plain)), "calibrated": pytest.approx(np.mean(calibrated))}
+    assert answer(gpt, TOKENIZER, task(per_token=not per_token), rows, shots).scores["calibrated"] == np.mean(
+        calibrated
+    )
     assert found.chance == 0.5
-    assert found.rows == 3
-    assert found.shots == shots
-    assert [line["right"] for line in found.answers] == ["no", "yes", "no"]
+    assert found.rows == 5
+    assert found.shots <= shots
+    assert [line["right"] for line in found.answers] == [LONG, "yes", LONG, LONG, "yes"]
+    assert all(line["prompt"].endswith(item.questions[0]) for line, item in zip(found.answers, ITEMS, strict=True))
 
 
 def test_of_two_readings_the_one_is_right_that_makes_the_rest_likelier() -> None:
@@ -233,7 +263,7 @@ def test_a_grade_is_the_mean_of_grades_by_their_probability() -> None:
 def test_the_chance_of_f1_is_that_of_even_guesses() -> None:
     found = answer(model(), TOKENIZER, prompt_task("mrpc"), Rows(ITEMS), 0)
     rng = np.random.default_rng(0)
-    right = np.tile([1, 0, 1], 20_000)
+    right = np.tile([1, 0, 1, 1, 0], 20_000)
     guessed = rng.integers(0, 2, len(right))
     f1 = 2 * (guessed * right).sum() / (guessed.sum() + right.sum())
     assert found.chance == pytest.approx(f1, abs=0.01)
@@ -283,14 +313,65 @@ def test_a_last_word_counts_with_its_probability_and_without_stop_words() -> Non
     found = answer(gpt, TOKENIZER, task(writing=Writing(max_tokens=4), measure=last_word, word=True), Rows(items), 0)
     nats = [total(gpt, TOKENIZER.encode(item.questions[0]), TOKENIZER.encode(f" {item.answers[0]}")) for item in items]
     assert found.scores["perplexity of the word"] == pytest.approx(math.exp(-np.mean(nats)), rel=1e-4)
-    said = said_words(gpt, TOKENIZER, [TOKENIZER.encode(item.questions[0]) for item in items])
-    assert not set(said) & stop_words()
+
+
+class Told:
+    """A reader whose next tokens are known: text so far -> token -> probability."""
+
+    TABLE: ClassVar[dict[str, dict[str, float]]] = {
+        "": {" the": 0.5, " cat": 0.2, " ca": 0.25, ",": 0.05},
+        " ca": {"r": 0.9, "t": 0.1},
+        " car": {".": 1.0},
+        " cat": {".": 1.0},
+        " the": {" cat": 1.0},
+    }
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+    def copies(self, batch: int) -> Told:
+        return Told(self.texts * batch)
+
+    def feed(self, ids: list[list[int]]) -> torch.Tensor:
+        self.texts = [
+            text + "".join(WORDS[index] for index in more) for text, more in zip(self.texts, ids, strict=True)
+        ]
+        rows = [self.TABLE.get(text.removeprefix("?"), {".": 1.0}) for text in self.texts]
+        return torch.tensor([[math.log(row.get(word, 1e-9)) for word in WORDS] for row in rows])
+
+
+WORDS = ["?", " the", " cat", " ca", "r", "t", ",", "."]
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({}, "car"),  # "the" is a stop word; "car" has 0.25 * 0.9, "cat" 0.2
+        ({" ca": {"r": 0.7, "t": 0.3}}, "cat"),  # 0.175
+        ({"": {" the": 0.9, ",": 0.1}}, "the"),  # nothing else is a word
+    ],
+)
+def test_the_likeliest_word_that_is_no_stop_word(
+    table: dict[str, dict[str, float]], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Vocabulary:
+        n_vocab = len(WORDS)
+
+        def decode(self, ids: list[int]) -> str:
+            return "".join(WORDS[index] for index in ids)
+
+    monkeypatch.setattr(Told, "TABLE", {**Told.TABLE, **table})
+    monkeypatch.setattr("gptcore.prompting.words.open_reader", lambda model: Told([""]))
+    monkeypatch.setattr("gptcore.prompting.words._CANDIDATES", len(table.get("", Told.TABLE[""])))
+    assert said_word(None, Vocabulary(), [0]) == said  # type: ignore[arg-type]
     assert {"the", "of", "and"} < stop_words()
 
 
 def test_a_model_with_too_few_positions_for_its_answers_is_refused() -> None:
     made = task("f1", writing=Writing(max_tokens=30), measure=last_word)
-    with pytest.raises(InputError, match="found n_ctx = 48, expected 60 or more: made has answers of up to 30"):
+    with pytest.raises(
+        InputError, match="made: found a model with n_ctx = 48, expected 60 or more, as answers have up to 30 tokens"
+    ):
         answer(model(), TOKENIZER, made, Rows(ITEMS), 0)
 
 

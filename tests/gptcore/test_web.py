@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.prompting import reading, schemas
-from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, fingerprint
+from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, digest, read_rows
 from gptcore.storyworld import web
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.lexicon import Words
@@ -40,14 +40,28 @@ def test_the_same_seed_gives_the_same_web() -> None:
 def test_no_text_of_the_web_is_a_held_out_one(sets: tuple[str, Writer]) -> None:
     free = [json.loads(line)["text"] for line in web.web(Random(1), set(), 1500).splitlines()]
     shown = {key(line.partition(" = ")[0]) for page in free for line in page.split("\n") if " = " in line}
+    shown |= {
+        key(part.partition("\n")[0].removeprefix("Review: ").replace(" -> ", " "))
+        for page in free
+        for part in page.split("\n\n")
+    }
+    shown |= {key(part.replace(" -> ", " ")) for page in free for part in page.split("\n\n")}
     held_out = sets[1].held_out | set(sorted(shown)[::2])  # with some that the same seed would show
     pages = [json.loads(line)["text"] for line in web.web(Random(1), held_out, 1500).splitlines()]
     lines = {key(line.partition(" = ")[0]) for page in pages for line in page.split("\n") if " = " in line}
     asked = {key(page.partition("\nQ: ")[0]) for page in pages if "\nQ: " in page}
     told = {key(part.partition("\nTL;DR:")[0]) for page in pages for part in page.split("\n\n") if "TL;DR" in part}
-    tales = {key(part) for page in pages for part in page.split("\n\n") if " So " in part}
-    assert min(map(len, (lines, asked, told, tales))) > 50
-    assert not (lines | asked | told | tales) & held_out
+    tales = {key(part) for page in pages for part in page.split("\n\n") if " So " in part or " Now " in part}
+    games = {key(part.replace(" -> ", " ")) for page in pages for part in page.split("\n\n") if " -> " in part}
+    reviews = {
+        key(part.partition("\n")[0].removeprefix("Review: "))
+        for page in pages
+        for part in page.split("\n\n")
+        if part.startswith("Review: ")
+    }
+    found = (lines, asked, told, tales, games, reviews)
+    assert min(map(len, found)) > 50
+    assert not set().union(*found) & held_out
 
 
 @given(seeds)
@@ -73,9 +87,15 @@ def test_answers_stand_in_their_passages(seed: int) -> None:
 
 @given(seeds)
 def test_a_game_has_one_label_a_kind(seed: int) -> None:
-    found = web.game(Random(seed), WORDS)
-    kinds = {label: {WORDS.kind_of(word).name for word, its in found.lines if its == label} for label in found.labels}
-    assert [len(names) for names in kinds.values()] == [1, 1]
+    for make in (web.recall, web.sorting):
+        found = make(Random(seed), WORDS)
+        kinds = {
+            label: {WORDS.kind_of(word).name for word, its in found.lines if its == label} for label in found.labels
+        }
+        assert [len(names) for names in kinds.values()] == [1, 1]
+        *above, (word, label) = found.lines
+        assert ((word, label) in above) == (make is web.recall)
+        assert label in {its for _, its in above}
 
 
 @given(seeds)
@@ -91,12 +111,12 @@ def test_the_last_word_of_a_passage_follows_from_it(seed: int) -> None:
 def test_every_set_is_read_and_right(sets: tuple[str, Writer]) -> None:
     url = sets[0]
     named = {name for name, task in PROMPT_TASKS.items() if (Path(url) / task.folder).is_dir()}
-    assert named == {"lambada", "lambada-cloze", "dprd", "summaries", "en-fr", "fr-en", "squad", "games"}
+    assert named == {"lambada", "lambada-cloze", "dprd", "summaries", "en-fr", "fr-en", "squad", "recall", "sorting"}
     assert set(available_prompt_tasks(url)) == named
     for name in sorted(named):
-        rows = PROMPT_TASKS[name].read(url)
+        rows = read_rows(name, url)
         assert len(rows.asked) == {"dprd": ROWS // 2, "squad": 4 * ROWS}.get(name, ROWS)
-        assert fingerprint(name, url) == fingerprint(name, url)
+        assert digest(rows) == digest(read_rows(name, url))
     there, back = reading.translations(url, "en", "fr").asked, reading.translations(url, "fr", "en").asked
     assert [item.questions[0] for item in there] == [f"{item.answers[0]} =" for item in back]
     data = json.loads((Path(url) / "SQuAD/dev-v2.0.json").read_text())
@@ -119,8 +139,8 @@ def test_questions_are_a_conversation(sets: tuple[str, Writer]) -> None:
 
 
 def test_of_a_game_the_last_line_is_asked(sets: tuple[str, Writer]) -> None:
-    items = reading.games(sets[0]).asked
-    game = json.loads((Path(sets[0]) / "Games/dev.jsonl").read_text().splitlines()[0])
+    items = reading.games(sets[0], "recall").asked
+    game = json.loads((Path(sets[0]) / "Games/recall.jsonl").read_text().splitlines()[0])
     assert items[0].questions == (f"\n{game['lines'][-1][0]} ->",)
     assert items[0].shown[1] == game["lines"][-1][1]
     assert items[0].earlier == tuple((f"\n{word} ->", label) for word, label in game["lines"][:-1])
@@ -133,6 +153,7 @@ def test_schemas_in_words(seed: int) -> None:
     from gptcore.nlu.winograd import Pronoun
 
     before, _, after = text.partition(" Now ")
-    schema = Pronoun(f"{before} Now", after.partition(" ")[2], names, names.index(right))
+    schema = Pronoun(f"{before} Now", f"{after.partition(' ')[2]}", names, names.index(right))
     (item,) = schemas._items([schema])
     assert item.shown == (f"{before} Now {right}", schema.after)
+    assert web.told_of(text, names)[names.index(right)] == f"{before} Now {right} {schema.after}."
