@@ -62,7 +62,7 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
 
 def _labelled(store: Store, given: Mapping[str, Artifact]) -> dict[str, Artifact]:
     """The models that were asked for, by their sizes."""
-    return {f"{amount(parameters_of(store, model))} ({model.short[:6]})": model for model in given.values()}
+    return {f"{amount(parameters_of(store, model))} {model.short[:6]}": model for model in given.values()}
 
 
 def _sizes(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:

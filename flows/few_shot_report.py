@@ -52,7 +52,7 @@ def by_shots(store: Store, cells: Cells, models: Mapping[str, Artifact], synthet
                 chance = "" if row[0].chance is None or name not in ("score", "calibrated") else _percent(row[0].chance)
                 body.append((task, called, str(k), *found, chance, _each(row), f"{row[0].rows:,}"))
             metrics |= {
-                f"{task}/{k} shots/{label}".replace("(", "").replace(")", ""): _headline(task, cell) / 100
+                f"{task}/{k} shots/{label}": _headline(task, cell) / 100
                 for label, cell in zip(models, row, strict=True)
             }
     figures, levels = [], []
