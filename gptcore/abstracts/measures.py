@@ -71,8 +71,8 @@ def copied(texts: Sequence[Sequence[str]], training: Iterable[str]) -> Copied:
         held = [known.get(word, 0) for abstract in chunk for word in [*tokens(abstract), ""]]
         theirs = np.asarray(held, np.uint64)
         for n in itertools.count(1):  # a stretch that is held makes all shorter ones within it held
-            hashes = _hashes(theirs, n)
-            hits = [np.isin(_hashes(ids, n), hashes) for ids in asked]
+            hashes = np.sort(_hashes(theirs, n))  # once for all texts: np.isin would sort for each
+            hits = [_among(_hashes(ids, n), hashes) for ids in asked]
             if not any(hit.any() for hit in hits):
                 break
             before = found.setdefault(n, [np.zeros(len(hit), bool) for hit in hits])
@@ -91,6 +91,14 @@ def _hashes(ids: npt.NDArray[np.uint64], n: int) -> npt.NDArray[np.uint64]:
     found = np.zeros(count, np.uint64)
     for offset in range(n):
         found = found * _BASE + ids[offset : offset + count]
+    return found
+
+
+def _among(hashes: npt.NDArray[np.uint64], held: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Which of some hashes are among sorted ones."""
+    if not len(held):
+        return np.zeros(len(hashes), bool)
+    found: npt.NDArray[np.bool_] = held[np.minimum(np.searchsorted(held, hashes), len(held) - 1)] == hashes
     return found
 
 
