@@ -91,7 +91,7 @@ def analysis(options: argparse.Namespace) -> None:
     from flows.analysis import ANALYSES
 
     for found in _run(ANALYSES[options.name], filled, options):
-        print(found.markdown())
+        print(found.text())
 
 
 def sweep(options: argparse.Namespace) -> None:
@@ -124,7 +124,7 @@ def abstracts(options: argparse.Namespace) -> None:
     from flows.abstracts import abstracts, abstracts_tables
 
     for found in _run(abstracts_tables if options.action else abstracts, filled, options):
-        print(found.markdown())
+        print(found.text())
 
 
 def few_shot(options: argparse.Namespace) -> None:
@@ -142,7 +142,7 @@ def few_shot(options: argparse.Namespace) -> None:
     from flows.few_shot import few_shot
 
     for found in _run(few_shot, filled, options):
-        print(found.markdown())
+        print(found.text())
 
 
 def leaderboard(options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from prefect.artifacts import create_markdown_artifact
@@ -52,6 +53,20 @@ class Analysis:
         """Table and notes, legible as plain text too."""
         notes = "\n".join(f"- {note}" for note in self.notes)
         return f"# {self.title}\n\n{table(self.header, self.rows)}\n" + (f"\n{notes}\n" if notes else "")
+
+    def text(self) -> str:
+        """For a terminal: the table, or where cells are long texts, each row's one below the other."""
+        if not self.page:
+            return self.markdown()
+        rows = [
+            "\n\n".join(
+                fill(f"{name}: {cell}", 100, initial_indent=indent, subsequent_indent=indent)
+                for name, cell, indent in zip(self.header, row, ("", *["    "] * len(row)), strict=False)
+                if cell
+            )
+            for row in self.rows
+        ]
+        return "\n\n".join([f"# {self.title}", *rows, "\n".join(f"- {note}" for note in self.notes)]) + "\n"
 
     def html(self) -> str:
         """The same as a page that needs nothing else."""

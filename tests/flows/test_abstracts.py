@@ -13,7 +13,7 @@ import transformers
 
 from flows import abstracts
 from flows.cli import main
-from flows.parameters import AbstractsParameters
+from flows.parameters import AbstractsParameters, GenerateParameters
 from gptcore.abstracts.config import PRESETS
 from gptcore.abstracts.published import SWEEPS, SweepTable
 from gptcore.errors import InputError
@@ -132,6 +132,23 @@ def test_a_table_changes_one_setting_and_trains_what_is_missing(
     assert len(after["adapt"] - before["adapt"]) == 3
     assert [analysis.rows for analysis in abstracts.abstracts_tables(form)] == [third.rows, fourth.rows]
     assert digests(store) == after
+
+
+def test_titles_of_a_form_get_abstracts(found: dict[str, Analysis], store: str, tmp_path: Path) -> None:
+    titles = ["A rule for kilns", "Zurm: A Wet Theory"]
+    form = GenerateParameters(titles=titles, store=store, max_tokens=5, out=str(tmp_path))
+    page = abstracts.generate(form)
+    assert [row[0] for row in page.rows] == titles
+    assert all(row[1] for row in page.rows)
+    assert abstracts.generate(form).rows == page.rows
+    lines = page.text().splitlines()
+    assert max(map(len, lines)) <= 100
+    assert [line for line in lines if line.startswith("title: ")] == [f"title: {title}" for title in titles]
+    assert sum(line.startswith("    generated: ") for line in lines) == 2
+    assert abstracts.generate(form.model_copy(update={"seed": 7})).rows != page.rows
+    assert {path.name for path in tmp_path.iterdir()} == {"generated.md", "generated.csv", "generated.html"}
+    with pytest.raises(InputError, match="title 2: found ' ', expected a word or more"):
+        abstracts.generate(form.model_copy(update={"titles": ["a", " "]}))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
