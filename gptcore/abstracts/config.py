@@ -93,7 +93,7 @@ PRESETS = {
     "small": AbstractsPreset(
         "small",
         AdaptConfig(block_size=128, batch_size=8, lr=6e-4, epochs=1.0),
-        star=AdaptConfig(block_size=128, batch_size=STAR_BATCH, lr=6e-4, epochs=0.1, evaluations=4),
+        star=AdaptConfig(block_size=128, batch_size=STAR_BATCH, lr=6e-4, epochs=0.05, evaluations=4),
     ),
     "paper": AbstractsPreset("paper"),
 }
