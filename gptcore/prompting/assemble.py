@@ -17,8 +17,6 @@ from gptcore.seeds import derive_seed
 from gptcore.text.byte_bpe import CLOSING
 from gptcore.text.tokenizer import Tokenizer
 
-_BETWEEN = "\n\n"
-
 
 @dataclass(frozen=True)
 class Prompt:
@@ -42,31 +40,36 @@ def drawn(rows: Rows, row: int, shots: int, seed: int) -> list[Item]:
     return list(found.values())
 
 
-def prompts(tokenizer: Tokenizer, item: Item, examples: Sequence[Item], shots: int, room: int) -> list[Prompt]:
+def prompts(
+    tokenizer: Tokenizer, item: Item, examples: Sequence[Item], shots: int, room: int, between: str = Rows.between
+) -> list[Prompt]:
     """One prompt for each question of an item, with the same number of examples before all.
 
     :param examples: drawn ones, the nearest first; unused where the item has earlier questions of its own.
     :param room: ids that a prompt may have.
+    :param between: what sets examples apart.
     """
-    whole = _Whole(tokenizer, item, examples, shots)
+    whole = _Whole(tokenizer, item, examples, shots, between)
     kept = min(whole.fitting(question, room) for question in item.questions)
     return [Prompt(whole.ids(question, kept, room), kept) for question in item.questions]
 
 
-def empty_prompt(tokenizer: Tokenizer, item: Item, examples: Sequence[Item], kept: int, room: int) -> list[int]:
+def empty_prompt(
+    tokenizer: Tokenizer, item: Item, examples: Sequence[Item], kept: int, room: int, between: str = Rows.between
+) -> list[int]:
     """The same prompt about nothing, behind the same examples: what answers are likely without a question."""
     bare = Item((item.empty,), item.answers, item.right, NOTHING if item.context else "", item.earlier)
-    return _Whole(tokenizer, bare, examples, kept).ids(item.empty, kept, room)
+    return _Whole(tokenizer, bare, examples, kept, between).ids(item.empty, kept, room)
 
 
 class _Whole:
     """The text of a prompt with a number of examples."""
 
-    def __init__(self, tokenizer: Tokenizer, item: Item, examples: Sequence[Item], shots: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, item: Item, examples: Sequence[Item], shots: int, between: str) -> None:
         self._tokenizer, self._item = tokenizer, item
         if item.earlier is None:
             parts = [f"{example.context}{_told(*example.shown)}" for example in examples[:shots]]
-            self._separator = _BETWEEN
+            self._separator = between
         else:
             parts = [_told(*pair) for pair in reversed(item.earlier)][:shots]
             self._separator = ""

@@ -61,7 +61,7 @@ def lambada_cloze(datasets_url: str) -> Rows:
     :raises InputError: as :func:`lambada`.
     """
     plain = lambada(datasets_url).asked
-    return Rows([Item((f"{item.questions[0]} ____. ->",), item.answers) for item in plain])
+    return Rows([Item((f"{item.questions[0]} ____. ->",), item.answers) for item in plain], between="\n")
 
 
 def detokenised(text: str) -> str:
@@ -107,7 +107,7 @@ def translations(datasets_url: str, source: str, target: str) -> Rows:
     if [name for name, _ in found[0]] != [name for name, _ in found[1]]:
         raise InputError(f"{urls[1]}: its {len(found[1])} sentences are not those of {urls[0]} ({len(found[0])})")
     pairs = zip(found[0], found[1], strict=True)
-    return Rows([Item((f"{text} =",), (translation,)) for (_, text), (_, translation) in pairs])
+    return Rows([Item((f"{text} =",), (translation,)) for (_, text), (_, translation) in pairs], between="\n")
 
 
 def questions(datasets_url: str) -> Rows:

@@ -76,14 +76,20 @@ def answer(
     places = [int(place) for place in choose_rows(len(rows.asked), max_rows, SEED)]
     asked = [(rows.asked[place], drawn(rows, place, shots, SEED)) for place in places]
     run = _chosen if task.writing is None else _written
-    return run(model, tokenizer, task, asked, shots, progress)
+    return run(model, tokenizer, task, asked, shots, rows.between, progress)
 
 
 # --- chosen and graded ---
 
 
 def _chosen(
-    model: LanguageModel, tokenizer: Tokenizer, task: PromptTask, asked: Asked, shots: int, progress: Progress | None
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    task: PromptTask,
+    asked: Asked,
+    shots: int,
+    between: str,
+    progress: Progress | None,
 ) -> Answered:
     encode = functools.cache(tokenizer.encode_next)
     known: dict[tuple[int, ...], NDArray[np.float64]] = {}  # prompts about nothing are often the same
@@ -99,11 +105,11 @@ def _chosen(
         answers = [encode(text) for text in item.answers]
         lengths = np.asarray([max(1, len(ids)) for ids in answers])
         room = max(1, model.config.n_ctx - int(lengths.max()))
-        found = prompts(tokenizer, item, examples, shots, room)
+        found = prompts(tokenizer, item, examples, shots, room, between)
         own = np.concatenate([sums(prompt.ids, answers) for prompt in found])
         plain.append(own / lengths if task.per_token else own)
         if item.empty:
-            own = own - sums(empty_prompt(tokenizer, item, examples, found[0].shots, room), answers)
+            own = own - sums(empty_prompt(tokenizer, item, examples, found[0].shots, room, between), answers)
         calibrated.append(own)
         kept.append(found[0].shots)
         shown.append(tokenizer.decode(found[0].ids)[-_SHOWN:])
@@ -156,13 +162,19 @@ def _chance(task: PromptTask, asked: Asked) -> float:
 
 
 def _written(
-    model: LanguageModel, tokenizer: Tokenizer, task: PromptTask, asked: Asked, shots: int, progress: Progress | None
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    task: PromptTask,
+    asked: Asked,
+    shots: int,
+    between: str,
+    progress: Progress | None,
 ) -> Answered:
     writing, measure = task.writing, task.measure
     assert writing is not None
     assert measure is not None
     room = model.config.n_ctx - writing.max_tokens
-    found = [prompts(tokenizer, item, examples, shots, room)[0] for item, examples in asked]
+    found = [prompts(tokenizer, item, examples, shots, room, between)[0] for item, examples in asked]
     items = [item for item, _ in asked]
     texts = [""] * len(items)
     order = sorted(range(len(items)), key=lambda row: len(found[row].ids))  # like lengths together

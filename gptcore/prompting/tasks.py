@@ -186,6 +186,6 @@ def read_rows(name: str, datasets_url: str) -> Rows:
 
 def digest(rows: Rows) -> str:
     """SHA-256 of rows: files which say the same are the same."""
-    return sha256_json(
-        [rows.apart, *([list(vars(item).values()) for item in part] for part in (rows.asked, rows.pool))]
-    )
+    told = [rows.between] if rows.between != Rows.between else []
+    items = ([list(vars(item).values()) for item in part] for part in (rows.asked, rows.pool))
+    return sha256_json([rows.apart, *told, *items])

@@ -156,6 +156,12 @@ def test_a_twin_beside_a_row_is_no_example() -> None:
     assert len(drawn(rows, 0, 10, 0)) == 4
 
 
+def test_examples_of_a_line_follow_line_by_line() -> None:
+    item, other = Item(("the cat =",), ("le chat",)), Item(("the dog =",), ("le chien",))
+    (found,) = prompts(TOKENIZER, item, [other], 1, 48, "\n")
+    assert TOKENIZER.decode(found.ids) == "the dog = le chien\nthe cat ="
+
+
 def test_what_does_not_fit_is_cut_from_the_end_of_the_context() -> None:
     item = Item(("\nQ: who?\nA:",), ("he",), context="abcdefgh" * 20)
     (found,) = prompts(TOKENIZER, item, [], 3, 30)
