@@ -69,7 +69,5 @@ class Rows:
     """Labelled rows that are never asked; empty: examples are other rows of ``asked``."""
     between: str = "\n\n"
     """What sets examples apart from each other and from the question."""
-    between: str = "\n\n"
-    """What sets examples apart from each other and from the question."""
     apart: int = 0
     """So many neighbours of a row are no examples for it: a schema's twin stands beside it."""
