@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gptcore.files import read_json
+from gptcore.prompting.items import UNKNOWN
 from gptcore.prompting.tasks import PROMPT_TASKS
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.stages.analysis import Analysis
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 
+_BASELINES = ("Lede-3", "Random-3", f'always "{UNKNOWN}"')
 _SYNTHETIC = "Synthetic data: the numbers are of gptmill's generated world, not of real text."
 
 
@@ -46,9 +48,11 @@ def by_shots(store: Store, cells: Cells, models: Mapping[str, Artifact], synthet
     for task in tasks:
         for k in shots:
             row = [cells[task, k, label] for label in models]
-            for name in _scores(row[0]):
+            for name in _scores(task, row[0]):
                 called = {"score": row[0].metric, "calibrated": f"{row[0].metric}, calibrated"}.get(name, name)
                 found = [_number(name, cell.scores[name]) for cell in row]
+                if name in _BASELINES and k != shots[0]:
+                    continue  # they see no examples
                 chance = "" if row[0].chance is None or name not in ("score", "calibrated") else _percent(row[0].chance)
                 body.append((task, called, str(k), *found, chance, _each(row), f"{row[0].rows:,}"))
             metrics |= {
@@ -116,9 +120,11 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
     return Analysis("few-shot-size", title, header, [*body, *mean], _identity(cells, models), {}, notes, panels)
 
 
-def _scores(cell: Cell) -> list[str]:
-    """What there is beside the headline, which comes first and stands under its own name too."""
-    return sorted(cell.scores.keys() - {cell.metric}, key=lambda name: (name != "score", name != "calibrated", name))
+def _scores(task: str, cell: Cell) -> list[str]:
+    """What there is beside the headline, which comes first and stands under its own name, or its column's, too."""
+    return sorted(
+        cell.scores.keys() - {cell.metric, task}, key=lambda name: (name != "score", name != "calibrated", name)
+    )
 
 
 def _each(row: Sequence[Cell]) -> str:
