@@ -103,11 +103,13 @@ def generate(parameters: GenerateParameters) -> Analysis:
 
     :raises InputError: no such model, or a title without words.
     """
-    from flows.serving import write_abstracts  # torch: not before a form is known to be good
+    from flows.serving import abstracts_model, write_abstracts  # torch: not before a form is known to be good
 
     signals.listen()
-    written = write_abstracts(parameters.store, parameters.model or None, parameters.titles, parameters.sampling)
-    found = own_page(written, parameters.model, parameters.sampling)
+    store = Store(parameters.store)
+    model = abstracts_model(store, parameters.model or None)
+    written = write_abstracts(store.url, model.digest, parameters.titles, parameters.sampling)
+    found = own_page(store, model, written, parameters.sampling)
     publish(found, parameters.out)
     return found
 

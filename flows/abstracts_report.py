@@ -183,17 +183,19 @@ def generated_page(store: Store, written: Artifact, ids: Artifact) -> Analysis:
     )
 
 
-def own_page(written: Sequence[tuple[str, str]], model: str, sampling: SamplingConfig) -> Analysis:
+def own_page(store: Store, model: Artifact, written: Sequence[tuple[str, str]], sampling: SamplingConfig) -> Analysis:
     """Abstracts under somebody's own titles."""
     drawn = recorded(sampling)
+    perplexity = store.manifest(model)["counts"]["test/perplexity"]
+    settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in drawn.items())
     return Analysis(
         "generated",
         "Abstracts under your titles",
         ("title", "generated"),
         list(written),
-        {"model": model or "the one that wrote last", "titles": [title for title, _ in written], **drawn},
+        {"model": model.digest, "titles": [title for title, _ in written], **drawn},
         page=True,
-        notes=[", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in drawn.items())],
+        notes=[f"written by the model {model.short} (test perplexity {perplexity:.1f}); {settings}"],
     )
 
 

@@ -114,10 +114,18 @@ def write_abstracts(
     from gptcore.abstracts.write import write_abstracts as write
 
     store = Store(store_url)
-    artifact = store.resolve(model, "adapt") if model else ancestor(store, store.resolve("latest", "written"), "adapt")
+    artifact = abstracts_model(store, model)
     network = load_model(str(store.local(artifact) / "model")).to(pick_device(0)).eval()
     words = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
     return [(item.title, item.abstract) for item in write(network, words, titles, sampling)]
+
+
+def abstracts_model(store: Store, model: str | None) -> Artifact:
+    """A model of stage `adapt` by its digest (or beginning); None: the one whose abstracts the store got last.
+
+    :raises InputError: no such model.
+    """
+    return store.resolve(model, "adapt") if model else ancestor(store, store.resolve("latest", "written"), "adapt")
 
 
 def export(store_url: str, model: str, layout: str, out: str, tokenizer: str = "") -> list[str]:
