@@ -131,14 +131,9 @@ def few_shot(options: argparse.Namespace) -> None:
     shots = _listed(options.shots or "")
     if not all(item.isdecimal() for item in shots):
         raise InputError(f"--shots: found {options.shots!r}, expected numbers, as 0,1,4")
-    filled = _filled(
-        "FewShotParameters",
-        options,
-        overrides=_overrides(options.config),
-        checkpoints=_listed(options.checkpoint),
-        tasks=_listed(options.tasks),
-        **({"shots": [int(item) for item in shots]} if shots else {}),
-    )
+    given = {"checkpoints": _listed(options.checkpoint), "tasks": _listed(options.tasks)}
+    extra = {"shots": [int(item) for item in shots]} if shots else {}
+    filled = _filled("FewShotParameters", options, overrides=_overrides(options.config), **given, **extra)
     from flows.few_shot import few_shot
 
     for found in _run(few_shot, filled, options):
