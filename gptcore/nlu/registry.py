@@ -68,11 +68,12 @@ class TaskSpec:
     """Column of the label."""
     metrics: tuple[Metric, ...]
     """The headline metric first."""
-    prompt: Prompt
     table: int
     """Table of the paper that holds the published scores."""
     paper: dict[str, float | None]
     """This task's leaderboard columns and the paper's own score in each: per cent, test split; None: not published."""
+    prompt: Prompt | None = None
+    """For models that nothing fine-tunes; None: the fields line by line, "Answer:", and the label texts."""
     labels: tuple[str, ...] = ()
     """Label texts in class order; none for a score. In the form "choices": the names of the right choices in order."""
     choices: tuple[str, ...] = ()

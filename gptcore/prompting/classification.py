@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gptcore.nlu.readers import Example, load_task
-from gptcore.nlu.registry import TaskSpec
+from gptcore.nlu.registry import Prompt, TaskSpec
 from gptcore.prompting.items import NOTHING, Item, Rows
 
 
@@ -19,9 +19,20 @@ def rows(spec: TaskSpec, datasets_url: str) -> Rows:
     return Rows(asked, pool)
 
 
+def plain(spec: TaskSpec) -> Prompt:
+    """The template of a task that has none of its own."""
+    lines = "\n".join(f"{{{place}}}" for place in range(len(spec.fields)))
+    if spec.form == "choices":
+        return Prompt(f"{lines}\nAnswer:")
+    if spec.score_range:
+        low, high = map(int, spec.score_range)
+        return Prompt(f"{lines}\nFrom {low} to {high}:", tuple(map(str, range(low, high + 1))))
+    return Prompt(f"{lines}\nAnswer:", spec.labels)
+
+
 def item(spec: TaskSpec, row: Example) -> Item:
     """A row by its task's template."""
-    prompt, fields = spec.prompt, [" ".join(text.split()) for text in row.fields]
+    prompt, fields = spec.prompt or plain(spec), [" ".join(text.split()) for text in row.fields]
     return Item(
         questions=(prompt.question.format(*fields),),
         answers=prompt.answers or tuple(" ".join(choice.split()) for choice in row.choices),

@@ -110,7 +110,7 @@ def test_figure_2_right_follows_both_networks(world: tuple[str, str], store: str
     rows = read_csv(tmp_path / "zero-shot.csv")
     traced = [row["updates"] for row in rows if (row["model"], row["task"]) == ("LSTM", "sst2")]
     assert traced == ["1", "2", "3", "6"]
-    assert {row["task"] for row in rows} == {"cola", "sst2", "race", "mean"}
+    assert {row["task"] for row in rows} == {"cola", "sst2", "race", "dprd", "mean"}
     sst2 = next(row for row in rows if row["task"] == "sst2")
     assert float(sst2["relative"]) == pytest.approx((float(sst2["score"]) - 50) / (93.2 - 50), abs=2e-3)
     assert shows_something(tmp_path / "zero-shot.png")

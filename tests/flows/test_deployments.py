@@ -145,6 +145,7 @@ def test_deploying_twice_changes_nothing_the_second_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
     from prefect.client.schemas.sorting import FlowRunSort
 
     from flows.deployments.deploy import deploy
@@ -175,11 +176,11 @@ def test_deploying_twice_changes_nothing_the_second_time(
 
     with get_client(sync_client=True) as client:  # as the server's scheduler does; with SQLAlchemy 2.1 it cannot
         client.request("POST", f"/deployments/{pipeline.id}/schedule", json={"min_runs": 2})
-        waiting = [
-            run
-            for run in client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_ASC, limit=50)
-            if run.deployment_id == pipeline.id
-        ]
+        waiting = client.read_flow_runs(
+            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[pipeline.id])),
+            sort=FlowRunSort.EXPECTED_START_TIME_ASC,
+            limit=50,
+        )
     assert len(waiting) >= 2
     assert all({"gptmill", "auto-scheduled"} <= set(run.tags) for run in waiting)
     assert waiting[0].parameters["parameters"] == {"store": store, "preset": "demo", "tasks": ["rte"]}

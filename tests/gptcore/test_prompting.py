@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, ClassVar
 
@@ -77,6 +78,22 @@ def test_every_task_of_the_registry_has_a_prompt_for_its_classes(name: str) -> N
     assert not any(field in item.empty for field in fields)
     assert "N/A" in item.empty
     assert "{" not in whole + item.empty
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "answers"),
+    [
+        ("rte", "a\nb\nAnswer:", ("not_entailment", "entailment")),
+        ("stsb", "a\nb\nFrom 0 to 5:", tuple("012345")),
+        ("storycloze", "a\nAnswer:", ("one", "two")),
+    ],
+)
+def test_a_task_without_a_prompt_has_a_plain_one(name: str, question: str, answers: tuple[str, ...]) -> None:
+    spec = dataclasses.replace(REGISTRY[name], prompt=None)
+    row = Example(("a", "b")[: len(spec.fields)], ("one", "two") if spec.form == "choices" else (), 1.0, "", "f:1")
+    item = classification.item(spec, row)
+    assert item.questions == (question,)
+    assert item.answers == answers
 
 
 def test_a_field_with_braces_is_text() -> None:
