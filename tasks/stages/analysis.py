@@ -66,7 +66,8 @@ class Analysis:
             )
             for row in self.rows
         ]
-        return "\n\n".join([f"# {self.title}", *rows, "\n".join(f"- {note}" for note in self.notes)]) + "\n"
+        notes = "\n".join(fill(f"- {note}", 100, subsequent_indent="  ") for note in self.notes)
+        return "\n\n".join([f"# {self.title}", *rows, notes]) + "\n"
 
     def html(self) -> str:
         """The same as a page that needs nothing else."""
