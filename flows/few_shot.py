@@ -9,7 +9,7 @@ from prefect import flow
 
 from flows import signals
 from flows.chain import WORLD_SEED, pretrain_on
-from flows.few_shot_report import Cell, Cells, by_shots, by_size, parameters_of
+from flows.few_shot_report import Cells, by_shots, by_size, parameters_of
 from flows.inputs import check_prompts, least_room, tasks_with_room
 from flows.names import from_form
 from flows.parameters import FewShotParameters
@@ -50,7 +50,7 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     for task in tasks:
         found = answer_prompts(store.url, list(models.values()), datasets_url, task, shots, rows)
         for label, model in models.items():
-            cells |= {(task, k, label): Cell(**found[model.digest, k]) for k in shots}
+            cells |= {(task, k, label): found[model.digest, k] for k in shots}
     synthetic = is_synthetic(datasets_url)
     analyses = [by_shots(store, cells, models, synthetic)]
     if len(models) > 1:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from gptcore.files import read_json
-from gptcore.prompting.items import UNKNOWN
+from gptcore.prompting.items import UNKNOWN, Answered
 from gptcore.prompting.tasks import PROMPT_TASKS
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.stages.analysis import Analysis
@@ -17,18 +16,7 @@ _BASELINES = ("Lede-3", "Random-3", f'always "{UNKNOWN}"')
 _SYNTHETIC = "Synthetic data: the numbers are of gptmill's generated world, not of real text."
 
 
-@dataclass(frozen=True)
-class Cell:
-    """What :func:`tasks.stages.prompted.answer_prompts` gave back: scores and chance are fractions."""
-
-    scores: Mapping[str, float]
-    chance: float | None
-    shots: float
-    rows: int
-    metric: str
-
-
-Cells = dict[tuple[str, int, str], Cell]
+Cells = dict[tuple[str, int, str], Answered]
 """(task, shots, label of the model) -> what came of it."""
 
 
@@ -120,14 +108,14 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
     return Analysis("few-shot-size", title, header, [*body, *mean], _identity(cells, models), {}, notes, panels)
 
 
-def _scores(task: str, cell: Cell) -> list[str]:
+def _scores(task: str, cell: Answered) -> list[str]:
     """What there is beside the headline, which comes first and stands under its own name, or its column's, too."""
     return sorted(
         cell.scores.keys() - {cell.metric, task}, key=lambda name: (name != "score", name != "calibrated", name)
     )
 
 
-def _each(row: Sequence[Cell]) -> str:
+def _each(row: Sequence[Answered]) -> str:
     """Examples that found room, of each model where they differ."""
     found = [f"{cell.shots:.1f}" for cell in row]
     return found[0] if len(set(found)) == 1 else " ".join(found)
@@ -148,7 +136,7 @@ def _mean(cells: Cells, tasks: list[str], shots: int, label: str) -> float:
     return sum(scores) / len(scores) if scores else float("nan")
 
 
-def _headline(task: str, cell: Cell) -> float:
+def _headline(task: str, cell: Answered) -> float:
     """In per cent. Words for classes are calibrated; a row's own choices are compared by probability a token alone."""
     calibrated = "calibrated" in cell.scores and not PROMPT_TASKS[task].per_token
     return 100 * cell.scores["calibrated" if calibrated else "score"]

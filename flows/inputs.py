@@ -136,16 +136,14 @@ def tasks_with_room(wanted: Sequence[str], datasets_url: str, n_ctx: int | None)
 
     :raises InputError: one that is wanted has no data or too little room.
     """
-    from gptcore.prompting.room import check_room, has_room
-
     there = available_prompt_tasks(datasets_url)
     if missing := [name for name in wanted if name not in there]:
         raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there)}")
     if n_ctx is None:
         return list(wanted) or there
     for name in wanted:
-        check_room(PROMPT_TASKS[name], n_ctx)
-    return list(wanted) or [name for name in there if has_room(PROMPT_TASKS[name], n_ctx)]
+        PROMPT_TASKS[name].check_room(n_ctx)
+    return list(wanted) or [name for name in there if PROMPT_TASKS[name].has_room(n_ctx)]
 
 
 def _check_sweep(store: Store, given: Mapping[str, Any]) -> None:

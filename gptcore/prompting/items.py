@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 NOTHING = "N/A"
 """What stands in a row's fields where a prompt is to say nothing (Zhao et al. 2021, section 5)."""
-
-
 SEED = 0
 """Names the rows that are asked, their examples and what is drawn."""
 UNKNOWN = "unknown"
@@ -58,6 +57,23 @@ class Writing:
     """The answer ends with its line."""
     sentences: int = 0
     """Only so many sentences are kept; 0: all."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What came of a task under one number of shots."""
+
+    metric: str
+    """The headline's."""
+    scores: Mapping[str, float]
+    """Fractions: ``score`` (the headline), ``calibrated`` where answers are chosen or graded, others by name."""
+    chance: float | None
+    """The headline of a guess that has seen no row; None where there is no such thing."""
+    shots: float
+    """Examples that found room before a question, on average."""
+    rows: int
+    answers: Sequence[Mapping[str, Any]] = ()
+    """One a row: the end of its prompt, what was answered, what is right."""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ from typing import Any, TypeGuard
 import fsspec
 
 from gptcore.errors import InputError
-from gptcore.nlu.readers import decoded_lines, parse_object, show, unreadable
+from gptcore.nlu.readers import csv_rows, lines, parse_object, show, unreadable
 from gptcore.places import file_system, is_folder, names_in
 from gptcore.prompting.items import UNKNOWN, Item, Rows
 
-LANGUAGES = ("en", "fr")
 _DETOKENISED = (
     (r"``\s*", '"'),
     (r"\s*''", '"'),
@@ -82,7 +81,7 @@ def summaries(datasets_url: str) -> Rows:
     return Rows(
         [
             Item(("\nTL;DR:",), (highlights,), context=without_byline(" ".join(article.split())))
-            for article, highlights in _csv(url, (("text", "article"), ("y", "highlights")))
+            for article, highlights in _columns(url, (("text", "article"), ("y", "highlights")))
         ]
     )
 
@@ -145,11 +144,11 @@ def games(datasets_url: str, kind: str) -> Rows:
     items = []
     for number, line in _lines(url):
         game = parse_object(line, url, number)
-        lines: Any = game.get("lines")
+        turns: Any = game.get("lines")
         labels: Any = game.get("labels")
-        if not _is_pairs(lines) or not _are_texts(labels) or any(label not in labels for _, label in lines):
+        if not _is_pairs(turns) or not _are_texts(labels) or any(label not in labels for _, label in turns):
             raise InputError(f'{url}, line {number}: expected {{"lines": [[word, label], ...], "labels": [...]}}')
-        *earlier, (word, label) = [(f"\n{word} ->", label) for word, label in lines]
+        *earlier, (word, label) = [(f"\n{word} ->", label) for word, label in turns]
         items.append(Item((word,), tuple(labels), labels.index(label), earlier=tuple(earlier)))
     return Rows(items)
 
@@ -170,35 +169,23 @@ def file_of(datasets_url: str, folder: str, patterns: Sequence[str]) -> str:
 
 def _lines(url: str) -> Iterator[tuple[int, str]]:
     """Line numbers and lines that hold something."""
-    try:
-        with fsspec.open(url, "rb") as file:
-            for number, line in decoded_lines(file, url):
-                if line.strip():
-                    yield number, line
-    except OSError as error:
-        raise unreadable(url, error) from error
+    return ((number, line) for number, line in lines(url) if line.strip())
 
 
-def _csv(url: str, wanted: tuple[tuple[str, ...], ...]) -> Iterator[list[str]]:
-    """The values of some columns, each under one of its names."""
+def _columns(url: str, wanted: tuple[tuple[str, ...], ...]) -> Iterator[list[str]]:
+    """The values of some columns of a comma-separated file, each under one of its names."""
     csv.field_size_limit(_LONGEST)
-    try:
-        with fsspec.open(url, "rt", encoding="utf-8-sig", newline="") as file:
-            table = csv.reader(file, strict=True)
-            header = next(table, [])
-            places = [next((header.index(name) for name in names if name in header), None) for names in wanted]
-            if None in places:
-                names = " and ".join(" or ".join(names) for names in wanted)
-                raise InputError(f"{url}, line 1: found the columns {', '.join(header)}, expected {names}")
-            for row in table:
-                found = [row[place].strip() if place is not None and place < len(row) else "" for place in places]
-                if not all(found):
-                    raise InputError(f"{url}, line {table.line_num}: found an empty field, expected text in each")
-                yield found
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{url}: found {error}, expected comma-separated values in UTF-8") from error
-    except OSError as error:
-        raise unreadable(url, error) from error
+    rows = csv_rows(url)
+    _, header = next(rows, (1, []))
+    places = [header.index(name) for names in wanted for name in names if name in header]
+    if len(places) != len(wanted):
+        expected = " and ".join(" or ".join(names) for names in wanted)
+        raise InputError(f"{url}, line 1: found the columns {', '.join(header)}, expected {expected}")
+    for number, row in rows:
+        found = [row[place].strip() if place < len(row) else "" for place in places]
+        if not all(found):
+            raise InputError(f"{url}, line {number}: found an empty field, expected text in each")
+        yield found
 
 
 def _segments(url: str) -> list[tuple[tuple[int, str], str]]:

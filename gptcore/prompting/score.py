@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +22,8 @@ from gptcore.nlu.metrics import METRICS
 from gptcore.nlu.metrics import score as scores_of
 from gptcore.nlu.registry import REGISTRY
 from gptcore.prompting.assemble import Prompt, drawn, empty_prompt, prompts
-from gptcore.prompting.items import SEED, Item, Rows, Writing
+from gptcore.prompting.items import SEED, Answered, Item, Rows, Writing
 from gptcore.prompting.measures import sentences
-from gptcore.prompting.room import check_room
 from gptcore.prompting.tasks import PromptTask
 from gptcore.prompting.words import answers_after, last_words
 from gptcore.text.tokenizer import Tokenizer
@@ -40,19 +38,16 @@ Asked = Sequence[tuple[Item, list[Item]]]
 """Rows and the examples drawn for each."""
 
 
-@dataclass(frozen=True)
-class Answered:
-    """What came of a task under one number of shots."""
+class _Run(NamedTuple):
+    """What is asked of whom, and how."""
 
-    scores: dict[str, float]
-    """``score`` (the headline, as a fraction), ``calibrated`` where answers are chosen or graded, others by name."""
-    chance: float | None
-    """The headline of a guess that has seen no row; None where there is no such thing."""
-    shots: float
-    """Examples that found room before a question, on average."""
-    rows: int
-    answers: list[dict[str, Any]] = field(default_factory=list)
-    """One a row: the end of its prompt, what was answered, what is right."""
+    model: LanguageModel
+    tokenizer: Tokenizer
+    task: PromptTask
+    asked: Asked
+    shots: int
+    between: str
+    progress: Progress | None
 
 
 def answer(
@@ -72,44 +67,33 @@ def answer(
     """
     if model.config.n_vocab != tokenizer.n_vocab:
         raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
-    check_room(task, model.config.n_ctx)
+    task.check_room(model.config.n_ctx)
     places = [int(place) for place in choose_rows(len(rows.asked), max_rows, SEED)]
     asked = [(rows.asked[place], drawn(rows, place, shots, SEED)) for place in places]
-    run = _chosen if task.writing is None else _written
-    return run(model, tokenizer, task, asked, shots, rows.between, progress)
+    run = _Run(model, tokenizer, task, asked, shots, rows.between, progress)
+    return _chosen(run) if task.writing is None else _written(run)
 
 
 # --- chosen and graded ---
 
 
-def _chosen(
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    task: PromptTask,
-    asked: Asked,
-    shots: int,
-    between: str,
-    progress: Progress | None,
-) -> Answered:
+def _chosen(run: _Run) -> Answered:
+    model, tokenizer, task, asked, shots, between, progress = run
     encode = functools.cache(tokenizer.encode_next)
-    known: dict[tuple[int, ...], NDArray[np.float64]] = {}  # prompts about nothing are often the same
-
-    def sums(prompt: Sequence[int], answers: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        key = (*prompt, -1, *(token for ids in answers for token in (*ids, -1)))
-        if key not in known:
-            known[key] = answers_after(model, prompt, answers)
-        return known[key]
-
+    known: dict[tuple[tuple[int, ...], tuple[str, ...]], NDArray[np.float64]] = {}  # prompts about nothing are few
     plain, calibrated, kept, shown = [], [], [], []
     for done, (item, examples) in enumerate(asked, start=1):
         answers = [encode(text) for text in item.answers]
         lengths = np.asarray([max(1, len(ids)) for ids in answers])
         room = max(1, model.config.n_ctx - int(lengths.max()))
         found = prompts(tokenizer, item, examples, shots, room, between)
-        own = np.concatenate([sums(prompt.ids, answers) for prompt in found])
+        own = np.concatenate([answers_after(model, prompt.ids, answers) for prompt in found])
         plain.append(own / lengths if task.per_token else own)
         if item.empty:
-            own = own - sums(empty_prompt(tokenizer, item, examples, found[0].shots, room, between), answers)
+            empty = empty_prompt(tokenizer, item, examples, found[0].shots, room, between)
+            if (key := (tuple(empty), item.answers)) not in known:
+                known[key] = answers_after(model, empty, answers)
+            own = own - known[key]
         calibrated.append(own)
         kept.append(found[0].shots)
         shown.append(tokenizer.decode(found[0].ids)[-_SHOWN:])
@@ -128,7 +112,7 @@ def _chosen(
         {"prompt": prompt, "answer": _named(item, guess), "right": _named(item, float(item.right or 0))}
         for prompt, (item, _), guess in zip(shown, asked, guesses, strict=True)
     ]
-    return Answered(scores, _chance(task, asked), statistics.fmean(kept), len(asked), lines)
+    return Answered(task.metric, scores, _chance(task, asked), statistics.fmean(kept), len(asked), lines)
 
 
 def _likeliest(scores: NDArray[np.float64]) -> float:
@@ -161,15 +145,8 @@ def _chance(task: PromptTask, asked: Asked) -> float:
 # --- written ---
 
 
-def _written(
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    task: PromptTask,
-    asked: Asked,
-    shots: int,
-    between: str,
-    progress: Progress | None,
-) -> Answered:
+def _written(run: _Run) -> Answered:
+    model, tokenizer, task, asked, shots, between, progress = run
     writing, measure = task.writing, task.measure
     assert writing is not None
     assert measure is not None
@@ -199,7 +176,8 @@ def _written(
         for prompt, item, text in zip(found, items, texts, strict=True)
     ]
     shots_found = statistics.fmean(prompt.shots for prompt in found)
-    return Answered({"score": scores[task.metric], **scores}, chance, shots_found, len(items), lines)
+    scores = {"score": scores[task.metric], **scores}
+    return Answered(task.metric, scores, chance, shots_found, len(items), lines)
 
 
 def _continued(

@@ -50,6 +50,21 @@ class PromptTask:
     """Names and answers that are given without a model; the first is what a blind guess gets."""
     published: Sequence[Published] = ()
 
+    def has_room(self, n_ctx: int) -> bool:
+        """Whether a model has positions for the task's written answers, and as many for what it is asked."""
+        return self.writing is None or n_ctx >= 2 * self.writing.max_tokens
+
+    def check_room(self, n_ctx: int) -> None:
+        """The same as an error.
+
+        :raises InputError: it has not.
+        """
+        if self.writing is not None and not self.has_room(n_ctx):
+            raise InputError(
+                f"{self.name}: found a model with n_ctx = {n_ctx}, expected {2 * self.writing.max_tokens} or more, "
+                f"as answers have up to {self.writing.max_tokens} tokens"
+            )
+
     @property
     def recorded(self) -> dict[str, Any]:
         """What of it decides the scores, beside the rows."""

@@ -10,7 +10,7 @@ from typing import Any
 from prefect import task
 
 from gptcore.files import write_bytes_atomic
-from gptcore.prompting.items import SEED
+from gptcore.prompting.items import SEED, Answered
 from gptcore.prompting.tasks import digest, prompt_task, read_rows
 from gptcore.text.tokenizer import Tokenizer
 from tasks.stages.stage import STAGE_OPTIONS, build
@@ -22,8 +22,6 @@ from tasks.tracking.logs import Meter
 VERSION = 1
 FILE = "answers.jsonl"
 """One line a row that was asked: "prompt" (its end), "answer", "right"."""
-Scores = dict[str, Any]
-"""Fractions by name under "scores" ("score" is the headline), "chance", "shots", "rows", "metric"."""
 
 
 @task(name="prompted", task_run_name="prompts of {task_name}", **STAGE_OPTIONS)
@@ -34,20 +32,20 @@ def answer_prompts(
     task_name: str,
     shots: Sequence[int],
     max_rows: int | None,
-) -> dict[tuple[str, int], Scores]:
+) -> dict[tuple[str, int], Answered]:
     """Put a task's rows to pre-trained models, without training them; the rows are read once.
 
     :param models: `pretrain` artifacts, or imported ones.
     :param task_name: of :data:`gptcore.prompting.tasks.PROMPT_TASKS`.
     :param shots: numbers of examples before a question, as far as n_ctx holds them.
     :param max_rows: at most so many rows, drawn by a seed; None: all.
-    :returns: (a model's digest, shots) -> what came of it.
+    :returns: (a model's digest, shots) -> what came of it, without the answers, which the artifact has.
     :raises InputError: an unknown task, missing or broken data, or a model with too few positions.
     """
     store, found, rows = Store(store_url), prompt_task(task_name), read_rows(task_name, datasets_url)
     identity = digest(rows)
 
-    def answered(model: Artifact, k: int) -> Scores:
+    def answered(model: Artifact, k: int) -> Answered:
         settings = {"task": task_name, **found.recorded, "shots": k, "max_rows": max_rows, "seed": SEED}
         recipe = Recipe("prompted", VERSION, settings, {"checkpoint": model, "rows": identity})
 
@@ -62,16 +60,10 @@ def answer_prompts(
             came = answer(network, words, found, rows, k, max_rows, lambda done, of: told(task_name, done, of))
             lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in came.answers)
             write_bytes_atomic(out / FILE, lines.encode())
-            return {
-                "scores": came.scores,
-                "chance": came.chance,
-                "shots": came.shots,
-                "rows": came.rows,
-                "metric": found.metric,
-            }
+            return {name: value for name, value in vars(came).items() if name != "answers"}
 
         built = build(store, recipe, produce, "prompted", _made, f"{task_name}, {k} shots, {model.short}", "score")
-        return dict(built.manifest["counts"])
+        return Answered(**built.manifest["counts"])
 
     return {(model.digest, k): answered(model, k) for k in shots for model in models}
 

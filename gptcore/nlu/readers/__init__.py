@@ -13,12 +13,13 @@ from gptcore.nlu.readers.tasks import (
     load_task,
     source_files,
 )
-from gptcore.nlu.readers.text_files import decoded_lines, parse_object, unreadable
+from gptcore.nlu.readers.text_files import csv_rows, decoded_lines, lines, parse_object, unreadable
 
 __all__ = [
     "Example",
     "Record",
     "available",
+    "csv_rows",
     "decoded_lines",
     "example_of",
     "has_folder",
@@ -26,6 +27,7 @@ __all__ = [
     "iterate",
     "iterate_test",
     "labelled_splits",
+    "lines",
     "load_task",
     "parquet_layout",
     "parse_object",

@@ -23,7 +23,11 @@ from gptcore.places import file_system
 _FILES_AT_ONCE = 256  # passage files fetched together, so that a remote folder of thousands is not one trip each
 
 
-def _lines(url: str) -> Iterator[tuple[int, str]]:
+def lines(url: str) -> Iterator[tuple[int, str]]:
+    """Line number (from 1) and text of each line of a file, its line end included.
+
+    :raises InputError: no such file, or bytes that are not UTF-8.
+    """
     try:
         with fsspec.open(url, "rb") as file:
             yield from decoded_lines(file, url)
@@ -56,16 +60,20 @@ def _decode(data: bytes, url: str, offset: int, line: int) -> str:
 
 def _read_tsv(url: str, spec: TaskSpec) -> Iterator[Record]:
     """Tab-separated lines without quoting."""
-    return _table(url, spec, ((n, line.removesuffix("\n").removesuffix("\r").split("\t")) for n, line in _lines(url)))
+    return _table(url, spec, ((n, line.removesuffix("\n").removesuffix("\r").split("\t")) for n, line in lines(url)))
 
 
 def _read_csv(url: str, spec: TaskSpec) -> Iterator[Record]:
     """Comma-separated rows with quotes; a quoted cell may span lines."""
-    return _table(url, spec, _csv_rows(url))
+    return _table(url, spec, csv_rows(url))
 
 
-def _csv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
-    rows = csv.reader((line for _, line in _lines(url)), strict=True)
+def csv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
+    """The line that each row of a comma-separated file begins in (from 1), and its cells.
+
+    :raises InputError: as :func:`lines`, or a broken quote.
+    """
+    rows = csv.reader((line for _, line in lines(url)), strict=True)
     while True:
         line = rows.line_num + 1  # where the row starts, though a broken quote may run to the end of the file
         try:
@@ -98,7 +106,7 @@ def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> I
 
 def _read_jsonl(url: str, spec: TaskSpec) -> Iterator[Record]:
     """One JSON object a line."""
-    for line, text in _lines(url):
+    for line, text in lines(url):
         yield Record(url, str(line), parse_object(text, url, line))
 
 
