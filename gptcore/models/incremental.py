@@ -179,7 +179,7 @@ class TransformerReader(Reader):
     def copies(self, batch: int) -> TransformerReader:
         """See :class:`Reader`."""
         other = TransformerReader(self._model, 0, self._kept)
-        other._batch, other._product = batch, Products(self._model, batch)
+        other._batch, other._product = batch, Products()  # a few steps do not earn the packing of all weights
         other._heads, other._windows = ([list(ids) for ids in own * batch] for own in (self._heads, self._windows))
         cache = self._cache
         other._cache = Cache(
