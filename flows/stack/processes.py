@@ -71,11 +71,13 @@ def wait_until_ready(service: Service, process: Process, logs: Path) -> None:
 
 def stop(processes: Sequence[tuple[Process, signal.Signals]]) -> None:
     """End processes side by side: each one's signal to its group, SIGKILL to what is left of that after a while."""
+    groups = [_group(process) for process, _ in processes]
     for process, number in processes:
         _signal(process, number)
     deadline = time.monotonic() + _STOP_SECONDS
-    for process, _ in processes:
-        while alive(process) or orphans(process):
+    for (process, _), group in zip(processes, groups, strict=True):
+        # Those of before as well: one that is ending loses its environment, by which it is told, before its sockets.
+        while alive(process) or orphans(process) or any(_runs(one) for one in group):
             if time.monotonic() > deadline:
                 _signal(process, signal.SIGKILL)
             time.sleep(_POLL_SECONDS)
@@ -96,7 +98,7 @@ def orphans(process: Process) -> list[psutil.Process]:
         leader = psutil.Process(process["pid"])
         if leader.create_time() != process["created"] or leader.status() != psutil.STATUS_ZOMBIE:
             return []  # it lives; or the number is another's, which it cannot be while a group has it
-    return [one for pid in psutil.pids() if (one := _orphan(pid, process))]
+    return _group(process)
 
 
 def log_file(service: Service, logs: Path) -> Path:
@@ -104,7 +106,12 @@ def log_file(service: Service, logs: Path) -> Path:
     return logs / f"{service.name}.log"
 
 
-def _orphan(pid: int, leader: Process) -> psutil.Process | None:
+def _group(leader: Process) -> list[psutil.Process]:
+    """What runs in a process's group, it among them."""
+    return [one for pid in psutil.pids() if (one := _member(pid, leader))]
+
+
+def _member(pid: int, leader: Process) -> psutil.Process | None:
     """That process if it runs in the leader's group, is not older than it, and belongs to this state folder."""
     try:
         if os.getpgid(pid) != leader["pid"]:
@@ -115,6 +122,13 @@ def _orphan(pid: int, leader: Process) -> psutil.Process | None:
         return found if found.environ().get("GPTMILL_HOME") == str(state_folder()) else None
     except (ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):  # it has ended, or is another user's
         return None
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _signal(process: Process, number: signal.Signals) -> None:

@@ -20,7 +20,7 @@ from flows.credentials import client_environment, credentials_file, ensure_crede
 from flows.environment import read_stack, stack_file
 from flows.stack import postgres, s3
 from flows.stack.control import down, remember, status, up
-from flows.stack.processes import Process, Service, alive, orphans, start, stop, wait_until_ready
+from flows.stack.processes import Process, Service, alive, log_file, orphans, start, stop, wait_until_ready
 from flows.stack.services import Layout, client_variables, service
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
@@ -268,6 +268,28 @@ def test_what_a_killed_server_left_does_not_keep_up_from_its_port(
     monkeypatch.setattr("flows.stack.control.status", lambda: None)
     up(True, {}, None, None)
     assert lacking == [name for name in layout.names if name != "prefect"]
+    assert not running_still(child)
+
+
+def test_one_that_is_ending_is_waited_for_though_its_environment_is_gone(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that exits gives back its memory, its environment with it, and only then closes its sockets."""
+    slow = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit()));"
+        "print(1, flush=True); time.sleep(60)"
+    )
+    service = Service("slow", ["sh", "-c", f"{sys.executable} -S -c '{slow}' & wait"], lambda: True)
+    process = start(service, home)
+    while not log_file(service, home).read_text():
+        pass
+    child = psutil.Process(process["pid"]).children()[0]
+    signalled: list[int] = []
+    send, environ = os.killpg, psutil.Process.environ
+    monkeypatch.setattr(os, "killpg", lambda pid, number: (signalled.append(pid), send(pid, number)))
+    monkeypatch.setattr(psutil.Process, "environ", lambda one: {} if signalled else environ(one))
+    stop([(process, signal.SIGTERM)])
+    assert signalled == [process["pid"]]
     assert not running_still(child)
 
 
