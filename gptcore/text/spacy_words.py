@@ -10,7 +10,10 @@ that holds a piece in which such a sequence was joined goes through spaCy as a w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
 
@@ -123,7 +126,8 @@ def _tokenizers() -> tuple[Any, Any, dict[str, list[str]]]:
     A tokenizer files a special case for that search when its patterns find something in it. The twin's patterns find
     nothing until it is built.
     """
-    import spacy
+    with _torch_left_out():
+        import spacy
     from spacy.symbols import ORTH
     from spacy.tokenizer import Tokenizer
 
@@ -145,3 +149,19 @@ def _tokenizers() -> tuple[Any, Any, dict[str, list[str]]]:
     )
     built = True
     return english, twin, {text: [token[ORTH] for token in tokens] for text, tokens in english.rules.items()}
+
+
+@contextmanager
+def _torch_left_out() -> Iterator[None]:
+    """Let no import find torch, which the library of spaCy's networks would load: no tokenizer needs those.
+
+    It is half of what a process takes that only reads text. Not where another thread might look for torch meanwhile.
+    """
+    if "torch" in sys.modules or threading.active_count() > 1:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  # documented: the import system takes it as "not there"
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]

@@ -333,6 +333,20 @@ print(size, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 102
     assert growth < 200, f"{growth} MB more than at the start"
 
 
+@pytest.mark.parametrize("threads", [False, True], ids=["alone", "beside a thread"])
+def test_cleaning_leaves_torch_to_those_who_need_it(threads: bool) -> None:
+    """Half of a cleaning process's start was torch, which spaCy imports where it can; who asks for it has it still."""
+    program = (
+        "import sys, threading; from gptcore.text.clean import words\n"
+        "done = threading.Event()\n"
+        f"if {threads}: threading.Thread(target=done.wait).start()\n"
+        "print(words('Mr. Holmes'), 'torch' in sys.modules)\n"
+        "import torch, spacy; print(torch.ones(2).sum().item(), spacy.blank('en')('Mr. Holmes')[0]); done.set()"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == [f"['mr.', 'holmes'] {threads}", "2.0 Mr."]
+
+
 def test_a_real_book_cleans_exactly() -> None:
     book = real_data("books", "98-0.txt").read_text(encoding="utf-8-sig")
     expected = slow_words(book)
