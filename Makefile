@@ -75,7 +75,7 @@ prefect.yaml: $(VENV)/.runtime flows/deployments/catalog.py
 bench: $(VENV)/.dev ## what this machine does a second, beside what people would use without gptmill
 	@$(BIN)/python -m tests.benchmarks
 
-chaos: $(VENV)/.dev ## kills, full disks, bad networks on purpose: counts of what the pipeline survived (half an hour)
+chaos: $(VENV)/.dev ## kills, full disks, bad networks on purpose: counts of what the pipeline survived (an hour)
 	@$(BIN)/python -m infra.chaos
 
 clean: ## remove the environment and the caches (never a store)

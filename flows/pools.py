@@ -5,11 +5,11 @@ from __future__ import annotations
 from http import HTTPStatus
 
 CPU = "cpu"
-"""For what orchestrates, reads and cleans: the pipeline, the analyses, finetune-all, sweeps, the leaderboard."""
+"""For what orchestrates, reads and cleans: the pipeline, analyses, finetune-all, sweeps, abstracts, prompts."""
 GPU = "gpu"
 """For what trains. A worker here takes as many runs as its machine trains at the same time: one a GPU."""
 POOLS = {
-    CPU: "Flows that orchestrate: the pipeline, the analyses, finetune-all, sweeps, the leaderboard.",
+    CPU: "Flows that orchestrate: the pipeline, analyses, finetune-all, sweeps, abstracts, prompts, the leaderboard.",
     GPU: "Flows that train: pretrain, finetune, and every training of a pipeline. A worker takes one run a GPU.",
 }
 """Name -> what it is for."""
