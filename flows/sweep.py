@@ -63,14 +63,13 @@ def sweep(parameters: SweepParameters) -> SweepResult:
     tracker = Tracker()
     with open_sweep(tracker, plan, identity) as run:
         outcomes: list[Outcome] = []
-        left = [trial.number for trial in plan.trials]
+        ranked = [trial.number for trial in plan.trials]
         for rung in plan.rungs:
-            found = _rung(tracker, run, ground, sweep_key(identity), rung, left)
+            found = _rung(tracker, run, ground, sweep_key(identity), rung, ranked)
             outcomes += found
             reached = {outcome.trial: outcome.objective for outcome in found}
-            keep = plan.rungs[rung.number].trials if rung.number < len(plan.rungs) else 1
-            left = survivors(reached, keep, plan.lower_is_better)
-            _tell(plan, rung, found, left)
+            ranked = survivors(reached, len(reached), plan.lower_is_better)
+            _tell(plan, rung, found, ranked)
         list_checkpoints(ground.store.url)
         result = SweepResult(plan, outcomes, identity, notes)
         with scratch_folder() as folder:
@@ -133,11 +132,27 @@ def _what_chose(plan: Plan, ground: Ground) -> str:
     return f"Selected on {seen}; no test row was read for it. A rung is a share of {share}, each with its own schedule."
 
 
-def _rung(tracker: Tracker, parent: Run, ground: Ground, key: str, rung: Rung, numbers: list[int]) -> list[Outcome]:
-    """What each trial reached on a rung, also on their MLflow runs.
+def _rung(tracker: Tracker, parent: Run, ground: Ground, key: str, rung: Rung, ranked: list[int]) -> list[Outcome]:
+    """What the best trials so far reach on a rung; where all of these fail, those that come after them.
 
     :raises Exception: the first one's, where every trial failed.
     """
+    outcomes: list[Outcome] = []
+    errors: list[Exception] = []
+    while len(errors) == len(outcomes) and ranked:
+        numbers, ranked = (ranked[: rung.trials], ranked[rung.trials :]) if not outcomes else (ranked[:1], ranked[1:])
+        tried, failures = _tried(tracker, parent, ground, key, rung, numbers)
+        outcomes += tried
+        errors += failures
+    if len(errors) == len(outcomes):
+        raise errors[0]
+    return outcomes
+
+
+def _tried(
+    tracker: Tracker, parent: Run, ground: Ground, key: str, rung: Rung, numbers: list[int]
+) -> tuple[list[Outcome], list[Exception]]:
+    """What each trial reached on a rung, also on their MLflow runs; the exceptions of those that failed."""
     plan = ground.plan
     trials = [plan.trials[number - 1] for number in sorted(numbers)]
     with ExitStack() as stack:
@@ -155,18 +170,17 @@ def _rung(tracker: Tracker, parent: Run, ground: Ground, key: str, rung: Rung, n
     errors = {trial: error for trial, error in found.items() if isinstance(error, Exception)}
     for trial in errors:
         runs[trial].finish("FAILED")
-    if len(errors) == len(found):
-        raise next(iter(errors.values()))
-    return outcomes
+    return outcomes, list(errors.values())
 
 
-def _tell(plan: Plan, rung: Rung, found: list[Outcome], left: list[int]) -> None:
+def _tell(plan: Plan, rung: Rung, found: list[Outcome], ranked: list[int]) -> None:
     """A line on the terminal and in the log: who failed, who goes on, what the best reached."""
     for outcome in found:
         if outcome.failure:
             logger().warning("trial %d failed on rung %d: %s", outcome.trial, outcome.rung, outcome.failure)
-    best = next(outcome for outcome in found if outcome.trial == left[0])
-    on = f"{len(left)} of {len(found)} go on, " if rung.number < len(plan.rungs) else ""
+    best = next(outcome for outcome in found if outcome.trial == ranked[0])
+    following = plan.rungs[rung.number : rung.number + 1]
+    on = f"{min(following[0].trials, len(ranked))} of {len(found)} go on, " if following else ""
     words = f"{on}best is trial {best.trial}: {plan.objective} {number(best.objective)}"
     news = Made(
         f"rung {rung.number}/{len(plan.rungs)}", words, sum(o.seconds for o in found), False, best.checkpoint[:12]

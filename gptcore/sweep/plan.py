@@ -23,28 +23,23 @@ wide = { model = { n_embd = 320, n_inner = 1280 } }
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, Preset, PretrainConfig, TokenizerConfig, preset_named
+from gptcore.config import PRESETS, Preset, preset_named
 from gptcore.errors import InputError
 from gptcore.nlu.registry import task_spec
-from gptcore.settings import checked_value, setting_type
+from gptcore.sweep.axes import check_storable, named, space_axes, together_axes
 from gptcore.sweep.halving import Rung, rungs
-from gptcore.sweep.space import Axis, Choice, Overrides, Range, Value, draw, fields_of, merged, nested
+from gptcore.sweep.space import Axis, Choice, Overrides, Value, draw, fields_of, merged, nested
 
 LOSS, BITS, SCORE = "validation/loss", "validation/bits_per_byte", "dev/score"
 OBJECTIVES = {LOSS: "nats a token", BITS: "bits a byte", SCORE: "x 100"}
 """Name -> unit."""
-_KINDS = {"tokenizer": TokenizerConfig, "model": ModelConfig, "pretrain": PretrainConfig, "finetune": FinetuneConfig}
-"""Sections that a trial may draw from. Another corpus has other held-out documents, so no numbers that compare."""
 _FIELDS: dict[str, type] = {
     "preset": str, "objective": str, "trials": int, "rungs": int, "eta": int, "seed": int, "tasks": list, "seeds": int,
     "settings": dict, "space": dict, "together": dict,
@@ -57,7 +52,16 @@ _DECIDED = {
 }
 """Settings that a stage fills in -> from what."""
 _POSITIVE = {
-    "pretrain": ("batch_size", "micro_batch_size", "epochs", "steps", "lr", "eval_every", "eval_tokens"),
+    "pretrain": (
+        "batch_size",
+        "micro_batch_size",
+        "epochs",
+        "steps",
+        "lr",
+        "eval_every",
+        "eval_tokens",
+        "checkpoint_every",
+    ),
     "finetune": ("lr", "batch_size", "epochs", "max_train_rows", "max_eval_rows"),
     "tokenizer": ("n_merges",),
 }
@@ -124,12 +128,15 @@ def read_plan(table: Mapping[str, Any], where: str, from_checkpoint: bool = Fals
     _check_fields(table, where)
     objective, tasks = table["objective"], _tasks(table, where)
     settings: dict[str, Any] = table.get("settings", {})
-    with _named(f"{where}: settings"):
-        _check_storable(settings)
+    with named(f"{where}: settings"):
+        check_storable(settings)
         base = preset_named(table["preset"], settings, f"{where}: settings")
-    axes = (*_space(table.get("space", {}), where), *_together(table.get("together", {}), where))
+        for task in settings.get("tasks", {}):
+            task_spec(task)
+    axes = (*space_axes(table.get("space", {}), where), *together_axes(table.get("together", {}), where))
     _check_axes(axes, settings, objective, tasks, from_checkpoint, where)
-    with _named(where):
+    _check_effects(axes, base, settings, tasks, where)
+    with named(where):
         rounds = rungs(table["trials"], table.get("eta", 3), table.get("rungs", 3))
         drawn = draw(axes, table["trials"], table.get("seed", 0))
     own = _own_fields(table["preset"], tasks, settings)
@@ -186,7 +193,7 @@ def _tasks(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
     :raises InputError: an unknown one; one twice; some, or none, where the objective says otherwise.
     """
     tasks = table.get("tasks", [])
-    with _named(f"{where}: tasks"):
+    with named(f"{where}: tasks"):
         names = [task_spec(name).name if isinstance(name, str) else _no_task(name) for name in tasks]
     if len(set(names)) < len(names):
         raise InputError(f"{where}: tasks = {names}; expected each once")
@@ -199,89 +206,6 @@ def _tasks(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
 
 def _no_task(name: object) -> str:
     raise InputError(f"found {name!r:.60}, expected the name of a task")
-
-
-def _space(space: Mapping[str, Any], where: str) -> Iterator[Axis]:
-    """An axis for each field of [space.SECTION] and of [space.tasks.TASK]."""
-    for section, fields in space.items():
-        place = f"{where}: space.{section}"
-        if section == "tasks" and isinstance(fields, Mapping):
-            for task, own in fields.items():
-                with _named(place):
-                    task_spec(task)
-                for name, value in _table(own, f"{place}.{task}").items():
-                    yield _axis(FinetuneConfig, name, value, f"tasks.{task}", f"{place}.{task}")
-        elif section in _KINDS:
-            for name, value in _table(fields, place).items():
-                yield _axis(_KINDS[section], name, value, section, place)
-        else:
-            raise InputError(f"{place}: expected one of {', '.join([*_KINDS, 'tasks'])}")
-
-
-def _axis(kind: type[Any], name: str, value: Any, section: str, where: str) -> Axis:
-    """``{ low, high, scale }`` or a list of two or more values.
-
-    :raises InputError: it is neither, or holds what the field does not take.
-    """
-    annotation = setting_type(kind, name, where).partition(" | ")[0]
-    place = f"{where}.{name}"
-    if isinstance(value, list):
-        values = tuple(checked_value(kind, name, item, where) for item in value)
-        for item in values:
-            _check_storable({place: item})
-        if len(set(values)) < max(2, len(values)):
-            raise InputError(f"{place} = {value!r:.60}; expected two or more values, each once")
-        return Choice(f"{section}.{name}", values)
-    table = _table(value, place, "a list of values, or { low = ..., high = ... }")
-    if annotation not in ("int", "float"):
-        raise InputError(f"{place}: only numbers have a range; expected a list of values")
-    if unknown := [key for key in table if key not in ("low", "high", "scale")]:
-        raise InputError(f"{place}.{unknown[0]} is no field of a range; expected low, high, scale")
-    if missing := [key for key in ("low", "high") if key not in table]:
-        raise InputError(f"{place}: found no {missing[0]}, expected one")
-    low, high = (_bound(kind, name, table[end], f"{place}.{end}") for end in ("low", "high"))
-    scale = table.get("scale", "linear")
-    if scale not in ("linear", "log"):
-        raise InputError(f"{place}.scale = {scale!r:.60}; expected linear or log")
-    if not low < high or (scale == "log" and low <= 0):
-        more = ", both above 0" if scale == "log" else ""
-        raise InputError(f"{place}: low = {low}, high = {high}; expected low < high{more}")
-    return Range(f"{section}.{name}", low, high, scale == "log", annotation == "int")
-
-
-def _bound(kind: type[Any], name: str, value: Any, place: str) -> Any:
-    try:
-        found = checked_value(kind, name, value, "")
-    except InputError as error:
-        raise InputError(f"{place} = {value!r:.60}; {str(error).rpartition('; ')[2]}") from None
-    if found is None:
-        raise InputError(f"{place}: found nothing, expected a number")
-    return found
-
-
-def _together(groups: Mapping[str, Any], where: str) -> Iterator[Axis]:
-    """An axis for each [together.NAME]."""
-    for name, labels in groups.items():
-        place = f"{where}: together.{name}"
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", name):
-            raise InputError(f"{place[:200]}: expected a name of letters, digits, _ and -, at most 100")
-        if name in _KINDS or not _table(labels, place) or len(labels) < 2:
-            raise InputError(f"{place}: expected two or more labels, each with settings, under a name of its own")
-        for label, settings in labels.items():
-            here = f"{place}.{label}"
-            for section, fields in _table(settings, here).items():
-                if section not in _KINDS:
-                    raise InputError(f"{here}.{section}: expected one of {', '.join(_KINDS)}")
-                for field, value in _table(fields, f"{here}.{section}").items():
-                    checked_value(_KINDS[section], field, value, f"{here}.{section}")
-            with _named(here):
-                _check_storable(settings)
-            first = fields_of(next(iter(labels.values())))
-            if not first or fields_of(settings).keys() != first.keys():
-                raise InputError(f"{here}: expected the same settings as under its first label, one at least")
-        if any(fields_of(a) == fields_of(b) for a, b in itertools.combinations(labels.values(), 2)):
-            raise InputError(f"{place}: two labels have the same settings, expected other values under each")
-        yield Choice(name, tuple(labels), labels)
 
 
 def _check_axes(
@@ -307,6 +231,8 @@ def _check_axes(
             tunes = name.startswith(("finetune.", "tasks."))
             if name in _DECIDED or (tunes and name.endswith(".seed")):
                 raise InputError(f"{where}: {name} follows from {_DECIDED.get(name, _DECIDED['finetune.seed'])}")
+            if name.endswith(".max_eval_rows"):
+                raise InputError(f"{where}: {name}: trials compare on the same dev rows; expected it in settings")
             if name.startswith("tasks.") and name.split(".")[1] not in tasks:
                 raise InputError(f"{where}: {name}: expected one of the sweep's tasks: {', '.join(tasks) or 'none'}")
             if tunes and objective != SCORE:
@@ -320,6 +246,21 @@ def _check_axes(
                 )
     if from_checkpoint and objective != SCORE:
         raise InputError(f"{where}: objective = {objective!r} says nothing of a given --checkpoint; expected {SCORE}")
+
+
+def _check_effects(axes: Sequence[Axis], base: Preset, settings: Overrides, tasks: Sequence[str], where: str) -> None:
+    """See that no other setting takes the place of what an axis draws.
+
+    :raises InputError: naming the first of which that is so.
+    """
+    drawn = {name for axis in axes for name in _fields(axis)}
+    if "pretrain.epochs" in drawn and (base.pretrain.steps is not None or "pretrain.steps" in drawn):
+        raise InputError(f"{where}: pretrain.epochs changes nothing beside pretrain.steps; expected one of the two")
+    decided = drawn | fields_of(settings).keys()
+    for name in sorted(drawn):
+        section, _, field = name.partition(".")
+        if section == "finetune" and tasks and all(f"tasks.{task}.{field}" in decided for task in tasks):
+            raise InputError(f"{where}: {name} changes nothing: each of {', '.join(tasks)} has its own {field}")
 
 
 def _own_fields(preset: str, tasks: Sequence[str], settings: Overrides) -> dict[str, set[str]]:
@@ -350,7 +291,7 @@ def _trial(
     ]
     overrides = merged(settings, *excepted, chosen)
     place = f"{where}: trial {number} ({', '.join(f'{name} {value}' for name, value in drawn.items())})"
-    with _named(place):
+    with named(place):
         found = preset_named(preset, overrides, place)
         for section, names in _POSITIVE.items():
             _check_positive(getattr(found, section), section, names)
@@ -365,19 +306,6 @@ def _check_positive(config: Any, section: str, names: Sequence[str]) -> None:
             raise InputError(f"{section}.{name} = {value}; expected more than 0")
 
 
-def _check_storable(settings: Overrides) -> None:
-    """:raises InputError: a value that the file with the winner's settings could not say."""
-    for name, value in fields_of(settings).items():
-        if not isinstance(value, int | float | str):
-            raise InputError(f"{name} = {value!r:.60}; expected a number, true, false or text")
-
-
-def _table(value: Any, where: str, wanted: str = "a table of settings") -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{where} = {value!r:.60}; expected {wanted}")
-    return value
-
-
 def _fields(axis: Axis) -> list[str]:
     """Dotted names of the settings that an axis decides."""
     if isinstance(axis, Choice) and axis.groups is not None:
@@ -388,12 +316,3 @@ def _fields(axis: Axis) -> list[str]:
 def _place(axis: Axis) -> str:
     grouped = isinstance(axis, Choice) and axis.groups is not None
     return f"{'together' if grouped else 'space'}.{axis.name}"
-
-
-@contextmanager
-def _named(where: str) -> Iterator[None]:
-    """Put ``where`` before an error that does not say it."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None

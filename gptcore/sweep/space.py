@@ -44,13 +44,17 @@ class Range:
         return self.high - self.low + 1 if self.whole else math.inf
 
     def at(self, share: float) -> Value:
-        """The value at ``share`` (0 to 1) of the way from low to high."""
+        """The value at ``share`` (0 to 1, 1 left out) of the way from low to high.
+
+        A whole number stands for all up to the next one, so that the two ends are as likely as what lies between.
+        """
+        high = self.high + 1 if self.whole else self.high
         if self.log:
-            found = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+            found = math.exp(math.log(self.low) + share * (math.log(high) - math.log(self.low)))
         else:
-            found = self.low + share * (self.high - self.low)
+            found = self.low + share * (high - self.low)
         if self.whole:
-            return round(min(max(found, self.low), self.high))
+            return min(max(math.floor(found), int(self.low)), int(self.high))
         digits = _DIGITS + max(0, round(math.log10(max(abs(self.low), abs(self.high)) / (self.high - self.low))))
         return min(max(float(f"{found:.{digits}g}"), self.low), self.high)
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _WINNER, _FAILED, _AXIS = "#e45756", "#9a9a9a", "#444444"
 _WIDTH, _HEIGHT = 1.5, 5.0  # inches: of an axis, of the picture
+_NARROWEST = 8.0  # inches: title and note fit
+_NAMED = 3  # of the lines that failed on a rung, by name
 _SPREAD = 0.008  # between neighbouring lines through one choice, which would hide one another
 _BOTTOM = -0.09  # where the lines of failed trials end
 _SHADES = 64
@@ -108,7 +110,9 @@ class ParallelCoordinates:
         from matplotlib.figure import Figure
 
         coordinates = [*self.settings, *self.rungs]
-        figure = Figure(figsize=(_WIDTH * (len(coordinates) + 0.8), _HEIGHT), dpi=110, layout="constrained")
+        figure = Figure(
+            figsize=(max(_WIDTH * (len(coordinates) + 0.8), _NARROWEST), _HEIGHT), dpi=110, layout="constrained"
+        )
         FigureCanvasAgg(figure)  # not pyplot: its global state is not for threads
         axes = figure.subplots()
         # from pale to dark: the palest yellows of the map would vanish on white
@@ -119,6 +123,7 @@ class ParallelCoordinates:
             step = 1 / _SHADES
             place = len(self.settings)
             axes.plot([place] * 2, [height - step / 2, height + step / 2], color=shades(height), lw=5, zorder=2)
+        self._name_failed(axes, len(self.settings))
         order = [line for line in range(len(self.names)) if line != self.winner]
         for line in [*order, *([] if self.winner is None else [self.winner])]:
             self._line(axes, line, coordinates, shades)
@@ -149,12 +154,25 @@ class ParallelCoordinates:
         if failed := line in self.failed:
             xs.append(xs[-1] + 1)
             ys.append(_BOTTOM)
-            axes.annotate(
-                f"{self.names[line]} failed", (xs[-1], _BOTTOM), (6, 0), textcoords="offset points", va="center",
-                fontsize=7.5, color=_FAILED,
-            )  # fmt: skip
         axes.plot(xs, ys, ls="--" if failed else "-", **style)
         axes.plot(xs[-1:], ys[-1:], marker="x" if failed else "o", ms=5, **{**style, "lw": 0})
+
+    def _name_failed(self, axes: Axes, first: int) -> None:
+        """Under each rung, which lines end there in a failure.
+
+        :param first: place of the first rung's axis.
+        """
+        for place, rung in enumerate(self.rungs):
+            before = self.rungs[place - 1].values if place else None
+            lost = [n for n in sorted(self.failed) if rung.values[n] is None and (not before or before[n] is not None)]
+            if lost:
+                named = ", ".join(self.names[n] for n in lost[:_NAMED]) + (
+                    f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+                )
+                axes.annotate(
+                    f"{named} failed", (first + place, _BOTTOM), (6, 0), textcoords="offset points", va="center",
+                    fontsize=7.5, color=_FAILED,
+                )  # fmt: skip
 
 
 def _fractions(count: int, low: float, high: float) -> list[float]:

@@ -64,8 +64,15 @@ class SweepResult:
 
     @property
     def settings(self) -> str:
-        """The winner's settings as the text of a --config file."""
-        return toml(self.plan.trials[self.winner.trial - 1].overrides)
+        """The winner's settings as the text of a --config file, and the command that takes it."""
+        plan, best = self.plan, self.winner
+        command = (
+            "pipeline" if "checkpoint" not in self.identity else f"finetune-all --checkpoint {best.checkpoint[:12]}"
+        )
+        seeds = f" --seeds {plan.seeds}" if plan.objective == SCORE else ""
+        head = f"# {self.headline}; checkpoint {best.checkpoint[:12]}\n"
+        head += f"# gptmill {command} --preset {plan.preset}{seeds} --config {_SETTINGS}\n\n"
+        return head + toml(plan.trials[best.trial - 1].overrides)
 
     @property
     def headline(self) -> str:
@@ -123,10 +130,7 @@ class SweepResult:
         lines += ["  ".join(row[name].rjust(widths[name]) for name in columns) for row in rows]
         how = "lowest" if self.plan.lower_is_better else "highest"
         head = f"{self.title} ({self.plan.unit}, {how} is best)"
-        checkpoint = self.winner.checkpoint[:12]
-        after = f"# {self.headline}; checkpoint {checkpoint}; settings for --config, over --preset {self.plan.preset}"
-        notes = [*self.failures, *self.notes]
-        return "\n".join([head, "", *lines, "", *notes, "", after, self.settings])
+        return "\n".join([head, "", *lines, "", *self.failures, *self.notes, "", self.settings])
 
     def markdown(self) -> str:
         """The page without its picture and links."""
@@ -182,6 +186,8 @@ def number(value: float | None) -> str:
 
 def shown_value(value: Value) -> str:
     """A drawn value as people read it."""
+    if isinstance(value, float) and float(f"{value:.4g}") != value:
+        return repr(value)  # rounded, two values could look alike
     return shown(value) if isinstance(value, bool | float) else str(value)
 
 

@@ -280,3 +280,36 @@ def test_a_trial_that_failed_once_may_win_the_next_time(
         "trial 3, rung 1",
     ]
     assert {found.data.tags["failure"] for found in shown} == {""}
+
+
+def test_the_next_best_takes_the_place_of_the_last_that_was_left(
+    world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached = {1: 2.5, 2: 1.5, 3: 3.0}
+    fails = {(2, 2), (1, 2)}  # (trial, rung)
+    tried: list[list[int]] = []
+
+    def run_rung(_ground: Ground, rung: Rung, trials: list[Trial], _runs: object) -> dict[int, Outcome | Exception]:
+        tried.append([trial.number for trial in trials])
+        found: dict[int, Outcome | Exception] = {}
+        for n in tried[-1]:
+            outcome = Outcome(n, rung.number, reached[n], updates=4, seconds=1.0, checkpoint=f"{n}" * 64)
+            found[n] = ArithmeticError("loss is nan") if (n, rung.number) in fails else outcome
+        return found
+
+    monkeypatch.setattr("flows.sweep.run_rung", run_rung)
+    plan = {**BY_BITS, "seed": 6}
+    result = run(world, store, plan)
+    assert tried == [[1, 2, 3], [2], [1], [3]], "trial 2 was the best, then trial 1"
+    assert result.winner.trial == 3
+    assert [row["trial"] for row in result.rows()] == ["3", "1", "2"]
+    assert len(result.failures) == 2
+    fails.add((3, 2))
+    with pytest.raises(ArithmeticError, match="loss is nan"):
+        run(world, store, plan)
+
+
+def test_a_winners_file_says_which_command_takes_it(swept: SweepResult) -> None:
+    first, second, *_ = swept.settings.splitlines()
+    assert first == f"# {swept.headline}; checkpoint {swept.winner.checkpoint[:12]}"
+    assert second == "# gptmill pipeline --preset demo --config sweep.toml"

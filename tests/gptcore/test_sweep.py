@@ -138,6 +138,18 @@ def test_a_draw_stays_within_its_range(low: float, times: float, log: bool, tria
 # --- the file
 
 
+def test_whole_numbers_of_a_range_are_all_as_likely() -> None:
+    for axis in (Range("n", 2, 4, whole=True), Range("n", 1, 7, log=True, whole=True)):
+        values = [axis.at(share / 900) for share in range(900)]
+        assert {type(value) for value in values} == {int}
+        assert sorted(set(values)) == list(range(int(axis.low), int(axis.high) + 1))
+        if not axis.log:
+            assert {values.count(value) for value in values} == {300}
+    linear = [Range("n", 2, 4, whole=True), Range("x", 0.0, 1.0)]
+    for seed in range(20):
+        assert {values["n"] for values in draw(linear, 3, seed)} == {2, 3, 4}, "one of each part"
+
+
 def test_a_file_becomes_trials_that_a_config_file_can_say() -> None:
     read = read_plan(tomllib.loads(FILE), "a.toml")
     assert read.rungs == (Rung(1, 12, 9), Rung(2, 4, 3), Rung(3, 1, 1))
@@ -240,6 +252,50 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "seeds of a loss": ({"seeds": 2}, "expected the objective dev/score"),
     "an unknown task": ({"objective": SCORE, "tasks": ["rta"]}, "a.toml: tasks: .*rta"),
     "a setting that does not exist": ({"settings": {"model": {"depth": 1}}}, "settings: model.depth is not a setting"),
+    "a label that MLflow does not take": (
+        {"together": {"size": {"4x (deep)": {"model": {"n_layer": 4}}, "flat": {"model": {"n_layer": 2}}}}},
+        r"together.size.4x \(deep\): expected a label of letters, digits, spaces",
+    ),
+    "a group that is a column": (
+        {"together": {"seconds": {"a": {"model": {"n_layer": 4}}, "b": {"model": {"n_layer": 2}}}}},
+        "together.seconds: the table of results has a column of that name",
+    ),
+    "epochs beside steps": (
+        {"space": {"pretrain": {"epochs": [1.0, 2.0, 3.0]}}},
+        "pretrain.epochs changes nothing beside pretrain.steps",
+    ),
+    "a rate that no task takes": (
+        {
+            "objective": SCORE,
+            "tasks": ["rte"],
+            "settings": {"tasks": {"rte": {"lr": 1e-4}}},
+            "space": {"finetune": {"lr": [1e-3, 2e-3, 3e-3]}},
+        },
+        "finetune.lr changes nothing: each of rte has its own lr",
+    ),
+    "a rate that every task draws": (
+        {
+            "objective": SCORE,
+            "tasks": ["rte"],
+            "space": {"finetune": {"lr": [1e-3, 2e-3]}, "tasks": {"rte": {"lr": [1e-3, 2e-3]}}},
+        },
+        "finetune.lr changes nothing: each of rte has its own lr",
+    ),
+    "other dev rows for each": (
+        {"objective": SCORE, "tasks": ["rte"], "space": {"finetune": {"max_eval_rows": [10, 20, 2000]}}},
+        "finetune.max_eval_rows: trials compare on the same dev rows",
+    ),
+    "an end without end": (
+        {"space": {"pretrain": {"steps": {"low": 1, "high": 10**400}}}},
+        "steps.high = 10000.*; expected less than 2",
+    ),
+    "ends too far apart": ({"space": {"pretrain": {"lr": {"low": -1e308, "high": 1e308}}}}, "less far apart"),
+    "a count without end": ({"space": {"pretrain": {"steps": [1, 2, 10**400]}}}, "steps = 10000.*; expected less"),
+    "a setting of no task": ({"settings": {"tasks": {"scitial": {"epochs": 3}}}}, "settings: .*scitial"),
+    "no updates between checkpoints": (
+        {"space": {"pretrain": {"checkpoint_every": [0, 10, 20]}}},
+        "pretrain.checkpoint_every = 0; expected more than 0",
+    ),
     "nothing as a setting": ({"settings": {"finetune": {"max_train_rows": None}}}, "expected a number, true, false"),
 }
 
