@@ -87,16 +87,27 @@ def _column(board: Leaderboard, row: Row) -> _Column:
 def _chosen(board: Leaderboard, width: int) -> tuple[list[_Column], list[Row]]:
     """The suites that fit, best average first, and those of ours that do not: the newest stay, and the best."""
     ours = [row for row in board.ordered if row.kind == "ours"]
-    newest = {row.name.rpartition(" ")[0]: row for row in reversed(board.ordered) if row.kind == "baseline"}
-    beside = [*reversed(newest.values()), *(row for row in board.rows if is_paper(row))]
+    beside = [*_baselines(board, ours), *(row for row in board.rows if is_paper(row))]
     best = max(ours, key=lambda row: (row.average(board.tasks) or 0.0, len(row.percent)), default=None)
     kept = list(ours)
     while len(kept) > 1 and _wide(board, [*kept, *beside]) > width:
         kept.remove(next(row for row in reversed(kept) if row is not best))
     while len(beside) > 1 and _wide(board, [*kept, *beside]) > width:
         beside.pop(0)
+    if len(kept) < len(ours):  # baselines of rows that none of those left was scored on say nothing here
+        beside = [row for row in beside if row.kind != "baseline" or row in _baselines(board, kept)]
     kept.sort(key=lambda row: -(row.average(board.tasks) or 0.0))
     return [_column(board, row) for row in [*kept, *beside]], [row for row in ours if row not in kept]
+
+
+def _baselines(board: Leaderboard, ours: Sequence[Row]) -> list[Row]:
+    """Of each baseline the newest that was scored on the rows of a suite of ours, for every such suite."""
+    found: list[Row] = []
+    every = [row for row in board.ordered if row.kind == "baseline"]
+    for suite in ours or every[:1]:
+        newest = {row.name.rpartition(" ")[0]: row for row in reversed(every) if not ours or suite.same_rows(row)}
+        found += [row for row in reversed(newest.values()) if row not in found]
+    return found
 
 
 def _wide(board: Leaderboard, rows: Sequence[Row]) -> int:

@@ -75,11 +75,6 @@ class Arm:
         """Whether the checkpoint's weights are used."""
         return bool(self.changes.get("pretrained", True))
 
-    @property
-    def unchanged(self) -> bool:
-        """Whether fine-tuning starts from a model that was pre-trained as it is, not from some of its blocks."""
-        return self.pretrained and "n_transfer" not in self.changes
-
     def settings(self, config: FinetuneConfig) -> FinetuneConfig:
         """A task's settings in this arm."""
         return dataclasses.replace(config, **{"pretrained": True, **self.changes})
@@ -145,7 +140,7 @@ def fine_tunes(
     store, tracker = Store(store_url), Tracker()
     data = _fingerprints(datasets_url, list(datasets))
     suites = [suite_of(store, arm, data, settings) for arm in arms]
-    zero_shot = _zero_shot(store, arms, datasets_url)
+    zero_shot = [_zero_shot(store, arm, settings, datasets_url) for arm in arms]
     for name, dataset in datasets.items():
         for suite in suites:  # now, not after hours of training
             check_origin(suite, name, dataset_origin(store.manifest(dataset)), ("data", "tokenizer"))
@@ -169,18 +164,21 @@ def fine_tunes(
     return FineTuned(board, scores[0], data, runs[0].url, table, failures)
 
 
-def _zero_shot(store: Store, arms: list[Arm], datasets_url: str) -> list[ZeroShot | None]:
-    """Of each arm what the store knows of the model it starts from, unchanged; nothing is measured for it here."""
-    if not has_blimp(datasets_url):
-        return [None] * len(arms)
+def _zero_shot(store: Store, arm: Arm, settings: Settings, datasets_url: str) -> ZeroShot | None:
+    """What the store knows of the one model that all fine-tunes of an arm start from; nothing is measured for it here.
+
+    None where they start from random weights, from some of its blocks, or not all from the same one.
+    """
+    configs = [arm.settings(config) for config in settings.values()]
+    snapshot = {config.snapshot for config in configs}
+    as_it_is = all(config.pretrained and config.n_transfer is None for config in configs)
+    if not as_it_is or len(snapshot) != 1 or not has_blimp(datasets_url):
+        return None
     try:
-        return [
-            kept_blimp(store, arm.checkpoint, datasets_url, arm.changes.get("snapshot")) if arm.unchanged else None
-            for arm in arms
-        ]
+        return kept_blimp(store, arm.checkpoint, datasets_url, snapshot.pop())
     except InputError as error:  # of files that no fine-tune reads
         logger().warning("no BLiMP on the leaderboard: %s", error)
-        return [None] * len(arms)
+        return None
 
 
 def _fingerprints(datasets_url: str, wanted: list[str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from flows.chain import Chain
 from flows.fanout import Arm, score_tasks
 from flows.finetune import seeds_of, settings_of
 from flows.parameters import AnalysisParameters
-from tasks.report.card import synthetic_note
+from tasks.report.card import start_note, synthetic_note
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.analysis import Analysis, publish
 
@@ -37,6 +37,7 @@ def about(chain: Chain) -> list[str]:
         *synthetic_notes(chain),
         f"preset {chain.preset.name}: {result['tokens_seen']:,} tokens seen in pre-training, "
         f"held-out perplexity {result['validation/perplexity']:.1f}",
+        *start_note(chain.store.manifest(chain.checkpoint)),
     ]
 
 

@@ -64,7 +64,7 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
         if collapsed := [column for column, cell in row.cells.items() if cell.collapsed]:
             notes.append(f"{published.method}: a run gave every dev row the same answer on {', '.join(collapsed)}")
     notes += about(chain)
-    identity = {"arms": {row.name: row.suite for row in rows}}
+    identity = {"arms": {row.name: row.suite for row in rows}, "seeds": rows[0].seeds}
     found = Analysis("table5", "Table 5: ablations", header, body, identity, metrics, notes)
     return publish_all([found], parameters)
 
@@ -97,7 +97,7 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     for color, task in enumerate(wanted):
-        dev = [row.per_task[task] for row in rows]
+        dev = [_dev_score(chain, task, arm, row) for arm, row in zip(arms, rows, strict=True)]
         train = [100 * _train_score(chain, task, arm) for arm in arms]
         curves += [
             Curve(f"{task} dev", list(enumerate(dev)), color),
@@ -109,7 +109,7 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
     figure = Figure(curves, "layers transferred (0: embeddings only)", "accuracy (%)", named(chain, title))
     header = ("layers", "task", "dev", "train")
     notes = [f"median of {rows[0].seeds} seed(s); train: seed 0, {_TRAIN_ROWS:,} rows", *about(chain)]
-    identity = {"arms": {row.name: row.suite for row in rows}, "tasks": wanted}
+    identity = {"arms": {row.name: row.suite for row in rows}, "tasks": wanted, "seeds": rows[0].seeds}
     return publish_all([Analysis("layers", title, header, body, identity, metrics, notes, figure)], parameters)
 
 
@@ -150,22 +150,41 @@ def _results_table(chain: Chain, ours: Row, number: int) -> Analysis:
     """One of Tables 2, 3 and 4: the published rows, then ours."""
     specs = [spec for spec in REGISTRY.values() if spec.table == number]
     columns = [column for spec in specs for column in spec.paper]
+    ours = ours.only([spec.name for spec in specs])
     printed = [row for row in PUBLISHED if row.table == f"Table {number}"]
     body = [(row.method, row.split, *(cell_text(row.percent.get(column)) for column in columns)) for row in printed]
     body.append((f"gptmill {ours.name}", ours.split, *(cell_text(ours.percent.get(column)) for column in columns)))
     metrics = {column: ours.percent[column] for column in columns if column in ours.percent}
+    tested = [column for column in columns if column in ours.cells and ours.cells[column].split == "test"]
     notes = [f"ours: {ours.seeds} seed(s)", *about(chain)]
+    if tested and len(tested) < len(ours.cells):
+        notes.insert(1, f"ours: {', '.join(tested)} on test rows, the others on dev rows")
     if not synthetic_notes(chain):  # what sets real rows apart from the published ones
         notes += [f"{spec.name}: {spec.note}" for spec in specs if spec.note and spec.name in chain.datasets]
     title = f"Table {number}: published rows and ours"
-    identity = {"suite": ours.suite}
+    identity = {"suite": ours.suite, "seeds": ours.seeds}
     return Analysis(f"table{number}", title, ("method", "split", *columns), body, identity, metrics, notes)
+
+
+def _dev_score(chain: Chain, task: str, arm: Arm, row: Row) -> float:
+    """A task's score on dev rows, x 100, the median over seeds: the figure is on those, test labels or not."""
+    cells = [row.cells[column] for column in task_spec(task).paper if column in row.cells]
+    if all(cell.split == "dev" for cell in cells):
+        return row.per_task[task]
+    found = [_tuned(chain, task, arm, seed) for seed in range(cells[0].seeds)]
+    scores = [float(chain.store.manifest(model)["counts"]["dev/score"]) for model in found]
+    return 100 * statistics.median(scores)
+
+
+def _tuned(chain: Chain, task: str, arm: Arm, seed: int) -> Artifact:
+    """An arm's fine-tuned model, which is in the store."""
+    config = dataclasses.replace(arm.settings(chain.preset.finetune_for(task)), seed=seed)
+    recipe = finetune_recipe(chain.store, task, chain.datasets[task], arm.checkpoint, config)
+    return chain.store.artifact("finetune", recipe.digest)
 
 
 def _train_score(chain: Chain, task: str, arm: Arm) -> float:
     """Accuracy of an arm's model of seed 0 on training rows."""
-    store, dataset = chain.store, chain.datasets[task]
-    config = dataclasses.replace(arm.settings(chain.preset.finetune_for(task)), seed=0)
-    recipe = finetune_recipe(store, task, dataset, arm.checkpoint, config)
-    scores = score_model(store.url, store.artifact("finetune", recipe.digest), dataset, "train", _TRAIN_ROWS)
+    model = _tuned(chain, task, arm, seed=0)
+    scores = score_model(chain.store.url, model, chain.datasets[task], "train", _TRAIN_ROWS)
     return float(scores["score"])

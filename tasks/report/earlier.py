@@ -32,7 +32,7 @@ class Contender:
 def contenders(tracker: Tracker, task: str, data: str, suite: str) -> list[Contender]:
     """Every suite of ours with a score on ``task``, best first.
 
-    :param data: fingerprint of the task's files; suites of other rows are left out.
+    :param data: fingerprint of the task's files; suites of other rows, or of another share of them, are left out.
     :param suite: digest of the suite that the others are told apart from.
     """
     runs = [
@@ -40,6 +40,9 @@ def contenders(tracker: Tracker, task: str, data: str, suite: str) -> list[Conte
         for run in tracker.search(EXPERIMENT, {"kind": "ours"}, {f"data.{task}": data})
         if task in (row := kept_row(run, "ours").only([task])).per_task
     ]
+    scored = f"settings.{task}.max_eval_rows"  # a part of the rows is another measure
+    drawn = next((run.data.params.get(scored) for run, row in runs if row.suite == suite), None)
+    runs = [(run, row) for run, row in runs if run.data.params.get(scored) == drawn]
     mine = next((dict(run.data.params) for run, row in runs if row.suite == suite), {})
     scores = sorted((row.per_task[task] for _, row in runs), reverse=True)
     found = [

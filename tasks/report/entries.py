@@ -70,7 +70,6 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
     score, rows = counts["dev/score"], counts["rows"]
     checkpoint = manifest["inputs"].get("checkpoint", {}).get("digest", "")
     start = f"from the pre-trained {checkpoint[:12]}" if checkpoint else "from random weights"
-    drawn = f", drawn by seed {config['seed']}" if config.get("max_eval_rows") else ""
     tested = f", test score {100 * counts['test/score']:.1f}" if "test/score" in counts else ""
     return Entry(
         name=task_model(task, synthetic),
@@ -78,7 +77,7 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
         artifact=artifact,
         created=manifest["created"],
         merit=score,
-        yardstick=f"{rows['dev']} dev rows{drawn} of {encoded['inputs']['files']['digest']}",
+        yardstick=f"{rows['dev']} dev rows of {encoded['inputs']['files']['digest']}",
         result=f"dev score {100 * score:.1f}",
         leads=True,
         tags={

@@ -18,7 +18,7 @@ from tasks.store.state import state_folder
 from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import leaderboard_line
 
-_VERSION = 2  # of the file
+_VERSION = 3  # of the file
 _SQLITE = "sqlite:///"
 
 

@@ -67,6 +67,8 @@ class Row:
     """Zero-shot column -> accuracy x 100 of the checkpoint that the row starts from; in no average."""
     note: str = ""
     """What sets a published row's numbers apart from ours."""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """Task -> fingerprint of the files that its rows were read from; none for published rows."""
 
     def only(self, tasks: Sequence[str]) -> Row:
         """The same row with the columns of these tasks alone; the zero-shot ones, which are no task's, stay."""
@@ -79,6 +81,10 @@ class Row:
             cells=cells,
             glue_parts={task: part for task, part in self.glue_parts.items() if task in tasks},
         )
+
+    def same_rows(self, other: Row) -> bool:
+        """Whether ``other`` was scored on the rows of each task that this one has, as far as both say."""
+        return all(self.data[task] == other.data.get(task) for task in self.per_task if task in self.data)
 
     @property
     def per_task(self) -> dict[str, float]:

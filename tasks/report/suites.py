@@ -82,7 +82,8 @@ def row_of(suite: Suite, scores: Iterable[Score]) -> Row:
     percent = {c: statistics.median(score.percent[c] for score in runs) for c, runs in by_column.items()}
     cells = {column: _cell(column, runs) for column, runs in by_column.items()}
     parts = {task: statistics.median(values) for task, values in glue.items()}
-    return Row(suite.name, suite.kind, split_of(cells), percent, cells, parts, suite.digest)
+    data = suite.identity.get("data", {})
+    return Row(suite.name, suite.kind, split_of(cells), percent, cells, parts, suite.digest, data=data)
 
 
 def check_origin(suite: Suite, task: str, origin: Mapping[str, Any], parts: Sequence[str] = PARTS) -> None:
@@ -119,21 +120,25 @@ def record_row(run: Run, row: Row, zero_shot: ZeroShot | None = None) -> Row:
     """Put a row's cells on the suite's run, beside those that earlier runs of the same suite left there.
 
     One metric a column, as the table prints it, and one tag a column for the exact score and what stands behind it, so
-    that two flows that fill one row at the same time take nothing from each other.
+    that two flows that fill one row at the same time take nothing from each other. A number that rests on more seeds
+    than ``row``'s stays in MLflow.
 
     :param zero_shot: of the checkpoint that the row starts from; it takes the place of what is there.
-    :return: the whole row. Its average over the twelve tasks is logged once it has them all.
+    :return: the whole row, with the numbers of ``row``. Its average over the twelve tasks is logged once it has all.
     :raises InputError: the run belongs to another suite.
     """
     if (there := run.opened_tags.get("suite", "")) != row.suite:
         raise InputError(f"leaderboard row {row.name}: its suite is {row.suite}, the run's is {there}")
-    parts = {f"{_GLUE}{task}": value for task, value in row.glue_parts.items()}
+    kept = row.only([task for task in row.per_task if not _rests_on_more(run, task, row)]) if row.cells else row
+    parts = {f"{_GLUE}{task}": value for task, value in kept.glue_parts.items()}
     without_tuning = _printed(zero_shot.percent if zero_shot else row.zero_shot)
-    errors = {f"{column}/stderr": cell.stderr for column, cell in row.cells.items()}
-    run.log_results({**_printed(row.percent), **parts, **without_tuning, **errors})
+    errors = {f"{column}/stderr": cell.stderr for column, cell in kept.cells.items()}
+    run.log_results({**_printed(kept.percent), **parts, **without_tuning, **errors})
     if zero_shot:
         run.set_tags({"zero_shot_digest": zero_shot.digest})
-    exact = {column: {**dataclasses.asdict(cell), "percent": row.percent[column]} for column, cell in row.cells.items()}
+    exact = {
+        column: {**dataclasses.asdict(cell), "percent": kept.percent[column]} for column, cell in kept.cells.items()
+    }
     run.set_tags({f"{_CELL}{column}": json.dumps(cell) for column, cell in exact.items()})
     whole = _whole(row, *run.metrics_and_tags())
     totals = {"average": whole.average(list(REGISTRY)), "glue": whole.glue}
@@ -141,7 +146,21 @@ def record_row(run: Run, row: Row, zero_shot: ZeroShot | None = None) -> Row:
     collapsed = [f"{column} {cell.collapsed} of {cell.seeds}" for column, cell in whole.cells.items() if cell.collapsed]
     told = {"split": whole.split, "seeds": whole.seeds, "git_commits": " ".join(whole.commits)}
     run.set_tags({**told, "collapsed": ", ".join(collapsed)})
-    return whole
+    cells = {**whole.cells, **row.cells}
+    return dataclasses.replace(
+        whole,
+        percent={**whole.percent, **row.percent},
+        cells=cells,
+        glue_parts={**whole.glue_parts, **row.glue_parts},
+        split=split_of(cells) or whole.split,
+    )
+
+
+def _rests_on_more(run: Run, task: str, row: Row) -> bool:
+    """Whether MLflow holds a task's number of this suite from more seeds than ``row`` has."""
+    columns = [column for column in REGISTRY[task].paper if column in row.cells]
+    held = [json.loads(run.opened_tags.get(_CELL + column, "{}")).get("seeds", 0) for column in columns]
+    return any(seeds > row.cells[column].seeds for column, seeds in zip(columns, held, strict=True))
 
 
 def _printed(percent: Mapping[str, float]) -> dict[str, float]:
@@ -165,11 +184,17 @@ def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> R
 
 
 def record_published(tracker: Tracker) -> None:
-    """Put the paper's rows into an experiment of their own; those that are there already stay as they are."""
+    """Put the paper's rows into an experiment of their own; one that is there as it is printed stays."""
     for old in tracker.search(EXPERIMENT, {"kind": "published"}):  # an older version kept them among ours
         tracker.client.delete_run(old.info.run_id)
-    there = {run.info.run_name for run in tracker.search(PUBLISHED_EXPERIMENT, {"kind": "published"})}
-    for row in published_rows():
+    rows = published_rows()
+    there = set()
+    for old in tracker.search(PUBLISHED_EXPERIMENT, {"kind": "published"}):
+        if any(_stands(row, old) for row in rows):
+            there.add(old.info.run_name)
+        else:  # an older version's, of which something was wrong
+            tracker.client.delete_run(old.info.run_id)
+    for row in rows:
         if row.name in there:
             continue
         key = sha256_json({"published": row.name, "percent": row.percent})
@@ -177,10 +202,19 @@ def record_published(tracker: Tracker) -> None:
             record_row(run, row)
 
 
+def _stands(row: Row, run: MlflowRun) -> bool:
+    """Whether a run holds a published row as it is."""
+    numbers = _printed({**row.percent, **row.zero_shot})
+    printed = {name: run.data.metrics.get(name) for name in numbers} == numbers
+    return run.info.run_name == row.name and run.data.tags.get("table") == row.source and printed
+
+
 def kept_row(run: MlflowRun, kind: Kind) -> Row:
     """The row that a suite's MLflow run holds."""
     tags = run.data.tags
-    row = Row(run.info.run_name, kind, tags.get("split", "dev"), {}, suite=tags["suite"])
+    of = "data."
+    data = {name.removeprefix(of): value for name, value in run.data.params.items() if name.startswith(of)}
+    row = Row(run.info.run_name, kind, tags.get("split", "dev"), {}, suite=tags["suite"], data=data)
     return _whole(row, run.data.metrics, tags)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib.image
@@ -12,10 +13,11 @@ import pytest
 
 from flows.analysis.paper import ablations
 from flows.parameters import AnalysisParameters
-from gptcore.config import preset_named
+from gptcore.config import FinetuneConfig, preset_named
 from gptcore.errors import InputError
 from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.published import ABLATIONS
+from tasks.report.leaderboard import Cell, Row
 from tasks.stages import analysis as analysis_stage
 from tasks.stages.analysis import Analysis
 from tasks.store.artifact import Artifact
@@ -187,10 +189,36 @@ def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.
     arms = [Arm(str(number), checkpoint, changed) for number, changed in enumerate(changes)]
     monkeypatch.setattr(fanout, "has_blimp", lambda _url: True)
     monkeypatch.setattr(fanout, "kept_blimp", lambda _store, _checkpoint, _url, step: f"after {step}")
-    assert fanout._zero_shot(Store(store), arms, "data") == ["after 64", None, "after None", None]
+
+    def found(*configs: FinetuneConfig) -> list[Any]:
+        settings = dict(zip(("rte", "sst2"), configs, strict=True))
+        return [fanout._zero_shot(Store(store), arm, settings, "data") for arm in arms]
+
+    plain, kept, cut = FinetuneConfig(), FinetuneConfig(snapshot=16), FinetuneConfig(n_transfer=0)
+    assert found(plain, plain) == ["after 64", None, "after None", None]
+    assert found(kept, kept) == ["after 64", None, "after 16", None]
+    assert found(plain, kept) == ["after 64", None, None, None], "not all from one model"
+    assert found(plain, cut) == [None] * 4, "by the settings, whatever the arm changes"
 
     def incomplete(*_: object) -> None:
         raise InputError("data/BLiMP/a.jsonl: found nothing there")
 
     monkeypatch.setattr(fanout, "kept_blimp", incomplete)  # no fine-tune reads these files
-    assert fanout._zero_shot(Store(store), arms, "data") == [None] * 4
+    assert found(plain, plain) == [None] * 4
+
+
+def test_figure_2_left_is_on_dev_rows_where_test_rows_have_labels_too() -> None:
+    from flows.analysis import paper
+    from flows.fanout import Arm
+
+    scores = {"0": 0.3, "1": 0.5, "2": 0.4}
+    counts = {seed: {"counts": {"dev/score": score, "test/score": 0.9}} for seed, score in scores.items()}
+    chain: Any = SimpleNamespace(store=SimpleNamespace(manifest=lambda seed: counts[seed]))
+    arm = Arm("all layers", Artifact("pretrain", "a", "a"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paper, "_tuned", lambda _chain, _task, _arm, seed: str(seed))
+        cell = Cell("test", 3, 80.0, 90.0)
+        tested = Row("row", "ours", "test", {"race": 90.0, "race_m": 90.0, "race_h": 90.0}, {"race": cell})
+        assert paper._dev_score(chain, "race", arm, tested) == 40.0
+        dev = Row("row", "ours", "dev", {"race": 31.0}, {"race": Cell("dev", 3, 30.0, 32.0)})
+        assert paper._dev_score(chain, "race", arm, dev) == 31.0

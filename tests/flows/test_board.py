@@ -83,6 +83,26 @@ def test_five_suites_fit_and_the_ones_that_do_not_are_named() -> None:
     assert "older 3 fff003" not in named
 
 
+def test_a_suite_stands_beside_the_baselines_of_its_own_rows() -> None:
+    """Real rows first, then generated ones: the newest baselines are of those, and say nothing of the real model."""
+    real, generated = {"rte": "real"}, {"rte": "generated"}
+
+    def of(data: dict[str, str], name: str, score: float, kind: Kind = "ours") -> Row:
+        return dataclasses.replace(suite(name, {"rte": score}, kind), data=data)
+
+    ours = of(real, "pre-trained aaaaaa", 53.4)
+    words, later = (
+        of(real, "bag of words bbbbbb", 55.0, "baseline"),
+        of(generated, "bag of words cccccc", 49.7, "baseline"),
+    )
+    assert cells(shown(ours, later, words), "rte") == ["dev", "53.4±2.1", "55.0±2.1", "56.0"]
+    both = shown(of(generated, "pre-trained dddddd", 84.7), ours, later, words)
+    assert cells(both, "rte") == ["dev", "84.7±2.1", "53.4±2.1", "49.7±2.1", "55.0±2.1", "56.0"]
+    more = dataclasses.replace(later, data={**generated, "qnli": "x"}, percent={**later.percent, "qnli": 50.0})
+    assert cells(shown(ours, more, words), "rte")[2] == "55.0±2.1"
+    assert cells(shown(later, words), "rte") == ["dev", "49.7±2.1", "56.0"], "without a suite the newest"
+
+
 def test_a_task_that_nobody_has_is_no_row_and_a_missing_number_is_a_dash() -> None:
     lines = shown(suite("a 000001", {"rte": 60.0, "snli": 70.0}), suite("b 000002", {"rte": 61.0}))
     assert cells(lines, "rte")[1:3] == ["60.0±2.1", "61.0±2.1"]

@@ -58,7 +58,14 @@ def test_babylms_baselines_have_blimp_by_field_and_no_average() -> None:
         assert tuple(row.zero_shot) == blimp_files.COLUMNS
         assert row.average is None
         assert "filtered" in row.note
-    assert all(not row.zero_shot and not row.note for row in PUBLISHED if row.table != BABYLM)
+    assert all(not row.zero_shot for row in PUBLISHED if row.table != BABYLM)
+    assert {row.table for row in PUBLISHED if row.note} == {BABYLM, BERT_TABLE}
+
+
+def test_berts_table_says_that_its_correlation_is_another() -> None:
+    """82.0 and 80.0 are Pearson's and Spearman's correlation of one model."""
+    assert all("Spearman" in row.note for row in BERT.values())
+    assert (BERT["OpenAI GPT"].percent["stsb"], ours()["stsb"]) == (80.0, 82.0)
 
 
 def test_rows_stand_in_their_sources() -> None:

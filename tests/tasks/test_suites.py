@@ -11,6 +11,7 @@ import pytest
 
 from gptcore.errors import InputError
 from gptcore.nlu.metrics import GLUE
+from tasks.report.earlier import contenders
 from tasks.report.kept import kept_leaderboard
 from tasks.report.leaderboard import Row
 from tasks.report.score import Score, commit_of, finetune_origin, zero_shot_of
@@ -161,6 +162,48 @@ def test_a_row_of_another_suite_is_refused(tracker: Tracker) -> None:
         record_row(run, row_of(second, [made("rte", 50.0)]))
     assert first.digest in str(refused.value)
     assert second.digest in str(refused.value)
+
+
+def test_a_number_of_more_seeds_stays(tracker: Tracker) -> None:
+    """An analysis of one seed fills the pipeline's own row again."""
+    of = suite("five")
+    record(tracker, of, *(made("rte", 50.0 + seed, seed, glue=50.0 + seed) for seed in range(5)))
+    fresh = record(tracker, of, made("rte", 90.0, glue=90.0), made("snli", 70.0, split="test"))
+    assert fresh.percent == {"snli": 70.0, "rte": 90.0}, "the caller's own table is of its own runs"
+    assert (fresh.seeds, fresh.glue_parts["rte"]) == ("1", 90.0)
+    (kept,) = (row for row in read_leaderboard(tracker).rows if row.suite == of.digest)
+    assert kept.percent == {"snli": 70.0, "rte": 52.0}
+    assert (kept.cells["rte"].seeds, kept.glue_parts["rte"]) == (5, 52.0)
+    more = record(tracker, of, *(made("rte", 60.0 + seed, seed) for seed in range(6)))
+    assert more.percent["rte"] == 62.5
+    (kept,) = (row for row in read_leaderboard(tracker).rows if row.suite == of.digest)
+    assert kept.percent["rte"] == 62.5
+
+
+def test_a_rank_is_among_rows_scored_on_the_same_rows(tracker: Tracker) -> None:
+    data, scores = {"rte": "d-ranked"}, {}
+    for label, most, score in (("whole", None, 60.0), ("again", None, 70.0), ("few rows", 64, 90.0)):
+        settings = {"rte": {"max_eval_rows": most, "lr": 1e-3}}
+        scores[label] = suite(label, data=data, settings=settings)
+        record(tracker, scores[label], made("rte", score, origin={**ORIGIN, "data": "d-ranked"}))
+    ranked = contenders(tracker, "rte", "d-ranked", scores["whole"].digest)
+    assert [(item.row.name, item.rank) for item in ranked] == [(scores["again"].name, 1), (scores["whole"].name, 2)]
+    assert [item.rank for item in contenders(tracker, "rte", "d-ranked", scores["few rows"].digest)] == [1]
+
+
+def test_a_published_row_that_was_wrong_is_put_right(tracker: Tracker) -> None:
+    record_published(tracker)
+    right = {run.info.run_name: run for run in tracker.search(PUBLISHED_EXPERIMENT, {"kind": "published"})}
+    wrong, other = right["ESIM + ELMo (5x) [published]"], right["CAFE (5x) [published]"]
+    tracker.client.log_metric(wrong.info.run_id, "snli", 12.3)
+    tracker.client.set_tag(other.info.run_id, "table", "another")
+    record_published(tracker)
+    found = {run.info.run_name: run for run in tracker.search(PUBLISHED_EXPERIMENT, {"kind": "published"})}
+    assert found.keys() == right.keys()
+    assert found[wrong.info.run_name].data.metrics["snli"] == 89.3
+    assert found[other.info.run_name].data.tags["table"] == "Table 2"
+    same = [name for name in right if found[name].info.run_id == right[name].info.run_id]
+    assert len(same) == len(right) - 2
 
 
 def test_published_rows_stand_once(tracker: Tracker) -> None:
