@@ -21,12 +21,14 @@ from flows.abstracts_report import (
 )
 from flows.away import train_away, trains_away
 from flows.chain import WORLD_SEED, pretrain_on
+from flows.inputs import check_positions
 from flows.names import from_form
 from flows.parameters import AbstractsParameters, GenerateParameters, chosen_abstracts
 from flows.references import pretrained_model
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.published import SWEEPS
 from gptcore.config import Preset
+from gptcore.errors import InputError
 from tasks.jobs.places import slots_and_threads
 from tasks.stages.adapt import adapt_model, adapt_recipe
 from tasks.stages.analysis import Analysis, publish
@@ -55,10 +57,11 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     """
     signals.listen()
     preset, own = chosen_abstracts(parameters)
-    store, papers, checkpoint, ids = _ground(parameters, preset)
+    arms = _arms(own.adapt)
+    store, papers, checkpoint, ids = _ground(parameters, preset, arms)
     jobs = parameters.jobs or 2  # both arms side by side
     _, threads = slots_and_threads(jobs)
-    models = _adapted(store, ids, checkpoint, _arms(own.adapt), jobs, threads)
+    models = _adapted(store, ids, checkpoint, arms, jobs, threads)
     sampling, titles = own.sampling, parameters.titles or own.titles
     written = write_and_measure(store.url, models[0], papers, sampling, titles)
     found = [
@@ -86,7 +89,7 @@ def abstracts_tables(parameters: AbstractsParameters) -> list[Analysis]:
     signals.listen()
     preset, own = chosen_abstracts(parameters)
     configs = dict.fromkeys(config for table in SWEEPS for _, _, config in cells(table, own.star))
-    store, _, checkpoint, ids = _ground(parameters, preset)
+    store, _, checkpoint, ids = _ground(parameters, preset, list(configs))
     jobs = parameters.jobs or slots_and_threads(0)[0]
     _, threads = slots_and_threads(jobs)
     models = _adapted(store, ids, checkpoint, list(configs), jobs, threads)
@@ -139,26 +142,46 @@ def _arms(config: AdaptConfig) -> list[AdaptConfig]:
     return [dataclasses.replace(config, pretrained=pretrained) for pretrained in (True, False)]
 
 
-def _ground(parameters: AbstractsParameters, preset: Preset) -> tuple[Store, Artifact, Artifact, Artifact]:
-    """What every training needs: the store, the papers, the language model to start from, the papers' ids."""
+def _ground(
+    parameters: AbstractsParameters, preset: Preset, configs: Sequence[AdaptConfig]
+) -> tuple[Store, Artifact, Artifact, Artifact]:
+    """What every training needs: the store, the papers, the language model to start from, the papers' ids.
+
+    :raises InputError: blocks of more tokens than the model has positions, or than a split holds; before any training.
+    """
     store = Store(parameters.store)
     corpus_url, arxiv_url = parameters.corpus, parameters.arxiv
     if not arxiv_url or not (corpus_url or parameters.checkpoint):
         world = store.local(generate_world(store.url, WORLD_SEED))
         corpus_url, arxiv_url = corpus_url or str(world / "books"), arxiv_url or str(world / "arxiv")
-    papers = collect_papers(store.url, arxiv_url)
-    checkpoint = _checkpoint(store, parameters, preset, corpus_url)
-    ids = encode_abstracts(store.url, papers, tokenizer_of(store, checkpoint))
-    return store, papers, checkpoint, ids
-
-
-def _checkpoint(store: Store, parameters: AbstractsParameters, preset: Preset, corpus_url: str) -> Artifact:
-    """The language model that was asked for, or one that is pre-trained on the books."""
-    if parameters.checkpoint and is_model_folder(parameters.checkpoint):
-        return import_model(store.url, parameters.checkpoint)
     if parameters.checkpoint:
-        return pretrained_model(store, parameters.checkpoint)
+        papers = collect_papers(store.url, arxiv_url)
+        checkpoint = _given(store, parameters.checkpoint)
+        check_positions(configs, store.manifest(checkpoint)["config"]["model"]["n_ctx"])
+        ids = encode_abstracts(store.url, papers, tokenizer_of(store, checkpoint))
+        _check_blocks(store, ids, configs)
+        return store, papers, checkpoint, ids
+    check_positions(configs, preset.model.n_ctx)
+    papers = collect_papers(store.url, arxiv_url)
     corpus = clean_corpus(store.url, corpus_url, preset.corpus)
     tokenizer = train_tokenizer(store.url, corpus, preset.tokenizer)
+    ids = encode_abstracts(store.url, papers, tokenizer)
+    _check_blocks(store, ids, configs)
     shards = encode_shards(store.url, corpus, tokenizer, preset.shards)
-    return pretrain_on(store, shards, preset, nproc=parameters.nproc)[1]
+    return store, papers, pretrain_on(store, shards, preset, nproc=parameters.nproc)[1], ids
+
+
+def _given(store: Store, ref: str) -> Artifact:
+    """The language model that was asked for: one of the store's, or a folder of Hugging Face's."""
+    return import_model(store.url, ref) if is_model_folder(ref) else pretrained_model(store, ref)
+
+
+def _check_blocks(store: Store, ids: Artifact, configs: Sequence[AdaptConfig]) -> None:
+    """:raises InputError: a split that does not fill one block."""
+    size = max(config.block_size for config in configs)
+    for row in store.manifest(ids)["counts"]["distribution"]:
+        if row["bpe_tokens"] < size:
+            raise InputError(
+                f"block_size = {size}: the papers' split {row['split']} has {row['bpe_tokens']:,} tokens, "
+                "expected a block or more; take smaller blocks or more papers"
+            )

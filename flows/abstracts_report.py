@@ -9,6 +9,7 @@ from typing import Any
 from gptcore.abstracts.config import AdaptConfig, SamplingConfig
 from gptcore.abstracts.documents import SPLITS
 from gptcore.abstracts.published import EVALUATION, SPLIT, SWEEPS, SweepTable
+from gptcore.errors import InputError
 from gptcore.settings import recorded
 from tasks.report.card import synthetic_note
 from tasks.report.figures import Curve, Figure
@@ -24,12 +25,34 @@ _PAPER = AdaptConfig()
 def cells(table: SweepTable, star: AdaptConfig) -> list[tuple[float, float, AdaptConfig]]:
     """The paper's value of a table's setting, ours, and the settings with it."""
     own, papers = getattr(star, table.setting), getattr(_PAPER, table.setting)
-    values = [(value, type(papers)(own * value / papers if table.scaled else value)) for value in table.rows]
-    return [(value, ours, dataclasses.replace(star, **{table.setting: ours})) for value, ours in values]
+    found = []
+    for value in table.rows:
+        ours = type(papers)(value)
+        if table.scaled:  # its own value exactly, whatever rounding says
+            ours = own if value == papers else type(papers)(own * value / papers)
+        try:
+            found.append((value, ours, dataclasses.replace(star, **{table.setting: ours})))
+        except InputError as error:
+            raise InputError(
+                f"star.{table.setting} = {own}: Table {table.number} has the paper's multiples of it: {error}"
+            ) from None
+    return found
 
 
 def _notes(store: Store, ids: Artifact) -> list[str]:
     return list(synthetic_note(store.manifest(ids)))
+
+
+def _start_notes(store: Store, models: Sequence[Artifact], ids: Artifact) -> list[str]:
+    """What to know of the model that real papers were taught to."""
+    if _notes(store, ids):
+        return _notes(store, ids)
+    start = store.manifest(models[0])["inputs"].get("checkpoint", {})
+    if start.get("stage") != "pretrain":
+        return []
+    books = ancestor(store, store.artifact("pretrain", start["digest"]), "corpus")
+    synthetic = store.manifest(books)["counts"].get("synthetic", False)
+    return ["pre-trained on generated, synthetic books"] if synthetic else []
 
 
 def split_table(store: Store, papers: Artifact, ids: Artifact) -> Analysis:
@@ -92,7 +115,7 @@ def losses_table(store: Store, models: Sequence[Artifact], ids: Artifact) -> Ana
         {"models": [model.digest for model in models]},
         metrics,
         [
-            *_notes(store, ids),
+            *_start_notes(store, models, ids),
             f"{seen:,} tokens seen: {adapt['epochs']:g} epochs of blocks of {adapt['block_size']}, "
             f"{adapt['batch_size']} x {adapt['accumulation']} an update, rate {adapt['lr']:g}",
             f"train: {adapt['eval_blocks']} blocks spread over the training documents; valid and test: all of them",
@@ -128,11 +151,15 @@ def sweep_table(
         log_x=table.setting not in ("epochs", "weight_decay"),
     )
     others = ", ".join(f"{name} {value:g}" for name, value in _shared(star).items() if name != table.setting)
-    notes = [*_notes(store, ids), f"*: the settings that the other tables share; here also {others}"]
+    every = [trained[config] for _, _, config in cells(table, star)]
+    notes = _start_notes(store, every, ids)
+    if any(config == star for _, _, config in cells(table, star)):
+        notes.append(f"*: the settings that the other tables share; here also {others}")
+    notes.append(f"train: {star.eval_blocks} blocks spread over the documents, whatever their size; valid: all of it")
     notes += [table.note] if table.note else []
     if table.scaled:
         notes.append("values: the paper's multiples of the preset's own")
-    models = [trained[config].digest for _, _, config in cells(table, star)]
+    models = [model.digest for model in every]
     header = (table.title.lower(), *kinds, "published", *(f"published {kind}" for kind in kinds))
     return Analysis(f"abstracts-table{table.number}", title, header, rows, {"models": models}, metrics, notes, figure)
 

@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument("--datasets", metavar="URL", default=default, help=text)
 
     def preset(to: argparse.ArgumentParser, default: str, names: str = "demo, small, long or paper") -> None:
-        to.add_argument("--preset", default=default, help=f"{names} (%(default)s)")
+        to.add_argument("--preset", default=default, help=f"{names} ({default})")
         to.add_argument("--config", metavar="FILE", help="TOML file with settings that differ from the preset")
 
     def family(to: argparse.ArgumentParser) -> None:
@@ -169,6 +169,7 @@ def _parser() -> argparse.ArgumentParser:
         help="tables: the paper's Tables 3 to 7, a training for each cell; generate: write with a model that is there",
     )
     preset(run, "demo", "demo, small or paper")
+    run.set_defaults(preset=None)  # generate: not the demo's sampling for any model
     run.add_argument("--arxiv", metavar="URL", default="", help="arXiv Archive: .tsv.xz or a folder (generated papers)")
     run.add_argument(
         "--checkpoint",

@@ -113,8 +113,11 @@ def abstracts(options: argparse.Namespace) -> None:
 
         if not options.title:
             raise InputError('gptmill abstracts generate: found no --title, expected one or more: --title "..."')
+        trained = ("arxiv", "checkpoint", "corpus", "titles", "nproc", "jobs", "out")
+        if odd := [f"--{name}" for name in trained if getattr(options, name)]:
+            raise InputError(f"gptmill abstracts generate: {odd[0]} says nothing to a model that is there")
         check_places(vars(options))
-        sampling = chosen_sampling(options.preset, _overrides(options.config), options.seed)
+        sampling = chosen_sampling(options.preset or "paper", _overrides(options.config), options.seed)
         for title, abstract in write_abstracts(options.store, options.model, options.title, sampling):
             print(f"{title}\n\n{abstract}\n")
         return

@@ -5,11 +5,12 @@ The flows use the same functions: a run that the Prefect UI starts has passed no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flows.parameters import FewShotParameters, chosen_abstracts, chosen_preset
 from flows.references import in_store, pretrained_model
+from gptcore.abstracts.config import AdaptConfig
 from gptcore.errors import InputError, refuse_password
 from gptcore.nlu.readers import available
 from gptcore.prompting.config import SIZES, sized_preset
@@ -90,9 +91,13 @@ def _check_abstracts(store: Store, form: Any) -> None:
         checkpoint = pretrained_model(store, form.checkpoint)
         n_ctx = store.manifest(checkpoint)["config"]["model"]["n_ctx"]
         check_kind(store, tokenizer_of(store, checkpoint), preset.tokenizer)
-    for section, config in (("adapt", own.adapt), ("star", own.star)):
-        if config.block_size > n_ctx:
-            raise InputError(f"{section}.block_size = {config.block_size}: expected {n_ctx} or less, the model's n_ctx")
+    check_positions((own.adapt, own.star), n_ctx)
+
+
+def check_positions(configs: Iterable[AdaptConfig], n_ctx: int) -> None:
+    """:raises InputError: blocks of more tokens than the model has positions."""
+    if (size := max(config.block_size for config in configs)) > n_ctx:
+        raise InputError(f"block_size = {size}: expected {n_ctx} or less, the model's n_ctx")
 
 
 def check_prompts(form: FewShotParameters) -> None:

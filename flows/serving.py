@@ -106,7 +106,7 @@ def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:
 def write_abstracts(
     store_url: str, model: str | None, titles: Sequence[str], sampling: SamplingConfig
 ) -> list[tuple[str, str]]:
-    """An abstract under each title, by a model of stage `adapt`.
+    """An abstract under each title, by a model of stage `adapt`; "..." behind one that the most tokens have cut.
 
     :param model: its digest (or beginning); None: the one whose abstracts the store got last.
     :raises InputError: no such model.
@@ -117,7 +117,8 @@ def write_abstracts(
     artifact = abstracts_model(store, model)
     network = load_model(str(store.local(artifact) / "model")).to(pick_device(0)).eval()
     words = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
-    return [(item.title, item.abstract) for item in write(network, words, titles, sampling)]
+    written = write(network, words, titles, sampling)
+    return [(item.title, item.abstract + ("" if item.ended else " ...")) for item in written]
 
 
 def abstracts_model(store: Store, model: str | None) -> Artifact:

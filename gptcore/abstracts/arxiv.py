@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import fsspec
 
 from gptcore.errors import InputError
-from gptcore.places import file_fingerprint, file_system, is_folder
+from gptcore.places import exists, file_fingerprint, file_system, is_folder
 
 ENDINGS = (".tsv", ".tsv.xz", ".tsv.gz")
 _COLUMNS = ("arxiv_id", "created", "categories", "title", "abstract")
@@ -57,10 +57,13 @@ def archive_files(url: str) -> list[str]:
     :raises InputError: there is none.
     """
     fs, path = file_system(url)
-    if not is_folder(fs, path):
-        found = [path] if fs.exists(path) and path.endswith(ENDINGS) else []
-    else:
-        found = sorted(str(file) for file in fs.ls(path, detail=False) if str(file).endswith(ENDINGS))
+    try:
+        if not is_folder(fs, path):
+            found = [path] if exists(fs, path) and path.endswith(ENDINGS) else []
+        else:
+            found = sorted(str(file) for file in fs.ls(path, detail=False) if str(file).endswith(ENDINGS))
+    except OSError as error:
+        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
     if not found:
         raise InputError(f"{url}: no file of the arXiv Archive here, expected names ending in {', '.join(ENDINGS)}")
     return [fs.unstrip_protocol(file) for file in found]

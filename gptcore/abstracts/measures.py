@@ -6,12 +6,13 @@ r"""What sections 4.4 to 4.6 say of generated abstracts by eye, counted. Every m
     introduced       abbreviations introduced that way, for each abstract; a word before begins with
                      their first letter, the last word before holds the last one
     latex_balanced   of the abstracts with LaTeX, the share whose $ are paired and whose { } match (4.5.3)
-    latex            share of abstracts that have any
+    latex            share of abstracts that have any; a price is none ("$130 billion")
     key_term         of titles "NAME: full title", the share whose abstract says NAME (4.6)
     copied_4, _8     share of an abstract's 4-grams (8-grams) of words that stand in some training abstract
     longest_copy     words of the longest stretch copied from one, the mean over abstracts
     distinct_1, _2   different words (pairs of words) of all abstracts by their number (Li et al. 2016)
-    self_bleu        how like the abstracts are to each other: mean BLEU-4 of each against all others (Zhu et al. 2018)
+    self_bleu        how like the abstracts are to each other: mean BLEU-4 of each against the others (Zhu et al. 2018),
+                     a hundred of them, spread evenly, where there are more
 
 A share of nothing is left out.
 """
@@ -29,11 +30,13 @@ import numpy.typing as npt
 
 _INTRODUCED = re.compile(r"\(([A-Z][A-Za-z0-9-]*[A-Z0-9])s?\)")
 _LATEX = re.compile(r"\$|\\[A-Za-z]+")
+_PRICE = re.compile(r"\$(?=\.?\d[\d.,]*(?:[kKMB]\b(?!\$)|\s*[A-Za-z]{2,}))")
 _NAME = re.compile(r"^(\S{2,30}):\s")
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 COPIES = (4, 8)
 """Lengths of the stretches whose share is told."""
 _CHUNK = 500  # abstracts held at once
+_OTHERS = 100  # that one is compared with: time grows with the abstracts, not with their square
 _BASE = np.uint64(0x9E3779B97F4A7C15)  # odd and large: no two short stretches of small ids meet
 
 
@@ -113,8 +116,8 @@ def measures(written: Sequence[Written], training: Iterable[str]) -> dict[str, f
         "ended": _mean(item.ended for item in written),
         "words": _mean(len(item.abstract.split()) for item in written),
         **_abbreviations([item.abstract for item in written]),
-        "latex": _mean(bool(_LATEX.search(item.abstract)) for item in written),
-        "latex_balanced": _mean(balanced(item.abstract) for item in written if _LATEX.search(item.abstract)),
+        "latex": _mean(has_latex(item.abstract) for item in written),
+        "latex_balanced": _mean(balanced(item.abstract) for item in written if has_latex(item.abstract)),
         "key_term": _mean(
             bool(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", item.abstract))
             for item in written
@@ -139,9 +142,14 @@ def key_term(title: str) -> str | None:
     return match[1] if match else None
 
 
+def has_latex(text: str) -> bool:
+    """Whether there is a formula or a command, and not only a price."""
+    return bool(_LATEX.search(_PRICE.sub("", text)))
+
+
 def balanced(text: str) -> bool:
-    """Whether dollar signs come in pairs and braces match, those behind a backslash left out."""
-    text = re.sub(r"\\[\\${}]", "", text)
+    """Whether dollar signs come in pairs and braces match, those behind a backslash and those of prices left out."""
+    text = _PRICE.sub("", re.sub(r"\\[\\${}]", "", text))
     depth = 0
     for character in text:
         depth += (character == "{") - (character == "}")
@@ -151,12 +159,18 @@ def balanced(text: str) -> bool:
 
 
 def self_bleu(texts: Sequence[Sequence[str]]) -> float:
-    """Mean BLEU-4 of each text against all others (0 to 1), by sacrebleu's counts, smoothed by a floor of 0.1."""
+    """Mean BLEU-4 of each text against :data:`_OTHERS` others (0 to 1), by sacrebleu's counts, smoothed by a floor of
+    0.1."""
     from sacrebleu.metrics.bleu import BLEU
 
     bleu = BLEU(tokenize="none", smooth_method="floor", effective_order=True)
     joined = [" ".join(words) for words in texts]
-    scores = [bleu.sentence_score(text, [*joined[:n], *joined[n + 1 :]]).score / 100 for n, text in enumerate(joined)]
+    count = min(_OTHERS, len(joined) - 1)
+    steps = [1 + m * (len(joined) - 1) // count for m in range(count)]  # from a text to those it is compared with
+    scores = [
+        bleu.sentence_score(text, [joined[(n + step) % len(joined)] for step in steps]).score / 100
+        for n, text in enumerate(joined)
+    ]
     return sum(scores) / len(scores)
 
 
@@ -164,7 +178,8 @@ def _abbreviations(abstracts: Sequence[str]) -> dict[str, float | None]:
     used, introduced = 0, 0
     for text in abstracts:
         for match in _INTRODUCED.finditer(text):
-            words, short = tokens(text[: match.start()])[-len(match[1]) - 2 :], match[1].lower()
+            before = [word for word in tokens(text[: match.start()]) if re.match(r"\w", word)]  # marks are no words
+            words, short = before[-len(match[1]) - 2 :], match[1].lower()
             if not (any(word[0] == short[0] for word in words) and short[-1] in words[-1]):
                 continue  # a remark in brackets
             introduced += 1

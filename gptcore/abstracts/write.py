@@ -18,7 +18,7 @@ from gptcore.models.language_model import LanguageModel
 from gptcore.text.tokenizer import Tokenizer
 
 _AT_ONCE = 8  # titles
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
 
 
 def write_abstracts(

@@ -181,7 +181,8 @@ def sample(logits: Tensor, temperature: float, top_k: int, top_p: float, draws: 
     if temperature == 0:
         return int(logits.argmax())
     ordered, ids = torch.sort(logits, descending=True, stable=True)  # [V] each
-    kept = ordered[: top_k or None].double() / temperature
+    likely = ordered[: top_k or None].double()
+    kept = (likely - likely[0]) / temperature  # not beyond float64 whatever the temperature
     probabilities = torch.softmax(kept, dim=0)
     before = probabilities.cumsum(0) - probabilities  # of all likelier tokens together
     probabilities[before >= top_p] = 0  # never the first, whose share before it is 0

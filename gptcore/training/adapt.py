@@ -90,6 +90,8 @@ def adapted_model(job: AdaptJob) -> LanguageModel:
     known = read_json(meta).get("tokenizer_digest", job.tokenizer_digest) if meta.is_file() else job.tokenizer_digest
     if known != job.tokenizer_digest:
         raise InputError(f"{job.model}: trained with tokenizer {known}, the job expects {job.tokenizer_digest}")
+    if config.block_size > source.config.n_ctx:  # from random weights too: the arms differ in nothing else
+        raise InputError(f"{job.model}: n_ctx = {source.config.n_ctx}, blocks have {config.block_size} tokens")
     if config.pretrained:
         return source.adapt(job.n_special, n_ctx=config.block_size, generator=draws)
     return build_model(dataclasses.replace(source.config, n_special=job.n_special, n_ctx=config.block_size), draws)

@@ -163,12 +163,50 @@ def test_every_presets_tables_have_cells_that_can_be_trained(preset: str, table:
         assert [ours for _, ours, _ in cells] == list(table.rows)
 
 
-def test_an_abstract_on_demand(found: dict[str, Analysis], store: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("epochs", [0.11, 0.14, 3.0])
+def test_the_settings_own_cell_is_exact(epochs: float) -> None:
+    """0.11 * 5 / 5 is another number than 0.11, and would be another training."""
+    star = dataclasses.replace(PRESETS["demo"].star, epochs=epochs)
+    table = next(table for table in SWEEPS if table.setting == "epochs")
+    assert sum(config == star for _, _, config in abstracts.cells(table, star)) == 1
+
+
+def test_a_table_that_cannot_be_scaled_names_the_setting() -> None:
+    table = next(table for table in SWEEPS if table.setting == "block_size")
+    star = dataclasses.replace(PRESETS["demo"].star, block_size=20)
+    with pytest.raises(InputError, match=r"star.block_size = 20: Table 4 has the paper's multiples of it: .*"):
+        abstracts.cells(table, star)
+
+
+def test_blocks_that_nothing_fills_are_refused_before_any_training(
+    papers: str, world: tuple[str, str], tmp_path: Path, prefect_server: Path
+) -> None:
+    few = tmp_path / "arxiv"
+    few.mkdir()
+    (few / "few.tsv").write_text(archive(3, 22), encoding="utf-8")
+    store = str(tmp_path / "store")
+    wide = {"model": {**OVERRIDES["model"], "n_ctx": 256}, "adapt": {"block_size": 256}}
+    with pytest.raises(InputError, match=r"block_size = 256: the papers' split valid has [0-9]+ tokens, expected"):
+        run(str(few), store, world, overrides=wide)
+    large = {"adapt": {"block_size": 1000}, "star": {"block_size": 1000}}
+    for flow in (abstracts.abstracts, abstracts.abstracts_tables):  # as a deployment runs it: nobody checked the form
+        form = AbstractsParameters(preset="demo", arxiv=papers, corpus=world[0], store=store, overrides=large)
+        with pytest.raises(InputError, match=r"block_size = [0-9]+: expected 96 or less, the model's n_ctx"):
+            flow(form)
+    assert not Store(store).list("pretrain")
+
+
+def test_an_abstract_on_demand(
+    found: dict[str, Analysis], store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     generate = ["abstracts", "generate", "--store", store, "--title", "Late  Tides"]
     texts = []
     for more in ([], [], ["--seed", "1"]):
         assert main([*generate, *more]) == 0
         texts.append(capsys.readouterr().out)
+    (tmp_path / "short.toml").write_text("[sampling]\nmax_tokens = 2\n", encoding="utf-8")
+    assert main([*generate, "--config", str(tmp_path / "short.toml")]) == 0
+    assert capsys.readouterr().out.endswith(" ...\n\n"), "cut, and says so"
     assert texts[0] == texts[1] != texts[2]
     assert texts[0].startswith("Late Tides\n\n")
     for arguments, message in (
@@ -176,6 +214,8 @@ def test_an_abstract_on_demand(found: dict[str, Analysis], store: str, capsys: p
         (["abstracts", "--store", store, "--title", "x"], "expected `gptmill abstracts generate`"),
         ([*generate, "--model", "ffff"], "ffff"),
         ([*generate, "--preset", "long"], "preset 'long' is not known"),
+        ([*generate, "--out", "folder"], "--out says nothing to a model that is there"),
+        ([*generate, "--arxiv", "nowhere"], "--arxiv says nothing to a model that is there"),
     ):
         assert main(arguments) == 2
         assert message in capsys.readouterr().err
@@ -222,7 +262,7 @@ def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[
         ({"overrides": {"sampling": {"top_p": 0.0}}}, "top_p: found 0.0"),
         ({"checkpoint": "abc"}, "abc"),
         ({"overrides": {"family": "gpt"}}, "family = 'gpt'; expected gpt2"),
-        ({"overrides": {"adapt": {"block_size": 1000}}}, "adapt.block_size = 1000: expected 96 or less"),
+        ({"overrides": {"adapt": {"block_size": 1000}}}, "block_size = 1000: expected 96 or less, the model's n_ctx"),
     ):
         form = AbstractsParameters(preset="demo", **{"arxiv": papers, "store": str(tmp_path / "store"), **changes})
         with pytest.raises(InputError, match=message):

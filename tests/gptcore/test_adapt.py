@@ -149,6 +149,8 @@ def test_new_rows_and_cut_positions_leave_the_rest_as_it_was(tmp_path: Path, job
         ({"adapt": {"blocks": 1}}, "adapt job: adapt.blocks is not a setting"),
         ({"adapt": {"lr": -1.0}}, "adapt.lr = -1.0: expected 0 or more"),
         ({"adapt": {"block_size": 1}}, "adapt.block_size = 1: expected 2 or more"),
+        ({"adapt": {"block_size": 100}}, "n_ctx = [0-9]+, blocks have 100 tokens"),
+        ({"adapt": {"block_size": 100, "pretrained": False}}, "n_ctx = [0-9]+, blocks have 100 tokens"),
         ({"more": 1}, "missing or unknown field: more"),
     ],
 )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sacrebleu.metrics.bleu import BLEU
 
 from gptcore.abstracts import measures as module
-from gptcore.abstracts.measures import Written, balanced, copied, key_term, measures, self_bleu, tokens
+from gptcore.abstracts.measures import Written, balanced, copied, has_latex, key_term, measures, self_bleu, tokens
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
 
@@ -33,6 +36,24 @@ def test_copies_agree_with_a_plain_search(texts: list[list[str]], training: list
         lengths = [n for n in range(1, 13) for held in training if set(grams(words, n)) & set(grams(held, n))]
         longest.append(max(lengths, default=0))
     assert found.longest == longest
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a $130 billion industry", False),
+        ("$.06 per abstract, $10K a year", False),
+        ("$5GB and $6 more", False),
+        ("of $3$ and $10^5$", True),
+        (r"up to $5 \times 5$", True),
+        (r"\emph{this}", True),
+        ("$2n$", True),
+        ("$3k$ words", True),
+    ],
+)
+def test_a_price_is_no_latex(text: str, expected: bool) -> None:
+    assert has_latex(text) is expected
+    assert balanced(text)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +93,11 @@ def test_abbreviations_in_the_plural_and_remarks_in_brackets() -> None:
     assert (found["introduced"], found["abbreviations"]) == (1.0, 1.0)
 
 
+def test_marks_before_an_abbreviation_are_no_words() -> None:
+    found = measures([Written("t", 'The "Vox Populi Algorithm" (VPA) and \\emph{Neural Nets} (NN). VPA.')], [])
+    assert (found["introduced"], found["abbreviations"]) == (2.0, 0.5)
+
+
 def test_a_key_term_is_a_word_of_its_own() -> None:
     assert measures([Written("ER: a thing", "We use BERT here")], [])["key_term"] == 0.0
     assert measures([Written("ER: a thing", "We use ER-like (ER) here")], [])["key_term"] == 1.0
@@ -87,3 +113,22 @@ def test_texts_that_are_alike_score_high_against_each_other() -> None:
     unlike = [tokens("we show that the thing works well"), tokens("cats eat fish on mats daily"), tokens("no one left")]
     assert self_bleu(alike) == pytest.approx(1.0)
     assert self_bleu(unlike) < 0.2
+
+
+def test_many_texts_are_compared_with_a_hundred_others_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [tokens(f"word{n} of text {n % 7} says word{n % 3} again") for n in range(30)]
+    every = self_bleu(texts)
+    monkeypatch.setattr(module, "_OTHERS", 29)
+    assert self_bleu(texts) == every, "where there are no more, with all"
+    monkeypatch.setattr(module, "_OTHERS", 10)
+    asked: list[int] = []
+    score = BLEU.sentence_score
+
+    def counted(bleu: BLEU, text: str, others: list[str]) -> Any:
+        assert text not in others
+        asked.append(len(set(others)))
+        return score(bleu, text, others)
+
+    monkeypatch.setattr(BLEU, "sentence_score", counted)
+    assert 0 < self_bleu(texts) <= every
+    assert asked == [10] * 30
