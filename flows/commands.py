@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import gc as garbage
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,18 +61,19 @@ def finetune_all(options: argparse.Namespace) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     from flows.inputs import check_places
-    from flows.scoring import evaluate
+    from flows.scoring import evaluate, rows_scored
     from gptcore.nlu.registry import task_spec
 
     check_places(vars(options))
     task = task_spec(options.task).name
     for split, scores in evaluate(options.store, task, options.model, options.datasets).items():
         print(f"{task} {split}: " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
+    print(rows_scored(options.store, options.datasets))
 
 
 def zero_shot(options: argparse.Namespace) -> None:
     from flows.inputs import check_places
-    from flows.scoring import zero_shot
+    from flows.scoring import rows_scored, zero_shot
 
     check_places(vars(options))
     if options.max_rows is not None and options.max_rows < 1:
@@ -83,6 +83,7 @@ def zero_shot(options: argparse.Namespace) -> None:
     width = max(6, *map(len, results))
     for task, scores in results.items():
         print(f"{task:<{width}} " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
+    print(rows_scored(options.store, options.datasets))
 
 
 def analysis(options: argparse.Namespace) -> None:
@@ -95,9 +96,10 @@ def analysis(options: argparse.Namespace) -> None:
 
 
 def sweep(options: argparse.Namespace) -> None:
+    from flows.inputs import toml_file
     from gptcore.sweep.plan import read_plan
 
-    plan = _toml(options.file, "")
+    plan = toml_file(options.file, "")
     read_plan(plan, options.file, bool(options.checkpoint))  # its errors name the file
     filled = _filled("SweepParameters", options, sweep=plan)
     from flows.sweep import sweep
@@ -114,8 +116,8 @@ def abstracts(options: argparse.Namespace) -> None:
         if not options.title:
             raise InputError('gptmill abstracts generate: found no --title, expected one or more: --title "..."')
         trained = ("arxiv", "checkpoint", "corpus", "titles", "nproc", "jobs", "out")
-        if odd := [f"--{name}" for name in trained if getattr(options, name)]:
-            raise InputError(f"gptmill abstracts generate: {odd[0]} says nothing to a model that is there")
+        if odd := [name for name in trained if getattr(options, name)]:
+            raise InputError(f"gptmill abstracts generate: --{odd[0]} says nothing to a model that is there")
         check_places(vars(options))
         sampling = chosen_sampling(options.preset or "paper", _overrides(options.config), options.seed)
         for title, abstract in write_abstracts(options.store, options.model, options.title, sampling):
@@ -362,20 +364,9 @@ def _look_up_model(options: argparse.Namespace, task: str = "") -> None:
 
 def _overrides(config: str | None) -> dict[str, Any]:
     """The settings in a TOML file; none without a file."""
-    return {} if config is None else _toml(config, "--config ")
+    from flows.inputs import toml_file
 
-
-def _toml(file: str, option: str) -> dict[str, Any]:
-    """What a TOML file holds.
-
-    :raises InputError: it cannot be read, or is none.
-    """
-    try:
-        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{option}{file}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; a number of thousands of digits; deep brackets
-        raise InputError(f"{option}{file}: not TOML: {error}") from None
+    return {} if config is None else toml_file(config, "--config ")
 
 
 def _names(comma_separated: str) -> list[str]:

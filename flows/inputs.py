@@ -5,7 +5,9 @@ The flows use the same functions: a run that the Prefect UI starts has passed no
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.parameters import FewShotParameters, chosen_abstracts, chosen_preset
@@ -237,6 +239,8 @@ def any_model(store: Store, ref: str) -> Artifact:
     stage = check_address(ref, ("pretrain", "finetune"))
     if stage is None and ref != "latest" and any(a.digest.startswith(ref.lower()) for a in store.list("finetune")):
         stage = "finetune"
+        if any(a.digest.startswith(ref.lower()) for a in store.list("pretrain")):
+            raise InputError(f"--model {ref}: a pre-trained and a fine-tuned model, expected a longer digest")
     return store.resolve(ref, stage) if stage == "finetune" else pretrained_model(store, ref)
 
 
@@ -244,9 +248,22 @@ def check_address(ref: str, stages: tuple[str, ...]) -> str | None:
     """The stage that an address names; None where ``ref`` is no address."""
     if "/" not in ref:
         return None
-    for stage in stages:
-        if f"/{stage}/" in ref:
-            return stage
+    stage = f"/{ref.rstrip('/')}".split("/")[-2]  # the store itself may lie in a folder of such a name
+    if stage in stages:
+        return stage
     raise InputError(
         f"--model {ref}: expected an address with /{stages[0]}/<digest>, or a model's folder and --tokenizer"
     )
+
+
+def toml_file(file: str, option: str) -> dict[str, Any]:
+    """What a TOML file holds.
+
+    :raises InputError: it cannot be read, or is none.
+    """
+    try:
+        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{option}{file}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; a number of thousands of digits; deep brackets
+        raise InputError(f"{option}{file}: not TOML: {error}") from None

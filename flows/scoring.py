@@ -15,6 +15,7 @@ from flows.references import fine_tuned_model, pretrained_model
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.zero_shot import WITHOUT_TRAINING, available_zero_shot, check_zero_shot
+from gptcore.synthetic import is_synthetic
 from tasks.store.lineage import tokenizer_of
 from tasks.store.store import Store
 
@@ -65,6 +66,12 @@ def zero_shot(
         if BLIMP in chosen:
             results |= _by_field(score_blimp.fn(store.url, artifact, datasets_url, max_rows))
         return results
+
+
+def rows_scored(store_url: str, datasets: str) -> str:
+    """Which rows the two above read: no number of generated ones is to be taken for another."""
+    url = datasets_folder(Store(store_url), datasets)
+    return f"rows: {url}{', synthetic' if is_synthetic(url) else ''}"
 
 
 def _by_field(scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ from flows.inputs import datasets_folder
 from flows.references import pretrained_model
 from gptcore.errors import InputError
 from gptcore.nlu.submission import files_of, glue_submission
+from gptcore.synthetic import is_synthetic
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.lineage import tokenizer_of
 from tasks.store.references import best_models
@@ -32,7 +33,8 @@ def submission(
     store = Store(store_url)
     artifact = pretrained_model(store, checkpoint)
     wanted = list(dict.fromkeys(file.task for file in files_of(tasks)))
-    models = best_models(store, artifact)
+    datasets_url = datasets_folder(store, datasets)
+    models = best_models(store, artifact, is_synthetic(datasets_url))
     if missing := [task for task in wanted if task not in models]:
         raise InputError(
             f"--checkpoint {checkpoint}: not fine-tuned yet on {', '.join(missing)}; "
@@ -40,7 +42,6 @@ def submission(
         )
     tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
     folders = {task: store.local(models[task]) / "model" for task in wanted}
-    datasets_url = datasets_folder(store, datasets)
     with shown("submission"):
         report = glue_submission(folders, tokenizer, datasets_url, Path(out), tasks, Meter("submission", "rows"))
     return {**report, "models": {task: models[task].url for task in wanted}}

@@ -23,6 +23,7 @@ from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.device import pick_device
 
 _AT_ONCE = 16  # texts that are written together
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")  # as the task files call it
 _MAX_TOKENS = 256  # where a task does not say
 _SAMPLING = ("temperature", "top_k", "top_p")
 
@@ -50,6 +51,12 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """(sum of log P in nats, whether greedy decoding gives it) of each request's continuation of its context."""
         pairs = [self._pair(*request.args) for request in requests]
+        n_ctx = self._model.config.n_ctx
+        for (_, continuation), request in zip(pairs, requests, strict=True):
+            if len(continuation) >= n_ctx:  # what is cut off would make the rest likelier
+                raise InputError(
+                    f"{request.args[1]!r:.60}: {len(continuation)} tokens, expected fewer than n_ctx = {n_ctx}"
+                )
         sums, _ = self._likelihood.continuations(pairs)
         return list(zip(sums.tolist(), self._likelihood.likeliest(pairs).tolist(), strict=True))
 
@@ -79,7 +86,8 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         n_ctx = self._model.config.n_ctx
         until = settings.get("until", [])
         stops = [until] if isinstance(until, str) else list(until)
-        most = min(int(settings.get("max_gen_toks", _MAX_TOKENS)), n_ctx // 2)
+        asked = next((settings[name] for name in _LENGTHS if settings.get(name)), _MAX_TOKENS)
+        most = min(int(asked), n_ctx // 2)
         sampling: dict[str, Any] = {"temperature": 0.0}
         if settings.get("do_sample"):
             sampling = {name: settings[name] for name in _SAMPLING if name in settings}
@@ -94,6 +102,8 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
             seed=seed,
             **sampling,
         )
+        if end is None:  # a vocabulary of words writes lower case, blanks around marks and one line break at a time
+            stops += [self._tokenizer.decode(self._tokenizer.encode(stop)) or "\n" for stop in stops]
         return [_before(self._tokenizer.decode(text), stops) for text in texts]
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:

@@ -18,6 +18,9 @@ from gptcore.config import NetworkConfig
 from gptcore.errors import InputError
 from gptcore.models.files.own import write_own
 
+_NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""What weights are kept as."""
+
 
 class LanguageModel(nn.Module, ABC):
     """A network with an embedding that also is its output layer. Subclasses: the Transformer, the LSTM of Table 5.
@@ -122,7 +125,7 @@ class LanguageModel(nn.Module, ABC):
     def require(self, tensors: Mapping[str, Tensor], url: str) -> None:
         """See that ``tensors`` are this network's.
 
-        :raises InputError: if one is missing or of another shape; names ``url``.
+        :raises InputError: if one is missing, of another shape or no weights; names ``url``.
         """
         for name, parameter in self.state_dict().items():
             if name not in tensors:
@@ -130,6 +133,11 @@ class LanguageModel(nn.Module, ABC):
             if tensors[name].shape != parameter.shape:
                 found, expected = list(tensors[name].shape), list(parameter.shape)
                 raise InputError(f"{url}: {name} has the shape {found}, expected {expected}")
+            if tensors[name].dtype not in _NUMBERS:  # quantised ones come with scales that nobody here reads
+                found_type = str(tensors[name].dtype).removeprefix("torch.")
+                raise InputError(
+                    f"{url}: {name} holds {found_type}, expected floating-point numbers of 16 bits or more"
+                )
 
 
 def check_transfer(n_ctx: int, n_transfer: int, positions: int, layers: int) -> None:

@@ -24,7 +24,7 @@ def ancestor(store: Store, artifact: Artifact, stage: str) -> Artifact:
                 parents.setdefault(item.digest, item)
         level = [item for digest, item in parents.items() if digest not in seen]
         seen |= parents.keys()
-    raise InputError(f"{artifact.url}: found no {stage} that it was made from, expected it in {store.url}")
+    raise InputError(f"{artifact.url}: found no {stage} that it was made from, expected it beside it")
 
 
 def _inputs(store: Store, artifact: Artifact) -> list[Artifact]:
@@ -33,7 +33,8 @@ def _inputs(store: Store, artifact: Artifact) -> list[Artifact]:
         inputs = store.manifest(artifact)["inputs"].values()
     except InputError:
         return []
-    return [store.artifact(item["stage"], item["digest"]) for item in inputs if "stage" in item]
+    home = Store(artifact.url.removesuffix(f"/{artifact.stage}/{artifact.digest}"))  # an address may be another store's
+    return [home.artifact(item["stage"], item["digest"]) for item in inputs if "stage" in item]
 
 
 def tokenizer_of(store: Store, artifact: Artifact) -> Artifact:

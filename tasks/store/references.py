@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from gptcore.config import NetworkConfig, check_same_shape, network_config
@@ -11,6 +12,7 @@ from gptcore.errors import InputError
 from gptcore.families import named
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
+from tasks.store.manifest import Manifest
 from tasks.store.store import Store
 
 _LABEL = re.compile(r"^([0-9a-f]{12}) .*$")
@@ -26,12 +28,22 @@ def pretrained_model(store: Store, ref: str) -> Artifact:
     :param ref: a digest or its beginning, an address, latest, or a :func:`checkpoint_label`.
     :raises InputError: where none fits, or several do.
     """
-    ref = _LABEL.sub(r"\1", ref)
-    if ref == "latest":
-        for artifact in store.list("pretrain"):  # newest first
-            if "n_units" not in store.manifest(artifact)["config"]["model"]:
-                return artifact
+    store, ref = _where(store, _LABEL.sub(r"\1", ref), "pretrain")
+    if ref != "latest":
+        return store.resolve(ref, "pretrain")
+    models = store.list("pretrain")  # newest first
+    for artifact in models:
+        if "n_units" not in store.manifest(artifact)["config"]["model"]:
+            return artifact
+    if models:
+        raise InputError(f"pretrain 'latest': found no Transformer in {store.url}, expected one beside the LSTM")
     return store.resolve(ref, "pretrain")
+
+
+def _where(store: Store, ref: str, stage: str) -> tuple[Store, str]:
+    """The store that ``ref`` is about, its own where it is an address, and what it asks for there."""
+    root, middle, word = ref.rstrip("/").rpartition(f"/{stage}/")
+    return (Store(root), word) if middle and "/" not in word else (store, ref)
 
 
 def check_start(store: Store, start: Artifact, model: NetworkConfig, tokenizer_digest: str = "") -> None:
@@ -82,32 +94,55 @@ def checkpoint_label(store: Store, artifact: Artifact) -> str:
 def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:
     """The `finetune` artifact of a task that ``ref`` names; latest is its newest, best that of the best dev score.
 
+    Best of those that were scored on the same dev rows as the newest: other rows' scores compare with nothing.
+
     :raises InputError: where none fits, or the one that does is of another task.
     """
+    store, ref = _where(store, ref, "finetune")
     if ref in ("latest", "best"):
         of_task = [artifact for artifact in store.list("finetune") if _task(store, artifact) == task]
         if not of_task:
             raise InputError(f"--model {ref}: found no model for {task} in {store.url}, expected a fine-tuned one")
-        return of_task[0] if ref == "latest" else max(of_task, key=lambda artifact: _dev_score(store, artifact))
+        return of_task[0] if ref == "latest" else _best(store, of_task)
     artifact = store.resolve(ref, "finetune")
     if (found := _task(store, artifact)) != task:
         raise InputError(f"--model {ref}: a model for {found}, expected one for {task}")
     return artifact
 
 
-def best_models(store: Store, checkpoint: Artifact) -> dict[str, Artifact]:
+def best_models(store: Store, checkpoint: Artifact, synthetic: bool) -> dict[str, Artifact]:
     """Task -> of the models fine-tuned from a checkpoint's weights, the one of best dev score; of equals the newest.
 
-    So one of several seeds, and no ablation unless it is the better model; from-scratch runs have no checkpoint.
+    So one of several seeds, and no ablation unless it is the better model; from-scratch runs have no checkpoint. Those
+    scored on other dev rows than the task's newest are left out.
+
+    :param synthetic: whether those fine-tuned on generated rows are wanted, or those on real ones.
     """
-    models: dict[str, Artifact] = {}
+    models: dict[str, list[Artifact]] = {}
     for artifact in store.list("finetune"):  # newest first
         if store.manifest(artifact)["inputs"].get("checkpoint", {}).get("digest") != checkpoint.digest:
             continue
-        task = _task(store, artifact)
-        if task not in models or _dev_score(store, artifact) > _dev_score(store, models[task]):
-            models[task] = artifact
-    return models
+        if bool(_dataset(store, artifact)["counts"].get("synthetic", False)) == synthetic:
+            models.setdefault(_task(store, artifact), []).append(artifact)
+    return {task: _best(store, found) for task, found in models.items()}
+
+
+def _best(store: Store, models: Sequence[Artifact]) -> Artifact:
+    """Of a task's models, newest first, the best on the newest one's dev rows."""
+    rows = _dev_rows(store, models[0])
+    comparable = [artifact for artifact in models if _dev_rows(store, artifact) == rows]
+    return max(comparable, key=lambda artifact: _dev_score(store, artifact))
+
+
+def _dev_rows(store: Store, artifact: Artifact) -> tuple[int, str]:
+    """How many rows a model was scored on, and the digest of the files that they are of."""
+    number = store.manifest(artifact)["counts"]["rows"]["dev"]
+    return int(number), str(_dataset(store, artifact)["inputs"]["files"]["digest"])
+
+
+def _dataset(store: Store, artifact: Artifact) -> Manifest:
+    """The manifest of the rows that a model was fine-tuned on."""
+    return store.manifest(ancestor(store, artifact, "dataset"))
 
 
 def _task(store: Store, artifact: Artifact) -> str:

@@ -74,9 +74,7 @@ def register(run: Run, entry: Entry) -> None:
 def _register(run: Run, entry: Entry) -> None:
     tracker = run.tracker
     with exclusive(state_folder() / ".mlflow-registry.lock", "registration of a model"):
-        model = _model(tracker, entry.name)
-        if model is None:
-            model = tracker.client.create_registered_model(entry.name, description=entry.about)
+        model = _model(tracker, entry.name) or _created(tracker, entry)
         versions = _versions(tracker, entry.name)
         there = [version for version in versions if version.tags.get("digest") == entry.artifact.digest]
         if not there:
@@ -87,7 +85,22 @@ def _register(run: Run, entry: Entry) -> None:
             there = [made]
             versions.append(made)
         _move_aliases(tracker, model, versions)
+        while len(later := _versions(tracker, entry.name)) > len(versions):  # another host's, who saw fewer, too
+            versions = later
+            _move_aliases(tracker, _model(tracker, entry.name) or model, versions)
     run.set_tags({_VERSION_TAG: f"{entry.name}/{there[0].version}"})
+
+
+def _created(tracker: Tracker, entry: Entry) -> RegisteredModel:
+    """The registered model, made now, by this host or by another that was a moment earlier."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return tracker.client.create_registered_model(entry.name, description=entry.about)
+    except MlflowException:
+        if (model := _model(tracker, entry.name)) is None:
+            raise
+        return model
 
 
 def registered_artifact(tracker: Tracker, ref: str) -> Artifact:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from flows import scoring, serving
+from flows.inputs import any_model
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.errors import InputError
 from gptcore.models.transformer import GPT
 from gptcore.nlu.blimp import COLUMNS
 from gptcore.settings import recorded
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.lineage import tokenizer_of
 from tasks.store.references import best_models, fine_tuned_model, pretrained_model
 from tasks.store.store import Store
 from tests.flows.world import with_blimp
@@ -40,11 +44,20 @@ class Shelf:
         config = {"seed": seed, "model": recorded(shape)}
         return self._put("pretrain", config, inputs, lambda out: GPT(shape).save(out / "model"))
 
-    def finetune(self, task: str, checkpoint: Artifact, seed: int = 0, score: float = 0.5) -> Artifact:
-        config, inputs = {"task": task, "finetune": {"seed": seed}}, {"checkpoint": checkpoint}
-        return self._put(
-            "finetune", config, inputs, lambda out: save_model(task, self.words, out / "model"), {"dev/score": score}
-        )
+    def finetune(
+        self,
+        task: str,
+        checkpoint: Artifact,
+        seed: int = 0,
+        score: float = 0.5,
+        data: str = "real",
+        dev_rows: int = 9,
+    ) -> Artifact:
+        files = {"files": data, "tokenizer": self.tokenizer}
+        rows = self._put("dataset", {"task": task}, files, lambda _: None, {"synthetic": data == "generated"})
+        config, inputs = {"task": task, "finetune": {"seed": seed}}, {"checkpoint": checkpoint, "dataset": rows}
+        counts = {"dev/score": score, "rows": {"dev": dev_rows}}
+        return self._put("finetune", config, inputs, lambda out: save_model(task, self.words, out / "model"), counts)
 
     def _put(self, stage: str, config: dict, inputs: dict, write, counts: dict | None = None) -> Artifact:
         def produce(out: Path) -> dict:
@@ -120,7 +133,30 @@ def test_a_submission_takes_the_best_model_of_each_task_and_of_its_checkpoint(tm
     shelf.finetune("cola", other, score=0.9)
     mrpc = shelf.finetune("mrpc", shelf.checkpoint)
     shelf._put("finetune", {"task": "rte"}, {"dataset": "0" * 64}, lambda out: None)  # from scratch
-    assert best_models(shelf.store, shelf.checkpoint) == {"cola": cola[2], "mrpc": mrpc}  # of equals the newest
+    assert best_models(shelf.store, shelf.checkpoint, False) == {"cola": cola[2], "mrpc": mrpc}  # of equals the newest
+    assert best_models(shelf.store, shelf.checkpoint, True) == {}
+
+
+def test_the_best_model_is_the_best_on_one_set_of_rows(tmp_path):
+    """A score on the generated world, or on a handful of rows, says nothing beside one on the real dev set."""
+    shelf = Shelf(tmp_path)
+    real = shelf.finetune("rte", shelf.checkpoint, 0, 0.56)
+    shelf.finetune("rte", shelf.checkpoint, 1, 1.0, dev_rows=4)
+    generated = shelf.finetune("rte", shelf.checkpoint, 2, 0.97, data="generated")
+    assert fine_tuned_model(shelf.store, "best", "rte") == generated, "the newest one's rows"
+    better = shelf.finetune("rte", shelf.checkpoint, 3, 0.6)
+    shelf.finetune("rte", shelf.checkpoint, 4, 0.5)
+    assert fine_tuned_model(shelf.store, "best", "rte") == better != real
+    assert best_models(shelf.store, shelf.checkpoint, False) == {"rte": better}
+    assert best_models(shelf.store, shelf.checkpoint, True) == {"rte": generated}
+
+
+def test_an_artifact_of_another_store_has_its_own_ancestors(tmp_path):
+    here, there = Shelf(tmp_path / "here"), Shelf(tmp_path / "there")
+    model = there.finetune("rte", there.pretrain(7))
+    assert tokenizer_of(here.store, model) == there.tokenizer
+    (tmp_path / "empty").mkdir()
+    assert tokenizer_of(Store(tmp_path / "empty"), model) == there.tokenizer
 
 
 def test_latest_is_the_newest_of_the_task_and_best_the_one_of_the_best_dev_score(tmp_path):
@@ -164,3 +200,32 @@ def test_scores_need_no_server_and_are_found_in_the_store_again(shelf, world, tm
     assert len(shelf.store.list("blimp")) == 1
     with pytest.raises(InputError, match="zero-shot task 'rte' is unknown"):
         scoring.zero_shot(shelf.store.url, "latest", world[1], ["rte"])
+
+
+def test_latest_and_best_of_an_address_are_as_in_its_store(tmp_path):
+    here, there = Store(tmp_path / "here"), Shelf(tmp_path / "pretrain" / "there")  # a folder called like a stage
+    lstm = {"model": recorded(LSTMConfig(n_vocab=9, n_units=4, n_embd=4))}
+    there._put("pretrain", lstm, {"tokenizer": there.tokenizer}, lambda _: None)
+    rte = [there.finetune("rte", there.checkpoint, seed, score) for seed, score in enumerate((0.6, 0.5))]
+    there.finetune("cola", there.checkpoint)
+    url = there.store.url
+    assert pretrained_model(here, f"{url}/pretrain/latest") == there.checkpoint
+    assert fine_tuned_model(here, f"{url}/finetune/latest", "rte") == rte[1]
+    assert fine_tuned_model(here, f"{url}/finetune/best", "rte") == rte[0]
+    assert any_model(here, rte[0].url) == rte[0]
+    assert any_model(here, there.checkpoint.url) == there.checkpoint
+    alone = Shelf(tmp_path / "alone").store
+    for artifact in alone.list("pretrain"):
+        shutil.rmtree(alone.local(artifact))
+    Shelf._put(SimpleNamespace(store=alone), "pretrain", lstm, {}, lambda _: None)
+    with pytest.raises(InputError, match="found no Transformer"):
+        pretrained_model(alone, "latest")
+
+
+def test_a_digest_that_begins_two_models_wants_to_be_longer(tmp_path, monkeypatch):
+    shelf = Shelf(tmp_path)
+    first = shelf.checkpoint.digest[0]
+    model = next(m for seed in range(200) if (m := shelf.finetune("rte", shelf.checkpoint, seed)).digest[0] == first)
+    with pytest.raises(InputError, match=f"--model {first}: a pre-trained and a fine-tuned model, expected a longer"):
+        any_model(shelf.store, first)
+    assert any_model(shelf.store, model.short) == model

@@ -379,3 +379,37 @@ def test_the_released_vocabulary_gives_plain_text_the_same_ids(tmp_path: Path) -
     text = "the quick brown fox , who was 42 , jumped over the lazy dog . was it quick ? antidisestablishmentarianism !"
     assert theirs.encode(text) == tokenizer.encode(text)
     assert 0 not in theirs.encode(text)
+
+
+def test_an_output_layer_of_its_own_is_refused(tmp_path: Path) -> None:
+    config = transformers.OpenAIGPTConfig(
+        vocab_size=50, n_positions=16, n_embd=24, n_layer=1, n_head=2, tie_word_embeddings=False
+    )
+    transformers.OpenAIGPTLMHeadModel(config).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"tie_word_embeddings = False"):
+        GPT.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        ({7: torch.zeros(2)}, "expected tensors by name"),
+        ({"a": torch.zeros(2, 2).to_sparse()}, "a: found no plain tensor"),
+        ({"a": torch.zeros(2, device="meta")}, "a: found no plain tensor"),
+    ],
+)
+def test_what_is_no_tensor_of_weights_is_refused(tmp_path: Path, stored: dict[Any, Any], message: str) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "openai-gpt", "vocab_size": 50, "n_positions": 16, "n_embd": 24, "n_layer": 1})
+    )
+    torch.save(stored, tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError, match=message):
+        GPT.load(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn])
+def test_quantised_numbers_are_no_weights(kind: torch.dtype) -> None:
+    network = GPT(TINY)
+    tensors = {**network.state_dict(), "tokens.weight": network.tokens.weight.detach().to(kind)}
+    with pytest.raises(InputError, match=r"file: tokens.weight holds \w+, expected floating-point numbers"):
+        GPT(TINY).fill(tensors, "file")

@@ -163,3 +163,30 @@ def test_a_tokenizer_of_another_model_is_refused(folders: tuple[Path, Path, GPT,
     ByteTokenizer.train([TEXT], 3).save(tmp_path / "other")
     with pytest.raises(InputError, match="expected the tokenizer's"):
         HarnessModel(folders[0], tmp_path / "other")
+
+
+def test_an_answer_without_room_is_refused(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
+    """Cut, it would be likelier than a shorter one."""
+    model = HarnessModel(*map(str, folders[:2]))
+    with pytest.raises(InputError, match=r"tokens, expected fewer than n_ctx = 32"):
+        model.loglikelihood([Request("the cat", " the dog ran" * 40)])
+
+
+def test_stops_are_found_as_a_vocabulary_of_words_writes_them(
+    folders: tuple[Path, Path, GPT, Tokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = WordTokenizer.train(["yes . \n who ? the dog : ran"] * 3, 40)
+    monkeypatch.setattr("gptcore.evaluation.harness.Tokenizer.load", lambda _: words)
+    monkeypatch.setattr("gptcore.evaluation.harness.generate_ids", lambda *_, **__: [words.encode("Yes.\nWho: ran?")])
+    shape = ModelConfig(n_vocab=words.n_vocab, n_ctx=32, n_layer=1, n_head=2, n_embd=16, n_inner=32)
+    monkeypatch.setattr("gptcore.evaluation.harness.load_model", lambda _: GPT(shape))
+    model = HarnessModel("m", "t")
+    for stop, expected in (("\n\n", "yes ."), ("Who:", "yes .\n"), ("never", "yes .\nwho : ran ?")):
+        assert model.generate_until([Request("the dog", {"until": [stop]})]) == [expected]
+
+
+@pytest.mark.parametrize("name", ["max_gen_toks", "max_new_tokens", "max_tokens"])
+def test_a_length_has_several_names(folders: tuple[Path, Path, GPT, Tokenizer], name: str) -> None:
+    model = HarnessModel(*map(str, folders[:2]))
+    short, long = (model.generate_until([Request("the cat", {name: length})])[0] for length in (1, 12))
+    assert len(short) < len(long)

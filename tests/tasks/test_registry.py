@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from pathlib import Path
@@ -201,3 +202,23 @@ def test_a_finished_look_costs_no_call(shared_tracker: Tracker, monkeypatch: pyt
     run = opened(shared_tracker, made)
     monkeypatch.setattr(registry, "_versions", lambda *_: pytest.fail("asked the registry"))
     assert is_registered(run)
+
+
+def test_another_hosts_version_of_the_same_moment_is_not_left_behind(
+    shared_tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is this machine's: while one host looks, another registers a better model and names it."""
+    worse, better = entry("raced", 0.5, 1), entry("raced", 0.9, 2)
+    move, begun = registry._move_aliases, []
+
+    def moved(*given: Any) -> None:
+        if not begun:
+            begun.append(True)
+            with monkeypatch.context() as other_host:
+                other_host.setattr(registry, "exclusive", lambda *_: contextlib.nullcontext())
+                record(shared_tracker, better)
+        move(*given)
+
+    monkeypatch.setattr(registry, "_move_aliases", moved)
+    record(shared_tracker, worse)
+    assert set(leaders(shared_tracker, "raced").values()) == {better.artifact.digest}

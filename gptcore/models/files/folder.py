@@ -62,6 +62,11 @@ class ModelFolder:
         except (pickle.UnpicklingError, EOFError, KeyError, RuntimeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise InputError(f"{self.path(name)}: not a file of torch tensors alone ({reason})") from None
-        if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        if not isinstance(found, dict) or not all(
+            isinstance(key, str) and isinstance(value, Tensor) for key, value in found.items()
+        ):
             raise InputError(f"{self.path(name)}: found a {type(found).__name__}, expected tensors by name")
+        for key, value in found.items():
+            if value.layout != torch.strided or value.is_meta:
+                raise InputError(f"{self.path(name)}: {key}: found no plain tensor (sparse, or without numbers)")
         return dict(found)

@@ -55,7 +55,7 @@ _KINDS = {
         "tokens_embed",
         "positions_embed",
         None,
-        {"afn": "gelu", "layer_norm_epsilon": LAYER_NORM_EPSILON},
+        {"afn": "gelu", "layer_norm_epsilon": LAYER_NORM_EPSILON, "tie_word_embeddings": True},
         "OpenAIGPTLMHeadModel",
         (WordTokenizer, "OpenAIGPTTokenizer"),
         UNKNOWN,
