@@ -87,17 +87,19 @@ def _column(board: Leaderboard, row: Row) -> _Column:
 def _chosen(board: Leaderboard, width: int) -> tuple[list[_Column], list[Row]]:
     """The suites that fit, best average first, and those of ours that do not: the newest stay, and the best."""
     ours = [row for row in board.ordered if row.kind == "ours"]
-    beside = [*_baselines(board, ours), *(row for row in board.rows if is_paper(row))]
     best = max(ours, key=lambda row: (row.average(board.tasks) or 0.0, len(row.percent)), default=None)
     kept = list(ours)
-    while len(kept) > 1 and _wide(board, [*kept, *beside]) > width:
+
+    def beside() -> list[Row]:
+        return [*_baselines(board, kept), *(row for row in board.rows if is_paper(row))]
+
+    while len(kept) > 1 and _wide(board, [*kept, *beside()]) > width:
         kept.remove(next(row for row in reversed(kept) if row is not best))
-    while len(beside) > 1 and _wide(board, [*kept, *beside]) > width:
-        beside.pop(0)
-    if len(kept) < len(ours):  # baselines of rows that none of those left was scored on say nothing here
-        beside = [row for row in beside if row.kind != "baseline" or row in _baselines(board, kept)]
+    others = beside()
+    while len(others) > 1 and _wide(board, [*kept, *others]) > width:
+        others.pop(0)
     kept.sort(key=lambda row: -(row.average(board.tasks) or 0.0))
-    return [_column(board, row) for row in [*kept, *beside]], [row for row in ours if row not in kept]
+    return [_column(board, row) for row in [*kept, *others]], [row for row in ours if row not in kept]
 
 
 def _baselines(board: Leaderboard, ours: Sequence[Row]) -> list[Row]:

@@ -101,6 +101,12 @@ def test_a_suite_stands_beside_the_baselines_of_its_own_rows() -> None:
     more = dataclasses.replace(later, data={**generated, "qnli": "x"}, percent={**later.percent, "qnli": 50.0})
     assert cells(shown(ours, more, words), "rte")[2] == "55.0±2.1"
     assert cells(shown(later, words), "rte") == ["dev", "49.7±2.1", "56.0"], "without a suite the newest"
+    many = [of({"rte": f"data {n}"}, f"pre-trained aaaaa{n}", 60.0 + n) for n in range(8)]
+    theirs = [of({"rte": f"data {n}"}, f"bag of words bbbbb{n}", 40.0 + n, "baseline") for n in range(8)]
+    found = cells(shown(*many, *theirs), "rte")
+    scores = {float(cell.partition("±")[0]) for cell in found[1:-1]}
+    assert {score - 20 for score in scores if score >= 60} == {score for score in scores if score < 60}
+    assert 67.0 in scores, "the best stays, and beside each that stays its own baseline"
 
 
 def test_a_task_that_nobody_has_is_no_row_and_a_missing_number_is_a_dash() -> None:
