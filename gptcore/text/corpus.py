@@ -39,7 +39,7 @@ from gptcore.text.sources import Read, Source, find_sources, fingerprint, read_d
 __all__ = ["build_corpus", "clean_source", "decide", "find_sources", "fingerprint", "read_corpus", "scan"]
 
 ROW = 1 << 19  # characters of a row, more by at most one line (or part of a very long one)
-GROUP = 8 << 20  # bytes of source files that one job takes on: small beside a core's share, large beside its start
+GROUP = 4 << 20  # bytes of source files that one job takes on: small beside a core's share, large beside its start
 
 DocumentStats = npt.NDArray[np.void]
 """One record a document of a source, in order."""
