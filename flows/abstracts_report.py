@@ -132,7 +132,8 @@ def sweep_table(
     rows: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     curves: dict[str, list[tuple[float, float]]] = {"train": [], "valid": []}
-    for papers, ours, config in cells(table, star):
+    made = cells(table, star)
+    for papers, ours, config in made:
         result = store.manifest(trained[config])["counts"]
         losses = [result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in ("train", "valid")]
         mark = "*" if config == star else ""
@@ -151,9 +152,9 @@ def sweep_table(
         log_x=table.setting not in ("epochs", "weight_decay"),
     )
     others = ", ".join(f"{name} {value:g}" for name, value in _shared(star).items() if name != table.setting)
-    every = [trained[config] for _, _, config in cells(table, star)]
+    every = [trained[config] for _, _, config in made]
     notes = _start_notes(store, every, ids)
-    if any(config == star for _, _, config in cells(table, star)):
+    if any(config == star for _, _, config in made):
         notes.append(f"*: the settings that the other tables share; here also {others}")
     notes.append(f"train: {star.eval_blocks} blocks spread over the documents, whatever their size; valid: all of it")
     notes += [table.note] if table.note else []
@@ -188,7 +189,7 @@ def measures_table(store: Store, written: Artifact, ids: Artifact) -> Analysis:
         [(name, *(_number(counts[kind].get(name)) for kind in ("generated", "real"))) for name in names],
         {"written": written.digest},
         {f"{kind}/{name}": value for kind in ("generated", "real", "future") for name, value in counts[kind].items()},
-        [*_notes(store, ids), _writer(store, written), *notes, "what is counted: gptcore/abstracts/measures.py"],
+        [*_notes(store, ids), _written_by(store, written), *notes, "what is counted: gptcore/abstracts/measures.py"],
     )
 
 
@@ -204,7 +205,7 @@ def generated_page(store: Store, written: Artifact, ids: Artifact) -> Analysis:
         page=True,
         notes=[
             *_notes(store, ids),
-            _writer(store, written),
+            _written_by(store, written),
             "...: cut at the most tokens that may be written; no real one: a title from the paper",
         ],
     )
@@ -213,8 +214,6 @@ def generated_page(store: Store, written: Artifact, ids: Artifact) -> Analysis:
 def own_page(store: Store, model: Artifact, written: Sequence[tuple[str, str]], sampling: SamplingConfig) -> Analysis:
     """Abstracts under somebody's own titles."""
     drawn = recorded(sampling)
-    perplexity = store.manifest(model)["counts"]["test/perplexity"]
-    settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in drawn.items())
     return Analysis(
         "generated",
         "Abstracts under your titles",
@@ -222,16 +221,22 @@ def own_page(store: Store, model: Artifact, written: Sequence[tuple[str, str]], 
         list(written),
         {"model": model.digest, "titles": [title for title, _ in written], **drawn},
         page=True,
-        notes=[f"written by the model {model.short} (test perplexity {perplexity:.1f}); {settings}"],
+        notes=[_writer(store, model, drawn)],
     )
 
 
-def _writer(store: Store, written: Artifact) -> str:
+def _writer(store: Store, model: Artifact, drawn: Mapping[str, float]) -> str:
     """Who wrote, and how it was drawn."""
-    model, config = ancestor(store, written, "adapt"), store.manifest(written)["config"]
     perplexity = store.manifest(model)["counts"]["test/perplexity"]
-    drawn = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in config.items() if name != "titles")
-    return f"written by the model {model.short} (test perplexity {perplexity:.1f}); {drawn}"
+    settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in drawn.items())
+    return f"written by the model {model.short} (test perplexity {perplexity:.1f}); {settings}"
+
+
+def _written_by(store: Store, written: Artifact) -> str:
+    """The same of what a flow wrote."""
+    config = store.manifest(written)["config"]
+    drawn = {name: value for name, value in config.items() if name != "titles"}
+    return _writer(store, ancestor(store, written, "adapt"), drawn)
 
 
 def _number(value: Any) -> str:
