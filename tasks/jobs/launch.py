@@ -29,13 +29,14 @@ Records = list[dict[str, Any]]
 _POLL_SECONDS = 0.1
 _METRICS_SECONDS = 2.0  # between two looks at metrics.jsonl: MLflow gets batches, not single calls
 _TAIL_LINES = 20
-# OpenMP threads that wait by spinning lose most of a core that anything else wants: two training threads beside one
-# other busy process ran at 904 tokens/s spinning and at 3,346 sleeping (two cores, n_embd 256).
+# OpenMP threads that spin while they wait take a core that others want; those that sleep at once wake up late. Here
+# they spin some 0.1 ms first. An update on two cores, in ms: preset demo 137 (170 where they sleep at once), small 370
+# (471), an LSTM 346 (473); beside another busy process 328 (262), 792 (714), 860 (670), as libgomp does it 1,190.
 # glibc gives every large tensor back to the system when it is freed and faults its pages in again for the next one: 25
 # updates of the preset small took 777,000 page faults and 18.8 s of CPU time, with its limits raised 400 and 15.8 s.
 _ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
-    "OMP_WAIT_POLICY": "PASSIVE",
+    "GOMP_SPINCOUNT": "5000",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the highest that glibc takes
     "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
 }
@@ -103,7 +104,7 @@ def run_job(
     write_json_atomic(workspace / "JOB.json", job)
     output = workspace / "log.txt"
     earlier = output.stat().st_size if output.exists() else 0  # where this attempt's part of the log begins
-    running = start_job(module, workspace, nproc, _ENVIRONMENT)
+    running = start_job(module, workspace, nproc, _environment())
     try:
         code = _follow(running, module, MetricsTail(workspace / "metrics.jsonl"), on_metrics, on_waiting, timeout)
     finally:
@@ -113,6 +114,12 @@ def run_job(
     lines = _tail(output, earlier)
     ending = (left.code, left.reason) if left and code else (code, _last_words(lines))  # none counts that was mended
     return _result(module, ending, running.ending, workspace, lines)
+
+
+def _environment() -> dict[str, str]:
+    """What a job is given, but how its threads wait where the environment says that in another way."""
+    said = "OMP_WAIT_POLICY" in os.environ
+    return {name: value for name, value in _ENVIRONMENT.items() if not (said and name == "GOMP_SPINCOUNT")}
 
 
 class MetricsTail:

@@ -37,7 +37,10 @@ log = logging.getLogger(__name__)
 # A training job reads and writes files; keys of stores, servers and databases stay here. With sbatch's own default the
 # whole environment would lie in the controller's state folder.
 _SENT = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV"})
-_SENT_PREFIXES = ("SLURM_", "SBATCH_", "LC_", "PYTHON", "OMP_", "MKL_", "CUDA_", "NCCL_", "GLOO_", "TORCH", "UCX_")
+_SENT_PREFIXES = (
+    *("SLURM_", "SBATCH_", "LC_", "PYTHON", "MALLOC_", "OMP_", "GOMP_", "MKL_"),
+    *("CUDA_", "NCCL_", "GLOO_", "TORCH", "UCX_"),
+)
 
 _LEAVE_SECONDS = 120
 """Before a time limit, a job is told to go; and the last host of several has as long after the first one left. The

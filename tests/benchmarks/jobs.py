@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,7 +14,8 @@ import torch
 from gptcore.config import demo
 from gptcore.data.sampler import WindowSampler
 from gptcore.data.shards import Shards, write_shards
-from gptcore.files import read_json, write_json_atomic
+from gptcore.files import write_json_atomic
+from tasks.jobs.launch import Records, run_job
 from tests.benchmarks.step import ours
 from tests.benchmarks.table import Rate, in_turns, line
 
@@ -52,7 +50,7 @@ def _sampler(folder: Path, seconds: float) -> None:
 
 
 def _job(folder: Path, seconds: float) -> None:
-    """A pre-training of the preset demo: until its first update, and its speed beside the bare update's."""
+    """A pre-training of the preset demo, started as the pipeline does: its first update, its speed."""
     preset = demo()
     model = dataclasses.replace(preset.model, n_vocab=_VOCABULARY)
     tokens = torch.randint(_VOCABULARY, (preset.pretrain.batch_size, model.n_ctx + 1))
@@ -71,17 +69,11 @@ def _job(folder: Path, seconds: float) -> None:
             "workspace": str(workspace),
             "threads": os.cpu_count(),
         }
-        (folder / "JOB.json").write_text(json.dumps(job), encoding="utf-8")
+        records: Records = []
         began = time.time()
-        command = [sys.executable, "-m", "gptcore.training.pretrain", str(folder / "JOB.json")]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-            log = workspace / "metrics.jsonl"
-            while process.poll() is None and not (log.exists() and log.stat().st_size):
-                time.sleep(0.005)
-            starts.append(time.time() - began)
-            _, said = process.communicate()
-        assert process.returncode == 0, said
-        speeds.append(read_json(workspace / "result.json")["tokens_per_second"])
+        result = run_job("gptcore.training.pretrain", job, workspace, on_metrics=records.extend)
+        starts.append(records[0]["time"] - began)
+        speeds.append(result["tokens_per_second"])
     line(
         "2",
         "the job, demo, float32",

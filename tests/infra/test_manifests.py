@@ -321,7 +321,7 @@ def test_every_variable_is_one_that_somebody_reads() -> None:
     prefects = {name.upper() for name in _names(Settings) | _names(KubernetesSettings)}
     mlflows = "".join(path.read_text() for path in Path(str(mlflow.__file__)).parent.glob("environment_variables.py"))
     mlflows += "".join(path.read_text() for path in (Path(str(mlflow.__file__)).parent / "server").rglob("*.py"))
-    others = {"AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "OMP_WAIT_POLICY"}
+    others = {"AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GOMP_SPINCOUNT"}
     ours = {"GPTMILL_HOME"}
     for where, names in environments():
         for name in names:

@@ -8,13 +8,16 @@ without a controller. Standard library only, and nothing of this package: starte
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 PROGRAMS = ("sbatch", "squeue", "scontrol", "scancel", "srun")
 _ENDED = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL")
@@ -32,8 +35,21 @@ def install(folder: Path) -> Path:
     return folder / "state"
 
 
+@contextlib.contextmanager
+def locked(job: Path) -> Iterator[None]:
+    """Nobody else reads or changes what is known of the job: its start and its pid are one step."""
+    with open(job / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def set_state(job: Path, state: str, **fields: object) -> None:
     """What Slurm knows of a job from now on; an end stays the end."""
+    with locked(job):
+        _set_state(job, state, **fields)
+
+
+def _set_state(job: Path, state: str, **fields: object) -> None:
     known = json.loads((job / "job.json").read_text()) if (job / "job.json").exists() else {}
     if known.get("state") in _ENDED:
         state = known["state"]
@@ -74,7 +90,9 @@ def _run(state: Path, arguments: list[str]) -> int:
             return 0
         time.sleep(0.02)
     options = json.loads((job / "job.json").read_text())["options"]
-    with open(options["output"], "ab") as output:
+    with open(options["output"], "ab") as output, locked(job):
+        if json.loads((job / "job.json").read_text())["state"] == "CANCELLED":
+            return 0
         process = subprocess.Popen(
             ["sh", str(job / "script")],
             cwd=options["chdir"],
@@ -83,8 +101,8 @@ def _run(state: Path, arguments: list[str]) -> int:
             env={**os.environ, "SLURM_JOB_ID": arguments[0], "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1"},
             start_new_session=True,
         )
-        set_state(job, "RUNNING", pid=process.pid)
-        code = process.wait()
+        _set_state(job, "RUNNING", pid=process.pid)
+    code = process.wait()
     if code < 0:
         code = 128 - code  # as srun says it
     set_state(job, "FAILED" if code else "COMPLETED", exit_code=f"{code}:0")
@@ -119,7 +137,16 @@ def scontrol(state: Path, arguments: list[str]) -> int:
 
 def scancel(state: Path, arguments: list[str]) -> int:
     job = state / arguments[-1]
-    known = json.loads((job / "job.json").read_text())
+    for _ in range(500):  # sbatch has said that a job runs, and it does not yet: Slurm would not lose the signal
+        with locked(job):
+            known = json.loads((job / "job.json").read_text())
+            if known["state"] != "RUNNING" or "pid" in known:
+                return _scancel(job, known, arguments)
+        time.sleep(0.01)
+    return fail(f"scancel: error: job {arguments[-1]} never started")
+
+
+def _scancel(job: Path, known: dict[str, Any], arguments: list[str]) -> int:
     if known["state"] in _ENDED:
         return fail(f"scancel: error: Kill job error on job id {arguments[-1]}: {_GONE}")
     if "--signal=KILL" in arguments:
@@ -127,7 +154,7 @@ def scancel(state: Path, arguments: list[str]) -> int:
     else:
         number = signal.SIGTERM
         if "--signal=TERM" not in arguments:
-            set_state(job, "CANCELLED", exit_code="0:15")
+            _set_state(job, "CANCELLED", exit_code="0:15")
     if "pid" in known:
         os.killpg(known["pid"], number)
     return 0

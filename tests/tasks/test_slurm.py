@@ -76,6 +76,7 @@ def test_a_job_that_ends_well_and_takes_no_secret_along(
     for name in ("AWS_SECRET_ACCESS_KEY", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_PASSWORD", "GPTMILL_PARENT_PID"):
         monkeypatch.setenv(name, "planted")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     got: Records = []
     assert run(work, got.extend, steps=5, say="hello") == {"steps": 5}
     assert [record["step"] for record in got] == [0, 1, 2, 3, 4]
@@ -86,7 +87,7 @@ def test_a_job_that_ends_well_and_takes_no_secret_along(
     assert (options["nodes"], options["ntasks-per-node"], options["open-mode"]) == ("1", "1", "append")
     environment = json.loads((cluster / "1" / "environ.json").read_text())
     assert environment["NCCL_DEBUG"] == "INFO"
-    assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert {"GOMP_SPINCOUNT", "MALLOC_TRIM_THRESHOLD_"} <= environment.keys()
     everything = "".join(path.read_text() for path in (cluster / "1").iterdir())
     assert "planted" not in everything
 
