@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -16,19 +16,21 @@ from flows.abstracts_report import (
     losses_table,
     measures_table,
     own_page,
+    sizes_table,
     split_table,
     sweep_table,
 )
 from flows.away import train_away, trains_away
 from flows.chain import WORLD_SEED, pretrain_on
-from flows.inputs import check_positions
+from flows.inputs import check_no_pretraining, check_positions
 from flows.names import from_form
-from flows.parameters import AbstractsParameters, GenerateParameters, chosen_abstracts
+from flows.parameters import AbstractsParameters, GenerateParameters, chosen_abstracts, language_overrides
 from flows.references import pretrained_model
-from gptcore.abstracts.config import AdaptConfig
+from gptcore.abstracts.config import AdaptConfig, at_size
 from gptcore.abstracts.published import SWEEPS
 from gptcore.config import Preset
 from gptcore.errors import InputError
+from gptcore.sizes import SIZES, shape_given, sized_preset
 from tasks.jobs.places import slots_and_threads
 from tasks.stages.adapt import adapt_model, adapt_recipe
 from tasks.stages.analysis import Analysis, publish
@@ -58,10 +60,11 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     signals.listen()
     preset, own = chosen_abstracts(parameters)
     arms = _arms(own.adapt)
-    store, papers, checkpoint, ids = _ground(parameters, preset, arms)
+    store = Store(parameters.store)
+    papers, ids, checkpoint, _ = _ground(store, parameters, preset, "adapt", arms)
+    arms = [_rated(store, checkpoint, parameters, "adapt", arm) for arm in arms]
     jobs = parameters.jobs or 2  # both arms side by side
-    _, threads = slots_and_threads(jobs)
-    models = _adapted(store, ids, checkpoint, arms, jobs, threads)
+    models = _adapted(store, ids, [(checkpoint, arm) for arm in arms], jobs)
     sampling, titles = own.sampling, parameters.titles or own.titles
     written = write_and_measure(store.url, models[0], papers, sampling, titles)
     found = [
@@ -84,19 +87,29 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
 def abstracts_tables(parameters: AbstractsParameters) -> list[Analysis]:
     """Tables 3 to 7 at the preset's scale: each changes one setting of 82M*; only what the store lacks is trained.
 
+    Where the language model is trained here, too, and no setting says its shape, one table more has models of other
+    sizes: what Table 8 shows by released weights. Each is pre-trained like the preset's own.
+
     :raises InputError: missing or broken input, before anything is computed from it.
     """
     signals.listen()
     preset, own = chosen_abstracts(parameters)
-    configs = dict.fromkeys(config for table in SWEEPS for _, _, config in cells(table, own.star))
-    store, _, checkpoint, ids = _ground(parameters, preset, list(configs))
+    store = Store(parameters.store)
+    _, ids, checkpoint, shards = _ground(store, parameters, preset, "star", _swept(own.star))
+    star = _rated(store, checkpoint, parameters, "star", own.star)
+    configs = _swept(star)
     jobs = parameters.jobs or slots_and_threads(0)[0]
-    _, threads = slots_and_threads(jobs)
-    models = _adapted(store, ids, checkpoint, list(configs), jobs, threads)
+    models = _adapted(store, ids, [(checkpoint, config) for config in configs], jobs)
     trained = dict(zip(configs, models, strict=True))
-    found = [sweep_table(store, table, own.star, trained, ids) for table in SWEEPS]
+    found = [sweep_table(store, table, star, trained, ids) for table in SWEEPS]
     for analysis in found:
         publish(analysis, parameters.out)
+    if shards is not None and not shape_given(parameters.overrides):
+        sizes = _sizes(store, shards, parameters)
+        wanted = [(model, _rated(store, model, parameters, "star", own.star)) for model in sizes.values()]
+        adapted = _adapted(store, ids, wanted, jobs)
+        found.append(sizes_table(store, sizes, adapted, ids))
+        publish(found[-1], parameters.out)
     return found
 
 
@@ -117,13 +130,35 @@ def generate(parameters: GenerateParameters) -> Analysis:
     return found
 
 
-def _adapted(
-    store: Store, ids: Artifact, checkpoint: Artifact, configs: Sequence[AdaptConfig], jobs: int, threads: int
-) -> list[Artifact]:
-    """A model for each of the settings, ``jobs`` of them trained at the same time."""
-    away = trains_away()
+def _swept(star: AdaptConfig) -> list[AdaptConfig]:
+    """The settings of all cells of Tables 3 to 7; what some of them share comes once."""
+    return list(dict.fromkeys(config for table in SWEEPS for _, _, config in cells(table, star)))
 
-    def start(config: AdaptConfig) -> Any:
+
+def _rated(
+    store: Store, checkpoint: Artifact, parameters: AbstractsParameters, section: str, config: AdaptConfig
+) -> AdaptConfig:
+    """At the paper's scale with Table 2's rate for the model's size, unless the user's settings have one."""
+    if parameters.preset != "paper" or "lr" in parameters.overrides.get(section, {}):
+        return config
+    return at_size(config, store.manifest(checkpoint)["config"]["model"])
+
+
+def _sizes(store: Store, shards: Artifact, parameters: AbstractsParameters) -> dict[str, Artifact]:
+    """Size -> a language model of that size, pre-trained on the same text; the smallest first."""
+    models = {}
+    for size in SIZES[parameters.preset]:
+        preset = sized_preset(parameters.preset, size, language_overrides(parameters.overrides))
+        models[size.name] = pretrain_on(store, shards, preset, nproc=parameters.nproc)[1]
+    return models
+
+
+def _adapted(store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, AdaptConfig]], jobs: int) -> list[Artifact]:
+    """A model for each pair of where it starts and its settings, ``jobs`` of them trained at the same time."""
+    away = trains_away()
+    _, threads = slots_and_threads(jobs)
+
+    def start(checkpoint: Artifact, config: AdaptConfig) -> Any:
         given: dict[str, Any] = {"store_url": store.url, "ids": ids, "checkpoint": checkpoint, "config": config}
         if away:
             recipe = adapt_recipe(store, ids, checkpoint, config)
@@ -131,8 +166,8 @@ def _adapted(
         return adapt_model.submit(**given, threads=threads)
 
     models: list[Artifact] = []
-    for first in range(0, len(configs), jobs):
-        futures = [start(config) for config in configs[first : first + jobs]]
+    for first in range(0, len(wanted), jobs):
+        futures = [start(*pair) for pair in wanted[first : first + jobs]]
         models += [future.result() for future in futures]
     return models
 
@@ -142,14 +177,27 @@ def _arms(config: AdaptConfig) -> list[AdaptConfig]:
     return [dataclasses.replace(config, pretrained=pretrained) for pretrained in (True, False)]
 
 
-def _ground(
-    parameters: AbstractsParameters, preset: Preset, configs: Sequence[AdaptConfig]
-) -> tuple[Store, Artifact, Artifact, Artifact]:
-    """What every training needs: the store, the papers, the language model to start from, the papers' ids.
+class _Ground(NamedTuple):
+    """What every training needs."""
 
+    papers: Artifact
+    ids: Artifact
+    """Of the papers."""
+    checkpoint: Artifact
+    """The language model to start from."""
+    shards: Artifact | None
+    """What it was pre-trained on; None: it was given."""
+
+
+def _ground(
+    store: Store, parameters: AbstractsParameters, preset: Preset, section: str, configs: Sequence[AdaptConfig]
+) -> _Ground:
+    """Papers and language model, given or pre-trained here.
+
+    :param section: of the settings, where ``configs`` are from.
     :raises InputError: blocks of more tokens than the model has positions, or than a split holds; before any training.
     """
-    store = Store(parameters.store)
+    check_no_pretraining(parameters)  # as a deployment runs it, nobody looked at the form
     corpus_url, arxiv_url = parameters.corpus, parameters.arxiv
     if not arxiv_url or not (corpus_url or parameters.checkpoint):
         world = store.local(generate_world(store.url, WORLD_SEED))
@@ -157,18 +205,19 @@ def _ground(
     if parameters.checkpoint:
         papers = collect_papers(store.url, arxiv_url)
         checkpoint = _given(store, parameters.checkpoint)
-        check_positions(configs, store.manifest(checkpoint)["config"]["model"]["n_ctx"])
+        check_positions(section, configs, store.manifest(checkpoint)["config"]["model"]["n_ctx"])
         ids = encode_abstracts(store.url, papers, tokenizer_of(store, checkpoint))
-        _check_blocks(store, ids, configs)
-        return store, papers, checkpoint, ids
-    check_positions(configs, preset.model.n_ctx)
+        _check_blocks(store, ids, section, configs)
+        return _Ground(papers, ids, checkpoint, None)
+    check_positions(section, configs, preset.model.n_ctx)
     papers = collect_papers(store.url, arxiv_url)
     corpus = clean_corpus(store.url, corpus_url, preset.corpus)
     tokenizer = train_tokenizer(store.url, corpus, preset.tokenizer)
     ids = encode_abstracts(store.url, papers, tokenizer)
-    _check_blocks(store, ids, configs)
+    _check_blocks(store, ids, section, configs)
     shards = encode_shards(store.url, corpus, tokenizer, preset.shards)
-    return store, papers, pretrain_on(store, shards, preset, nproc=parameters.nproc)[1], ids
+    checkpoint = pretrain_on(store, shards, preset, nproc=parameters.nproc)[1]
+    return _Ground(papers, ids, checkpoint, shards)
 
 
 def _given(store: Store, ref: str) -> Artifact:
@@ -176,12 +225,12 @@ def _given(store: Store, ref: str) -> Artifact:
     return import_model(store.url, ref) if is_model_folder(ref) else pretrained_model(store, ref)
 
 
-def _check_blocks(store: Store, ids: Artifact, configs: Sequence[AdaptConfig]) -> None:
+def _check_blocks(store: Store, ids: Artifact, section: str, configs: Sequence[AdaptConfig]) -> None:
     """:raises InputError: a split that does not fill one block."""
     size = max(config.block_size for config in configs)
     for row in store.manifest(ids)["counts"]["distribution"]:
         if row["bpe_tokens"] < size:
             raise InputError(
-                f"block_size = {size}: the papers' split {row['split']} has {row['bpe_tokens']:,} tokens, "
+                f"{section}.block_size = {size}: the papers' split {row['split']} has {row['bpe_tokens']:,} tokens, "
                 "expected a block or more; take smaller blocks or more papers"
             )

@@ -14,9 +14,11 @@ from gptcore.settings import recorded
 from tasks.report.card import synthetic_note
 from tasks.report.figures import Curve, Figure
 from tasks.stages.analysis import Analysis
+from tasks.stages.stage import amount
 from tasks.stages.written import read_written
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
+from tasks.store.references import n_parameters
 from tasks.store.store import Store
 
 _PAPER = AdaptConfig()
@@ -163,6 +165,44 @@ def sweep_table(
     models = [model.digest for model in every]
     header = (table.title.lower(), *kinds, "published", *(f"published {kind}" for kind in kinds))
     return Analysis(f"abstracts-table{table.number}", title, header, rows, {"models": models}, metrics, notes, figure)
+
+
+def sizes_table(store: Store, sizes: Mapping[str, Artifact], models: Sequence[Artifact], ids: Artifact) -> Analysis:
+    """Models of several sizes under the settings that Tables 3 to 7 share but the rate, above the sizes of Table 8.
+
+    :param sizes: name -> the language model that the one of ``models`` in its place was fine-tuned from.
+    """
+    kinds = [f"{split} {name}" for name in ("loss", "PPL") for split in SPLITS]
+    rows: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    curves: dict[str, list[tuple[float, float]]] = {"train": [], "valid": []}
+    for (name, start), model in zip(sizes.items(), models, strict=True):
+        result, weights = store.manifest(model)["counts"], n_parameters(store, start)
+        losses = [result[f"{split}/{kind}"] for kind in ("loss", "perplexity") for split in SPLITS]
+        rows.append((name, amount(weights), *(f"{number:.4f}" for number in losses)))
+        metrics[f"{name}/valid_perplexity"] = result["valid/perplexity"]
+        for split, points in curves.items():
+            points.append((round(weights / 1e6, 2), result[f"{split}/perplexity"]))
+    rows += [(f"published {size}", "", *(f"{number:.4f}" for number in found)) for size, found in EVALUATION.items()]
+    title = "Size of the model"
+    figure = Figure(
+        [Curve(split, points, color) for color, (split, points) in enumerate(curves.items())],
+        "million weights",
+        "perplexity",
+        f"{title} ({'synthetic' if _notes(store, ids) else 'real'} data)",
+        log_x=True,
+    )
+    adapts = [store.manifest(model)["config"]["adapt"] for model in models]
+    rates = ", ".join(dict.fromkeys(f"{adapt['lr']:g}" for adapt in adapts))
+    seen = store.manifest(next(iter(sizes.values())))["counts"]["tokens_seen"]
+    notes = [
+        *_start_notes(store, models, ids),
+        f"each pre-trained on the same {seen:,} tokens, then {adapts[0]['epochs']:g} epochs of the papers, "
+        f"rate {rates}; the other settings are those that Tables 3 to 7 share",
+        "published: Table 8, released weights and another vocabulary; what compares is the direction",
+    ]
+    identity = {"models": [model.digest for model in models]}
+    return Analysis("abstracts-sizes", title, ("size", "weights", *kinds), rows, identity, metrics, notes, figure)
 
 
 def _shared(star: AdaptConfig) -> dict[str, float]:

@@ -166,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
         "action",
         nargs="?",
         choices=["tables", "generate"],
-        help="tables: the paper's Tables 3 to 7, a training for each cell; generate: write with a model that is there",
+        help="tables: the paper's Tables 3 to 7 and models of other sizes; generate: write with a model that is there",
     )
     preset(run, "demo", "demo, small or paper")
     run.set_defaults(preset=None)  # generate: not the demo's sampling for any model
@@ -287,7 +287,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="what to go on from (each line of standard input, 8 at a time; a JSON line for each)",
     )
-    run.add_argument("--max-tokens", type=int, default=100, help="length of the continuation (%(default)s)")
+    run.add_argument("--max-tokens", type=int, default=100, help="at most so many (%(default)s)")
     run.add_argument("--temperature", type=float, default=1.0, help="0: the likeliest token each time (%(default)s)")
     run.add_argument("--top-k", type=int, default=0, help="draw from so many of the likeliest; 0: all (%(default)s)")
     run.add_argument("--top-p", type=float, default=1.0, help="draw from the likeliest of this share (%(default)s)")

@@ -126,6 +126,11 @@ def abstracts(options: argparse.Namespace) -> None:
     if options.title or options.model or options.seed is not None:
         raise InputError("--title, --model, --seed: expected `gptmill abstracts generate` before them")
     filled = _filled("AbstractsParameters", options, overrides=_overrides(options.config))
+    from flows.inputs import check_blocks
+    from flows.parameters import AbstractsParameters
+
+    assert isinstance(filled, AbstractsParameters)
+    check_blocks(filled, "star" if options.action else "adapt")
     from flows.abstracts import abstracts, abstracts_tables
 
     for found in _run(abstracts_tables if options.action else abstracts, filled, options):

@@ -9,13 +9,14 @@ from prefect import flow
 
 from flows import signals
 from flows.chain import WORLD_SEED, pretrain_on
-from flows.few_shot_report import Cells, by_shots, by_size, parameters_of
+from flows.few_shot_report import Cells, by_shots, by_size
 from flows.inputs import check_prompts, least_room, tasks_with_room
 from flows.names import from_form
 from flows.parameters import FewShotParameters
 from flows.references import pretrained_model
-from gptcore.prompting.config import SIZES, sized_preset
-from gptcore.prompting.tasks import read_rows
+from gptcore.prompting.config import PROMPT_SETTINGS
+from gptcore.prompting.tasks import available_prompt_tasks, read_rows
+from gptcore.sizes import SIZES, sized_preset
 from gptcore.synthetic import is_synthetic
 from tasks.stages.analysis import Analysis, publish
 from tasks.stages.corpus import clean_corpus
@@ -26,6 +27,7 @@ from tasks.stages.stage import amount
 from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import train_tokenizer
 from tasks.store.artifact import Artifact
+from tasks.store.references import n_parameters
 from tasks.store.store import Store
 
 
@@ -52,7 +54,9 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
         for label, model in models.items():
             cells |= {(task, k, label): found[model.digest, k] for k in shots}
     synthetic = is_synthetic(datasets_url)
-    analyses = [by_shots(store, cells, models, synthetic)]
+    there = () if parameters.tasks else available_prompt_tasks(datasets_url)
+    no_room = [name for name in there if name not in tasks]
+    analyses = [by_shots(store, cells, models, synthetic, no_room)]
     if len(models) > 1:
         analyses.append(by_size(store, cells, models, synthetic))
     for analysis in analyses:
@@ -62,7 +66,7 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
 
 def _labelled(store: Store, given: Mapping[str, Artifact]) -> dict[str, Artifact]:
     """The models that were asked for, by their sizes."""
-    return {f"{amount(parameters_of(store, model))} {model.short[:6]}": model for model in given.values()}
+    return {f"{amount(n_parameters(store, model))} {model.short[:6]}": model for model in given.values()}
 
 
 def _sizes(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
@@ -70,7 +74,7 @@ def _sizes(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
     corpus_url = parameters.corpus or str(_world(store) / "web")
     models = {}
     for size in SIZES[parameters.preset]:
-        preset = sized_preset(parameters.preset, size, parameters.overrides)
+        preset = sized_preset(parameters.preset, size, PROMPT_SETTINGS[parameters.preset], parameters.overrides)
         corpus = clean_corpus(store.url, corpus_url, preset.corpus)
         tokenizer = train_tokenizer(store.url, corpus, preset.tokenizer)
         shards = encode_shards(store.url, corpus, tokenizer, preset.shards)

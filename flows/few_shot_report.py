@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gptcore.files import read_json
 from gptcore.prompting.items import UNKNOWN, Answered
 from gptcore.prompting.tasks import PROMPT_TASKS
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.stages.analysis import Analysis
 from tasks.store.artifact import Artifact
+from tasks.store.references import n_parameters
 from tasks.store.store import Store
 
 _BASELINES = ("Lede-3", "Random-3", f'always "{UNKNOWN}"')
@@ -20,16 +20,13 @@ Cells = dict[tuple[str, int, str], Answered]
 """(task, shots, label of the model) -> what came of it."""
 
 
-def parameters_of(store: Store, model: Artifact) -> int:
-    """Weights of a pre-trained or imported model."""
-    counts = store.manifest(model)["counts"]
-    if "parameters" in counts:
-        return int(counts["parameters"])
-    return int(read_json(store.local(model) / "model" / "meta.json")["parameters"])
+def by_shots(
+    store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic: bool, no_room: Sequence[str]
+) -> Analysis:
+    """Every score of every task, a column a model; the curves over the examples.
 
-
-def by_shots(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic: bool) -> Analysis:
-    """Every score of every task, a column a model; the curves over the examples."""
+    :param no_room: tasks whose data is there, and whose answers one of the models has too few positions for.
+    """
     tasks, shots = _tasks(cells), _shots(cells)
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
@@ -65,7 +62,10 @@ def by_shots(store: Store, cells: Cells, models: Mapping[str, Artifact], synthet
         body,
         _identity(cells, models),
         metrics,
-        _notes(store, cells, models, synthetic),
+        [
+            *_notes(store, cells, models, synthetic),
+            *([f"too few positions (n_ctx) for {', '.join(no_room)}: not asked"] if no_room else []),
+        ],
         panels,
     )
 
@@ -73,7 +73,7 @@ def by_shots(store: Store, cells: Cells, models: Mapping[str, Artifact], synthet
 def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic: bool) -> Analysis:
     """The headline of every task, a column a number of examples; the curves over the models' weights."""
     tasks, shots = _tasks(cells), _shots(cells)
-    sizes = {label: parameters_of(store, model) for label, model in models.items()}
+    sizes = {label: n_parameters(store, model) for label, model in models.items()}
     ordered = sorted(models, key=lambda label: sizes[label])
     body = [
         (task, label, f"{sizes[label]:,}", *(f"{_headline(task, cells[task, k, label]):.1f}" for k in shots))
@@ -83,6 +83,7 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
     mean = [
         ("mean of accuracies", label, f"{sizes[label]:,}", *(f"{_mean(cells, tasks, k, label):.1f}" for k in shots))
         for label in ordered
+        if any(cell.metric == "accuracy" for cell in cells.values())
     ]
     figures = [
         Figure(
@@ -130,10 +131,10 @@ def _shots(cells: Cells) -> list[int]:
 
 
 def _mean(cells: Cells, tasks: list[str], shots: int, label: str) -> float:
-    """Of the tasks that are scored by accuracy."""
+    """Of the tasks that are scored by accuracy, of which there is one or more."""
     found = [(task, cells[task, shots, label]) for task in tasks]
     scores = [_headline(task, cell) for task, cell in found if cell.metric == "accuracy"]
-    return sum(scores) / len(scores) if scores else float("nan")
+    return sum(scores) / len(scores)
 
 
 def _headline(task: str, cell: Answered) -> float:
@@ -177,7 +178,7 @@ def _notes(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic
     for label, model in models.items():
         counts = store.manifest(model)["counts"]
         seen = f", {counts['tokens_seen']:,} tokens seen" if "tokens_seen" in counts else ""
-        notes.append(f"{label}: {parameters_of(store, model):,} weights{seen}; model {model.short}")
+        notes.append(f"{label}: {n_parameters(store, model):,} weights{seen}; model {model.short}")
     notes.append("curves: words for classes are calibrated, a row's own choices compared by probability a token")
     notes.append(
         "rows and examples are drawn by seed 0; a prompt that is too long for n_ctx drops examples: found room"

@@ -16,8 +16,8 @@ from tasks.store.store import Store
 from tasks.tracking.referred import referred
 from tasks.tracking.tracker import Tracker
 
-_MEASURES = ("ngrams", "baseline", "evaluation", "zero-shot", "blimp")
-_TRACKED = ("pretrain", "finetune")
+_MEASURES = ("ngrams", "baseline", "evaluation", "zero-shot", "blimp", "prompted", "written")
+_TRACKED = ("pretrain", "finetune", "adapt")
 _WORLDS = "storyworld"
 _STAGES = (
     "storyworld",
@@ -34,6 +34,12 @@ _STAGES = (
     "evaluation",
     "zero-shot",
     "blimp",
+    "prompted",
+    "imported",
+    "papers",
+    "papers-ids",
+    "adapt",
+    "written",
 )
 _KINDS = {
     "remains": "remains",

@@ -10,14 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.parameters import FewShotParameters, chosen_abstracts, chosen_preset
-from flows.references import in_store, pretrained_model
+from flows.parameters import (
+    AbstractsParameters,
+    FewShotParameters,
+    chosen_abstracts,
+    chosen_preset,
+    language_overrides,
+)
+from flows.references import WORDS, in_store, pretrained_model
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.errors import InputError, refuse_password
 from gptcore.nlu.readers import available
-from gptcore.prompting.config import SIZES, sized_preset
+from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks
 from gptcore.reach import require_s3
+from gptcore.sizes import SIZES, shape_given, sized_preset
 from tasks.store.artifact import Artifact
 from tasks.store.references import check_start, named_tokenizer
 from tasks.store.store import Store
@@ -76,30 +83,52 @@ def check_form(form: BaseModel) -> None:
 def _check_abstracts(store: Store, form: Any) -> None:
     """The same for abstracts: their settings, the archive's files, the model to start from.
 
-    :raises InputError: for the first that is not there.
+    How long blocks may be depends on which section of the settings is used: :func:`check_blocks`.
+
+    :raises InputError: for the first that is not there, or that nothing would read.
     """
     from gptcore.abstracts.arxiv import archive_files
     from tasks.stages.imported import is_model_folder
     from tasks.stages.tokenizer import check_kind
     from tasks.store.lineage import tokenizer_of
 
-    preset, own = chosen_abstracts(form)
+    preset, _ = chosen_abstracts(form)
     if form.arxiv:
         archive_files(form.arxiv)
+    check_no_pretraining(form)
+    if form.checkpoint and not is_model_folder(form.checkpoint):  # which is looked at as it is imported
+        check_kind(store, tokenizer_of(store, pretrained_model(store, form.checkpoint)), preset.tokenizer)
+
+
+def check_no_pretraining(form: AbstractsParameters) -> None:
+    """:raises InputError: a model to start from, and settings of another that would be pre-trained."""
+    idle = ["--corpus"] * bool(form.corpus) + [name for name in language_overrides(form.overrides) if name != "family"]
+    if form.checkpoint and idle:
+        raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle[0]} beside it")
+
+
+def check_blocks(form: AbstractsParameters, section: str) -> None:
+    """See that the model has positions for the blocks of one section of the settings, as far as it is known yet.
+
+    :param section: "adapt", or "star" for the tables.
+    :raises InputError: it has fewer.
+    """
+    from tasks.stages.imported import is_model_folder
+
     if is_model_folder(form.checkpoint):
-        return  # looked at as it is imported, before anything is computed from it
+        return
+    preset, own = chosen_abstracts(form)
     n_ctx = preset.model.n_ctx
     if form.checkpoint:
-        checkpoint = pretrained_model(store, form.checkpoint)
-        n_ctx = store.manifest(checkpoint)["config"]["model"]["n_ctx"]
-        check_kind(store, tokenizer_of(store, checkpoint), preset.tokenizer)
-    check_positions((own.adapt, own.star), n_ctx)
+        store = Store(form.store)
+        n_ctx = store.manifest(pretrained_model(store, form.checkpoint))["config"]["model"]["n_ctx"]
+    check_positions(section, [getattr(own, section)], n_ctx)
 
 
-def check_positions(configs: Iterable[AdaptConfig], n_ctx: int) -> None:
-    """:raises InputError: blocks of more tokens than the model has positions."""
+def check_positions(section: str, configs: Iterable[AdaptConfig], n_ctx: int) -> None:
+    """:raises InputError: blocks of more tokens than the model has positions; ``section``: where the settings are."""
     if (size := max(config.block_size for config in configs)) > n_ctx:
-        raise InputError(f"block_size = {size}: expected {n_ctx} or less, the model's n_ctx")
+        raise InputError(f"{section}.block_size = {size}: expected {n_ctx} or less, the model's n_ctx")
 
 
 def check_prompts(form: FewShotParameters) -> None:
@@ -129,13 +158,12 @@ def least_room(form: FewShotParameters) -> int:
 
     :raises InputError: settings that do not fit, or that would make the sizes one.
     """
-    sizes = SIZES[form.preset]
-    own = {name for size in sizes for name in size.settings["model"] if name != "n_ctx"}
-    if same := sorted(own & set(form.overrides.get("model", {}))):
-        raise InputError(f"overrides: model.{same[0]}: expected none, as each of the preset's sizes has its own")
+    if same := shape_given(form.overrides):
+        raise InputError(f"overrides: {same[0]}: expected none, as each of the preset's sizes has its own")
     if form.overrides.get("family", "gpt2") != "gpt2":
         raise InputError(f"overrides: family = {form.overrides['family']!r}; expected gpt2")
-    return min(sized_preset(form.preset, size, form.overrides).model.n_ctx for size in sizes)
+    more = PROMPT_SETTINGS[form.preset]
+    return min(sized_preset(form.preset, size, more, form.overrides).model.n_ctx for size in SIZES[form.preset])
 
 
 def tasks_with_room(wanted: Sequence[str], datasets_url: str, n_ctx: int | None) -> list[str]:
@@ -231,17 +259,19 @@ def chosen_tasks(wanted: Sequence[str], datasets_url: str) -> list[str]:
 
 
 def any_model(store: Store, ref: str) -> Artifact:
-    """A pre-trained or fine-tuned model of the store, or of another one whose address ``ref`` is.
+    """A model of the store, or of another one whose address ``ref`` is: pre-trained, or fine-tuned in either way.
 
     :raises InputError: where none fits, or several do.
     """
-    ref = in_store(store, ref, ("pretrain", "finetune"))
-    stage = check_address(ref, ("pretrain", "finetune"))
-    if stage is None and ref != "latest" and any(a.digest.startswith(ref.lower()) for a in store.list("finetune")):
-        stage = "finetune"
-        if any(a.digest.startswith(ref.lower()) for a in store.list("pretrain")):
-            raise InputError(f"--model {ref}: a pre-trained and a fine-tuned model, expected a longer digest")
-    return store.resolve(ref, stage) if stage == "finetune" else pretrained_model(store, ref)
+    stages = ("pretrain", "finetune", "adapt")
+    ref = in_store(store, ref, stages)
+    stage = check_address(ref, stages)
+    if stage is None and ref != "latest":
+        found = [name for name in stages if any(a.digest.startswith(ref.lower()) for a in store.list(name))]
+        if len(found) > 1:
+            raise InputError(f"--model {ref}: {' and '.join(WORDS[name] for name in found)}, expected a longer digest")
+        stage = found[0] if found else None
+    return pretrained_model(store, ref) if stage in (None, "pretrain") else store.resolve(ref, stage)
 
 
 def check_address(ref: str, stages: tuple[str, ...]) -> str | None:

@@ -7,6 +7,7 @@ more values comes out as a drop-down. `position` orders the fields.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -18,9 +19,9 @@ from gptcore.config import PRESETS, FinetuneConfig, Preset, preset_named
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.nlu.registry import REGISTRY
-from gptcore.prompting.config import SIZES
 from gptcore.prompting.tasks import PROMPT_TASKS
 from gptcore.settings import replace_settings
+from gptcore.sizes import SIZES
 
 TaskName = StrEnum("TaskName", {name: name for name in REGISTRY})  # type: ignore[misc]  # values known at run time
 PromptTaskName = StrEnum("PromptTaskName", {name: name for name in PROMPT_TASKS})  # type: ignore[misc]  # as above
@@ -58,19 +59,28 @@ def chosen_preset(form: Any) -> Preset:
     return preset_named(form.preset, {"family": family, **form.overrides})
 
 
+_ADAPTATION = ("adapt", "sampling", "star")
+"""Sections of the settings that are about fine-tuning on abstracts; the others are the language model's."""
+
+
 def chosen_abstracts(form: Any) -> tuple[Preset, AbstractsPreset]:
     """The language model's preset that a form asks for, and that of its fine-tuning on abstracts.
 
     :raises InputError: an unknown setting, or a value that does not fit.
     """
-    overrides, own = dict(form.overrides), ABSTRACTS[form.preset]
+    own, overrides = ABSTRACTS[form.preset], language_overrides(form.overrides)
     changes = {
-        name: replace_settings(getattr(own, name), overrides.pop(name, {}), f"overrides: {name}")
-        for name in ("adapt", "sampling", "star")
+        name: replace_settings(getattr(own, name), form.overrides.get(name, {}), f"overrides: {name}")
+        for name in _ADAPTATION
     }
     if overrides.get("family", "gpt2") != "gpt2":
         raise InputError(f"overrides: family = {overrides['family']!r}; expected gpt2, whose vocabulary has the marks")
     return preset_named(form.preset, {**overrides, "family": "gpt2"}), dataclasses.replace(own, **changes)
+
+
+def language_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the settings of a form of abstracts, those of the language model that it starts from."""
+    return {name: values for name, values in overrides.items() if name not in _ADAPTATION}
 
 
 def chosen_sampling(preset: str, overrides: dict[str, Any], seed: int | None) -> SamplingConfig:
@@ -81,8 +91,8 @@ def chosen_sampling(preset: str, overrides: dict[str, Any], seed: int | None) ->
     """
     if preset not in ABSTRACTS:
         raise InputError(f"preset {preset!r} is not known; expected one of {', '.join(ABSTRACTS)}")
-    values = {**overrides.get("sampling", {}), **({} if seed is None else {"seed": seed})}
-    return replace_settings(ABSTRACTS[preset].sampling, values, "overrides: sampling")
+    chosen = replace_settings(ABSTRACTS[preset].sampling, overrides.get("sampling", {}), "overrides: sampling")
+    return chosen if seed is None else dataclasses.replace(chosen, seed=seed)
 
 
 _FAMILY = "Network and text: gpt (words, norms last) or gpt2 (bytes of any text, norms first)."

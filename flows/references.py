@@ -12,7 +12,12 @@ from tasks.store.store import Store
 from tasks.tracking.registry import SCHEME, registered_artifact
 from tasks.tracking.tracker import Tracker
 
-_WORDS = {"pretrain": "a pre-trained model", "finetune": "a fine-tuned model"}
+WORDS = {
+    "pretrain": "a pre-trained model",
+    "finetune": "a fine-tuned model",
+    "adapt": "a model that writes abstracts",
+}
+"""Stage -> what its artifacts are to people."""
 
 
 def pretrained_model(store: Store, ref: str) -> Artifact:
@@ -41,6 +46,6 @@ def in_store(store: Store, ref: str, stages: tuple[str, ...]) -> str:
         return ref
     artifact = registered_artifact(Tracker(), ref)
     if artifact.stage not in stages:
-        expected = " or ".join(_WORDS[stage] for stage in stages)
-        raise InputError(f"{ref}: found {_WORDS.get(artifact.stage, artifact.stage)}, expected {expected}")
+        expected = " or ".join(WORDS[stage] for stage in stages)
+        raise InputError(f"{ref}: found {WORDS.get(artifact.stage, artifact.stage)}, expected {expected}")
     return artifact.digest if store.find(artifact.stage, artifact.digest) else artifact.url

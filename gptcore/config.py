@@ -37,7 +37,8 @@ class CorpusConfig:
     strict: bool = False
     """Undecodable bytes: an error that names file and byte offset, instead of replaced and counted."""
     raw: bool = False
-    """Documents stay as they were decoded, for a byte-level tokenizer: no ftfy, no spaCy, no lower case."""
+    """For a byte-level tokenizer: no ftfy, no spaCy, no lower case. Line ends are unified and licences cut as ever; the
+    tokenizer itself takes any text as it is."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class ModelConfig:
     n_vocab: int = 40_478
     """Words and pieces; the released vocabulary has 40 478 (original code)."""
     n_special: int = 0
-    """Rows appended for start, delimiter and classify: 0 while pre-training, 3 when fine-tuning."""
+    """Rows appended: 0 while pre-training, 3 when fine-tuning (start, delimiter, classify), 2 for titles of papers."""
     n_ctx: int = 512
     n_layer: int = 12
     n_head: int = 12

@@ -117,6 +117,8 @@ def _records(file: str) -> Iterator[Paper]:
                 raise InputError(f"{file}: line 1: no column {', '.join(missing)}, expected {', '.join(_COLUMNS)}")
             places = [header.index(name) for name in _COLUMNS]
             for row in rows:
+                if not row:  # a blank line holds no record
+                    continue
                 where = f"{file}: line {rows.line_num}"
                 if len(row) != len(header):
                     raise InputError(f"{where}: found {len(row)} fields, expected {len(header)}")

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from gptcore.abstracts.published import STAR_BATCH
+from gptcore.abstracts.published import RATES, STAR_BATCH
 from gptcore.errors import InputError
 from gptcore.evaluation.sampling import check_sampling
+from gptcore.families import SHAPES
 from gptcore.limits import require_training
 
 
@@ -50,6 +54,16 @@ class AdaptConfig:
                 raise InputError(f"adapt.{name} = {getattr(self, name)}: expected {least} or more")
         if not self.epochs > 0 or self.eval_blocks < 1:
             raise InputError(f"adapt.epochs = {self.epochs:g}, eval_blocks = {self.eval_blocks}: expected more than 0")
+
+
+def at_size(config: AdaptConfig, model: Mapping[str, Any]) -> AdaptConfig:
+    """The settings with Table 2's rate for the size of a model; as they are for a size that it does not have.
+
+    :param model: settings of its shape, as recorded.
+    """
+    shape = tuple(model.get(name) for name in ("n_layer", "n_head", "n_embd"))
+    name = next((name for name, found in SHAPES.items() if found == shape), "")
+    return dataclasses.replace(config, lr=RATES.get(name, config.lr))
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,10 @@ from gptcore.data.shards import Tokens, token_dtype, write_shards
 from gptcore.errors import InputError
 from gptcore.files import write_bytes_atomic
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.text.vocabulary import END_OF_TEXT
+from gptcore.text.vocabulary import END_OF_TEXT, PAPER_MARKS
 
-START_OF_TEXT = "<|startoftext|>"
-SEPARATOR = "<|sep|>"
-N_MARKS = 2
+START_OF_TEXT, SEPARATOR = PAPER_MARKS
+N_MARKS = len(PAPER_MARKS)
 """Rows that the embedding gains."""
 SPLITS = ("train", "valid", "test")
 _HELD_OUT = 20  # parts of which validation and test are one each: 9 : 0.5 : 0.5

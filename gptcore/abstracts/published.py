@@ -26,6 +26,10 @@ EVALUATION = {
 each other (exp 2.2768 is 9.7): one of the two is misprinted."""
 
 
+RATES = {"82M": 5e-5, "117M": 5e-5, "345M": 2e-5, "774M": 1e-5}
+"""Table 2: size -> learning rate; the larger ones "tend to overfit easily" (section 4.1)."""
+
+
 @dataclass(frozen=True)
 class SweepTable:
     """One of Tables 3 to 7: a setting of 82M* changed, all others as they are."""

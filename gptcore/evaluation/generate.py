@@ -28,7 +28,9 @@ def generate(
     top_p: float = 1.0,
     seed: int = 0,
 ) -> Iterator[str]:
-    """The continuation of a prompt, piece by piece, as text that follows the prompt's; it ends after ``max_tokens``.
+    """The continuation of a prompt, piece by piece, as text that follows the prompt's.
+
+    It ends after ``max_tokens``, or where the model writes the tokenizer's end of text, if that has one.
 
     Equal arguments give equal text on the same machine. Where the text outgrows n_ctx see
     :mod:`gptcore.models.incremental`.
@@ -71,8 +73,10 @@ def generate_batch(
         return []
     seeds = range(seed, seed + len(prompts))
     settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    steps = _pieces(model, tokenizer, encoded, max_tokens, settings, seeds)
-    return ["".join(pieces) for pieces in zip(*steps, strict=True)]
+    texts = [""] * len(encoded)
+    for pieces in _pieces(model, tokenizer, encoded, max_tokens, settings, seeds):
+        texts = [text + piece for text, piece in zip(texts, pieces, strict=True)]
+    return texts
 
 
 def _encoded(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> list[int]:
@@ -135,10 +139,17 @@ def _pieces(
     settings: Mapping[str, Any],
     seeds: Sequence[int],
 ) -> Iterator[list[str]]:
-    """The next piece of each text, ``max_tokens`` times; specials have no text, and are not drawn."""
+    """The next piece of each text, at most ``max_tokens`` times; specials have no text, and are not drawn.
+
+    Nothing more comes of a text that has come to its end.
+    """
     adding = [tokenizer.following(ids[-1]) for ids in prompts]
+    going = [True] * len(prompts)
     for drawn in itertools.islice(_drawn(model, prompts, tokenizer.n_vocab, settings, seeds), max_tokens):
-        yield [add(token) for add, token in zip(adding, drawn, strict=True)]
+        going = [on and token != tokenizer.end_of_text for on, token in zip(going, drawn, strict=True)]
+        if not any(going):
+            return
+        yield [add(token) if on else "" for on, add, token in zip(going, adding, drawn, strict=True)]
 
 
 def _drawn(

@@ -177,7 +177,8 @@ def _columns(url: str, wanted: tuple[tuple[str, ...], ...]) -> Iterator[list[str
     csv.field_size_limit(_LONGEST)
     rows = csv_rows(url)
     _, header = next(rows, (1, []))
-    places = [header.index(name) for names in wanted for name in names if name in header]
+    chosen = [next((name for name in names if name in header), None) for names in wanted]
+    places = [header.index(name) for name in chosen if name is not None]
     if len(places) != len(wanted):
         expected = " and ".join(" or ".join(names) for names in wanted)
         raise InputError(f"{url}, line 1: found the columns {', '.join(header)}, expected {expected}")

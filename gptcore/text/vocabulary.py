@@ -14,6 +14,7 @@ from gptcore.files import write_bytes_atomic
 VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
 END_OF_TEXT = "<|endoftext|>"  # GPT-2's only special piece, which tells its vocabularies from GPT-1's
+PAPER_MARKS = ("<|startoftext|>", "<|sep|>")  # of titles and abstracts: no pieces, but rows behind the vocabulary
 _VERSION_LINE = "#version: 0.2"  # first line of a merges file, as released
 
 Merge = tuple[str, str]

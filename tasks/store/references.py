@@ -10,6 +10,7 @@ from pathlib import Path
 from gptcore.config import NetworkConfig, check_same_shape, network_config
 from gptcore.errors import InputError
 from gptcore.families import named
+from gptcore.files import read_json
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.manifest import Manifest
@@ -89,6 +90,14 @@ def checkpoint_label(store: Store, artifact: Artifact) -> str:
     start = manifest["inputs"].get("start")
     after = f" after {start['digest'][:12]}" if start else ""
     return f"{artifact.short} {shape}, {perplexity}, {seen}{after}, {manifest['created'][:10]}"
+
+
+def n_parameters(store: Store, model: Artifact) -> int:
+    """Weights of a pre-trained or imported model."""
+    counts = store.manifest(model)["counts"]
+    if "parameters" in counts:
+        return int(counts["parameters"])
+    return int(read_json(store.local(model) / "model" / "meta.json")["parameters"])
 
 
 def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:

@@ -14,9 +14,13 @@ import transformers
 from flows import abstracts
 from flows.cli import main
 from flows.parameters import AbstractsParameters, GenerateParameters
-from gptcore.abstracts.config import PRESETS
-from gptcore.abstracts.published import SWEEPS, SweepTable
+from gptcore.abstracts.config import PRESETS, AdaptConfig, at_size
+from gptcore.abstracts.documents import SEPARATOR, START_OF_TEXT
+from gptcore.abstracts.published import EVALUATION, SWEEPS, SweepTable
 from gptcore.errors import InputError
+from gptcore.families import SHAPES
+from gptcore.models.build import load_model
+from gptcore.sizes import Size
 from gptcore.storyworld.papers import archive
 from gptcore.text.byte_bpe import ByteTokenizer
 from tasks.stages.analysis import Analysis
@@ -43,8 +47,11 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def run(papers: str, store: str, world: tuple[str, str], **fields: Any) -> dict[str, Analysis]:
     language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
+    corpus = world[0]
+    if "checkpoint" in fields:
+        corpus, language = "", {}
     overrides = {**language, **OWN, **fields.pop("overrides", {})}
-    given = {"arxiv": papers, "corpus": world[0], "store": store, "titles": 2, "overrides": overrides, **fields}
+    given = {"arxiv": papers, "corpus": corpus, "store": store, "titles": 2, "overrides": overrides, **fields}
     return {found.name: found for found in abstracts.abstracts(AbstractsParameters(preset="demo", **given))}
 
 
@@ -134,6 +141,30 @@ def test_a_table_changes_one_setting_and_trains_what_is_missing(
     assert digests(store) == after
 
 
+def test_sizes_stand_beside_each_other_where_no_shape_was_asked_for(
+    found: dict[str, Analysis], papers: str, store: str, world: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [
+        Size(f"1 x {width}", {"n_layer": 1, "n_head": 2, "n_embd": width, "n_inner": 4 * width}) for width in (8, 16)
+    ]
+    monkeypatch.setattr(abstracts, "SWEEPS", [dataclasses.replace(SWEEPS[0], rows={1: SWEEPS[0].rows[1]})])
+    monkeypatch.setattr(abstracts, "SIZES", {"demo": sizes})
+    language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "pretrain")}
+    whole = {"overrides": {**language, "model": {"n_ctx": 48}, "star": OWN["adapt"]}}
+    form = AbstractsParameters(preset="demo", arxiv=papers, corpus=world[0], store=store, **whole)
+    _, table = abstracts.abstracts_tables(form)
+    assert [row[0] for row in table.rows] == ["1 x 8", "1 x 16", *(f"published {size}" for size in EVALUATION)]
+    opened, names = Store(store), ("train", "valid", "test")
+    for row, digest, size in zip(table.rows, table.identity["models"], sizes, strict=False):
+        manifest = opened.manifest(opened.resolve(digest, "adapt"))
+        start = opened.manifest(opened.artifact("pretrain", manifest["inputs"]["checkpoint"]["digest"]))
+        assert {name: start["config"]["model"][name] for name in size.model} == size.model
+        assert row[2:] == tuple(f"{manifest['counts'][f'{n}/{k}']:.4f}" for k in ("loss", "perplexity") for n in names)
+    before = digests(store)
+    assert abstracts.abstracts_tables(form)[1].rows == table.rows
+    assert digests(store) == before
+
+
 def test_titles_of_a_form_get_abstracts(found: dict[str, Analysis], store: str, tmp_path: Path) -> None:
     titles = ["A rule for kilns", "Zurm: A Wet Theory"]
     form = GenerateParameters(titles=titles, store=store, max_tokens=5, out=str(tmp_path))
@@ -191,7 +222,7 @@ def test_blocks_that_nothing_fills_are_refused_before_any_training(
     large = {"adapt": {"block_size": 1000}, "star": {"block_size": 1000}}
     for flow in (abstracts.abstracts, abstracts.abstracts_tables):  # as a deployment runs it: nobody checked the form
         form = AbstractsParameters(preset="demo", arxiv=papers, corpus=world[0], store=store, overrides=large)
-        with pytest.raises(InputError, match=r"block_size = [0-9]+: expected 96 or less, the model's n_ctx"):
+        with pytest.raises(InputError, match=r"(adapt|star)\.block_size = [0-9]+: expected 96 or less, the model's"):
             flow(form)
     assert not Store(store).list("pretrain")
 
@@ -204,6 +235,7 @@ def test_an_abstract_on_demand(
     for more in ([], [], ["--seed", "1"]):
         assert main([*generate, *more]) == 0
         texts.append(capsys.readouterr().out)
+    (tmp_path / "odd.toml").write_text("sampling = 3\n", encoding="utf-8")
     (tmp_path / "short.toml").write_text("[sampling]\nmax_tokens = 2\n", encoding="utf-8")
     assert main([*generate, "--config", str(tmp_path / "short.toml")]) == 0
     assert capsys.readouterr().out.endswith(" ...\n\n"), "cut, and says so"
@@ -214,11 +246,39 @@ def test_an_abstract_on_demand(
         (["abstracts", "--store", store, "--title", "x"], "expected `gptmill abstracts generate`"),
         ([*generate, "--model", "ffff"], "ffff"),
         ([*generate, "--preset", "long"], "preset 'long' is not known"),
+        ([*generate, "--config", str(tmp_path / "odd.toml")], "sampling = 3; expected a table of settings"),
         ([*generate, "--out", "folder"], "--out says nothing to a model that is there"),
         ([*generate, "--arxiv", "nowhere"], "--arxiv says nothing to a model that is there"),
     ):
         assert main(arguments) == 2
         assert message in capsys.readouterr().err
+
+
+def test_what_was_taught_to_write_abstracts_serves_elsewhere(
+    found: dict[str, Analysis], store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = found["abstracts-table8"].identity["models"][0]
+    out = tmp_path / "out"
+    assert main(["export", "--store", store, "--model", model, "--out", str(out)]) == 0
+    words = transformers.AutoTokenizer.from_pretrained(out)
+    n_vocab = len(words) - 2
+    assert words.convert_tokens_to_ids([START_OF_TEXT, SEPARATOR]) == [n_vocab, n_vocab + 1]
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(out).eval()
+    assert theirs.config.vocab_size == n_vocab + 2
+    ids = words.encode(f"{START_OF_TEXT}A wet theory{SEPARATOR}We")
+    assert {n_vocab, n_vocab + 1} < set(ids)
+    adapted = load_model(str(Store(store).local(Store(store).resolve(model, "adapt")) / "model")).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(torch.tensor([ids])).logits, adapted(torch.tensor([ids])), atol=1e-5, rtol=0)
+    capsys.readouterr()
+    assert main(["generate", "--store", store, "--model", model[:12], "--prompt", "We", "--max-tokens", "3"]) == 0
+    assert capsys.readouterr().out.startswith("We")
+
+
+@pytest.mark.parametrize(("size", "lr"), [("82M", 5e-5), ("345M", 2e-5), ("774M", 1e-5), ("1558M", 3e-4)])
+def test_each_released_size_has_its_rate_of_table_2(size: str, lr: float) -> None:
+    model = dict(zip(("n_layer", "n_head", "n_embd"), SHAPES[size], strict=True))
+    assert at_size(AdaptConfig(lr=3e-4, epochs=2), model) == AdaptConfig(lr=lr, epochs=2)
 
 
 def test_lines_of_any_text_are_read_back(tmp_path: Path) -> None:
@@ -254,7 +314,7 @@ def test_a_folder_of_hugging_faces_is_fine_tuned_as_it_is(
 
 
 def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[str, str], tmp_path: Path) -> None:
-    from flows.inputs import check_form
+    from flows.inputs import check_blocks, check_form
 
     for changes, message in (
         ({"arxiv": str(tmp_path)}, "no file of the arXiv Archive here"),
@@ -262,9 +322,16 @@ def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[
         ({"overrides": {"sampling": {"top_p": 0.0}}}, "top_p: found 0.0"),
         ({"checkpoint": "abc"}, "abc"),
         ({"overrides": {"family": "gpt"}}, "family = 'gpt'; expected gpt2"),
-        ({"overrides": {"adapt": {"block_size": 1000}}}, "block_size = 1000: expected 96 or less, the model's n_ctx"),
+        ({"checkpoint": "abc", "corpus": papers}, "nothing is pre-trained then; expected no --corpus beside it"),
+        ({"checkpoint": "abc", "overrides": {"pretrain": {"steps": 3}}}, "expected no pretrain beside it"),
     ):
         form = AbstractsParameters(preset="demo", **{"arxiv": papers, "store": str(tmp_path / "store"), **changes})
         with pytest.raises(InputError, match=message):
             check_form(form)
+    short = {"model": {"n_ctx": 32}, "adapt": {"block_size": 32}}  # star's blocks are of 96, and no business of adapt's
+    form = AbstractsParameters(preset="demo", arxiv=papers, store=str(tmp_path / "store"), overrides=short)
+    check_form(form)
+    check_blocks(form, "adapt")
+    with pytest.raises(InputError, match=r"^star\.block_size = 96: expected 32 or less, the model's n_ctx"):
+        check_blocks(form, "star")
     assert not (tmp_path / "store").exists()

@@ -11,7 +11,8 @@ import pytest
 from flows.cli import main
 from flows.few_shot import few_shot
 from flows.parameters import FewShotParameters
-from gptcore.prompting.config import SIZES, sized_preset
+from gptcore.prompting.config import PROMPT_SETTINGS
+from gptcore.sizes import SIZES, sized_preset
 from tasks.stages.analysis import Analysis
 from tasks.stages.prompted import FILE
 from tasks.store.store import Store
@@ -112,6 +113,8 @@ def test_again_nothing_is_computed_and_a_model_can_be_named(
         (["--checkpoint", "latest", "--corpus", "x"], "--checkpoint: nothing is pre-trained then"),
         (["--corpus", "/nowhere"], "/nowhere"),
         (["--config", "{folder}/size.toml"], "overrides: model.n_embd: expected none, as each"),
+        (["--config", "{folder}/shape.toml"], "overrides: shape: expected none, as each"),
+        (["--config", "{folder}/odd.toml"], "model = 3; expected a table of settings"),
         (["--config", "{folder}/short.toml", "--tasks", "summaries"], "summaries: found a model with n_ctx = 64"),
         (["--tasks", "wsc273"], "no data for wsc273; found "),
         (["--datasets", "/nowhere"], "/nowhere"),
@@ -130,6 +133,8 @@ def test_bad_input_costs_no_work(
 ) -> None:
     (tmp_path / "size.toml").write_text("[model]\nn_embd = 64\n")
     (tmp_path / "short.toml").write_text("[model]\nn_ctx = 64\n")
+    (tmp_path / "shape.toml").write_text('shape = "345M"\n')
+    (tmp_path / "odd.toml").write_text("model = 3\n")
     options = [option.format(folder=tmp_path) for option in options]
     if "--datasets" not in options:
         options += ["--datasets", world[1]]
@@ -143,8 +148,9 @@ def test_bad_input_costs_no_work(
 
 def test_sizes_differ_in_their_networks_alone() -> None:
     for name, sizes in SIZES.items():
-        presets = [sized_preset(name, size, {}) for size in sizes]
+        presets = [sized_preset(name, size, PROMPT_SETTINGS[name]) for size in sizes]
         assert len({(p.corpus, p.tokenizer, p.shards, p.pretrain, p.model.n_ctx) for p in presets}) == 1
         assert len({p.model for p in presets}) == 3
         assert all(p.model.norm_first for p in presets)
-    assert sized_preset("demo", SIZES["demo"][0], {"model": {"n_ctx": 40}}).model.n_ctx == 40
+    settings = PROMPT_SETTINGS["demo"], {"model": {"n_ctx": 40}}
+    assert sized_preset("demo", SIZES["demo"][0], *settings).model.n_ctx == 40

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import pytest
 from flows import gc as command
 from flows.cli import main
 from gptcore.reach import require_s3
+from tasks import stages
+from tasks.stages.partitions import CORPUS_PART, SHARDS_PART
 from tasks.store.artifact import Artifact
 from tasks.store.garbage import Referred
 from tasks.store.store import Store
@@ -98,6 +101,13 @@ def test_a_row_that_comes_while_the_word_is_typed_counts(
     monkeypatch.setattr(command, "_typed", typed)
     assert gc(store, "--older-than", "0") == 0
     assert len(store.list("pretrain")) == 2
+
+
+def test_every_stage_is_known() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in Path(stages.__path__[0]).glob("*.py")]
+    named = {name for text in sources for name in re.findall(r"Recipe\(\s*\"([a-z-]+)\"", text)}
+    assert named == set(command._STAGES) - {CORPUS_PART, SHARDS_PART}
+    assert set(command._MEASURES) | set(command._TRACKED) <= named
 
 
 @pytest.mark.parametrize("hours", ["-1", "nan", "inf", "1e12"])

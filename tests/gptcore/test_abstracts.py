@@ -71,6 +71,13 @@ def test_quotes_tabs_and_line_breaks_inside_a_field(tmp_path: Path) -> None:
     ]
 
 
+def test_blank_lines_between_records_and_at_the_end_hold_none(tmp_path: Path) -> None:
+    write(tmp_path / "cs.CL.tsv", [("1", "2018-01-02", "a", "b"), ("2", "2018-01-03", "c", "d")])
+    header, *records = (tmp_path / "cs.CL.tsv").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "cs.CL.tsv").write_text("\n\n".join([header, *records]) + "\n\n\n", encoding="utf-8")
+    assert [paper.arxiv_id for paper in read_archive(archive_files(str(tmp_path))).papers] == ["1", "2"]
+
+
 def test_a_paper_in_several_files_counts_once_as_the_first_has_it(tmp_path: Path) -> None:
     write(tmp_path / "cs.NE.tsv", [("7", "2018-01-02", "Later file", "c"), ("9", "2018-01-02", "Same day", "d")])
     write(tmp_path / "cs.CL.tsv.xz", [("8", "2018-01-03", "Last", "a"), ("7", "2018-01-02", "First file", "b")])

@@ -9,6 +9,7 @@ import torch
 
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.errors import InputError
+from gptcore.evaluation import generate as generation
 from gptcore.evaluation.generate import generate, generate_batch, generate_ids, penalised, sample
 from gptcore.models.incremental import Cache, open_reader, step
 from gptcore.models.language_model import LanguageModel
@@ -16,6 +17,7 @@ from gptcore.models.lstm import LSTM
 from gptcore.models.packed import Products
 from gptcore.models.transformer import GPT
 from gptcore.text.bpe import WordTokenizer
+from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.training.rng import generator
 
 TEXT = "the cat sat on the mat because it was tired . \n who said that a bird runs ?"
@@ -272,3 +274,19 @@ def test_a_strong_penalty_leaves_no_word_twice():
         gpt(n_ctx=40), [[3, 4]], n_vocab=WORDS.n_vocab, max_tokens=20, temperature=0, repetition_penalty=1e6
     )[0]
     assert len({3, 4, *ids}) == 2 + len(ids)
+
+
+def test_a_text_ends_where_the_model_says_so(monkeypatch):
+    """GPT-2's mark is written as no text, and what would follow it is another document."""
+    words = ByteTokenizer.train(["the old king"], 4)
+    ids, end = words.encode("the old king")[:3], words.end_of_text
+    columns = [[ids[0], ids[0]], [end, ids[1]], [ids[2], ids[2]]]  # of two texts, a token a line
+    monkeypatch.setattr(generation, "_drawn", lambda *_, **__: iter(columns))
+    model = GPT(ModelConfig(n_vocab=words.n_vocab, n_ctx=12, n_layer=1, n_head=2, n_embd=16, n_inner=32)).eval()
+    assert generate_batch(model, words, ["a", "b"], max_tokens=3) == [words.decode(ids[:1]), words.decode(ids)]
+    columns[2:] = [[end, end], [ids[0], ids[0]]]
+    assert generate_batch(model, words, ["a", "b"], max_tokens=3) == [words.decode(ids[:1]), words.decode(ids[:2])]
+    monkeypatch.setattr(generation, "_drawn", lambda *_, **__: iter([[row[0]] for row in columns]))
+    assert list(generate(model, words, "a", max_tokens=3)) == [words.decode(ids[:1])]
+    monkeypatch.setattr(generation, "_drawn", lambda *_, **__: iter([[end, end]]))
+    assert generate_batch(model, words, ["a", "b"], max_tokens=3) == ["", ""]

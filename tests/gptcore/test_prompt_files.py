@@ -106,6 +106,7 @@ def test_articles_with_either_names_of_columns(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("text,z\na,b\n", "line 1: found the columns text, z, expected text or article and y or highlights"),
+        ("text,article\na,b\n", "line 1: found the columns text, article, expected text or article and y or highl"),
         ("text,y\na,\n", "line 2: found an empty field, expected text in each"),
         ("text,y\na\n", "line 2: found an empty field"),
         ('text,y\n"a,b\n', "found unexpected end of data, expected comma-separated values"),

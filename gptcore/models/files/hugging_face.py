@@ -24,11 +24,12 @@ from gptcore.settings import replace_settings
 from gptcore.text.bpe import UNKNOWN, WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.text.vocabulary import END_OF_TEXT
+from gptcore.text.vocabulary import END_OF_TEXT, PAPER_MARKS
 
 _SIZES = ("vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
 SPECIAL_NAMES = ("_start_", "_delimiter_", "_classify_")
-"""What the added rows are called in the exported tokenizer (original code)."""
+"""What the rows that a task adds are called in the exported tokenizer (original code)."""
+_ADDED_ROWS = {len(names): names for names in ((), PAPER_MARKS, SPECIAL_NAMES)}
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ def export_hugging_face(model: Decoder, tokenizer: Tokenizer, folder: Path) -> N
     """Write a folder for ``transformers.AutoModelForCausalLM`` and ``AutoTokenizer``, both by ``from_pretrained``.
 
     The rows of a fine-tuned decoder come along, as the tokens ``_start_``, ``_delimiter_`` and ``_classify_`` of the
-    exported tokenizer; its linear layer has no counterpart there and stays behind. An `original` model drops its
+    exported tokenizer, or the marks around titles of papers; its linear layer has no counterpart there and stays
+    behind. An `original` model drops its
     embedding table, transformers the sum of token and position: the two agree in eval mode.
 
     The exported tokenizer has our vocabulary and merges. GPT-2's gives our ids for any text but the name of a special
@@ -153,8 +155,8 @@ def export_hugging_face(model: Decoder, tokenizer: Tokenizer, folder: Path) -> N
         raise InputError(f"tokenizer: a {tokenizer.kind} one, expected a {our_tokenizer.kind} one for {model_type}")
     if tokenizer.n_vocab != config.n_vocab:
         raise InputError(f"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects {config.n_vocab}")
-    if config.n_special not in (0, len(SPECIAL_NAMES)):
-        raise InputError(f"model.n_special = {config.n_special}, expected 0 or {len(SPECIAL_NAMES)}")
+    if config.n_special not in _ADDED_ROWS:
+        raise InputError(f"model.n_special = {config.n_special}, expected one of {', '.join(map(str, _ADDED_ROWS))}")
     if not config.norm_first:
         check_original(config)
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,7 +171,7 @@ def export_hugging_face(model: Decoder, tokenizer: Tokenizer, folder: Path) -> N
     sizes = {"n_inner": config.n_inner} if kind.norm else {}
     write_json_atomic(folder / "config.json", {**_settings(config, model_type, kind), **sizes, **ends})
     tokenizer.save(folder)
-    names = {unknown: kind.unknown, **dict(enumerate(SPECIAL_NAMES[: config.n_special], start=config.n_vocab))}
+    names = {unknown: kind.unknown, **dict(enumerate(_ADDED_ROWS[config.n_special], start=config.n_vocab))}
     added = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
     settings = {
         "tokenizer_class": their_tokenizer,
