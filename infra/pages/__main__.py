@@ -2,6 +2,7 @@
 
     make demo && make up          # or make full, with a pipeline on its store
     python -m infra.pages --shots shots
+    python -m infra.pages --shots shots --abstracts runs/demo    # after `gptmill abstracts`, or it takes as long
 
 Starts a fine-tune from Prefect's form, reads score, baselines and the paper's number on the page of that run, then
 opens MLflow's pages. Leaves screenshots to look at. Exit code 1 where something is missing. Needs Chromium (Debian:
@@ -22,9 +23,10 @@ from gptcore.errors import InputError
 from gptcore.nlu.registry import task_spec
 from infra.pages.login import check_refusals, log_in_to_prefect, new_page
 from infra.pages.mlflow import check_mlflow
-from infra.pages.prefect import check_prefect
+from infra.pages.prefect import check_abstracts, check_prefect
 
 _PATIENCE_SECONDS = 60  # a page of a server that trains beside it
+_TITLE = "Neural Architecture Search without Training"
 _CHROMIUM = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 
 
@@ -33,6 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="rte", help="the task to fine-tune (%(default)s)")
     parser.add_argument("--lr", type=float, default=5e-4, help="its learning rate (%(default)s)")
+    parser.add_argument("--abstracts", metavar="STORE", help="also fine-tune on abstracts there and write one")
     parser.add_argument("--shots", type=Path, default=Path("shots"), help="folder for the screenshots (%(default)s)")
     options = parser.parse_args()
     options.shots.mkdir(parents=True, exist_ok=True)
@@ -52,6 +55,9 @@ def main() -> int:
         settings = {"Lr": options.lr, "Seeds": 2, "Epochs": 1}
         run = check_prefect(page, prefect_url, options.shots, options.task, paper, **settings)
         print(f"Prefect: {run['name']}")
+        if options.abstracts:
+            for name in check_abstracts(page, prefect_url, options.shots, options.abstracts, _TITLE):
+                print(f"Prefect: {name}")
         for line in check_mlflow(page, mlflow_url, options.shots):
             print(f"MLflow: {line}")
         browser.close()

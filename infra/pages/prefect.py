@@ -1,8 +1,9 @@
-"""Prefect's pages: fill the fine-tuning form, start the run, read its result on the page of that run."""
+"""Prefect's pages: fill a form, start the run, read its result on the page of that run."""
 
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.request
 from pathlib import Path
@@ -48,12 +49,7 @@ def check_prefect(
     page.get_by_role("option", name=offered[1]).click()
     for label, value in settings.items():
         _field(page, label).get_by_role("spinbutton").fill(str(value))
-    _shot(page, shots, "form")
-    before = _newest(prefect_url, deployments["finetune"])
-    page.get_by_role("button", name="Submit").click()
-    page.wait_for_url(lambda address: not address.endswith("/run"), timeout=30_000)
-    run = _ended(prefect_url, deployments["finetune"], before)
-    assert run["state_type"] == "COMPLETED", f"the run ended as {run['state_name']}"
+    run = _submitted(page, prefect_url, shots, deployments["finetune"], "form")
     chosen = run["parameters"]["parameters"]
     assert chosen["checkpoint"] == offered[1], f"the run got the checkpoint {chosen['checkpoint']}"
 
@@ -81,6 +77,49 @@ def check_prefect(
     ):
         expect(card).to_contain_text(words)
     _shot(page, shots, "card")
+    return run
+
+
+def check_abstracts(page: Page, prefect_url: str, shots: Path, store: str, title: str) -> list[str]:
+    """Fine-tune on abstracts from one form, write one under a title from the other; both runs' pages show what came.
+
+    :param store: as the forms take it.
+    :return: the names of the two runs.
+    :raises AssertionError: something is not there.
+    """
+    deployments = {item["name"]: item["id"] for item in call(f"{prefect_url}/api/deployments/filter", {})}
+    names = []
+    for form, tile, expected in (
+        ("abstracts", "Table 8: loss and perplexity", ("pre-trained", "from scratch", "published 82M")),
+        ("generate", "Abstracts under your titles", (title,)),
+    ):
+        page.goto(f"{prefect_url}/v2/deployments/deployment/{deployments[form]}/run")
+        _field(page, "Store").locator("input, textarea").first.fill(store)
+        if form == "generate":
+            titles = _field(page, "Titles")
+            titles.get_by_role("button").last.click()
+            titles.locator("input, textarea").first.fill(title)
+        run = _submitted(page, prefect_url, shots, deployments[form], f"{form}-form")
+        page.goto(f"{prefect_url}/v2/runs/flow-run/{run['id']}")
+        page.get_by_role("tab", name="Artifacts").click()
+        tiles = page.get_by_test_id("flow-run-artifacts-grid").locator("a").filter(has_text="MARKDOWN")
+        tiles.filter(has_text=tile).click()
+        page.get_by_role("link", name=re.compile("^[0-9a-f]{8}$")).first.click()  # of its versions the newest
+        for words in expected:
+            expect(page.get_by_test_id("markdown-display")).to_contain_text(words)
+        _shot(page, shots, form)
+        names.append(str(run["name"]))
+    return names
+
+
+def _submitted(page: Page, prefect_url: str, shots: Path, deployment: str, name: str) -> dict[str, Any]:
+    """The run of a filled form, once it has ended well; ``name``: of the form's screenshot."""
+    _shot(page, shots, name)
+    before = _newest(prefect_url, deployment)
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url(lambda address: not address.endswith("/run"), timeout=30_000)
+    run = _ended(prefect_url, deployment, before)
+    assert run["state_type"] == "COMPLETED", f"the run ended as {run['state_name']}"
     return run
 
 
