@@ -71,6 +71,7 @@ def ensure_server() -> None:
     if url := get_current_settings().api.url:
         if _beginning:
             _beginning.stop()
+            _beginning = None
         left_behind.on_server(url)
         return
     begin_server()

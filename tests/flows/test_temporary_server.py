@@ -79,6 +79,8 @@ def test_one_that_has_begun_ends_where_prefects_settings_name_another(
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         ensure_server()
     assert [process.poll() is None for process in started] == [False]
+    begin_server()
+    assert [process.poll() is None for process in started] == [False, True], "one that has ended is nobody's server"
 
 
 def test_its_process_ends_by_itself_where_a_profile_names_another(tmp_path: Path) -> None:
