@@ -22,15 +22,22 @@ from flows.abstracts_report import (
 )
 from flows.away import train_away, trains_away
 from flows.chain import WORLD_SEED, pretrain_on
-from flows.inputs import check_no_pretraining, check_positions
+from flows.inputs import check_no_pretraining, check_positions, chosen_tables
 from flows.names import from_form
-from flows.parameters import AbstractsParameters, GenerateParameters, chosen_abstracts, language_overrides
+from flows.parameters import (
+    AbstractsParameters,
+    AbstractsTablesParameters,
+    GenerateParameters,
+    OnPapers,
+    chosen_abstracts,
+    language_overrides,
+)
 from flows.references import pretrained_model
 from gptcore.abstracts.config import AdaptConfig, at_size
-from gptcore.abstracts.published import SWEEPS
+from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
 from gptcore.config import Preset
 from gptcore.errors import InputError
-from gptcore.sizes import SIZES, shape_given, sized_preset
+from gptcore.sizes import SIZES, sized_preset
 from tasks.jobs.places import slots_and_threads
 from tasks.stages.adapt import adapt_model, adapt_recipe
 from tasks.stages.analysis import Analysis, publish
@@ -84,30 +91,32 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     persist_result=False,
     task_runner=ThreadPoolTaskRunner(max_workers=16),  # type: ignore[arg-type]  # as above
 )
-def abstracts_tables(parameters: AbstractsParameters) -> list[Analysis]:
+def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     """Tables 3 to 7 at the preset's scale: each changes one setting of 82M*; only what the store lacks is trained.
 
-    Where the language model is trained here, too, and no setting says its shape, one table more has models of other
-    sizes: what Table 8 shows by released weights. Each is pre-trained like the preset's own.
+    Where the language model is trained here, too, and no setting says its shape, one table more (``sizes``) has models
+    of other sizes: what Table 8 shows by released weights. Each is pre-trained like the preset's own.
 
     :raises InputError: missing or broken input, before anything is computed from it.
     """
     signals.listen()
+    wanted = chosen_tables(parameters)
     preset, own = chosen_abstracts(parameters)
     store = Store(parameters.store)
-    _, ids, checkpoint, shards = _ground(store, parameters, preset, "star", _swept(own.star))
+    tables = [table for table in SWEEPS if table.name in wanted]
+    _, ids, checkpoint, shards = _ground(store, parameters, preset, "star", _swept(tables, own.star) or [own.star])
     star = _rated(store, checkpoint, parameters, "star", own.star)
-    configs = _swept(star)
+    configs = _swept(tables, star)
     jobs = parameters.jobs or slots_and_threads(0)[0]
     models = _adapted(store, ids, [(checkpoint, config) for config in configs], jobs)
     trained = dict(zip(configs, models, strict=True))
-    found = [sweep_table(store, table, star, trained, ids) for table in SWEEPS]
+    found = [sweep_table(store, table, star, trained, ids) for table in tables]
     for analysis in found:
         publish(analysis, parameters.out)
-    if shards is not None and not shape_given(parameters.overrides):
+    if BY_SIZE in wanted and shards is not None:
         sizes = _sizes(store, shards, parameters)
-        wanted = [(model, _rated(store, model, parameters, "star", own.star)) for model in sizes.values()]
-        adapted = _adapted(store, ids, wanted, jobs)
+        rated = [(model, _rated(store, model, parameters, "star", own.star)) for model in sizes.values()]
+        adapted = _adapted(store, ids, rated, jobs)
         found.append(sizes_table(store, sizes, adapted, ids))
         publish(found[-1], parameters.out)
     return found
@@ -130,21 +139,19 @@ def generate(parameters: GenerateParameters) -> Analysis:
     return found
 
 
-def _swept(star: AdaptConfig) -> list[AdaptConfig]:
-    """The settings of all cells of Tables 3 to 7; what some of them share comes once."""
-    return list(dict.fromkeys(config for table in SWEEPS for _, _, config in cells(table, star)))
+def _swept(tables: Sequence[SweepTable], star: AdaptConfig) -> list[AdaptConfig]:
+    """The settings of all cells of some tables; what several of them share comes once."""
+    return list(dict.fromkeys(config for table in tables for _, _, config in cells(table, star)))
 
 
-def _rated(
-    store: Store, checkpoint: Artifact, parameters: AbstractsParameters, section: str, config: AdaptConfig
-) -> AdaptConfig:
+def _rated(store: Store, checkpoint: Artifact, parameters: OnPapers, section: str, config: AdaptConfig) -> AdaptConfig:
     """At the paper's scale with Table 2's rate for the model's size, unless the user's settings have one."""
     if parameters.preset != "paper" or "lr" in parameters.overrides.get(section, {}):
         return config
     return at_size(config, store.manifest(checkpoint)["config"]["model"])
 
 
-def _sizes(store: Store, shards: Artifact, parameters: AbstractsParameters) -> dict[str, Artifact]:
+def _sizes(store: Store, shards: Artifact, parameters: OnPapers) -> dict[str, Artifact]:
     """Size -> a language model of that size, pre-trained on the same text; the smallest first."""
     models = {}
     for size in SIZES[parameters.preset]:
@@ -190,7 +197,7 @@ class _Ground(NamedTuple):
 
 
 def _ground(
-    store: Store, parameters: AbstractsParameters, preset: Preset, section: str, configs: Sequence[AdaptConfig]
+    store: Store, parameters: OnPapers, preset: Preset, section: str, configs: Sequence[AdaptConfig]
 ) -> _Ground:
     """Papers and language model, given or pre-trained here.
 

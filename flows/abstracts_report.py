@@ -164,7 +164,7 @@ def sweep_table(
         notes.append("values: the paper's multiples of the preset's own")
     models = [model.digest for model in every]
     header = (table.title.lower(), *kinds, "published", *(f"published {kind}" for kind in kinds))
-    return Analysis(f"abstracts-table{table.number}", title, header, rows, {"models": models}, metrics, notes, figure)
+    return Analysis(f"abstracts-{table.name}", title, header, rows, {"models": models}, metrics, notes, figure)
 
 
 def sizes_table(store: Store, sizes: Mapping[str, Artifact], models: Sequence[Artifact], ids: Artifact) -> Analysis:

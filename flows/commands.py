@@ -115,7 +115,7 @@ def abstracts(options: argparse.Namespace) -> None:
 
         if not options.title:
             raise InputError('gptmill abstracts generate: found no --title, expected one or more: --title "..."')
-        trained = ("arxiv", "checkpoint", "corpus", "titles", "nproc", "jobs", "out")
+        trained = ("arxiv", "checkpoint", "corpus", "titles", "only", "nproc", "jobs", "out")
         if odd := [name for name in trained if getattr(options, name)]:
             raise InputError(f"gptmill abstracts generate: --{odd[0]} says nothing to a model that is there")
         check_places(vars(options))
@@ -125,15 +125,22 @@ def abstracts(options: argparse.Namespace) -> None:
         return
     if options.title or options.model or options.seed is not None:
         raise InputError("--title, --model, --seed: expected `gptmill abstracts generate` before them")
-    filled = _filled("AbstractsParameters", options, overrides=_overrides(options.config))
+    tables = options.action == "tables"
+    if options.titles is not None and tables:
+        raise InputError("--titles: nothing is written for tables; expected `gptmill abstracts` before it")
+    if options.only and not tables:
+        raise InputError("--only: expected `gptmill abstracts tables` before it")
+    form, section = ("AbstractsTablesParameters", "star") if tables else ("AbstractsParameters", "adapt")
+    options.only = _listed(options.only)
+    filled = _filled(form, options, overrides=_overrides(options.config))
     from flows.inputs import check_blocks
-    from flows.parameters import AbstractsParameters
+    from flows.parameters import OnPapers
 
-    assert isinstance(filled, AbstractsParameters)
-    check_blocks(filled, "star" if options.action else "adapt")
+    assert isinstance(filled, OnPapers)
+    check_blocks(filled, section)
     from flows.abstracts import abstracts, abstracts_tables
 
-    for found in _run(abstracts_tables if options.action else abstracts, filled, options):
+    for found in _run(abstracts_tables if tables else abstracts, filled, options):
         print(found.text())
 
 

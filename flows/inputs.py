@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.parameters import (
-    AbstractsParameters,
+    AbstractsTablesParameters,
     FewShotParameters,
+    OnPapers,
     chosen_abstracts,
     chosen_preset,
     language_overrides,
 )
 from flows.references import WORDS, in_store, pretrained_model
 from gptcore.abstracts.config import AdaptConfig
+from gptcore.abstracts.published import BY_SIZE, TABLES
 from gptcore.errors import InputError, refuse_password
 from gptcore.nlu.readers import available
 from gptcore.prompting.config import PROMPT_SETTINGS
@@ -96,18 +98,33 @@ def _check_abstracts(store: Store, form: Any) -> None:
     if form.arxiv:
         archive_files(form.arxiv)
     check_no_pretraining(form)
+    if isinstance(form, AbstractsTablesParameters):
+        chosen_tables(form)
     if form.checkpoint and not is_model_folder(form.checkpoint):  # which is looked at as it is imported
         check_kind(store, tokenizer_of(store, pretrained_model(store, form.checkpoint)), preset.tokenizer)
 
 
-def check_no_pretraining(form: AbstractsParameters) -> None:
+def check_no_pretraining(form: OnPapers) -> None:
     """:raises InputError: a model to start from, and settings of another that would be pre-trained."""
     idle = ["--corpus"] * bool(form.corpus) + [name for name in language_overrides(form.overrides) if name != "family"]
     if form.checkpoint and idle:
         raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle[0]} beside it")
 
 
-def check_blocks(form: AbstractsParameters, section: str) -> None:
+def chosen_tables(form: AbstractsTablesParameters) -> list[str]:
+    """The tables to make: those wanted, else every one.
+
+    :raises InputError: models of other sizes are wanted where nothing is pre-trained, or where all would have one size.
+    """
+    if not form.checkpoint and not shape_given(form.overrides):
+        return list(form.only) or list(TABLES)
+    if BY_SIZE in form.only:
+        given = "--checkpoint" if form.checkpoint else shape_given(form.overrides)[0]
+        raise InputError(f"--only {BY_SIZE}: each size is pre-trained with its own shape; expected no {given}")
+    return list(form.only) or [name for name in TABLES if name != BY_SIZE]
+
+
+def check_blocks(form: OnPapers, section: str) -> None:
     """See that the model has positions for the blocks of one section of the settings, as far as it is known yet.
 
     :param section: "adapt", or "star" for the tables.

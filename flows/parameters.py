@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import AbstractsPreset, SamplingConfig
+from gptcore.abstracts.published import TABLES
 from gptcore.config import PRESETS, FinetuneConfig, Preset, preset_named
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
@@ -28,6 +29,7 @@ PromptTaskName = StrEnum("PromptTaskName", {name: name for name in PROMPT_TASKS}
 FamilyName = StrEnum("FamilyName", {name: name for name in FAMILIES})  # type: ignore[misc]  # as above
 PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
 AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABSTRACTS})  # type: ignore[misc]  # as above
+AbstractsTableName = StrEnum("AbstractsTableName", {name: name for name in TABLES})  # type: ignore[misc]  # as above
 SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # as above
 
 _PAPER = FinetuneConfig()
@@ -145,8 +147,8 @@ class AnalysisParameters(PipelineParameters):
     )
 
 
-class AbstractsParameters(_Form):
-    """Abstracts from titles: a GPT-2 fine-tuned on arXiv's papers, its losses and what it writes."""
+class OnPapers(_Form):
+    """Papers, and the language model that is fine-tuned on them."""
 
     preset: AbstractsPresetName = _field(
         0, "demo", title="Preset", description="Sizes and schedules: demo, small, paper."
@@ -166,14 +168,25 @@ class AbstractsParameters(_Form):
     )
     corpus: str = _field(4, "", description="Books: folder, glob or URL. Empty: the generated, synthetic world.")
     overrides: dict[str, Any] = _field(5, {}, description='Settings that differ, e.g. {"adapt": {"lr": 5e-5}}.')
-    titles: int = _field(
-        6, 0, ge=0, le=10_000, description="Held-out papers to write abstracts for. 0: as the preset says."
-    )
     nproc: int = _field(7, 0, ge=0, description=_NPROC)
     jobs: int = _field(
         8, 0, ge=0, description="Trainings at the same time. 0: both; for tables one a core, or one a GPU."
     )
     out: str = _field(9, "", description="A local folder for the tables (Markdown, CSV). Empty: none.")
+
+
+class AbstractsParameters(OnPapers):
+    """Abstracts from titles: a GPT-2 fine-tuned on arXiv's papers, its losses and what it writes."""
+
+    titles: int = _field(
+        6, 0, ge=0, le=10_000, description="Held-out papers to write abstracts for. 0: as the preset says."
+    )
+
+
+class AbstractsTablesParameters(OnPapers):
+    """The paper's Tables 3 to 7, one setting changed in each, and models of other sizes."""
+
+    only: list[AbstractsTableName] = _field(6, [], description="Only these tables. Empty: every one that can be made.")
 
 
 class GenerateParameters(_Form):

@@ -16,6 +16,7 @@ from flows.finetune import finetune, finetune_all
 from flows.leaderboard import leaderboard
 from flows.parameters import (
     AbstractsParameters,
+    AbstractsTablesParameters,
     AnalysisParameters,
     FewShotParameters,
     FinetuneAllParameters,
@@ -95,7 +96,7 @@ OFFERS = [
     Offer(learning, CPU, AnalysisParameters),
     Offer(sweep, CPU, SweepParameters),
     Offer(abstracts, CPU, AbstractsParameters),
-    Offer(abstracts_tables, CPU, AbstractsParameters),
+    Offer(abstracts_tables, CPU, AbstractsTablesParameters),
     Offer(generate, CPU, GenerateParameters),
     Offer(few_shot, CPU, FewShotParameters),
     Offer(leaderboard, CPU),

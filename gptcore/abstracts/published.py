@@ -45,6 +45,11 @@ class SweepTable:
     scaled: bool = False
     """Whether another preset has the same multiples of its own value instead."""
 
+    @property
+    def name(self) -> str:
+        """As it is asked for."""
+        return f"table{self.number}"
+
 
 _STAR = (3.0095, 3.0871, 20.2781, 21.9143)
 STAR_BATCH = 8
@@ -109,3 +114,7 @@ SWEEPS = (
         },
     ),
 )
+
+BY_SIZE = "sizes"
+TABLES = (*(table.name for table in SWEEPS), BY_SIZE)
+"""Names of what can be made: Tables 3 to 7, and what stands for Table 8's sizes where a language model is trained."""

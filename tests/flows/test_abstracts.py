@@ -13,7 +13,7 @@ import transformers
 
 from flows import abstracts
 from flows.cli import main
-from flows.parameters import AbstractsParameters, GenerateParameters
+from flows.parameters import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
 from gptcore.abstracts.config import PRESETS, AdaptConfig, at_size
 from gptcore.abstracts.documents import SEPARATOR, START_OF_TEXT
 from gptcore.abstracts.published import EVALUATION, SWEEPS, SweepTable
@@ -126,11 +126,14 @@ def test_a_table_changes_one_setting_and_trains_what_is_missing(
     monkeypatch.setattr(abstracts, "SWEEPS", few)
     language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
     star = {**OWN["adapt"], "batch_size": 8}
-    form = AbstractsParameters(
+    form = AbstractsTablesParameters(
         preset="demo", arxiv=papers, corpus=world[0], store=store, overrides={**language, "star": star}
     )
     before = digests(store)
+    (alone,) = abstracts.abstracts_tables(form.model_copy(update={"only": ["table4"]}))
+    assert len(digests(store)["adapt"] - before["adapt"]) == 2
     third, fourth = abstracts.abstracts_tables(form)
+    assert alone.rows == fourth.rows
     assert [(row[0], row[5]) for row in third.rows] == [("1*", "1"), ("2", "2")]
     assert [(row[0], row[5]) for row in fourth.rows] == [("24*", "512"), ("12", "256")]
     assert third.rows[0][1:5] == fourth.rows[0][1:5]  # 82M* is one training
@@ -151,7 +154,7 @@ def test_sizes_stand_beside_each_other_where_no_shape_was_asked_for(
     monkeypatch.setattr(abstracts, "SIZES", {"demo": sizes})
     language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "pretrain")}
     whole = {"overrides": {**language, "model": {"n_ctx": 48}, "star": OWN["adapt"]}}
-    form = AbstractsParameters(preset="demo", arxiv=papers, corpus=world[0], store=store, **whole)
+    form = AbstractsTablesParameters(preset="demo", arxiv=papers, corpus=world[0], store=store, **whole)
     _, table = abstracts.abstracts_tables(form)
     assert [row[0] for row in table.rows] == ["1 x 8", "1 x 16", *(f"published {size}" for size in EVALUATION)]
     opened, names = Store(store), ("train", "valid", "test")
@@ -161,7 +164,8 @@ def test_sizes_stand_beside_each_other_where_no_shape_was_asked_for(
         assert {name: start["config"]["model"][name] for name in size.model} == size.model
         assert row[2:] == tuple(f"{manifest['counts'][f'{n}/{k}']:.4f}" for k in ("loss", "perplexity") for n in names)
     before = digests(store)
-    assert abstracts.abstracts_tables(form)[1].rows == table.rows
+    (alone,) = abstracts.abstracts_tables(form.model_copy(update={"only": ["sizes"]}))
+    assert alone.rows == table.rows
     assert digests(store) == before
 
 
@@ -220,8 +224,9 @@ def test_blocks_that_nothing_fills_are_refused_before_any_training(
     with pytest.raises(InputError, match=r"block_size = 256: the papers' split valid has [0-9]+ tokens, expected"):
         run(str(few), store, world, overrides=wide)
     large = {"adapt": {"block_size": 1000}, "star": {"block_size": 1000}}
-    for flow in (abstracts.abstracts, abstracts.abstracts_tables):  # as a deployment runs it: nobody checked the form
-        form = AbstractsParameters(preset="demo", arxiv=papers, corpus=world[0], store=store, overrides=large)
+    flows = (abstracts.abstracts, AbstractsParameters), (abstracts.abstracts_tables, AbstractsTablesParameters)
+    for flow, parameters in flows:  # as a deployment runs it: nobody checked the form
+        form = parameters(preset="demo", arxiv=papers, corpus=world[0], store=store, overrides=large)
         with pytest.raises(InputError, match=r"(adapt|star)\.block_size = [0-9]+: expected 96 or less, the model's"):
             flow(form)
     assert not Store(store).list("pretrain")
@@ -334,4 +339,28 @@ def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[
     check_blocks(form, "adapt")
     with pytest.raises(InputError, match=r"^star\.block_size = 96: expected 32 or less, the model's n_ctx"):
         check_blocks(form, "star")
+    for changes, message in (
+        ({"checkpoint": "abc"}, "--only sizes: each size is pre-trained with its own shape; expected no --checkpoint"),
+        ({"overrides": {"model": {"n_head": 2}}}, "--only sizes: .*; expected no model.n_head"),
+        ({"overrides": {"shape": "345M"}}, "--only sizes: .*; expected no shape"),
+    ):
+        given = {"arxiv": papers, "store": str(tmp_path / "store"), "only": ["sizes"], **changes}
+        with pytest.raises(InputError, match=message):
+            check_form(AbstractsTablesParameters(preset="demo", **given))
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--only", "table3"], "--only: expected `gptmill abstracts tables` before it"),
+        (["tables", "--titles", "3"], "--titles: nothing is written for tables"),
+        (["tables", "--only", "table9"], "--only: found 'table9'"),
+        (["generate", "--title", "A kiln", "--only", "sizes"], "--only says nothing to a model that is there"),
+    ],
+)
+def test_an_option_of_another_action_is_refused(
+    given: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["abstracts", *given, "--store", str(tmp_path / "store")]) == 2
+    assert message in capsys.readouterr().err
