@@ -99,7 +99,7 @@ def generate_ids(
     top_k: int = 0,
     top_p: float = 1.0,
     repetition_penalty: float = 1.0,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
 ) -> list[list[int]]:
     """The ids that go on each prompt, special ones allowed there; without the one that they stop at.
 
@@ -109,6 +109,7 @@ def generate_ids(
     :param stop: ids at which a text ends; none: all are ``max_tokens`` long.
     :param repetition_penalty: positive logits of ids that the text holds already, its prompt included, are divided by
         it, negative ones multiplied (Keskar et al. 2019, section 4.1, as transformers has it); 1: off.
+    :param seed: of the first prompt's draws, each next one's is one more; or one for each prompt.
     :raises InputError: a setting out of range, or a prompt without ids.
     """
     check_sampling(max_tokens, temperature, top_k, top_p, repetition_penalty)
@@ -119,7 +120,8 @@ def generate_ids(
     going = set(range(len(prompts)))
     if not going:
         return found
-    seeds, longest = range(seed, seed + len(prompts)), max(map(len, prompts))
+    seeds = range(seed, seed + len(prompts)) if isinstance(seed, int) else seed
+    longest = max(map(len, prompts))
     for drawn in _drawn(model, prompts, n_vocab, settings, seeds, repetition_penalty, kept=longest):
         for row in list(going):
             if drawn[row] not in stop:

@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from lm_eval.api.model import LM
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from gptcore.errors import InputError
 from gptcore.evaluation.generate import generate_ids
@@ -53,18 +55,24 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         pairs = [self._pair(*request.args) for request in requests]
         n_ctx = self._model.config.n_ctx
         for (_, continuation), request in zip(pairs, requests, strict=True):
-            if len(continuation) >= n_ctx:  # what is cut off would make the rest likelier
+            if len(continuation) > n_ctx:  # what is cut off would make the rest likelier
                 raise InputError(
-                    f"{request.args[1]!r:.60}: {len(continuation)} tokens, expected fewer than n_ctx = {n_ctx}"
+                    f"{request.args[1]!r:.60}: {len(continuation)} tokens, expected n_ctx = {n_ctx} or fewer"
                 )
         sums, _ = self._likelihood.continuations(pairs)
         return list(zip(sums.tolist(), self._likelihood.likeliest(pairs).tolist(), strict=True))
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
-        """Sum of log P of whole texts; beyond n_ctx in windows that follow one another."""
-        texts = [[*self._start, *self._tokenizer.encode(request.args[0])] for request in requests]
-        found: list[float] = self._likelihood.log_probabilities(texts).tolist()
-        return found
+        """Sum of log P of whole texts; beyond n_ctx in the harness' own windows, each of which scores new ids only."""
+        pairs, owners = [], []
+        for owner, request in enumerate(requests):
+            ids = self._tokenizer.encode(request.args[0])
+            windows = get_rolling_token_windows(ids, self._start[-1], self._model.config.n_ctx, context_len=1)
+            own = list(map(make_disjoint_window, windows))
+            pairs += own
+            owners += [owner] * len(own)
+        sums, _ = self._likelihood.continuations(pairs)
+        return np.bincount(np.asarray(owners, dtype=np.int64), sums, minlength=len(requests)).tolist()  # type: ignore[no-any-return]
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         """What the model writes on each context, up to the first of its stops."""

@@ -91,7 +91,7 @@ class NetworkLikelihood:
         windows, firsts = [], []
         for context, continuation in pairs:
             ids = np.asarray([*context, *continuation], dtype=np.int64)
-            cut = max(0, len(ids) - self._model.config.n_ctx)
+            cut = max(0, len(ids) - self._model.config.n_ctx - 1)  # the last id is only predicted
             windows.append(ids[cut:])
             firsts.append(max(1, len(context) - cut))
         return windows, firsts

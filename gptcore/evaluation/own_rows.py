@@ -97,17 +97,19 @@ def text_perplexity(
     :param model: in eval mode.
     :param lines: UTF-8.
     :return: "tokens" (predicted), "words" (what white space sets apart), "nats_per_token", "perplexity" (of a token),
-        "word_perplexity" and "bits_per_byte" (of the text as the tokens spell it: a word vocabulary knows no capitals).
+        "word_perplexity" and "bits_per_byte" (both of the text as it was given; a word vocabulary says nothing of its
+        capitals and blanks, and pays nothing for them).
     :raises InputError: no UTF-8, fewer than two tokens, or a tokenizer with another vocabulary than the model's.
     """
     if model.config.n_vocab != tokenizer.n_vocab:
         raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
-    n_words = 0
+    n_words = n_bytes = 0
 
     def document() -> Iterator[str]:
-        nonlocal n_words
+        nonlocal n_words, n_bytes
         for _, text in decoded_lines(lines, name):
             n_words += len(text.split())
+            n_bytes += len(text.encode())
             yield text
 
     parts = [np.asarray([] if tokenizer.end_of_text is None else [tokenizer.end_of_text], dtype=np.int32)]
@@ -120,7 +122,7 @@ def text_perplexity(
     alone = World(0, 1, model.tokens.weight.device)
     found = perplexity(language_model_objective(model), _windows(ids, model.config.n_ctx), alone)
     text_ids = ids if tokenizer.end_of_text is None else ids[1:]
-    scored, tokens, n_bytes = found["tokens"], len(text_ids), len(tokenizer.decode(text_ids.tolist()).encode())
+    scored, tokens = found["tokens"], len(text_ids)
     nats = found["loss"] * scored + (tokens - scored) * math.log(tokenizer.n_vocab)
     return {
         "tokens": int(found["tokens"]),

@@ -51,12 +51,18 @@ class Writing:
     """How an answer is written."""
 
     max_tokens: int
+    least: int = 0
+    """What a model must have room for where ``max_tokens`` is more than half of its positions; 0: for all of them."""
     top_k: int = 1
     """1: always the likeliest token."""
     one_line: bool = True
     """The answer ends with its line."""
     sentences: int = 0
     """Only so many sentences are kept; 0: all."""
+
+    def room(self, n_ctx: int) -> int:
+        """The longest answer of a model with ``n_ctx`` positions: half of them are left to what it is asked."""
+        return min(self.max_tokens, n_ctx // 2)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def lambada(datasets_url: str) -> Rows:
         passage, _, last = detokenised(line.strip()).rpartition(" ")
         if not passage or not any(map(str.isalpha, last)):
             raise InputError(f"{url}, line {number}: found {show(line.strip())}, expected a passage of words")
-        items.append(Item((passage,), (last.strip("\"'"),)))
+        items.append(Item((passage,), (last.rstrip("\"'"),)))  # a mark that opens is what comes next
     return Rows(items)
 
 
@@ -59,8 +59,12 @@ def lambada_cloze(datasets_url: str) -> Rows:
 
     :raises InputError: as :func:`lambada`.
     """
-    plain = lambada(datasets_url).asked
-    return Rows([Item((f"{item.questions[0]} ____. ->",), item.answers) for item in plain], between="\n")
+    items = []
+    for item in lambada(datasets_url).asked:
+        word = item.answers[0].lstrip("\"'")
+        opening = item.answers[0].removesuffix(word)
+        items.append(Item((f"{item.questions[0]} {opening}____. ->",), (word,)))
+    return Rows(items, between="\n")
 
 
 def detokenised(text: str) -> str:

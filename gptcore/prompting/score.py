@@ -45,6 +45,8 @@ class _Run(NamedTuple):
     tokenizer: Tokenizer
     task: PromptTask
     asked: Asked
+    places: Sequence[int]
+    """Of what is asked among all rows."""
     shots: int
     between: str
     progress: Progress | None
@@ -70,7 +72,7 @@ def answer(
     task.check_room(model.config.n_ctx)
     places = [int(place) for place in choose_rows(len(rows.asked), max_rows, SEED)]
     asked = [(rows.asked[place], drawn(rows, place, shots, SEED)) for place in places]
-    run = _Run(model, tokenizer, task, asked, shots, rows.between, progress)
+    run = _Run(model, tokenizer, task, asked, places, shots, rows.between, progress)
     return _chosen(run) if task.writing is None else _written(run)
 
 
@@ -78,7 +80,7 @@ def answer(
 
 
 def _chosen(run: _Run) -> Answered:
-    model, tokenizer, task, asked, shots, between, progress = run
+    model, tokenizer, task, asked, _, shots, between, progress = run
     encode = functools.cache(tokenizer.encode_next)
     known: dict[tuple[tuple[int, ...], tuple[str, ...]], NDArray[np.float64]] = {}  # prompts about nothing are few
     plain, calibrated, kept, shown = [], [], [], []
@@ -146,11 +148,11 @@ def _chance(task: PromptTask, asked: Asked) -> float:
 
 
 def _written(run: _Run) -> Answered:
-    model, tokenizer, task, asked, shots, between, progress = run
+    model, tokenizer, task, asked, places, shots, between, progress = run
     writing, measure = task.writing, task.measure
     assert writing is not None
     assert measure is not None
-    room = model.config.n_ctx - writing.max_tokens
+    room = model.config.n_ctx - writing.room(model.config.n_ctx)
     found = [prompts(tokenizer, item, examples, shots, room, between)[0] for item, examples in asked]
     items = [item for item, _ in asked]
     texts = [""] * len(items)
@@ -158,7 +160,8 @@ def _written(run: _Run) -> Answered:
     stops = _line_ends(tokenizer) if writing.one_line else frozenset[int]()
     for first in range(0, len(order), _AT_ONCE):
         some = order[first : first + _AT_ONCE]
-        ids = _continued(model, tokenizer, [found[row] for row in some], writing, stops, SEED + first)
+        seeds = [SEED + places[row] for row in some]  # a row's draws are its own, whichever others are asked
+        ids = _continued(model, tokenizer, [found[row] for row in some], writing, stops, seeds)
         for row, drawn_ids in zip(some, ids, strict=True):
             texts[row] = _answer_text(tokenizer.decode(drawn_ids), writing)
         if progress is not None:
@@ -186,7 +189,7 @@ def _continued(
     found: Sequence[Prompt],
     writing: Writing,
     stops: frozenset[int],
-    seed: int,
+    seeds: Sequence[int],
 ) -> list[list[int]]:
     """What the model writes on prompts."""
     settings: dict[str, Any] = {"temperature": 0.0} if writing.top_k == 1 else {"top_k": writing.top_k}
@@ -194,9 +197,9 @@ def _continued(
         model,
         [prompt.ids for prompt in found],
         n_vocab=tokenizer.n_vocab,
-        max_tokens=writing.max_tokens,
+        max_tokens=writing.room(model.config.n_ctx),
         stop=stops | ({tokenizer.end_of_text} if tokenizer.end_of_text is not None else set()),
-        seed=seed,
+        seed=seeds,
         **settings,
     )
 

@@ -17,7 +17,7 @@ from tasks.store.snapshots import model_folder
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-VERSION = 1
+VERSION = 2
 Scores = dict[str, dict[str, Any]]
 """Task -> {"score", "metric", "chance", "rows", ...}, scores as fractions."""
 

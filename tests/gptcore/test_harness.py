@@ -97,6 +97,26 @@ def test_each_kind_of_request_against_its_twin(folders: tuple[Path, Path, GPT, T
     assert rolled == pytest.approx(plain(gpt, start(tokenizer), tokenizer.encode("the cat sat"))[0], abs=1e-4)
 
 
+def test_a_long_text_is_scored_in_windows_of_which_the_last_is_full_too(
+    folders: tuple[Path, Path, GPT, Tokenizer],
+) -> None:
+    path, words, gpt, tokenizer = folders
+    texts, n_ctx = ["the cat sat on the mat . " * 12, "", "who sat ?"], gpt.config.n_ctx
+    ids = tokenizer.encode(texts[0])
+    assert len(ids) % n_ctx > 1
+    expected = plain(gpt, start(tokenizer), ids[:n_ctx])[0]
+    for begin in range(n_ctx, len(ids), n_ctx):
+        some = ids[begin : begin + n_ctx]
+        end = begin + len(some)
+        expected += plain(gpt, ids[end - n_ctx - 1 : begin], some)[0]
+    rolled = HarnessModel(path, words).loglikelihood_rolling([Request(text) for text in texts])
+    assert rolled == [
+        pytest.approx(expected, abs=1e-3),
+        0.0,
+        pytest.approx(plain(gpt, start(tokenizer), tokenizer.encode(texts[2]))[0], abs=1e-4),
+    ]
+
+
 def test_greedy_decoding_is_known_as_such(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
     _, _, gpt, tokenizer = folders
     ids = tokenizer.encode("the cat")
@@ -168,7 +188,7 @@ def test_a_tokenizer_of_another_model_is_refused(folders: tuple[Path, Path, GPT,
 def test_an_answer_without_room_is_refused(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
     """Cut, it would be likelier than a shorter one."""
     model = HarnessModel(*map(str, folders[:2]))
-    with pytest.raises(InputError, match=r"tokens, expected fewer than n_ctx = 32"):
+    with pytest.raises(InputError, match=r"tokens, expected n_ctx = 32 or fewer"):
         model.loglikelihood([Request("the cat", " the dog ran" * 40)])
 
 

@@ -58,7 +58,14 @@ def test_a_price_is_no_latex(text: str, expected: bool) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("no latex", True), ("$x^{2}$ and $y$", True), ("$x", False), ("{a}}{", False), (r"costs \$5 {a \} b}", True)],
+    [
+        ("no latex", True),
+        ("$x^{2}$ and $y$", True),
+        (r"of $\sim$750,000 words", True),
+        ("$x", False),
+        ("{a}}{", False),
+        (r"costs \$5 {a \} b}", True),
+    ],
 )
 def test_latex_balances_or_not(text: str, expected: bool) -> None:
     assert balanced(text) is expected

@@ -46,6 +46,18 @@ def test_a_written_answer_is_greedy_and_ends_with_its_line() -> None:
     assert found.chance is None
 
 
+def test_a_rows_draws_are_its_own_whichever_others_are_asked() -> None:
+    gpt, rows = model(), Rows([Item((text,), ("x",)) for text in ("the cat", "the dog sat", "a mat on the mat", "who")])
+    drawn = {}
+    for max_rows in (None, 2):
+        made = task("f1", writing=Writing(max_tokens=12, top_k=5), measure=lambda answers, items: {"f1": 0.0})
+        drawn[max_rows] = {
+            line["prompt"]: line["answer"] for line in answer(gpt, TOKENIZER, made, rows, 0, max_rows).answers
+        }
+    assert len(drawn[2]) == 2
+    assert drawn[2].items() <= drawn[None].items()
+
+
 def test_a_last_word_counts_with_its_probability_and_without_stop_words() -> None:
     gpt = model()
     items = [Item((text,), (last,)) for text, last in (("the cat sat on the", "mat"), ("who", "sat"))]
@@ -109,7 +121,7 @@ def test_the_likeliest_word_that_is_no_stop_word(
 def test_a_model_with_too_few_positions_for_its_answers_is_refused() -> None:
     made = task("f1", writing=Writing(max_tokens=30), measure=last_word)
     with pytest.raises(
-        InputError, match="made: found a model with n_ctx = 48, expected 60 or more, as answers have up to 30 tokens"
+        InputError, match="made: found a model with n_ctx = 48, expected 60 or more, as answers have 30 tokens"
     ):
         answer(model(), TOKENIZER, made, Rows(ITEMS), 0)
 

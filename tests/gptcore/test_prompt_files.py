@@ -11,7 +11,7 @@ import pytest
 from gptcore.errors import InputError
 from gptcore.nlu.winograd import Pronoun, read_wsc273
 from gptcore.prompting import reading
-from gptcore.prompting.measures import article_baselines, rouge
+from gptcore.prompting.measures import article_baselines, is_word, rouge
 from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, read_rows
 from tests.realdata import real_data
 
@@ -56,6 +56,15 @@ def test_a_passage_is_written_as_running_text(tmp_path: Path) -> None:
     assert item.answers == ("cake",)
     (cloze,) = reading.lambada_cloze(url).asked
     assert cloze.questions[0].endswith("he took the ____. ->")
+
+
+def test_a_mark_that_opens_before_the_last_word_stays(tmp_path: Path) -> None:
+    url = put(tmp_path, "LAMBADA/lambada_development_plain_text.txt", "he bowed and said , `` sire\n")
+    (item,) = reading.lambada(url).asked
+    assert (item.questions[0], item.answers) == ("he bowed and said,", ('"sire',))
+    assert is_word(' "Sire, I', item)
+    (cloze,) = reading.lambada_cloze(url).asked
+    assert (cloze.questions[0], cloze.answers) == ('he bowed and said, "____. ->', ("sire",))
 
 
 def test_a_passage_of_one_word_is_named(tmp_path: Path) -> None:

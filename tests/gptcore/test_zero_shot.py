@@ -34,7 +34,7 @@ def tiny_gpt(n_vocab: int, n_ctx: int = 24) -> GPT:
 
 def plain_total(gpt: GPT, context: list[int], continuation: list[int]) -> tuple[float, int]:
     """One sequence, one token at a time."""
-    ids = (context + continuation)[-gpt.config.n_ctx :]
+    ids = (context + continuation)[-gpt.config.n_ctx - 1 :]
     total, count = 0.0, 0
     for at in range(1, len(ids)):
         if at >= len(ids) - len(continuation):
