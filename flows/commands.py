@@ -7,34 +7,29 @@ Everything heavy is imported where it is used, and after what can be checked wit
 from __future__ import annotations
 
 import argparse
-import gc as garbage
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flows.running import fill, run, run_and_print, run_board, show_board
 from gptcore.errors import InputError
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from tasks.report.leaderboard import Leaderboard
 
 _FINETUNE_FORM = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_rows", "layers")
 _MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and still a date
 
 
 def pipeline(options: argparse.Namespace) -> None:
-    filled = _filled("PipelineParameters", options, overrides=_overrides(options.config), tasks=_names(options.tasks))
+    filled = fill("PipelineParameters", options, overrides=_overrides(options.config), tasks=_names(options.tasks))
     from flows.pipeline import pipeline
 
-    _run_and_print(pipeline, filled, options)
+    run_and_print(pipeline, filled, options)
 
 
 def pretrain(options: argparse.Namespace) -> None:
-    filled = _filled("PretrainParameters", options, overrides=_overrides(options.config))
+    filled = fill("PretrainParameters", options, overrides=_overrides(options.config))
     from flows.pretrain import pretrain
 
-    print(_run(pretrain, filled, options).url)
+    print(run(pretrain, filled, options).url)
 
 
 def finetune(options: argparse.Namespace) -> None:
@@ -44,19 +39,19 @@ def finetune(options: argparse.Namespace) -> None:
     if options.no_aux_lm:
         chosen["lm_coef"] = 0.0
     task_spec(options.task)
-    filled = _filled("FinetuneParameters", options, **chosen, pretrained=not options.no_pretraining)
+    filled = fill("FinetuneParameters", options, **chosen, pretrained=not options.no_pretraining)
     from flows.finetune import finetune
 
-    board, page = _run_board(finetune, filled, options)
-    _print_board(board.only([options.task]), page)
+    board, page = run_board(finetune, filled, options)
+    show_board(board.only([options.task]), page)
 
 
 def finetune_all(options: argparse.Namespace) -> None:
     extra = {"overrides": _overrides(options.config), "tasks": _names(options.tasks)}
-    filled = _filled("FinetuneAllParameters", options, **extra)
+    filled = fill("FinetuneAllParameters", options, **extra)
     from flows.finetune import finetune_all
 
-    _run_and_print(finetune_all, filled, options)
+    run_and_print(finetune_all, filled, options)
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -88,10 +83,10 @@ def zero_shot(options: argparse.Namespace) -> None:
 
 def analysis(options: argparse.Namespace) -> None:
     extra = {"overrides": _overrides(options.config), "tasks": _names(options.tasks)}
-    filled = _filled("AnalysisParameters", options, **extra)
+    filled = fill("AnalysisParameters", options, **extra)
     from flows.analysis import ANALYSES
 
-    for found in _run(ANALYSES[options.name], filled, options):
+    for found in run(ANALYSES[options.name], filled, options):
         print(found.text())
 
 
@@ -101,10 +96,10 @@ def sweep(options: argparse.Namespace) -> None:
 
     plan = toml_file(options.file, "")
     read_plan(plan, options.file, bool(options.checkpoint))  # its errors name the file
-    filled = _filled("SweepParameters", options, sweep=plan)
+    filled = fill("SweepParameters", options, sweep=plan)
     from flows.sweep import sweep
 
-    print(_run(sweep, filled, options).text(), end="")
+    print(run(sweep, filled, options).text(), end="")
 
 
 def abstracts(options: argparse.Namespace) -> None:
@@ -132,7 +127,7 @@ def abstracts(options: argparse.Namespace) -> None:
         raise InputError("--only: expected `gptmill abstracts tables` before it")
     form, section = ("AbstractsTablesParameters", "star") if tables else ("AbstractsParameters", "adapt")
     options.only = _listed(options.only)
-    filled = _filled(form, options, overrides=_overrides(options.config))
+    filled = fill(form, options, overrides=_overrides(options.config))
     from flows.inputs import check_blocks
     from flows.parameters import OnPapers
 
@@ -140,7 +135,7 @@ def abstracts(options: argparse.Namespace) -> None:
     check_blocks(filled, section)
     from flows.abstracts import abstracts, abstracts_tables
 
-    for found in _run(abstracts_tables if tables else abstracts, filled, options):
+    for found in run(abstracts_tables if tables else abstracts, filled, options):
         print(found.text())
 
 
@@ -150,10 +145,10 @@ def few_shot(options: argparse.Namespace) -> None:
         raise InputError(f"--shots: found {options.shots!r}, expected numbers, as 0,1,4")
     given = {"checkpoints": _listed(options.checkpoint), "tasks": _listed(options.tasks)}
     extra = {"shots": [int(item) for item in shots]} if shots else {}
-    filled = _filled("FewShotParameters", options, overrides=_overrides(options.config), **given, **extra)
+    filled = fill("FewShotParameters", options, overrides=_overrides(options.config), **given, **extra)
     from flows.few_shot import few_shot
 
-    for found in _run(few_shot, filled, options):
+    for found in run(few_shot, filled, options):
         print(found.text())
 
 
@@ -164,7 +159,7 @@ def leaderboard(options: argparse.Namespace) -> None:
     if options.format == "csv":
         print(board.render("csv"))
     elif options.format == "table" and not options.wide:
-        _print_board(board, page, options.published)
+        show_board(board, page, options.published)
     else:
         print((board if options.published else board.beside_the_paper()).render(options.format))
         print(f"\n{page}")
@@ -271,86 +266,6 @@ def submission(options: argparse.Namespace) -> None:
     for note in report["notes"]:
         print(f"note: {note}")
     print(options.out if report["complete"] else f"{options.out}: a rehearsal, not for the server")
-
-
-def _print_board(board: Leaderboard, page: str, published: bool = False) -> None:
-    from flows.board import print_board
-
-    print_board(board, published=published)
-    print(f"\n{page}")
-
-
-def _filled(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
-    """The flow's form, filled from the options of the same names; what it names is looked up, the servers are tried.
-
-    Where no Prefect server is set, one of this process' own begins to start; the imports that follow are not searched
-    for garbage (see :func:`_run`).
-
-    :raises InputError: a value out of range, or something that is not there.
-    """
-    from pydantic import ValidationError
-
-    from flows import parameters
-    from flows.inputs import check_form
-    from flows.servers import require_servers
-    from flows.temporary_server import begin_server
-
-    model: type[BaseModel] = getattr(parameters, form)
-    given = {n: getattr(options, n) for n in model.model_fields if getattr(options, n, None) is not None}
-    try:
-        filled = model.model_validate({**given, **extra})
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "-".join(str(part) for part in first["loc"][:1]).replace("_", "-")
-        raise InputError(f"--{name}: found {first['input']!r}; {first['msg']}") from None
-    check_form(filled)
-    require_servers()
-    begin_server()
-    garbage.disable()
-    return filled
-
-
-def _run(flow: Any, filled: BaseModel, options: argparse.Namespace) -> Any:
-    """Run a flow with its filled form on the Prefect server that is set, else on one of this process' own."""
-    from flows.display import shown
-    from flows.temporary_server import ensure_server
-    from tasks.tracking.tracker import Tracker
-
-    with shown(options.command, options.verbose):
-        try:
-            _ = Tracker().client  # imported and opened while the server starts
-            ensure_server()
-        finally:
-            garbage.freeze()  # what was imported until here stays: looking through it took a fifth of that time
-            garbage.enable()
-        return flow(filled)
-
-
-def _run_board(flow: Any, filled: BaseModel, options: argparse.Namespace) -> tuple[Leaderboard, str]:
-    """The same for a flow that fills the leaderboard: its board, and the words that lead to the page of all of it.
-
-    Keeps that one for the next who asks, as MLflow is at hand here.
-    """
-    from tasks.report.kept import kept_leaderboard
-
-    board: Leaderboard = _run(flow, filled, options)
-    return board, kept_leaderboard()[1]
-
-
-def _run_and_print(flow: Any, filled: BaseModel, options: argparse.Namespace) -> None:
-    """The same, and print the board, also where some tasks failed.
-
-    :raises SomeFailed: after the board of the others is printed.
-    """
-    from flows.failures import SomeFailed, SomeInputsBad
-    from tasks.report.kept import kept_leaderboard
-
-    try:
-        board, page = _run_board(flow, filled, options)
-    except (SomeFailed, SomeInputsBad) as error:
-        _print_board(error.board, kept_leaderboard()[1])
-        raise
-    _print_board(board, page)
 
 
 def _look_up_model(options: argparse.Namespace, task: str = "") -> None:
