@@ -186,16 +186,17 @@ def least_room(form: FewShotParameters) -> int:
 def tasks_with_room(wanted: Sequence[str], datasets_url: str, n_ctx: int | None) -> list[str]:
     """The tasks to ask: those wanted, else every one whose data is there and whose answers a model has positions for.
 
-    :raises InputError: one that is wanted has no data or too little room.
+    :raises InputError: one that is wanted has no data or too little room; or none is wanted and all have too little.
     """
     there = available_prompt_tasks(datasets_url)
     if missing := [name for name in wanted if name not in there]:
         raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there)}")
     if n_ctx is None:
         return list(wanted) or there
-    for name in wanted:
+    found = [name for name in there if PROMPT_TASKS[name].has_room(n_ctx)]
+    for name in wanted or (() if found else there):
         PROMPT_TASKS[name].check_room(n_ctx)
-    return list(wanted) or [name for name in there if PROMPT_TASKS[name].has_room(n_ctx)]
+    return list(wanted) or found
 
 
 def _check_sweep(store: Store, given: Mapping[str, Any]) -> None:

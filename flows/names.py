@@ -49,6 +49,8 @@ def _differences(form: BaseModel) -> Iterator[str]:
             yield from (f"{setting} {chosen}" for setting, chosen in flatten(value))
         elif name == "tasks":
             yield "+".join(value)
+        elif isinstance(value, list):
+            yield f"{name} {'+'.join(str(item).partition(' ')[0] for item in value)}"
         elif name in ("seeds", "layers"):
             yield f"{value} {name if value != 1 else name.removesuffix('s')}"
         elif name == "pretrained":

@@ -39,7 +39,7 @@ def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:
 def in_store(store: Store, ref: str, stages: tuple[str, ...]) -> str:
     """``ref`` in the store's own words: a registered model's digest, or its address where ``store`` lacks it.
 
-    :param stages: of which the model may be: "pretrain", "finetune".
+    :param stages: of which the model may be: keys of :data:`WORDS`.
     :raises InputError: no such registered model, or one of another stage.
     """
     if not ref.startswith(SCHEME):

@@ -56,7 +56,7 @@ def predict(
 def perplexity(store_url: str, model: str, lines: Iterable[bytes], tokenizer: str = "") -> dict[str, float]:
     """How well a model predicts a text; see :func:`gptcore.evaluation.own_rows.text_perplexity`.
 
-    :param model: REF of a `pretrain` or `finetune` artifact, or with ``tokenizer`` the folder of any model.
+    :param model: REF of a `pretrain`, `finetune` or `adapt` artifact, or with ``tokenizer`` the folder of any model.
     :raises InputError: no such model, or a text too short.
     """
     found, words = _language_model(store_url, model, tokenizer)

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 _INTRODUCED = re.compile(r"\(([A-Z][A-Za-z0-9-]*[A-Z0-9])s?\)")
 _LATEX = re.compile(r"\$|\\[A-Za-z]+")
-_PRICE = re.compile(r"(?<![^\sA-Z(\[/-])\$(?=\.?\d[\d.,]*(?:[kKMB]\b(?!\$)|\s*[A-Za-z]{2,}))")
+_PRICE = re.compile(r"(?<![a-z}\])])\$(?=\.?\d[\d.,]*(?:[kKMB]\b(?!\$)|\s*[A-Za-z]{2,}))")
 _NAME = re.compile(r"^(\S{2,30}):\s")
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 COPIES = (4, 8)

@@ -15,7 +15,7 @@ def bits_per_byte(loss: float, scored: float, tokens: int, n_vocab: int, n_bytes
     :param loss: nats a token, the mean over the scored ones.
     :param scored: tokens that the loss is of.
     :param tokens: of the whole text, ``scored`` or more.
-    :param n_bytes: of the whole text as the tokens spell it, in UTF-8.
+    :param n_bytes: of the whole text in UTF-8: as it was given, or as its tokens spell it.
     """
     nats = loss * scored + (tokens - scored) * math.log(n_vocab)
     return nats / math.log(2) / n_bytes

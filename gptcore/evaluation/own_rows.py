@@ -92,7 +92,7 @@ def text_perplexity(
 
     Windows of n_ctx tokens lie end to end, as in validation: every token but the first is predicted once, from those
     before it in its window; the first too where the tokenizer has an id that stands before a document, else it costs
-    log V. What a word and a byte cost can be compared across vocabularies, kinds of them too.
+    log V. What a word and a byte cost can be compared across vocabularies; of two kinds, the one of words says less.
 
     :param model: in eval mode.
     :param lines: UTF-8.

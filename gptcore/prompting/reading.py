@@ -50,7 +50,7 @@ def lambada(datasets_url: str) -> Rows:
         passage, _, last = detokenised(line.strip()).rpartition(" ")
         if not passage or not any(map(str.isalpha, last)):
             raise InputError(f"{url}, line {number}: found {show(line.strip())}, expected a passage of words")
-        items.append(Item((passage,), (last.rstrip("\"'"),)))  # a mark that opens is what comes next
+        items.append(Item((passage,), (last.rstrip("\"'").lstrip("'"),)))  # an opening " is what comes next
     return Rows(items)
 
 
@@ -61,7 +61,7 @@ def lambada_cloze(datasets_url: str) -> Rows:
     """
     items = []
     for item in lambada(datasets_url).asked:
-        word = item.answers[0].lstrip("\"'")
+        word = item.answers[0].lstrip('"')
         opening = item.answers[0].removesuffix(word)
         items.append(Item((f"{item.questions[0]} {opening}____. ->",), (word,)))
     return Rows(items, between="\n")

@@ -21,9 +21,9 @@ from tasks.store.store import Built, Store
 from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import cross_links, run_tags
 from tasks.tracking.tracker import Run, Tracker, read_metrics
+from tasks.tracking.views import ABSTRACTS
 
 VERSION = 1
-EXPERIMENT = "gptmill/abstracts"
 
 
 @task(name="adapt", task_run_name="adapt {checkpoint.short}", **JOB_OPTIONS)
@@ -49,7 +49,7 @@ def adapt_model(
     )
     name = "pre-trained" if config.pretrained else "from scratch"
     title = f"{named(name, settings['model'])} {recipe.digest[:6]}"
-    with Tracker().open(EXPERIMENT, title, recipe.digest, tags, settings) as run:
+    with Tracker().open(ABSTRACTS, title, recipe.digest, tags, settings) as run:
 
         def produce(workspace: Path) -> dict[str, Any]:
             job = {

@@ -22,7 +22,7 @@ from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-VERSION = 2
+VERSION = 3
 FILE = "written.jsonl"
 """One line a title: "title", "generated", "ended", and "real" where the paper is one of the held-out ones."""
 _FUTURE = 300  # titles whose words are asked for

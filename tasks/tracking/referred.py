@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.store.garbage import Referred
 from tasks.tracking.tracker import Tracker
-from tasks.tracking.views import LEADERBOARD, PRETRAIN, SWEEPS
+from tasks.tracking.views import ABSTRACTS, LEADERBOARD, PRETRAIN, SWEEPS
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
@@ -24,8 +24,8 @@ _PAGE = 1000
 def referred(tracker: Tracker) -> Referred:
     """What the tracker says of artifacts.
 
-    A pre-training run alone keeps nothing once it has ended, nor does a trial: a row, an analysis, an alias or a sweep
-    does, which names its winner. Deleted runs keep nothing either, but they have been heard of.
+    A language model's training run alone keeps nothing once it has ended, nor does a trial: a row, an analysis, an
+    alias or a sweep does, which names its winner. Deleted runs keep nothing either, but they have been heard of.
     """
     tracker.reconcile()  # what a killed process left RUNNING would keep its artifacts for ever
     named: dict[str, str] = {}
@@ -50,7 +50,7 @@ def _reason(run: MlflowRun, experiment: str, living: set[str]) -> str:
     """What a run that is there keeps artifacts as; nothing where it keeps none."""
     if run.info.status == "RUNNING":
         return "runs under way"
-    if experiment == PRETRAIN:
+    if experiment in (PRETRAIN, ABSTRACTS):
         return ""
     parent = run.data.tags.get("mlflow.parentRunId")
     if experiment == SWEEPS:

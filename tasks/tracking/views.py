@@ -18,6 +18,7 @@ from tasks.tracking.tracker import TRAINING, Tracker
 LEADERBOARD = "gptmill/leaderboard"
 PRETRAIN = "gptmill/pretrain"
 SWEEPS = "gptmill/sweeps"
+ABSTRACTS = "gptmill/abstracts"
 LEADERBOARD_VIEW = "leaderboard"
 _TAG = "mlflow.sharedViewState."
 _NAME, _CREATED, _DURATION = "attributes.`Run Name`", "runDateAndNestInfo", "duration"  # columns that always show

@@ -11,6 +11,7 @@ import pytest
 from flows.cli import main
 from flows.few_shot import few_shot
 from flows.parameters import FewShotParameters
+from gptcore.errors import InputError
 from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.sizes import SIZES, sized_preset
 from tasks.stages.analysis import Analysis
@@ -144,6 +145,21 @@ def test_bad_input_costs_no_work(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_tasks_without_room_are_told_of_and_refused_where_there_is_no_other(
+    found: list[Analysis], store: str, world: tuple[str, str], tmp_path: Path
+) -> None:
+    largest = found[0].identity["models"][SIZES["demo"][-1].name]
+    (tmp_path / "CNNDM").symlink_to(Path(world[1]) / "CNNDM")
+    alone: dict[str, Any] = {"datasets": str(tmp_path), "tasks": [], "shots": [0], "max_rows": 2}
+    for models in ({}, {"checkpoints": [largest]}):
+        with pytest.raises(InputError, match="summaries: found a model with n_ctx = 64, expected 200 or more"):
+            run(store, world, **alone, **models)
+    (tmp_path / "DPRD").symlink_to(Path(world[1]) / "DPRD")
+    (shots,) = run(store, world, **alone, checkpoints=[largest])
+    assert {row[0] for row in shots.rows} == {"dprd"}
+    assert "too few positions (n_ctx) for summaries: not asked" in shots.notes
 
 
 def test_sizes_differ_in_their_networks_alone() -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from flows.names import run_name
 from flows.parameters import (
+    AbstractsTablesParameters,
     AnalysisParameters,
+    FewShotParameters,
     FinetuneAllParameters,
     FinetuneParameters,
     PipelineParameters,
@@ -33,6 +35,12 @@ from flows.parameters import (
             "finetune all demo, finetune.lr 0.0001",
         ),
         ("sweep", SweepParameters(sweep={"preset": "small", "objective": "dev/score"}), "sweep small by dev/score"),
+        (
+            "abstracts-tables",
+            AbstractsTablesParameters(only=["table4", "sizes"]),
+            "abstracts tables demo, only table4+sizes",
+        ),
+        ("few-shot", FewShotParameters(shots=[0, 8]), "few shot demo, shots 0+8"),
         ("analysis-table5", AnalysisParameters(jobs=2), "analysis table5 demo"),
         ("analysis-zero-shot", AnalysisParameters(max_rows=20), "analysis zero-shot demo, max rows 20"),
         (

@@ -44,6 +44,7 @@ def test_copies_agree_with_a_plain_search(texts: list[list[str]], training: list
         ("a $130 billion industry", False),
         ("$.06 per abstract, $10K a year", False),
         ("$5GB and $6 more", False),
+        ('a "$130 billion" industry, ~$5 million', False),
         ("of $3$ and $10^5$", True),
         (r"up to $5 \times 5$", True),
         (r"\emph{this}", True),

@@ -67,6 +67,12 @@ def test_a_mark_that_opens_before_the_last_word_stays(tmp_path: Path) -> None:
     assert (cloze.questions[0], cloze.answers) == ('he bowed and said, "____. ->', ("sire",))
 
 
+def test_an_opening_single_quote_before_the_last_word_would_be_an_apostrophe(tmp_path: Path) -> None:
+    url = put(tmp_path, "LAMBADA/lambada_development_plain_text.txt", "he bowed and said , ` sire\n")
+    (item,) = reading.lambada(url).asked
+    assert (item.questions[0], item.answers) == ("he bowed and said,", ("sire",))
+
+
 def test_a_passage_of_one_word_is_named(tmp_path: Path) -> None:
     url = put(tmp_path, "LAMBADA/lambada_test_plain_text.txt", "a good line here\n\ncake\n")
     with pytest.raises(

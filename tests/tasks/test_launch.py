@@ -88,6 +88,13 @@ def test_a_job_that_ends_well(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "JOB.json").read_text()) == {"steps": 5, "say": "hello"}
 
 
+def test_how_threads_wait_is_the_environments_where_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    theirs = launch._environment()
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert launch._environment().keys() - theirs.keys() == {"GOMP_SPINCOUNT"}
+
+
 def test_metrics_come_while_the_job_runs_and_in_batches(tmp_path: Path) -> None:
     batches: list[int] = []
     started = time.monotonic()

@@ -8,13 +8,13 @@ from tasks.store.artifact import Artifact
 from tasks.tracking.referred import referred
 from tasks.tracking.registry import Entry, register
 from tasks.tracking.tracker import Run, Tracker
-from tasks.tracking.views import LEADERBOARD, PRETRAIN
+from tasks.tracking.views import ABSTRACTS, LEADERBOARD, PRETRAIN
 
 _digests = (f"{number:064x}" for number in count(0xFEED << 200))
 
 
 def test_rows_their_fine_tunes_and_analyses_keep_what_they_mention(shared_tracker: Tracker) -> None:
-    names = ("checkpoint", "tuned", "data", "lost", "analysed", "pretrained", "under way", "elsewhere")
+    names = ("checkpoint", "tuned", "data", "lost", "analysed", "pretrained", "adapted", "under way", "elsewhere")
     digest = {name: next(_digests) for name in names}
 
     def done(experiment: str, name: str, settings: dict, tags: dict, parent: Run | None = None) -> Run:
@@ -29,6 +29,7 @@ def test_rows_their_fine_tunes_and_analyses_keep_what_they_mention(shared_tracke
     shared_tracker.client.delete_run(gone.run_id)
     done("gptmill/analysis", "analysed", {}, {})
     done(PRETRAIN, "pretrained", {}, {})
+    done(ABSTRACTS, "adapted", {}, {})
     done("somebody else's", "elsewhere", {}, {})
     with shared_tracker.open(PRETRAIN, "under way", digest["under way"], {}, {}):
         found = referred(shared_tracker)
@@ -36,7 +37,7 @@ def test_rows_their_fine_tunes_and_analyses_keep_what_they_mention(shared_tracke
     assert said == {
         **dict.fromkeys(("checkpoint", "tuned", "data"), "rows"),
         **{"analysed": "analyses", "under way": "runs under way"},
-        **dict.fromkeys(("lost", "pretrained", "elsewhere")),
+        **dict.fromkeys(("lost", "pretrained", "adapted", "elsewhere")),
     }
     assert [name for name, value in digest.items() if value not in found.heard] == ["elsewhere"]
 
