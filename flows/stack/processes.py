@@ -87,7 +87,7 @@ def alive(process: Process) -> bool:
     """Whether that very process runs: a pid that another program has got since is not ours to stop."""
     try:
         found = psutil.Process(process["pid"])
-        return found.create_time() == process["created"] and found.status() != psutil.STATUS_ZOMBIE
+        return found.create_time() == process["created"] and _runs(found)
     except psutil.NoSuchProcess:
         return False
 
