@@ -245,6 +245,9 @@ def test_the_challenge_in_both_of_its_formats(tmp_path: Path) -> None:
         "The city councilmen,The demonstrators\nThe city councilmen\n\n"
     )
     assert read_wsc273(put(tmp_path / "text", "WSC273/wsc273.txt", text)) == found[:1]
+    masked = text.replace(" they ", " [MASK]  ").replace("they", "[MASK]").replace("men,", "men ,").replace("\n", " \n")
+    (schema,) = read_wsc273(put(tmp_path / "masked", "WSC273/wsc273.txt", masked))
+    assert (schema.before, schema.after, schema.referents) == (found[0].before, found[0].after, found[0].referents)
     assert [item.questions for item in PROMPT_TASKS["wsc273"].read(url).asked] == [
         (
             "The city councilmen refused the demonstrators a permit because the city councilmen",
@@ -267,6 +270,7 @@ def test_the_challenge_in_both_of_its_formats(tmp_path: Path) -> None:
 def test_whose_something_is(pronoun: str, after: str, told: str) -> None:
     assert Pronoun("so", after, ("Tom", "The man"), 0, pronoun).resolved(0) == told
     assert Pronoun("so", after, ("Tom", "The man"), 0, pronoun).resolved(1) == told.replace("Tom", "the man")
+    assert Pronoun("so", "hat fell.", ("Tom's", "Ann's"), 0, "his").resolved(1) == "so Ann's"
 
 
 def test_only_the_schemas_of_the_challenge_count(tmp_path: Path) -> None:
