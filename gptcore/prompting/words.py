@@ -1,8 +1,8 @@
 """A prompt read once, and what goes on it: the probability of given answers, and the word that a model says (LAMBADA).
 
 Predictions often go on where a word should end the passage. A stop word can hardly do so, so that leaving those out
-stands in for knowing that the passage ends (GPT-2's paper, section 3.3). Candidates: the likeliest first tokens, each
-continued greedily; a word's probability is that of all its tokens.
+stands in for knowing that the passage ends (GPT-2's paper, section 3.3). Candidates: first tokens in the order of their
+probability, each continued greedily; a word's probability is that of all its tokens.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gptcore.models.incremental import open_reader
+from gptcore.models.incremental import Reader, open_reader
 from gptcore.models.language_model import LanguageModel
 from gptcore.prompting.items import Item
 from gptcore.prompting.measures import first_word, is_word
 from gptcore.text.tokenizer import Tokenizer
 
-_CANDIDATES = 10
+_CANDIDATES = 10  # first tokens that are looked at together
+_MOST = 200  # of them, where a word is found among those
 _LONGEST = 5  # tokens of a word behind its first
 
 
@@ -72,12 +73,31 @@ def last_words(
 
 @torch.inference_mode()
 def said_word(model: LanguageModel, tokenizer: Tokenizer, prompt: Sequence[int]) -> str:
-    """The likeliest word behind a prompt that is no stop word; the likeliest of all where each candidate is one."""
+    """The likeliest word behind a prompt that is no stop word; the likeliest of all where every one is."""
     reader = open_reader(model)
     logits = torch.log_softmax(reader.feed([prompt])[0, : tokenizer.n_vocab].double(), dim=-1)
-    values, first = (found.tolist() for found in logits.topk(min(_CANDIDATES, tokenizer.n_vocab)))
-    texts: list[list[int]] = [[token] for token in first]
-    nats: list[list[float]] = [[value] for value in values]
+    values, tokens = (found.tolist() for found in logits.sort(descending=True, stable=True))
+    of_all = best = (-math.inf, "")
+    for begin in range(0, len(tokens), _CANDIDATES):
+        if best[1] and (values[begin] <= best[0] or begin >= _MOST):
+            break  # no word is likelier than its first token
+        some = slice(begin, begin + _CANDIDATES)
+        for nats, word in _words_from(reader, tokenizer, values[some], tokens[some]):
+            of_all = max(of_all, (nats, word))
+            if word and word not in stop_words():
+                best = max(best, (nats, word))
+    return best[1] or of_all[1]
+
+
+def _words_from(
+    reader: Reader, tokenizer: Tokenizer, values: Sequence[float], tokens: Sequence[int]
+) -> list[tuple[float, str]]:
+    """The words that begin with some tokens, each continued greedily, with their log-probabilities.
+
+    :param reader: of the text before them.
+    :param values: log-probabilities of the tokens.
+    """
+    texts, nats = [[token] for token in tokens], [[value] for value in values]
     reader = reader.copies(len(texts))
     for _ in range(_LONGEST):
         logits = torch.log_softmax(reader.feed([[ids[-1]] for ids in texts])[:, : tokenizer.n_vocab].double(), dim=-1)
@@ -85,10 +105,10 @@ def said_word(model: LanguageModel, tokenizer: Tokenizer, prompt: Sequence[int])
             ids.append(token)
             its.append(value)
     ends = [_word_end(tokenizer, ids) for ids in texts]
-    said = [first_word(tokenizer.decode(ids[:end])) for ids, end in zip(texts, ends, strict=True)]
-    likely = [sum(its[:end]) for its, end in zip(nats, ends, strict=True)]
-    ordered = [said[place] for place in sorted(range(len(said)), key=lambda place: -likely[place])]
-    return next((word for word in ordered if word and word not in stop_words()), ordered[0])
+    return [
+        (sum(its[:end]), first_word(tokenizer.decode(ids[:end])))
+        for ids, its, end in zip(texts, nats, ends, strict=True)
+    ]
 
 
 def _word_end(tokenizer: Tokenizer, ids: Sequence[int]) -> int:

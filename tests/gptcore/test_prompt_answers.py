@@ -99,11 +99,12 @@ WORDS = ["?", " the", " cat", " ca", "r", "t", ",", "."]
     [
         ({}, "car"),  # "the" is a stop word; "car" has 0.25 * 0.9, "cat" 0.2
         ({" ca": {"r": 0.7, "t": 0.3}}, "cat"),  # 0.175
-        ({"": {" the": 0.9, ",": 0.1}}, "the"),  # nothing else is a word
+        ({"": {" the": 0.9, ",": 0.06, " cat": 0.04}}, "cat"),  # however unlikely
     ],
 )
+@pytest.mark.parametrize("together", [1, 2, 10])
 def test_the_likeliest_word_that_is_no_stop_word(
-    table: dict[str, dict[str, float]], said: str, monkeypatch: pytest.MonkeyPatch
+    table: dict[str, dict[str, float]], said: str, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Vocabulary:
         n_vocab = len(WORDS)
@@ -113,9 +114,11 @@ def test_the_likeliest_word_that_is_no_stop_word(
 
     monkeypatch.setattr(Told, "TABLE", {**Told.TABLE, **table})
     monkeypatch.setattr("gptcore.prompting.words.open_reader", lambda model: Told([""]))
-    monkeypatch.setattr("gptcore.prompting.words._CANDIDATES", len(table.get("", Told.TABLE[""])))
+    monkeypatch.setattr("gptcore.prompting.words._CANDIDATES", together)
     assert said_word(None, Vocabulary(), [0]) == said  # type: ignore[arg-type]
     assert {"the", "of", "and"} < stop_words()
+    monkeypatch.setattr("gptcore.prompting.words.stop_words", lambda: {"the", "cat", "car", "r", "t"})
+    assert said_word(None, Vocabulary(), [0]) == "the"  # type: ignore[arg-type]  # where there is no other
 
 
 def test_a_model_with_too_few_positions_for_its_answers_is_refused() -> None:
