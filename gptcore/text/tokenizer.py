@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from gptcore.errors import InputError
 from gptcore.places import file_system
 from gptcore.text.vocabulary import (
+    LIBRARY_FILE,
     MERGES_FILE,
     VOCABULARY_FILE,
     Merge,
     check_vocabulary,
+    read_library_file,
     read_merges,
     read_vocabulary,
     write_vocabulary,
@@ -70,7 +72,7 @@ class Tokenizer(ABC):
 
     @staticmethod
     def load(url: str | Path) -> Tokenizer:
-        """Read the tokenizer in a folder (any fsspec URL), of any kind, under our file names or a release's.
+        """Read the tokenizer in a folder (any fsspec URL), of any kind, by our file names or those of others.
 
         :raises InputError: no such folder or files in it, or as :meth:`from_openai`.
         """
@@ -79,7 +81,10 @@ class Tokenizer(ABC):
         for names in _KNOWN_NAMES:
             if all(filesystem.exists(f"{path}/{name}") for name in names):
                 return Tokenizer.from_openai(f"{folder}/{names[0]}", f"{folder}/{names[1]}")
-        expected = " or ".join(" + ".join(names) for names in _KNOWN_NAMES)
+        if filesystem.exists(f"{path}/{LIBRARY_FILE}"):
+            name = f"{folder}/{LIBRARY_FILE}"
+            return Tokenizer._of_its_kind(*read_library_file(name), (f"{name}, model.vocab", f"{name}, model.merges"))
+        expected = " or ".join([*(" + ".join(names) for names in _KNOWN_NAMES), LIBRARY_FILE])
         raise InputError(f"{folder}: no tokenizer here, expected a folder with {expected}")
 
     @staticmethod
@@ -89,12 +94,16 @@ class Tokenizer(ABC):
         :raises InputError: a file that cannot be read or parsed, or two files that do not fit each other.
         """
         names = str(vocabulary), str(merges)
-        pieces = read_vocabulary(names[0])
-        kinds = [kind for kind in Tokenizer._kinds if kind._mark in pieces]
+        return Tokenizer._of_its_kind(read_vocabulary(names[0]), read_merges(names[1]), names)
+
+    @staticmethod
+    def _of_its_kind(vocabulary: Mapping[str, int], merges: Sequence[Merge], names: tuple[str, str]) -> Tokenizer:
+        """A tokenizer of the kind that the vocabulary's marks tell; ``names``: as messages call the two parts."""
+        kinds = [kind for kind in Tokenizer._kinds if kind._mark in vocabulary]
         if len(kinds) != 1:
             marks = " or ".join(f"{kind._mark} ({kind.kind})" for kind in Tokenizer._kinds)
             raise InputError(f"{names[0]}: {'both' if kinds else 'no entry'} {marks}, expected one of the two")
-        return kinds[0](pieces, read_merges(names[1]), names=names)
+        return kinds[0](vocabulary, merges, names=names)
 
     @classmethod
     @abstractmethod

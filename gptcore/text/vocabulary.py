@@ -1,10 +1,11 @@
-"""The two files of a byte pair encoding, piece -> id as JSON and a merge a line: read, checked, written."""
+"""The two parts of a byte pair encoding, piece -> id and the merges: read from two files or one, checked, written."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import fsspec
 
@@ -13,6 +14,7 @@ from gptcore.files import write_bytes_atomic
 
 VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
+LIBRARY_FILE = "tokenizer.json"  # both in one, as `tokenizers` writes it, and transformers since its version 5
 END_OF_TEXT = "<|endoftext|>"  # GPT-2's only special piece, which tells its vocabularies from GPT-1's
 PAPER_MARKS = ("<|startoftext|>", "<|sep|>")  # of titles and abstracts: no pieces, but rows behind the vocabulary
 _VERSION_LINE = "#version: 0.2"  # first line of a merges file, as released
@@ -36,7 +38,7 @@ def read_vocabulary(url: str) -> dict[str, int]:
 
     :raises InputError: a file that cannot be read or parsed.
     """
-    return _parse_vocabulary(_read(url), url)
+    return _parse_object(_read(url), url)
 
 
 def read_merges(url: str) -> list[Merge]:
@@ -47,6 +49,27 @@ def read_merges(url: str) -> list[Merge]:
     return _parse_merges(_read(url), url)
 
 
+def read_library_file(url: str) -> tuple[dict[str, int], list[Merge]]:
+    """Piece -> id and the merges of a ``tokenizer.json``, from a path or fsspec URL. The rest of it is not looked at.
+
+    :raises InputError: a file that cannot be read or parsed, or of another kind than a byte pair encoding.
+    """
+    model = _parse_object(_read(url), url).get("model")
+    if not isinstance(model, dict) or model.get("type") != "BPE":
+        kind = model.get("type") if isinstance(model, dict) else model
+        raise InputError(f"{url}: model: found {str(kind)[:40]!r}, expected one of type 'BPE'")
+    vocabulary, listed = model.get("vocab"), model.get("merges")
+    if not isinstance(vocabulary, dict) or not isinstance(listed, list):
+        raise InputError(f"{url}: model: expected an object vocab and a list merges")
+    merges = []
+    for number, merge in enumerate(listed, start=1):
+        pieces = merge.split(" ") if isinstance(merge, str) else merge  # a line of two until tokenizers 0.20
+        if not isinstance(pieces, list) or len(pieces) != 2 or not all(isinstance(piece, str) for piece in pieces):
+            raise InputError(f"{url}: model.merges, entry {number}: found {str(merge)[:40]!r}, expected two pieces")
+        merges.append((pieces[0], pieces[1]))
+    return vocabulary, merges
+
+
 def write_vocabulary(vocabulary: Mapping[str, int], merges: Sequence[Merge], folder: Path) -> None:
     """Write ``vocab.json`` and ``merges.txt``, in the released format, into a local folder (made if absent)."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,16 +78,16 @@ def write_vocabulary(vocabulary: Mapping[str, int], merges: Sequence[Merge], fol
     write_bytes_atomic(folder / MERGES_FILE, ("\n".join(lines) + "\n").encode("utf-8"))
 
 
-def _parse_vocabulary(text: str, name: str) -> dict[str, int]:
+def _parse_object(text: str, name: str) -> dict[str, Any]:
     try:
-        vocabulary = json.loads(text)
+        found = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{name}: line {error.lineno}: not JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
         raise InputError(f"{name}: not JSON: {error}") from error
-    if not isinstance(vocabulary, dict):
-        raise InputError(f"{name}: found a JSON {type(vocabulary).__name__}, expected an object of piece -> id")
-    return vocabulary
+    if not isinstance(found, dict):
+        raise InputError(f"{name}: found a JSON {type(found).__name__}, expected an object of piece -> id")
+    return found
 
 
 def _parse_merges(text: str, name: str) -> list[Merge]:
