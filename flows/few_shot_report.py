@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gptcore.prompting.items import UNKNOWN, Answered
-from gptcore.prompting.tasks import PROMPT_TASKS
+from gptcore.prompting.tasks import PROMPT_TASKS, Published
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.stages.analysis import Analysis
 from tasks.store.artifact import Artifact
@@ -36,7 +36,7 @@ def by_shots(
             for name in _scores(task, row[0]):
                 called = {"score": row[0].metric, "calibrated": f"{row[0].metric}, calibrated"}.get(name, name)
                 found = [_number(name, cell.scores[name]) for cell in row]
-                if name in _BASELINES and k != shots[0]:
+                if name.partition(", ")[0] in _BASELINES and k != shots[0]:
                     continue  # they see no examples
                 chance = "" if row[0].chance is None or name not in ("score", "calibrated") else _percent(row[0].chance)
                 body.append((task, called, str(k), *found, chance, _each(row), f"{row[0].rows:,}"))
@@ -107,6 +107,12 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
     header = ("task", "model", "weights", *(f"{k} shots" for k in shots))
     notes = _notes(store, cells, models, synthetic)
     return Analysis("few-shot-size", title, header, [*body, *mean], _identity(cells, models), {}, notes, panels)
+
+
+def _told(item: Published) -> str:
+    """A number of a paper, and what it is the mean of."""
+    parts = f" ({', '.join(f'{part:.2f}' for part in item.parts)})" if item.parts else ""
+    return f"{item.who} {item.score:.2f}{parts}"
 
 
 def _scores(task: str, cell: Answered) -> list[str]:
@@ -184,8 +190,4 @@ def _notes(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic
         "rows and examples are drawn by seed 0; a prompt that is too long for n_ctx drops examples: found room"
     )
     published = {task: PROMPT_TASKS[task].published for task in _tasks(cells)}
-    return notes + [
-        f"{task}, published: " + ", ".join(f"{item.who} {item.score:.2f}" for item in items)
-        for task, items in published.items()
-        if items
-    ]
+    return notes + [f"{task}, published: " + ", ".join(map(_told, items)) for task, items in published.items() if items]

@@ -47,6 +47,7 @@ SHAPES = {
     "1558M": (48, 25, 1600),
 }
 """Published size -> n_layer, n_head, n_embd (GPT-2's paper, Table 2)."""
+_AS_PRINTED = {"762M": "774M", "1542M": "1558M"}  # the paper's counts of the two, less than those of the release
 
 
 def family_settings(family: Any, preset: str, where: str) -> Settings:
@@ -65,9 +66,10 @@ def shape_settings(shape: Any, where: str) -> Settings:
 
     :raises InputError: an unknown size.
     """
-    if not isinstance(shape, str) or shape not in SHAPES:
-        raise InputError(f"{where}: shape = {shape!r:.60}; expected one of {', '.join(SHAPES)}")
-    n_layer, n_head, n_embd = SHAPES[shape]
+    name = _AS_PRINTED.get(shape, shape) if isinstance(shape, str) else ""
+    if name not in SHAPES:
+        raise InputError(f"{where}: shape = {shape!r:.60}; expected one of {', '.join([*SHAPES, *_AS_PRINTED])}")
+    n_layer, n_head, n_embd = SHAPES[name]
     return {"model": {"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, "n_inner": 4 * n_embd}}
 
 

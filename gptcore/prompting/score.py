@@ -172,7 +172,10 @@ def _written(run: _Run) -> Answered:
         scores |= {"accuracy, no stop words": words.accuracy, "perplexity of the word": words.perplexity}
     chance = None
     for name, guesses in task.baselines(items) if task.baselines else ():
-        scores[name] = measure(guesses, items)[task.metric]
+        blind = measure(guesses, items)
+        scores[name] = blind[task.metric]
+        parts = (part for part in blind if part.startswith(f"{task.metric}-"))  # of a mean, as ROUGE's
+        scores |= {f"{name}, {part}": blind[part] for part in parts}
         chance = scores[name] if chance is None else chance
     lines = [
         {"prompt": tokenizer.decode(prompt.ids)[-_SHOWN:], "answer": text, "right": item.answers[0]}

@@ -58,6 +58,21 @@ def test_a_rows_draws_are_its_own_whichever_others_are_asked() -> None:
     assert drawn[2].items() <= drawn[None].items()
 
 
+def test_a_baseline_has_the_parts_of_a_mean_beside_it() -> None:
+    def measure(answers: Any, items: Any) -> dict[str, float]:
+        return {"rouge": 0.2, "rouge-1": 0.1, "rouge-2": 0.3, "of another kind": 0.0}
+
+    made = task(
+        "rouge",
+        writing=Writing(max_tokens=2),
+        measure=measure,
+        baselines=lambda items: [("Lede-3", [""] * len(items))],
+    )
+    found = answer(model(), TOKENIZER, made, Rows([Item(("the cat",), ("x",))]), 0)
+    assert found.chance == 0.2
+    assert found.scores.keys() - measure(0, 0).keys() == {"score", "Lede-3", "Lede-3, rouge-1", "Lede-3, rouge-2"}
+
+
 def test_a_last_word_counts_with_its_probability_and_without_stop_words() -> None:
     gpt = model()
     items = [Item((text,), (last,)) for text, last in (("the cat sat on the", "mat"), ("who", "sat"))]

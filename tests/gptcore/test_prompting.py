@@ -301,6 +301,12 @@ def test_rows_are_a_choice_that_grows() -> None:
     assert {line["prompt"] for line in few.answers} < {line["prompt"] for line in more.answers}
 
 
+def test_published_means_are_those_of_their_parts() -> None:
+    items = [item for item in PROMPT_TASKS["summaries"].published if item.parts]
+    assert len(items) == 6
+    assert all(np.mean(item.parts) == pytest.approx(item.score, abs=0.006) for item in items)
+
+
 def test_names_of_tasks_are_their_own() -> None:
     assert list(REGISTRY) == list(PROMPT_TASKS)[: len(REGISTRY)]
     assert all(name == found.name for name, found in PROMPT_TASKS.items())
