@@ -14,6 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 from infra.pages.login import authorization
 
 _RUN_SECONDS = 600.0
+_ASKED = "recall"
 _ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
@@ -81,7 +82,7 @@ def check_prefect(
 
 
 def check_abstracts(page: Page, prefect_url: str, shots: Path, store: str, title: str) -> list[str]:
-    """Fine-tune on abstracts from one form, write one under a title from the other; both runs' pages show what came.
+    """Fine-tune on abstracts, write one under a title, ask a model by prompts: a form each; their pages show what came.
 
     :param store: as the forms take it.
     :return: the names of the two runs.
@@ -92,6 +93,7 @@ def check_abstracts(page: Page, prefect_url: str, shots: Path, store: str, title
     for form, tile, expected in (
         ("abstracts", "Table 8: loss and perplexity", ("pre-trained", "from scratch", "published 82M")),
         ("generate", "Abstracts under your titles", (title,)),
+        ("few-shot", "Few-shot: scores over examples in the prompt", (_ASKED, "found room")),
     ):
         page.goto(f"{prefect_url}/v2/deployments/deployment/{deployments[form]}/run")
         _field(page, "Store").locator("input, textarea").first.fill(store)
@@ -99,6 +101,15 @@ def check_abstracts(page: Page, prefect_url: str, shots: Path, store: str, title
             titles = _field(page, "Titles")
             titles.get_by_role("button").last.click()
             titles.locator("input, textarea").first.fill(title)
+        if form == "few-shot":
+            checkpoints = _field(page, "Checkpoints")
+            checkpoints.get_by_role("button").last.click()
+            checkpoints.locator("input, textarea").first.fill("latest")
+            tasks = _field(page, "Tasks")
+            tasks.get_by_role("button").last.click()
+            _offered(page, tasks)
+            page.get_by_role("option", name=_ASKED, exact=True).click()
+            _field(page, "Max Rows").get_by_role("spinbutton").fill("20")
         run = _submitted(page, prefect_url, shots, deployments[form], f"{form}-form")
         page.goto(f"{prefect_url}/v2/runs/flow-run/{run['id']}")
         page.get_by_role("tab", name="Artifacts").click()

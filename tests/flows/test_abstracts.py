@@ -275,9 +275,11 @@ def test_what_was_taught_to_write_abstracts_serves_elsewhere(
     adapted = load_model(str(Store(store).local(Store(store).resolve(model, "adapt")) / "model")).eval()
     with torch.no_grad():
         torch.testing.assert_close(theirs(torch.tensor([ids])).logits, adapted(torch.tensor([ids])), atol=1e-5, rtol=0)
+    greedy = theirs.generate(torch.tensor([words.encode("We")]), max_new_tokens=8, do_sample=False, pad_token_id=0)
     capsys.readouterr()
-    assert main(["generate", "--store", store, "--model", model[:12], "--prompt", "We", "--max-tokens", "3"]) == 0
-    assert capsys.readouterr().out.startswith("We")
+    options = ["--prompt", "We", "--max-tokens", "8", "--temperature", "0"]
+    assert main(["generate", "--store", store, "--model", model[:12], *options]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == words.decode(greedy[0], skip_special_tokens=True).rstrip("\n")
 
 
 @pytest.mark.parametrize(("size", "lr"), [("82M", 5e-5), ("345M", 2e-5), ("774M", 1e-5), ("1558M", 3e-4)])

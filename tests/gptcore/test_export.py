@@ -288,6 +288,17 @@ def test_hugging_face_to_ours_and_back_bit_for_bit(tmp_path: Path, tokenizer: To
         assert getattr(back.config, name) == getattr(config, name), name
 
 
+def test_a_gpt2_of_hugging_face_to_ours_and_back_bit_for_bit(tmp_path: Path, byte_tokenizer: Tokenizer) -> None:
+    config = transformers.GPT2Config(**{**GPT2_SIZES, "vocab_size": byte_tokenizer.n_vocab, "attn_pdrop": 0.3})
+    theirs = randomised(transformers.GPT2LMHeadModel(config))
+    theirs.save_pretrained(tmp_path / "theirs")
+    export_hugging_face(GPT.load(tmp_path / "theirs"), byte_tokenizer, tmp_path / "back")
+    back = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "back")
+    assert same_weights(back, theirs)
+    for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "attn_pdrop", "embd_pdrop"):
+        assert getattr(back.config, name) == getattr(config, name), name
+
+
 def test_ours_to_release_and_back_bit_for_bit(tmp_path: Path, tokenizer: Tokenizer) -> None:
     model = decoder(tokenizer)
     export_release(model, tmp_path)

@@ -17,6 +17,7 @@ from torch import Tensor
 from gptcore import GPT, ModelConfig
 from gptcore.losses import NO_TARGET, fused_language_model_loss, language_model_loss
 from gptcore.models.files.layout import BLOCK_PARTS
+from gptcore.models.incremental import open_reader
 
 AGREEMENT = 1e-4
 """Largest relative difference, of norms and of the largest element, in float32."""
@@ -132,6 +133,22 @@ def test_size_and_names(twins: Twins) -> None:
     assert twins.ours.num_parameters == twins.theirs.num_parameters() == PARAMETERS[family]
     assert set(names(config)) == {name for name, _ in twins.ours.named_parameters()}
     assert set(names(config).values()) == {name for name, _ in twins.theirs.named_parameters()}
+
+
+def test_a_token_at_a_time_with_a_cache(twins: Twins) -> None:
+    """As text is generated: a prompt at once, then each token behind what is kept of those before it."""
+    tokens, prompt = ids(2, 24), 19
+    reader = open_reader(twins.ours, batch=2)
+    with torch.no_grad():
+        theirs = twins.theirs(tokens[:, :prompt], use_cache=True)
+        kept = getattr(theirs, "past_key_values", None)  # transformers' GPT-1 has no cache
+        for place in range(prompt, tokens.shape[1] + 1):
+            new = tokens[:, :prompt] if place == prompt else tokens[:, place - 1 : place]
+            if place > prompt and kept is not None:
+                theirs = twins.theirs(new, past_key_values=kept, use_cache=True)
+            elif place > prompt:
+                theirs = twins.theirs(tokens[:, :place])
+            assert_agree(reader.feed(new.tolist()), theirs.logits[:, -1], f"logits behind {place} tokens")
 
 
 def test_right_padding(twins: Twins) -> None:
