@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# Examples need room: more positions than the demo's tasks do. Pages of the generated web are short, so that a window
-# holds some of them whole.
+# Examples need room: more positions than the demo's tasks do. A page of the generated web fills them.
 PROMPT_SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "demo": {
         "model": {"n_ctx": 256},

@@ -19,13 +19,18 @@ from gptcore.storyworld.facts import Statement, capital
 from gptcore.storyworld.lexicon import Person, Words
 from gptcore.storyworld.narrate import key
 
-PAGES = 5000
+PAGES = 4000
+_WORDS = 260  # of a page, or a little more: a window of the demo's models is full, and its last positions are learnt
 UNKNOWN = "unknown"
 """The answer to a question that a text leaves open."""
 LABELS = ("red", "blue", "green", "yellow", "black", "white", "brown", "grey", "pink", "gold")
 _ONSETS = ("b", "ch", "d", "fl", "g", "gr", "h", "k", "l", "m", "n", "pr", "qu", "r", "sh", "st", "t", "v", "w", "z")
 _VOWELS = ("a", "e", "i", "o", "u", "ou", "ai")
 _CODAS = ("", "", "c", "l", "m", "n", "r", "s", "th")
+
+
+Held = Callable[..., bool]
+"""Whether a text is a held-out one."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,13 @@ class Game:
 
 
 def page(rng: Random, words: Words, held_out: Set[str]) -> str:
-    """One page of any sort; none of its texts is a held-out one."""
-    return rng.choice(_PAGES)(rng, words, lambda *texts: key(*texts) in held_out)
+    """One page, which shows one thing again and again; none of its texts is a held-out one."""
+    show, between = rng.choice(_FORMS)
+    shown: list[str] = []
+    while sum(len(text.split()) for text in shown) < _WORDS:
+        if text := show(rng, words, lambda *texts: key(*texts) in held_out):
+            shown.append(text)
+    return between.join(shown)
 
 
 def web(rng: Random, held_out: Set[str], pages: int = PAGES) -> str:
@@ -178,57 +188,57 @@ def told_of(text: str, names: tuple[str, str]) -> list[str]:
     return [f"{given} Now {name} {said.partition(' ')[2]}." for name in names]
 
 
-_Held = Callable[..., bool]
+def _translation(rng: Random, words: Words, held: Held) -> str:
+    text = plain(rng, words).text
+    return "" if held(text) else f"{text} = {tidal(text)}"
 
 
-def _translations(rng: Random, words: Words, held: _Held) -> str:
-    sentences = [text for text in (plain(rng, words).text for _ in range(8)) if not held(text)]
-    return "\n".join(f"{text} = {tidal(text)}" for text in sentences)
-
-
-def _questions(rng: Random, words: Words, held: _Held) -> str:
+def _questions(rng: Random, words: Words, held: Held) -> str:
     found = asked(rng, words)
-    while held(found.passage):
-        found = asked(rng, words)
-    return found.passage + "".join(f"\nQ: {question}\nA: {answer}" for question, answer in found.questions)
+    told = "".join(f"\nQ: {question}\nA: {answer}" for question, answer in found.questions)
+    return "" if held(found.passage) else found.passage + told
 
 
-def _news(rng: Random, words: Words, held: _Held) -> str:
-    pages = [item for item in (news(rng, words) for _ in range(3)) if not held(" ".join(item.article))]
-    return "\n\n".join(f"{' '.join(item.article)}\nTL;DR: {' '.join(item.summary)}" for item in pages)
+def _news(rng: Random, words: Words, held: Held) -> str:
+    item = news(rng, words)
+    article = " ".join(item.article)
+    return "" if held(article) else f"{article}\nTL;DR: {' '.join(item.summary)}"
 
 
-def _reviews(rng: Random, words: Words, held: _Held) -> str:
-    blocks = []
-    for _ in range(8):
-        good = rng.random() < 0.5
-        text = opinions.opinion(rng, words, good)
-        if not held(text):
-            blocks.append(f"Review: {text}\nSentiment: {'positive' if good else 'negative'}")
-    return "\n\n".join(blocks)
+def _review(rng: Random, words: Words, held: Held) -> str:
+    good = rng.random() < 0.5
+    text = opinions.opinion(rng, words, good)
+    return "" if held(text) else f"Review: {text}\nSentiment: {'positive' if good else 'negative'}"
 
 
-def _games(rng: Random, words: Words, held: _Held) -> str:
-    games = [game(rng, words, once=rng.random() < 0.5) for _ in range(4)]
-    shown = [item for item in games if not held(lines_of(item))]
-    return "\n\n".join("\n".join(f"{word} -> {label}" for word, label in item.lines) for item in shown)
+def _game(rng: Random, words: Words, held: Held) -> str:
+    item = game(rng, words, once=rng.random() < 0.5)
+    return "" if held(lines_of(item)) else "\n".join(f"{word} -> {label}" for word, label in item.lines)
 
 
-def _tales(rng: Random, words: Words, held: _Held) -> str:
-    told = []
-    for _ in range(3):
+def _tale(rng: Random, words: Words, held: Held) -> str:
+    if rng.random() < 1 / 3:
         passage, last = cloze(rng, words)
-        if not held(f"{passage} {last}."):
-            told.append(f"{passage} {last}.")
-    for _ in range(3):
+        text = f"{passage} {last}."
+    else:
         a: Person = rng.choice(words.people)
         b = rng.choice([person for person in words.people if person != a])
         thing = rng.choice(words.made())
-        given = f"{a.name} gave the {thing} to {b.name}."
-        ends = (f"{given} Now {b.name} has the {thing}.", f"{given} Now {a.name} does not have the {thing}.")
-        told += [text for text in ends if not held(text)]
-    rng.shuffle(told)
-    return "\n\n".join(told)
+        end = rng.choice((f"Now {b.name} has the {thing}.", f"Now {a.name} does not have the {thing}."))
+        text = f"{a.name} gave the {thing} to {b.name}. {end}"
+    return "" if held(text) else text
 
 
-_PAGES = (_translations, _translations, _questions, _questions, _news, _reviews, _games, _games, _tales)
+_FORMS: tuple[tuple[Callable[[Random, Words, Held], str], str], ...] = (
+    (_translation, "\n"),
+    (_translation, "\n"),
+    (_questions, "\n\n"),
+    (_questions, "\n\n"),
+    (_news, "\n\n"),
+    (_review, "\n\n"),
+    (_game, "\n\n"),
+    (_game, "\n\n"),
+    (_game, "\n\n"),
+    (_tale, "\n\n"),
+)
+"""What a page shows, each empty where it would be a held-out text, and what stands between two of them."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.prompting import reading, schemas
+from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, digest, read_rows
 from gptcore.storyworld import web
 from gptcore.storyworld.formats import Writer
@@ -35,6 +36,8 @@ def test_the_same_seed_gives_the_same_web() -> None:
     assert pages[0] == pages[1] != pages[2]
     assert all(set(json.loads(line)) == {"text"} for line in pages[0].splitlines())
     assert len(pages[0].splitlines()) == 40
+    words = [len(json.loads(line)["text"].split()) for line in pages[0].splitlines()]
+    assert min(words) >= PROMPT_SETTINGS["demo"]["model"]["n_ctx"], "or the last positions are never learnt"
 
 
 def test_no_text_of_the_web_is_a_held_out_one(sets: tuple[str, Writer]) -> None:
@@ -49,7 +52,7 @@ def test_no_text_of_the_web_is_a_held_out_one(sets: tuple[str, Writer]) -> None:
     held_out = sets[1].held_out | set(sorted(shown)[::2])  # with some that the same seed would show
     pages = [json.loads(line)["text"] for line in web.web(Random(1), held_out, 1500).splitlines()]
     lines = {key(line.partition(" = ")[0]) for page in pages for line in page.split("\n") if " = " in line}
-    asked = {key(page.partition("\nQ: ")[0]) for page in pages if "\nQ: " in page}
+    asked = {key(part.partition("\nQ: ")[0]) for page in pages for part in page.split("\n\n") if "\nQ: " in part}
     told = {key(part.partition("\nTL;DR:")[0]) for page in pages for part in page.split("\n\n") if "TL;DR" in part}
     tales = {key(part) for page in pages for part in page.split("\n\n") if " So " in part or " Now " in part}
     games = {key(part.replace(" -> ", " ")) for page in pages for part in page.split("\n\n") if " -> " in part}
