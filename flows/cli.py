@@ -198,7 +198,7 @@ def _parser() -> argparse.ArgumentParser:
     datasets(run, "folder of the datasets (generated world)")
     store(run)
     run.add_argument("--tasks", default="", metavar="A,B", help="only these tasks (all whose data is there)")
-    run.add_argument("--shots", metavar="K,L", help="examples before a question (0,1,4)")
+    run.add_argument("--shots", metavar="K,L", help="examples before a question (0,1,4,8)")
     run.add_argument("--max-rows", type=int, help="rows of each task; 0: all (200)")
     run.add_argument("--nproc", type=int, help="processes of a pre-training, one a GPU (all of a machine's; else 1)")
     run.add_argument("--out", metavar="FOLDER", help="also write tables and figures there")

@@ -233,7 +233,7 @@ class FewShotParameters(_Form):
     corpus: str = _field(4, "", description="Text to pre-train on. Empty: the generated world's web.")
     tasks: list[PromptTaskName] = _field(5, [], description="Only these tasks. Empty: every task whose data is there.")
     shots: list[Annotated[int, Field(ge=0, le=100)]] = _field(
-        6, [0, 1, 4], min_length=1, description="Examples before a question, each tried."
+        6, [0, 1, 4, 8], min_length=1, description="Examples before a question, each tried."
     )
     max_rows: int = _field(7, 200, ge=0, description="Rows of each task, drawn by a seed. 0: all.")
     overrides: dict[str, Any] = _field(

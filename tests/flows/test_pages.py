@@ -40,7 +40,7 @@ from flows.parameters import (
             AbstractsTablesParameters(only=["table4", "sizes"]),
             "abstracts tables demo, only table4+sizes",
         ),
-        ("few-shot", FewShotParameters(shots=[0, 8]), "few shot demo, shots 0+8"),
+        ("few-shot", FewShotParameters(shots=[0, 2]), "few shot demo, shots 0+2"),
         ("analysis-table5", AnalysisParameters(jobs=2), "analysis table5 demo"),
         ("analysis-zero-shot", AnalysisParameters(max_rows=20), "analysis zero-shot demo, max rows 20"),
         (
