@@ -78,7 +78,9 @@ class _CausalAttention(torch.autograd.Function):
                 d_weights *= keep
             d_v.copy_(dropped.transpose(-1, -2) @ slope)
             d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)  # 0 where ``weights`` are
-            torch.mul(d_scores @ k, q.shape[-1] ** -0.5, out=d_q)
+            # As autograd multiplies: another order in memory gives other bits under MKL on an AMD processor.
+            turned = k.transpose(-1, -2).contiguous().transpose(-1, -2)
+            torch.mul(d_scores @ turned, q.shape[-1] ** -0.5, out=d_q)
             d_k.copy_((scaled.transpose(-1, -2) @ d_scores).transpose(-1, -2))
         return d_qkv, None, None, None
 
