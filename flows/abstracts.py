@@ -214,14 +214,14 @@ def _ground(
         checkpoint = _given(store, parameters.checkpoint)
         check_positions(section, configs, store.manifest(checkpoint)["config"]["model"]["n_ctx"])
         ids = encode_abstracts(store.url, papers, tokenizer_of(store, checkpoint))
-        _check_blocks(store, ids, section, configs)
+        _check_splits(store, ids, section, configs)
         return _Ground(papers, ids, checkpoint, None)
     check_positions(section, configs, preset.model.n_ctx)
     papers = collect_papers(store.url, arxiv_url)
     corpus = clean_corpus(store.url, corpus_url, preset.corpus)
     tokenizer = train_tokenizer(store.url, corpus, preset.tokenizer)
     ids = encode_abstracts(store.url, papers, tokenizer)
-    _check_blocks(store, ids, section, configs)
+    _check_splits(store, ids, section, configs)
     shards = encode_shards(store.url, corpus, tokenizer, preset.shards)
     checkpoint = pretrain_on(store, shards, preset, nproc=parameters.nproc)[1]
     return _Ground(papers, ids, checkpoint, shards)
@@ -232,7 +232,7 @@ def _given(store: Store, ref: str) -> Artifact:
     return import_model(store.url, ref) if is_model_folder(ref) else pretrained_model(store, ref)
 
 
-def _check_blocks(store: Store, ids: Artifact, section: str, configs: Sequence[AdaptConfig]) -> None:
+def _check_splits(store: Store, ids: Artifact, section: str, configs: Sequence[AdaptConfig]) -> None:
     """:raises InputError: a split that does not fill one block."""
     size = max(config.block_size for config in configs)
     for row in store.manifest(ids)["counts"]["distribution"]:

@@ -104,19 +104,7 @@ def sweep(options: argparse.Namespace) -> None:
 
 def abstracts(options: argparse.Namespace) -> None:
     if options.action == "generate":
-        from flows.inputs import check_places
-        from flows.parameters import chosen_sampling
-        from flows.serving import write_abstracts
-
-        if not options.title:
-            raise InputError('gptmill abstracts generate: found no --title, expected one or more: --title "..."')
-        trained = ("arxiv", "checkpoint", "corpus", "titles", "only", "nproc", "jobs", "out")
-        if odd := [name for name in trained if getattr(options, name)]:
-            raise InputError(f"gptmill abstracts generate: --{odd[0]} says nothing to a model that is there")
-        check_places(vars(options))
-        sampling = chosen_sampling(options.preset or "paper", _overrides(options.config), options.seed)
-        for title, abstract in write_abstracts(options.store, options.model, options.title, sampling):
-            print(f"{title}\n\n{abstract}\n")
+        _write_abstracts(options)
         return
     if options.title or options.model or options.seed is not None:
         raise InputError("--title, --model, --seed: expected `gptmill abstracts generate` before them")
@@ -126,8 +114,8 @@ def abstracts(options: argparse.Namespace) -> None:
     if options.only and not tables:
         raise InputError("--only: expected `gptmill abstracts tables` before it")
     form, section = ("AbstractsTablesParameters", "star") if tables else ("AbstractsParameters", "adapt")
-    options.only = _listed(options.only)
-    filled = fill(form, options, overrides=_overrides(options.config))
+    only = {"only": _listed(options.only)} if tables else {}
+    filled = fill(form, options, overrides=_overrides(options.config), **only)
     from flows.inputs import check_blocks
     from flows.parameters import OnPapers
 
@@ -137,6 +125,22 @@ def abstracts(options: argparse.Namespace) -> None:
 
     for found in run(abstracts_tables if tables else abstracts, filled, options):
         print(found.text())
+
+
+def _write_abstracts(options: argparse.Namespace) -> None:
+    from flows.inputs import check_places
+    from flows.parameters import chosen_sampling
+    from flows.serving import write_abstracts
+
+    if not options.title:
+        raise InputError('gptmill abstracts generate: found no --title, expected one or more: --title "..."')
+    trained = ("arxiv", "checkpoint", "corpus", "titles", "only", "nproc", "jobs", "out")
+    if odd := [name for name in trained if getattr(options, name)]:
+        raise InputError(f"gptmill abstracts generate: --{odd[0]} says nothing to a model that is there")
+    check_places(vars(options))
+    sampling = chosen_sampling(options.preset or "paper", _overrides(options.config), options.seed)
+    for title, abstract in write_abstracts(options.store, options.model, options.title, sampling):
+        print(f"{title}\n\n{abstract}\n")
 
 
 def few_shot(options: argparse.Namespace) -> None:

@@ -72,7 +72,8 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
             pairs += own
             owners += [owner] * len(own)
         sums, _ = self._likelihood.continuations(pairs)
-        return np.bincount(np.asarray(owners, dtype=np.int64), sums, minlength=len(requests)).tolist()  # type: ignore[no-any-return]
+        found: list[float] = np.bincount(np.asarray(owners, dtype=np.int64), sums, minlength=len(requests)).tolist()
+        return found
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         """What the model writes on each context, up to the first of its stops."""

@@ -60,6 +60,11 @@ class Writing:
     sentences: int = 0
     """Only so many sentences are kept; 0: all."""
 
+    @property
+    def needed(self) -> int:
+        """The tokens that a model must have room for."""
+        return self.least or self.max_tokens
+
     def room(self, n_ctx: int) -> int:
         """The longest answer of a model with ``n_ctx`` positions: half of them are left to what it is asked."""
         return min(self.max_tokens, n_ctx // 2)

@@ -54,7 +54,7 @@ class PromptTask:
 
     def has_room(self, n_ctx: int) -> bool:
         """Whether a model has positions for the task's written answers, and as many for what it is asked."""
-        return self.writing is None or self.writing.room(n_ctx) >= (self.writing.least or self.writing.max_tokens)
+        return self.writing is None or self.writing.room(n_ctx) >= self.writing.needed
 
     def check_room(self, n_ctx: int) -> None:
         """The same as an error.
@@ -62,10 +62,9 @@ class PromptTask:
         :raises InputError: it has not.
         """
         if self.writing is not None and not self.has_room(n_ctx):
-            tokens = self.writing.least or self.writing.max_tokens
             raise InputError(
-                f"{self.name}: found a model with n_ctx = {n_ctx}, expected {2 * tokens} or more, "
-                f"as answers have {tokens} tokens"
+                f"{self.name}: found a model with n_ctx = {n_ctx}, expected {2 * self.writing.needed} or more, "
+                f"as answers have {self.writing.needed} tokens"
             )
 
     @property
@@ -85,7 +84,7 @@ _TWELVE = tuple(
     )
     for spec in REGISTRY.values()
 )
-_LINE = Writing(max_tokens=128, least=60)  # a third of WMT14's references are longer than 60 pieces
+_LINE = Writing(max_tokens=128, least=60)  # a third of WMT14's French is longer than 60 pieces
 _WORD = Writing(max_tokens=6)
 
 PROMPT_TASKS: dict[str, PromptTask] = {

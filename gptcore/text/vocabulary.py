@@ -38,7 +38,7 @@ def read_vocabulary(url: str) -> dict[str, int]:
 
     :raises InputError: a file that cannot be read or parsed.
     """
-    return _parse_object(_read(url), url)
+    return _parse_object(_read(url), url, "an object of piece -> id")
 
 
 def read_merges(url: str) -> list[Merge]:
@@ -54,7 +54,7 @@ def read_library_file(url: str) -> tuple[dict[str, int], list[Merge]]:
 
     :raises InputError: a file that cannot be read or parsed, or of another kind than a byte pair encoding.
     """
-    model = _parse_object(_read(url), url).get("model")
+    model = _parse_object(_read(url), url, "an object with a model").get("model")
     if not isinstance(model, dict) or model.get("type") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else model
         raise InputError(f"{url}: model: found {str(kind)[:40]!r}, expected one of type 'BPE'")
@@ -78,7 +78,7 @@ def write_vocabulary(vocabulary: Mapping[str, int], merges: Sequence[Merge], fol
     write_bytes_atomic(folder / MERGES_FILE, ("\n".join(lines) + "\n").encode("utf-8"))
 
 
-def _parse_object(text: str, name: str) -> dict[str, Any]:
+def _parse_object(text: str, name: str, expected: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
@@ -86,7 +86,7 @@ def _parse_object(text: str, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
         raise InputError(f"{name}: not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise InputError(f"{name}: found a JSON {type(found).__name__}, expected an object of piece -> id")
+        raise InputError(f"{name}: found a JSON {type(found).__name__}, expected {expected}")
     return found
 
 

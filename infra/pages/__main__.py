@@ -35,7 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="rte", help="the task to fine-tune (%(default)s)")
     parser.add_argument("--lr", type=float, default=5e-4, help="its learning rate (%(default)s)")
-    parser.add_argument("--abstracts", metavar="STORE", help="also fine-tune on abstracts there and write one")
+    parser.add_argument("--abstracts", metavar="STORE", help="also drive the forms of abstracts and prompts there")
     parser.add_argument("--shots", type=Path, default=Path("shots"), help="folder for the screenshots (%(default)s)")
     options = parser.parse_args()
     options.shots.mkdir(parents=True, exist_ok=True)

@@ -125,8 +125,8 @@ def export_hugging_face(model: Decoder, tokenizer: Tokenizer, folder: Path) -> N
 
     The rows of a fine-tuned decoder come along, as the tokens ``_start_``, ``_delimiter_`` and ``_classify_`` of the
     exported tokenizer, or the marks around titles of papers; its linear layer has no counterpart there and stays
-    behind. An `original` model drops its
-    embedding table, transformers the sum of token and position: the two agree in eval mode.
+    behind. An `original` model drops its embedding table, transformers the sum of token and position: the two agree in
+    eval mode.
 
     The exported tokenizer has our vocabulary and merges. GPT-2's gives our ids for any text but the name of a special
     token. GPT-1's has the ids of every word; but transformers 5 finds
