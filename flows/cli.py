@@ -170,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     preset(run, "demo", "demo, small or paper")
     run.set_defaults(preset=None)  # generate: not the demo's sampling for any model
-    run.add_argument("--arxiv", metavar="URL", default="", help="arXiv Archive: .tsv.xz or a folder (generated papers)")
+    run.add_argument("--arxiv", metavar="URL", default="", help="arXiv Archive: a .tsv, .tsv.xz or .tsv.gz, or a folder (generated papers)")
     run.add_argument(
         "--checkpoint",
         metavar="REF",
@@ -325,7 +325,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--wide", action="store_true", help="table: a line a suite, every suite")
     run.add_argument("--published", action="store_true", help="table, markdown: the other published methods too")
 
-    run = command("gc", commands.gc, "list, and with --yes delete, what no row, analysis or alias refers to")
+    run = command("gc", commands.gc, "list, and with --yes delete, what no row, analysis, sweep or alias refers to")
     store(run)
     run.add_argument("--yes", action="store_true", help="delete what is listed (else a terminal is asked)")
     run.add_argument(

@@ -14,7 +14,6 @@ import pytest
 _HOME = tempfile.mkdtemp(prefix="gptmill-tests-")
 # Before anything imports Prefect or MLflow: both read their homes once.
 os.environ["GPTMILL_HOME"] = _HOME
-os.environ["GPTMILL_CACHE"] = os.path.join(_HOME, "cache")
 os.environ["PREFECT_HOME"] = os.path.join(_HOME, "prefect")
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
