@@ -103,18 +103,15 @@ class _FusedLoss(torch.autograd.Function):
                 rows = slice(at, at + n_rows)
                 weight = weights[rows, None]  # (n, 1); 0 where there is no target
                 target = targets[rows, None].clamp(min=0)  # (n, 1)
-                scores = (h[rows] @ w.t()).float()  # (n, V)
-                slope = None
-                if wants_gradient:
-                    slope = scores if dtype == torch.float32 else torch.empty_like(scores, dtype=dtype)
-                nats = _softmax(scores, target, weight, slope)  # (n, 1)
+                scores = h[rows] @ w.t()  # (n, V)
+                nats = _softmax(scores, target, weight, wants_gradient)  # (n, 1)
                 total += (nats * weight).sum()
-                if slope is not None and d_hidden is not None and d_table is not None:
-                    torch.mm(slope, w, out=d_hidden[rows])
+                if d_hidden is not None and d_table is not None:  # the scores are their slopes now
+                    torch.mm(scores, w, out=d_hidden[rows])
                     if dtype == torch.float32:
-                        d_table.addmm_(slope.t(), h[rows])
+                        d_table.addmm_(scores.t(), h[rows])
                     else:
-                        d_table += slope.t() @ h[rows]
+                        d_table += scores.t() @ h[rows]
         ctx.found = d_hidden, d_table
         ctx.dtypes = hidden.dtype, table.dtype
         return total
@@ -129,25 +126,26 @@ class _FusedLoss(torch.autograd.Function):
         return d_hidden.mul_(gradient).to(hidden_dtype), d_table.mul_(gradient).to(table_dtype), None, None
 
 
-def _softmax(scores: Tensor, target: Tensor, weight: Tensor, slope: Tensor | None) -> Tensor:
-    """Turn ``scores`` [N, V], float32, into -log P(target): [N, 1]. They are overwritten.
+def _softmax(scores: Tensor, target: Tensor, weight: Tensor, slopes: bool) -> Tensor:
+    """Turn ``scores`` [N, V] into -log P(target), in float32: [N, 1]. They are overwritten.
 
     A few rows at a time, which stay in the cache from the first of these passes to the last. (Not a single row: torch
     adds up one row in another order where it has several threads.)
 
     :param target, weight: [N, 1].
-    :param slope: [N, V] or None: takes d loss / d scores = (P - 1 at the target) * weight; may be ``scores`` itself.
+    :param slopes: whether ``scores`` become d loss / d scores = (P - 1 at the target) * weight.
     """
     n_blocks = math.ceil(scores.numel() / _CACHED_SCORES) if scores.device.type == "cpu" else 1
     n_blocks = max(1, min(n_blocks, len(scores) // 2))
     nats = torch.empty_like(weight)
-    wanted = [scores, target, weight, nats, *([] if slope is None else [slope])]
-    for x, y, share, found, *into in zip(*(whole.tensor_split(n_blocks) for whole in wanted), strict=True):
+    wanted = (scores, target, weight, nats)
+    for rows, y, share, found in zip(*(whole.tensor_split(n_blocks) for whole in wanted), strict=True):
+        x = rows.float()  # (n, V): the rows themselves where they are float32
         x.sub_(x.amax(dim=1, keepdim=True))
         picked = x.gather(1, y)  # (n, 1)
         sums = x.exp_().sum(dim=1, keepdim=True)  # (n, 1)
         found.copy_(sums.log() - picked)
-        for out in into:
+        if slopes:
             x.scatter_add_(1, y, -sums)  # the difference is taken before any rounding
-            torch.mul(x, share / sums, out=out)
+            torch.mul(x, share / sums, out=rows)
     return nats
