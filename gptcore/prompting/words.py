@@ -1,13 +1,14 @@
 """A prompt read once, and what goes on it: the probability of given answers, and the word that a model says (LAMBADA).
 
 Predictions often go on where a word should end the passage. A stop word can hardly do so, so that leaving those out
-stands in for knowing that the passage ends (GPT-2's paper, section 3.3). Candidates: first tokens in the order of their
-probability, each continued greedily; a word's probability is that of all its tokens.
+stands in for knowing that the passage ends (GPT-2's paper, section 3.3). Candidates: first tokens that begin a word, in
+the order of their probability, each continued greedily; a word's probability is that of all its tokens.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from gptcore.text.tokenizer import Tokenizer
 _CANDIDATES = 10  # first tokens that are looked at together
 _MOST = 200  # of them, where a word is found among those
 _LONGEST = 5  # tokens of a word behind its first
+_CLITICS = frozenset(("s", "t", "d", "ll", "m", "re", "ve", "n't"))  # of "it's", as a word tokenizer cuts it
 
 
 @dataclass(frozen=True)
@@ -76,28 +78,28 @@ def said_word(model: LanguageModel, tokenizer: Tokenizer, prompt: Sequence[int])
     """The likeliest word behind a prompt that is no stop word; the likeliest of all where every one is."""
     reader = open_reader(model)
     logits = torch.log_softmax(reader.feed([prompt])[0, : tokenizer.n_vocab].double(), dim=-1)
-    values, tokens = (found.tolist() for found in logits.sort(descending=True, stable=True))
+    ranked = zip(*(found.tolist() for found in logits.sort(descending=True, stable=True)), strict=True)
+    # the others go on the word before: "'s", "ing"
+    begins = ((value, token) for value, token in ranked if tokenizer.following(prompt[-1])(token)[:1].isspace())
     of_all = best = (-math.inf, "")
-    for begin in range(0, len(tokens), _CANDIDATES):
-        if best[1] and (values[begin] <= best[0] or begin >= _MOST):
+    for seen in itertools.count(step=_CANDIDATES):
+        some = list(itertools.islice(begins, _CANDIDATES))
+        if not some or (best[1] and (some[0][0] <= best[0] or seen >= _MOST)):
             break  # no word is likelier than its first token
-        some = slice(begin, begin + _CANDIDATES)
-        for nats, word in _words_from(reader, tokenizer, values[some], tokens[some]):
+        for nats, word in _words_from(reader, tokenizer, some):
             of_all = max(of_all, (nats, word))
             if word and word not in stop_words():
                 best = max(best, (nats, word))
     return best[1] or of_all[1]
 
 
-def _words_from(
-    reader: Reader, tokenizer: Tokenizer, values: Sequence[float], tokens: Sequence[int]
-) -> list[tuple[float, str]]:
+def _words_from(reader: Reader, tokenizer: Tokenizer, firsts: Sequence[tuple[float, int]]) -> list[tuple[float, str]]:
     """The words that begin with some tokens, each continued greedily, with their log-probabilities.
 
     :param reader: of the text before them.
-    :param values: log-probabilities of the tokens.
+    :param firsts: tokens behind their log-probabilities.
     """
-    texts, nats = [[token] for token in tokens], [[value] for value in values]
+    texts, nats = [[token] for _, token in firsts], [[value] for value, _ in firsts]
     reader = reader.copies(len(texts))
     for _ in range(_LONGEST):
         logits = torch.log_softmax(reader.feed([[ids[-1]] for ids in texts])[:, : tokenizer.n_vocab].double(), dim=-1)
@@ -119,7 +121,7 @@ def _word_end(tokenizer: Tokenizer, ids: Sequence[int]) -> int:
 
 @functools.cache
 def stop_words() -> frozenset[str]:
-    """Words that hardly end a passage: scikit-learn's list for English."""
+    """Words that hardly end a passage: scikit-learn's list for English, and what is no whole word."""
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # a second: only where it is asked for
 
-    return frozenset(ENGLISH_STOP_WORDS)
+    return _CLITICS.union(ENGLISH_STOP_WORDS)

@@ -19,7 +19,7 @@ from tasks.store.lineage import tokenizer_of
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-VERSION = 2
+VERSION = 4
 FILE = "answers.jsonl"
 """One line a row that was asked: "prompt" (its end), "answer", "right"."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -106,7 +107,17 @@ class Told:
         return torch.tensor([[math.log(row.get(word, 1e-9)) for word in WORDS] for row in rows])
 
 
-WORDS = ["?", " the", " cat", " ca", "r", "t", ",", "."]
+WORDS = ["?", " the", " cat", " ca", "r", "t", ",", ".", " 's"]
+
+
+class Vocabulary:
+    n_vocab = len(WORDS)
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(WORDS[index] for index in ids)
+
+    def following(self, last: int) -> Callable[[int], str]:
+        return WORDS.__getitem__
 
 
 @pytest.mark.parametrize(
@@ -115,25 +126,25 @@ WORDS = ["?", " the", " cat", " ca", "r", "t", ",", "."]
         ({}, "car"),  # "the" is a stop word; "car" has 0.25 * 0.9, "cat" 0.2
         ({" ca": {"r": 0.7, "t": 0.3}}, "cat"),  # 0.175
         ({"": {" the": 0.9, ",": 0.06, " cat": 0.04}}, "cat"),  # however unlikely
+        ({"": {"r": 0.7, " cat": 0.3}}, "cat"),  # "r" goes on the word before
+        ({"": {" 's": 0.7, " cat": 0.3}}, "cat"),  # so does "'s", which GPT-1 reads as a word of its own
     ],
 )
 @pytest.mark.parametrize("together", [1, 2, 10])
 def test_the_likeliest_word_that_is_no_stop_word(
     table: dict[str, dict[str, float]], said: str, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Vocabulary:
-        n_vocab = len(WORDS)
-
-        def decode(self, ids: list[int]) -> str:
-            return "".join(WORDS[index] for index in ids)
-
     monkeypatch.setattr(Told, "TABLE", {**Told.TABLE, **table})
     monkeypatch.setattr("gptcore.prompting.words.open_reader", lambda model: Told([""]))
     monkeypatch.setattr("gptcore.prompting.words._CANDIDATES", together)
     assert said_word(None, Vocabulary(), [0]) == said  # type: ignore[arg-type]
+
+
+def test_where_there_are_stop_words_only_the_likeliest_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"the", "of", "and"} < stop_words()
-    monkeypatch.setattr("gptcore.prompting.words.stop_words", lambda: {"the", "cat", "car", "r", "t"})
-    assert said_word(None, Vocabulary(), [0]) == "the"  # type: ignore[arg-type]  # where there is no other
+    monkeypatch.setattr("gptcore.prompting.words.open_reader", lambda model: Told([""]))
+    monkeypatch.setattr("gptcore.prompting.words.stop_words", lambda: {"the", "cat", "car", "s"})
+    assert said_word(None, Vocabulary(), [0]) == "the"  # type: ignore[arg-type]
 
 
 def test_a_model_with_too_few_positions_for_its_answers_is_refused() -> None:
