@@ -121,9 +121,9 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         Where the last piece reaches over the border, each is encoded by itself.
         """
         bare = context.rstrip()
-        if not bare:
-            return self._start, self._tokenizer.encode(f"{context}{continuation}")
         before, whole = self._tokenizer.encode(bare), self._tokenizer.encode(f"{context}{continuation}")
+        if not before:
+            return self._start, whole
         if whole[: len(before)] == before and len(whole) > len(before):
             return before, whole[len(before) :]
         return before, self._tokenizer.encode(f"{context[len(bare) :]}{continuation}")

@@ -97,6 +97,17 @@ def test_each_kind_of_request_against_its_twin(folders: tuple[Path, Path, GPT, T
     assert rolled == pytest.approx(plain(gpt, start(tokenizer), tokenizer.encode("the cat sat"))[0], abs=1e-4)
 
 
+def test_a_context_of_which_nothing_is_read_is_none(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
+    model, words, _, tokenizer = folders
+    harness = HarnessModel(model, words)
+    unread = "" if tokenizer.end_of_text is not None else "\x01"  # a control character, which cleaning takes out
+    assert tokenizer.encode(unread) == []
+    asked = [Request(context, "yes or no") for context in (unread, "")]
+    assert harness.loglikelihood(asked)[0] == harness.loglikelihood(asked)[1]
+    whole = plain(folders[2], start(tokenizer), tokenizer.encode("yes or no"))
+    assert harness.loglikelihood(asked)[0][0] == pytest.approx(whole[0], abs=1e-4)
+
+
 def test_a_long_text_is_scored_in_windows_of_which_the_last_is_full_too(
     folders: tuple[Path, Path, GPT, Tokenizer],
 ) -> None:
