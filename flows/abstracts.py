@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -22,6 +22,7 @@ from flows.abstracts_report import (
 )
 from flows.away import train_away, trains_away
 from flows.chain import WORLD_SEED, pretrain_on
+from flows.failures import CellsFailed
 from flows.inputs import check_no_pretraining, check_positions, chosen_tables
 from flows.names import from_form
 from flows.parameters import (
@@ -38,6 +39,7 @@ from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
 from gptcore.config import Preset
 from gptcore.errors import InputError
 from gptcore.sizes import SIZES, sized_preset
+from tasks.jobs.launch import jobs_are_stopped
 from tasks.jobs.places import slots_and_threads
 from tasks.stages.adapt import adapt_model, adapt_recipe
 from tasks.stages.analysis import Analysis, publish
@@ -46,11 +48,12 @@ from tasks.stages.imported import import_model, is_model_folder
 from tasks.stages.papers import collect_papers, encode_abstracts
 from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
-from tasks.stages.tokenizer import train_tokenizer
+from tasks.stages.tokenizer import own_tokenizer, train_tokenizer
 from tasks.stages.written import write_and_measure
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import tokenizer_of
 from tasks.store.store import Store
+
+Key = TypeVar("Key")
 
 
 @flow(
@@ -71,12 +74,16 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     papers, ids, checkpoint, _ = _ground(store, parameters, preset, "adapt", arms)
     arms = [_rated(store, checkpoint, parameters, "adapt", arm) for arm in arms]
     jobs = parameters.jobs or 2  # both arms side by side
-    models = _adapted(store, ids, [(checkpoint, arm) for arm in arms], jobs)
+    models = []
+    for model in _adapted(store, ids, [(checkpoint, arm) for arm in arms], jobs):
+        if isinstance(model, Exception):
+            raise model
+        models.append(model)
     sampling, titles = own.sampling, parameters.titles or own.titles
     written = write_and_measure(store.url, models[0], papers, sampling, titles)
     found = [
         split_table(store, papers, ids),
-        losses_table(store, models, ids),
+        losses_table(store, models, ids, checkpoint),
         measures_table(store, written, ids),
         generated_page(store, written, ids),
     ]
@@ -98,6 +105,7 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     of other sizes: what Table 8 shows by released weights. Each is pre-trained like the preset's own.
 
     :raises InputError: missing or broken input, before anything is computed from it.
+    :raises CellsFailed: at the end, where a training failed.
     """
     signals.listen()
     wanted = chosen_tables(parameters)
@@ -109,16 +117,21 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     configs = _swept(tables, star)
     jobs = parameters.jobs or slots_and_threads(0)[0]
     models = _adapted(store, ids, [(checkpoint, config) for config in configs], jobs)
-    trained = dict(zip(configs, models, strict=True))
-    found = [sweep_table(store, table, star, trained, ids) for table in tables]
+    trained, lost = _parted(dict(zip(configs, models, strict=True)))
+    failed = {_told(config, star): error for config, error in lost.items()}
+    found = [sweep_table(store, table, star, trained, ids, checkpoint) for table in tables]
     for analysis in found:
         publish(analysis, parameters.out)
     if BY_SIZE in wanted and shards is not None:
         sizes = _sizes(store, shards, parameters)
         rated = [(model, _rated(store, model, parameters, "star", own.star)) for model in sizes.values()]
-        adapted = _adapted(store, ids, rated, jobs)
-        found.append(sizes_table(store, sizes, adapted, ids))
-        publish(found[-1], parameters.out)
+        adapted, lost_sizes = _parted(dict(zip(sizes, _adapted(store, ids, rated, jobs), strict=True)))
+        failed |= lost_sizes
+        if adapted:
+            found.append(sizes_table(store, {name: sizes[name] for name in adapted}, list(adapted.values()), ids))
+            publish(found[-1], parameters.out)
+    if failed:
+        raise CellsFailed(failed, found)
     return found
 
 
@@ -133,7 +146,7 @@ def generate(parameters: GenerateParameters) -> Analysis:
     signals.listen()
     store = Store(parameters.store)
     model = abstracts_model(store, parameters.model or None)
-    written = write_abstracts(store.url, model.digest, parameters.titles, parameters.sampling)
+    written = write_abstracts(store.url, model.url, parameters.titles, parameters.sampling)
     found = own_page(store, model, written, parameters.sampling)
     publish(found, parameters.out)
     return found
@@ -160,8 +173,10 @@ def _sizes(store: Store, shards: Artifact, parameters: OnPapers) -> dict[str, Ar
     return models
 
 
-def _adapted(store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, AdaptConfig]], jobs: int) -> list[Artifact]:
-    """A model for each pair of where it starts and its settings, ``jobs`` of them trained at the same time."""
+def _adapted(
+    store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, AdaptConfig]], jobs: int
+) -> list[Artifact | Exception]:
+    """A model for each pair of where it starts and its settings, or why there is none; ``jobs`` at the same time."""
     away = trains_away()
     _, threads = slots_and_threads(jobs)
 
@@ -172,11 +187,28 @@ def _adapted(store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, Adapt
             return train_away.submit(f"adapt {recipe.digest[:8]}", "adapt", recipe, {**given, "threads": threads})
         return adapt_model.submit(**given, threads=threads)
 
-    models: list[Artifact] = []
+    models: list[Artifact | Exception] = []
     for first in range(0, len(wanted), jobs):
-        futures = [start(*pair) for pair in wanted[first : first + jobs]]
-        models += [future.result() for future in futures]
+        for future in [start(*pair) for pair in wanted[first : first + jobs]]:
+            try:
+                models.append(future.result())
+            except Exception as error:  # whatever it was, it is told at the end, and the others' work stands
+                if jobs_are_stopped():
+                    raise  # this process ends: no failure of the training
+                models.append(error)
     return models
+
+
+def _parted(models: Mapping[Key, Artifact | Exception]) -> tuple[dict[Key, Artifact], dict[Key, Exception]]:
+    """What came of trainings, and why nothing came of the others."""
+    trained = {key: model for key, model in models.items() if isinstance(model, Artifact)}
+    return trained, {key: model for key, model in models.items() if isinstance(model, Exception)}
+
+
+def _told(config: AdaptConfig, star: AdaptConfig) -> str:
+    """What sets a cell apart from 82M*, in words."""
+    own = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return ", ".join(f"{name} = {value}" for name, value in own.items() if value != getattr(star, name)) or "82M*"
 
 
 def _arms(config: AdaptConfig) -> list[AdaptConfig]:
@@ -213,7 +245,7 @@ def _ground(
         papers = collect_papers(store.url, arxiv_url)
         checkpoint = _given(store, parameters.checkpoint)
         check_positions(section, configs, store.manifest(checkpoint)["config"]["model"]["n_ctx"])
-        ids = encode_abstracts(store.url, papers, tokenizer_of(store, checkpoint))
+        ids = encode_abstracts(store.url, papers, own_tokenizer(store, checkpoint))
         _check_splits(store, ids, section, configs)
         return _Ground(papers, ids, checkpoint, None)
     check_positions(section, configs, preset.model.n_ctx)

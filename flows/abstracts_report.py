@@ -45,15 +45,13 @@ def _notes(store: Store, ids: Artifact) -> list[str]:
     return list(synthetic_note(store.manifest(ids)))
 
 
-def _start_notes(store: Store, models: Sequence[Artifact], ids: Artifact) -> list[str]:
-    """What to know of the model that real papers were taught to."""
+def _start_notes(store: Store, start: Artifact, ids: Artifact) -> list[str]:
+    """What to know of the language model ``start`` that real papers were taught to."""
     if _notes(store, ids):
         return _notes(store, ids)
-    start = store.manifest(models[0])["inputs"].get("checkpoint", {})
-    if start.get("stage") != "pretrain":
+    if start.stage != "pretrain":
         return []
-    books = ancestor(store, store.artifact("pretrain", start["digest"]), "corpus")
-    synthetic = store.manifest(books)["counts"].get("synthetic", False)
+    synthetic = store.manifest(ancestor(store, start, "corpus"))["counts"].get("synthetic", False)
     return ["pre-trained on generated, synthetic books"] if synthetic else []
 
 
@@ -96,8 +94,8 @@ def split_table(store: Store, papers: Artifact, ids: Artifact) -> Analysis:
     )
 
 
-def losses_table(store: Store, models: Sequence[Artifact], ids: Artifact) -> Analysis:
-    """Table 8: the pre-trained arm, then the one from random weights, above the published sizes."""
+def losses_table(store: Store, models: Sequence[Artifact], ids: Artifact, start: Artifact) -> Analysis:
+    """Table 8: the arm from the pre-trained ``start``, then the one from random weights, above the published sizes."""
     rows: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     for label, model in zip(("pre-trained", "from scratch"), models, strict=True):
@@ -117,7 +115,7 @@ def losses_table(store: Store, models: Sequence[Artifact], ids: Artifact) -> Ana
         {"models": [model.digest for model in models]},
         metrics,
         [
-            *_start_notes(store, models, ids),
+            *_start_notes(store, start, ids),
             f"{seen:,} tokens seen: {adapt['epochs']:g} epochs of blocks of {adapt['block_size']}, "
             f"{adapt['batch_size']} x {adapt['accumulation']} an update, rate {adapt['lr']:g}",
             f"train: {adapt['eval_blocks']} blocks spread over the training documents; valid and test: all of them",
@@ -128,19 +126,31 @@ def losses_table(store: Store, models: Sequence[Artifact], ids: Artifact) -> Ana
 
 
 def sweep_table(
-    store: Store, table: SweepTable, star: AdaptConfig, trained: Mapping[AdaptConfig, Artifact], ids: Artifact
+    store: Store,
+    table: SweepTable,
+    star: AdaptConfig,
+    trained: Mapping[AdaptConfig, Artifact],
+    ids: Artifact,
+    start: Artifact,
 ) -> Analysis:
-    """One of Tables 3 to 7, and its curves."""
+    """One of Tables 3 to 7, and its curves.
+
+    :param trained: what came of each cell; a cell that is not there failed.
+    :param start: the language model that all were fine-tuned from.
+    """
     rows: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     curves: dict[str, list[tuple[float, float]]] = {"train": [], "valid": []}
     made = cells(table, star)
     for papers, ours, config in made:
+        mark = "*" if config == star else ""
+        published = f"{papers:g}", *(f"{number:.4f}" for number in table.rows[papers])
+        if config not in trained:
+            rows.append((f"{ours:g}{mark}", *["failed"] * 4, *published))
+            continue
         result = store.manifest(trained[config])["counts"]
         losses = [result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in ("train", "valid")]
-        mark = "*" if config == star else ""
-        printed = (f"{number:.4f}" for number in table.rows[papers])
-        rows.append((f"{ours:g}{mark}", *(f"{number:.4f}" for number in losses), f"{papers:g}", *printed))
+        rows.append((f"{ours:g}{mark}", *(f"{number:.4f}" for number in losses), *published))
         metrics[f"{table.setting} {ours:g}/valid_perplexity"] = result["valid/perplexity"]
         for split, points in curves.items():
             points.append((ours, result[f"{split}/perplexity"]))
@@ -154,15 +164,14 @@ def sweep_table(
         log_x=table.setting not in ("epochs", "weight_decay"),
     )
     others = ", ".join(f"{name} {value:g}" for name, value in _shared(star).items() if name != table.setting)
-    every = [trained[config] for _, _, config in made]
-    notes = _start_notes(store, every, ids)
+    notes = _start_notes(store, start, ids)
     if any(config == star for _, _, config in made):
         notes.append(f"*: the settings that the other tables share; here also {others}")
     notes.append(f"train: {star.eval_blocks} blocks spread over the documents, whatever their size; valid: all of it")
     notes += [table.note] if table.note else []
     if table.scaled:
         notes.append("values: the paper's multiples of the preset's own")
-    models = [model.digest for model in every]
+    models = [trained[config].digest for _, _, config in made if config in trained]
     header = (table.title.lower(), *kinds, "published", *(f"published {kind}" for kind in kinds))
     return Analysis(f"abstracts-{table.name}", title, header, rows, {"models": models}, metrics, notes, figure)
 
@@ -196,7 +205,7 @@ def sizes_table(store: Store, sizes: Mapping[str, Artifact], models: Sequence[Ar
     rates = ", ".join(dict.fromkeys(f"{adapt['lr']:g}" for adapt in adapts))
     seen = store.manifest(next(iter(sizes.values())))["counts"]["tokens_seen"]
     notes = [
-        *_start_notes(store, models, ids),
+        *_start_notes(store, next(iter(sizes.values())), ids),
         f"each pre-trained on the same {seen:,} tokens, then {adapts[0]['epochs']:g} epochs of the papers, "
         f"rate {rates}; the other settings are those that Tables 3 to 7 share",
         "published: Table 8, released weights and another vocabulary; what compares is the direction",

@@ -170,7 +170,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     preset(run, "demo", "demo, small or paper")
     run.set_defaults(preset=None)  # generate: not the demo's sampling for any model
-    run.add_argument("--arxiv", metavar="URL", default="", help="arXiv Archive: a .tsv, .tsv.xz or .tsv.gz, or a folder (generated papers)")
+    run.add_argument(
+        "--arxiv",
+        metavar="URL",
+        default="",
+        help="arXiv Archive: a .tsv, .tsv.xz or .tsv.gz, or a folder (generated papers)",
+    )
     run.add_argument(
         "--checkpoint",
         metavar="REF",

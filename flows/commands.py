@@ -9,10 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flows.running import fill, run, run_and_print, run_board, show_board
 from gptcore.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tasks.stages.analysis import Analysis
 
 _FINETUNE_FORM = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_rows", "layers")
 _MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and still a date
@@ -122,9 +127,19 @@ def abstracts(options: argparse.Namespace) -> None:
     assert isinstance(filled, OnPapers)
     check_blocks(filled, section)
     from flows.abstracts import abstracts, abstracts_tables
+    from flows.failures import CellsFailed
 
-    for found in run(abstracts_tables if tables else abstracts, filled, options):
-        print(found.text())
+    try:
+        made = run(abstracts_tables if tables else abstracts, filled, options)
+    except CellsFailed as error:
+        _print_all(error.tables)
+        raise
+    _print_all(made)
+
+
+def _print_all(analyses: Iterable[Analysis]) -> None:
+    for analysis in analyses:
+        print(analysis.text())
 
 
 def _write_abstracts(options: argparse.Namespace) -> None:

@@ -8,7 +8,10 @@ from gptcore.errors import InputError
 from tasks.tracking.logs import logger
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tasks.report.leaderboard import Leaderboard
+    from tasks.stages.analysis import Analysis
 
 Failures = dict[str, Exception]
 """Task -> what went wrong first."""
@@ -28,6 +31,15 @@ class SomeInputsBad(InputError):
     def __init__(self, message: str, board: Leaderboard) -> None:
         super().__init__(message)
         self.board = board
+
+
+class CellsFailed(RuntimeError):
+    """Some trainings behind a sweep's tables have no result; the others' stand in ``tables``."""
+
+    def __init__(self, failures: Mapping[str, Exception], tables: Sequence[Analysis]) -> None:
+        said = "; ".join(f"{cell}: {first_line(error)}" for cell, error in failures.items())
+        super().__init__(f"{len(failures)} of the trainings failed, the tables have the others: {said}")
+        self.tables = tables
 
 
 def leave_out(failures: Failures, task: str, error: Exception) -> None:

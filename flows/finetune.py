@@ -16,8 +16,8 @@ from gptcore.errors import InputError
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.dataset import encode_dataset
+from tasks.stages.tokenizer import own_tokenizer
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import tokenizer_of
 from tasks.store.store import Store
 
 
@@ -39,7 +39,7 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
     datasets_url = datasets_folder(store, parameters.datasets)
     names = chosen_tasks([parameters.task], datasets_url)
     arm = pretrained_arm(checkpoint) if parameters.pretrained else scratch_arm(checkpoint)
-    tokenizer = tokenizer_of(store, checkpoint)
+    tokenizer = own_tokenizer(store, checkpoint)
     datasets = {name: encode_dataset(store.url, datasets_url, name, tokenizer) for name in names}
     settings = dict.fromkeys(REGISTRY, config)
     return score_tasks(store.url, datasets_url, datasets, [arm], settings, parameters.seeds, jobs=0)
@@ -54,7 +54,7 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     checkpoint = pretrained_model(store, parameters.checkpoint)
     datasets_url = datasets_folder(store, parameters.datasets)
     names = chosen_tasks(parameters.tasks, datasets_url)
-    tokenizer = tokenizer_of(store, checkpoint)
+    tokenizer = own_tokenizer(store, checkpoint)
     datasets: dict[str, Artifact] = {}
     left_out: Failures = {}
     for name in names:

@@ -40,9 +40,8 @@ from tasks.stages.dataset import encode_dataset
 from tasks.stages.ngrams import measure_ngrams
 from tasks.stages.shards import encode_shards
 from tasks.stages.stage import scratch_folder
-from tasks.stages.tokenizer import train_tokenizer
+from tasks.stages.tokenizer import own_tokenizer, train_tokenizer
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import tokenizer_of
 from tasks.store.store import Store
 from tasks.tracking.logs import Made, logger
 from tasks.tracking.tracker import Run, Tracker
@@ -91,7 +90,7 @@ def _ground(parameters: SweepParameters, plan: Plan) -> tuple[Ground, dict[str, 
     if parameters.checkpoint:
         checkpoint = pretrained_model(store, parameters.checkpoint)
         datasets_url = datasets_folder(store, parameters.datasets)
-        tokenizer = tokenizer_of(store, checkpoint)
+        tokenizer = own_tokenizer(store, checkpoint)
         texts = dict.fromkeys(kinds, Text(tokenizer, _encoded(store, datasets_url, plan, tokenizer)))
         ground = Ground(store, plan, texts, checkpoint, jobs=parameters.jobs, away=trains_away())
         identity["checkpoint"] = checkpoint.digest

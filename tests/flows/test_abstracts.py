@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,16 +14,16 @@ import transformers
 
 from flows import abstracts
 from flows.cli import main
+from flows.failures import CellsFailed
 from flows.parameters import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
-from gptcore.abstracts.config import PRESETS, AdaptConfig, at_size
 from gptcore.abstracts.documents import SEPARATOR, START_OF_TEXT
-from gptcore.abstracts.published import EVALUATION, SWEEPS, SweepTable
+from gptcore.abstracts.published import EVALUATION, SWEEPS
 from gptcore.errors import InputError
-from gptcore.families import SHAPES
 from gptcore.models.build import load_model
 from gptcore.sizes import Size
 from gptcore.storyworld.papers import archive
 from gptcore.text.byte_bpe import ByteTokenizer
+from tasks.jobs.launch import JobDiverged
 from tasks.stages.analysis import Analysis
 from tasks.stages.written import FILE, read_written
 from tasks.store.artifact import Recipe
@@ -144,6 +145,55 @@ def test_a_table_changes_one_setting_and_trains_what_is_missing(
     assert digests(store) == after
 
 
+def test_a_cell_that_fails_is_told_at_the_end_and_the_tables_have_the_others(
+    found: dict[str, Analysis], papers: str, store: str, world: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Diverged:
+        def result(self) -> None:
+            raise JobDiverged("the loss is NaN\nthe end of its log")
+
+    submit = abstracts.adapt_model.submit
+    few = [dataclasses.replace(SWEEPS[0], rows=dict(list(SWEEPS[0].rows.items())[:3]))]
+    monkeypatch.setattr(abstracts, "SWEEPS", few)
+    told = SimpleNamespace(submit=lambda **given: Diverged() if given["config"].accumulation == 2 else submit(**given))
+    monkeypatch.setattr(abstracts, "adapt_model", told)
+    language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
+    whole = {"overrides": {**language, "star": OWN["adapt"]}, "only": ["table3"], "jobs": 1}
+    form = AbstractsTablesParameters(preset="demo", arxiv=papers, corpus=world[0], store=store, **whole)
+    with pytest.raises(
+        CellsFailed, match=r"1 of the trainings failed.*: accumulation = 2: JobDiverged: the loss is NaN$"
+    ) as caught:
+        abstracts.abstracts_tables(form)
+    (table,) = caught.value.tables
+    assert [row[1] == "failed" for row in table.rows] == [False, True, False]
+    assert table.rows[1][5] == "2"
+    assert "failed" in table.markdown()
+
+
+def test_a_model_of_another_store_is_taught_and_writes(
+    found: dict[str, Analysis],
+    papers: str,
+    store: str,
+    world: tuple[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = found["abstracts-table8"].identity["models"][0]
+    start = Store(store).manifest(Store(store).resolve(model, "adapt"))["inputs"]["checkpoint"]["digest"]
+    other = str(tmp_path / "other")
+    elsewhere = run(papers, other, world, checkpoint=f"{store}/pretrain/{start}")
+    for name in ("abstracts-table8", "abstracts-generated"):
+        assert elsewhere[name].rows == found[name].rows
+    assert not Store(other).list("pretrain")
+    (words,) = Store(other).list("tokenizer")
+    Store(other).verify(words)
+    options = ["--prompt", "We", "--max-tokens", "3"]
+    assert main(["generate", "--store", other, "--model", model[:12], *options]) == 0
+    third = str(tmp_path / "third")
+    form = GenerateParameters(titles=["Tides"], store=third, model=f"{other}/adapt/{model}", max_tokens=3)
+    assert abstracts.generate(form).rows[0][0] == "Tides"
+
+
 def test_sizes_stand_beside_each_other_where_no_shape_was_asked_for(
     found: dict[str, Analysis], papers: str, store: str, world: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,33 +234,6 @@ def test_titles_of_a_form_get_abstracts(found: dict[str, Analysis], store: str, 
     assert {path.name for path in tmp_path.iterdir()} == {"generated.md", "generated.csv", "generated.html"}
     with pytest.raises(InputError, match="title 2: found ' ', expected a word or more"):
         abstracts.generate(form.model_copy(update={"titles": ["a", " "]}))
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("table", SWEEPS, ids=lambda table: table.setting)
-def test_every_presets_tables_have_cells_that_can_be_trained(preset: str, table: SweepTable) -> None:
-    star = PRESETS[preset].star
-    cells = abstracts.cells(table, star)
-    assert [papers for papers, _, _ in cells] == list(table.rows)
-    assert len({ours for _, ours, _ in cells}) == len(cells)
-    assert sum(config == star for _, _, config in cells) == 1
-    if preset == "paper":
-        assert [ours for _, ours, _ in cells] == list(table.rows)
-
-
-@pytest.mark.parametrize("epochs", [0.11, 0.14, 3.0])
-def test_the_settings_own_cell_is_exact(epochs: float) -> None:
-    """0.11 * 5 / 5 is another number than 0.11, and would be another training."""
-    star = dataclasses.replace(PRESETS["demo"].star, epochs=epochs)
-    table = next(table for table in SWEEPS if table.setting == "epochs")
-    assert sum(config == star for _, _, config in abstracts.cells(table, star)) == 1
-
-
-def test_a_table_that_cannot_be_scaled_names_the_setting() -> None:
-    table = next(table for table in SWEEPS if table.setting == "block_size")
-    star = dataclasses.replace(PRESETS["demo"].star, block_size=20)
-    with pytest.raises(InputError, match=r"star.block_size = 20: Table 4 has the paper's multiples of it: .*"):
-        abstracts.cells(table, star)
 
 
 def test_blocks_that_nothing_fills_are_refused_before_any_training(
@@ -280,12 +303,6 @@ def test_what_was_taught_to_write_abstracts_serves_elsewhere(
     options = ["--prompt", "We", "--max-tokens", "8", "--temperature", "0"]
     assert main(["generate", "--store", store, "--model", model[:12], *options]) == 0
     assert capsys.readouterr().out.rstrip("\n") == words.decode(greedy[0], skip_special_tokens=True).rstrip("\n")
-
-
-@pytest.mark.parametrize(("size", "lr"), [("82M", 5e-5), ("345M", 2e-5), ("774M", 1e-5), ("1558M", 3e-4)])
-def test_each_released_size_has_its_rate_of_table_2(size: str, lr: float) -> None:
-    model = dict(zip(("n_layer", "n_head", "n_embd"), SHAPES[size], strict=True))
-    assert at_size(AdaptConfig(lr=3e-4, epochs=2), model) == AdaptConfig(lr=lr, epochs=2)
 
 
 def test_lines_of_any_text_are_read_back(tmp_path: Path) -> None:
