@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -22,7 +23,7 @@ from flows.abstracts_report import (
 )
 from flows.away import train_away, trains_away
 from flows.chain import WORLD_SEED, pretrain_on
-from flows.failures import CellsFailed
+from flows.failures import CellsFailed, Failures, leave_out, raise_if_all, reached
 from flows.inputs import check_no_pretraining, check_positions, chosen_tables
 from flows.names import from_form
 from flows.parameters import (
@@ -39,7 +40,7 @@ from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
 from gptcore.config import Preset
 from gptcore.errors import InputError
 from gptcore.sizes import SIZES, sized_preset
-from tasks.jobs.launch import jobs_are_stopped
+from tasks.jobs.launch import jobs_of_threads
 from tasks.jobs.places import slots_and_threads
 from tasks.stages.adapt import adapt_model, adapt_recipe
 from tasks.stages.analysis import Analysis, publish
@@ -48,12 +49,11 @@ from tasks.stages.imported import import_model, is_model_folder
 from tasks.stages.papers import collect_papers, encode_abstracts
 from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
-from tasks.stages.tokenizer import own_tokenizer, train_tokenizer
+from tasks.stages.tokenizer import train_tokenizer
 from tasks.stages.written import write_and_measure
 from tasks.store.artifact import Artifact
+from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
-
-Key = TypeVar("Key")
 
 
 @flow(
@@ -74,11 +74,7 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     papers, ids, checkpoint, _ = _ground(store, parameters, preset, "adapt", arms)
     arms = [_rated(store, checkpoint, parameters, "adapt", arm) for arm in arms]
     jobs = parameters.jobs or 2  # both arms side by side
-    models = []
-    for model in _adapted(store, ids, [(checkpoint, arm) for arm in arms], jobs):
-        if isinstance(model, Exception):
-            raise model
-        models.append(model)
+    models = _adapted(store, ids, [(checkpoint, arm) for arm in arms], jobs)
     sampling, titles = own.sampling, parameters.titles or own.titles
     written = write_and_measure(store.url, models[0], papers, sampling, titles)
     found = [
@@ -116,17 +112,20 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     star = _rated(store, checkpoint, parameters, "star", own.star)
     configs = _swept(tables, star)
     jobs = parameters.jobs or slots_and_threads(0)[0]
-    models = _adapted(store, ids, [(checkpoint, config) for config in configs], jobs)
-    trained, lost = _parted(dict(zip(configs, models, strict=True)))
-    failed = {_told(config, star): error for config, error in lost.items()}
+    failed: Failures = {}
+    names = {config: _told(config, star) for config in configs}
+    starts = {name: (checkpoint, config) for config, name in names.items()}
+    models = _adapted_apart(store, ids, starts, jobs, failed)
+    if starts:
+        raise_if_all(failed, list(starts))
+    trained = {config: models[name] for config, name in names.items() if name in models}
     found = [sweep_table(store, table, star, trained, ids, checkpoint) for table in tables]
     for analysis in found:
         publish(analysis, parameters.out)
     if BY_SIZE in wanted and shards is not None:
-        sizes = _sizes(store, shards, parameters)
-        rated = [(model, _rated(store, model, parameters, "star", own.star)) for model in sizes.values()]
-        adapted, lost_sizes = _parted(dict(zip(sizes, _adapted(store, ids, rated, jobs), strict=True)))
-        failed |= lost_sizes
+        sizes = _sizes(store, shards, parameters, failed)
+        rated = {name: (model, _rated(store, model, parameters, "star", own.star)) for name, model in sizes.items()}
+        adapted = _adapted_apart(store, ids, rated, jobs, failed)
         if adapted:
             found.append(sizes_table(store, {name: sizes[name] for name in adapted}, list(adapted.values()), ids))
             publish(found[-1], parameters.out)
@@ -164,19 +163,45 @@ def _rated(store: Store, checkpoint: Artifact, parameters: OnPapers, section: st
     return at_size(config, store.manifest(checkpoint)["config"]["model"])
 
 
-def _sizes(store: Store, shards: Artifact, parameters: OnPapers) -> dict[str, Artifact]:
+def _sizes(store: Store, shards: Artifact, parameters: OnPapers, failed: Failures) -> dict[str, Artifact]:
     """Size -> a language model of that size, pre-trained on the same text; the smallest first."""
     models = {}
     for size in SIZES[parameters.preset]:
         preset = sized_preset(parameters.preset, size, language_overrides(parameters.overrides))
-        models[size.name] = pretrain_on(store, shards, preset, nproc=parameters.nproc)[1]
+        start = partial(pretrain_on, store, shards, preset, nproc=parameters.nproc)
+        if isinstance(found := reached(start), Exception):
+            leave_out(failed, size.name, found)
+        else:
+            models[size.name] = found[1]
     return models
 
 
-def _adapted(
+def _adapted(store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, AdaptConfig]], jobs: int) -> list[Artifact]:
+    """A model for each pair of where it starts and its settings, ``jobs`` of them trained at the same time."""
+    with jobs_of_threads():
+        return [future.result() for batch in _started(store, ids, wanted, jobs) for future in batch]
+
+
+def _adapted_apart(
+    store: Store, ids: Artifact, wanted: Mapping[str, tuple[Artifact, AdaptConfig]], jobs: int, failed: Failures
+) -> dict[str, Artifact]:
+    """The same by name, where a training that fails ends no other; ``failed`` takes its name and why."""
+    batches = _started(store, ids, list(wanted.values()), jobs)
+    every = (reached(future.result) for batch in batches for future in batch)
+    models: dict[str, Artifact] = {}
+    with jobs_of_threads():
+        for name, model in zip(wanted, every, strict=True):
+            if isinstance(model, Exception):
+                leave_out(failed, name, model)
+            else:
+                models[name] = model
+    return models
+
+
+def _started(
     store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, AdaptConfig]], jobs: int
-) -> list[Artifact | Exception]:
-    """A model for each pair of where it starts and its settings, or why there is none; ``jobs`` at the same time."""
+) -> Iterator[list[Any]]:
+    """Futures of trainings, ``jobs`` of them at a time: the next ones start when these were asked for."""
     away = trains_away()
     _, threads = slots_and_threads(jobs)
 
@@ -187,22 +212,8 @@ def _adapted(
             return train_away.submit(f"adapt {recipe.digest[:8]}", "adapt", recipe, {**given, "threads": threads})
         return adapt_model.submit(**given, threads=threads)
 
-    models: list[Artifact | Exception] = []
     for first in range(0, len(wanted), jobs):
-        for future in [start(*pair) for pair in wanted[first : first + jobs]]:
-            try:
-                models.append(future.result())
-            except Exception as error:  # whatever it was, it is told at the end, and the others' work stands
-                if jobs_are_stopped():
-                    raise  # this process ends: no failure of the training
-                models.append(error)
-    return models
-
-
-def _parted(models: Mapping[Key, Artifact | Exception]) -> tuple[dict[Key, Artifact], dict[Key, Exception]]:
-    """What came of trainings, and why nothing came of the others."""
-    trained = {key: model for key, model in models.items() if isinstance(model, Artifact)}
-    return trained, {key: model for key, model in models.items() if isinstance(model, Exception)}
+        yield [start(*pair) for pair in wanted[first : first + jobs]]
 
 
 def _told(config: AdaptConfig, star: AdaptConfig) -> str:

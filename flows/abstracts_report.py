@@ -163,17 +163,21 @@ def sweep_table(
         f"{title} ({'synthetic' if _notes(store, ids) else 'real'} data)",
         log_x=table.setting not in ("epochs", "weight_decay"),
     )
+    models = [trained[config].digest for _, _, config in made if config in trained]
     others = ", ".join(f"{name} {value:g}" for name, value in _shared(star).items() if name != table.setting)
     notes = _start_notes(store, start, ids)
+    if len(models) < len(made):
+        notes.append("failed: this run's log says why; the same command trains those alone")
     if any(config == star for _, _, config in made):
         notes.append(f"*: the settings that the other tables share; here also {others}")
     notes.append(f"train: {star.eval_blocks} blocks spread over the documents, whatever their size; valid: all of it")
     notes += [table.note] if table.note else []
     if table.scaled:
         notes.append("values: the paper's multiples of the preset's own")
-    models = [trained[config].digest for _, _, config in made if config in trained]
     header = (table.title.lower(), *kinds, "published", *(f"published {kind}" for kind in kinds))
-    return Analysis(f"abstracts-{table.name}", title, header, rows, {"models": models}, metrics, notes, figure)
+    return Analysis(
+        f"abstracts-{table.name}", title, header, rows, {"models": models}, metrics, notes, figure if models else None
+    )
 
 
 def sizes_table(store: Store, sizes: Mapping[str, Artifact], models: Sequence[Artifact], ids: Artifact) -> Analysis:

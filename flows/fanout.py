@@ -25,7 +25,7 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from gptcore.settings import recorded
-from tasks.jobs.launch import jobs_are_stopped, stop_jobs
+from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
 from tasks.jobs.places import slots_and_threads
 from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
@@ -146,14 +146,10 @@ def fine_tunes(
             check_origin(suite, name, dataset_origin(store.manifest(dataset)), ("data", "tokenizer"))
     with ExitStack() as stack:
         runs = [stack.enter_context(open_suite(tracker, suite)) for suite in suites]
-        try:
+        with jobs_of_threads():
             rows, scores, failures = _fine_tuned(
                 store, datasets, arms, settings, suites, runs, zero_shot, seeds, threads, away
             )
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                stop_jobs()  # Ctrl-C and cancellation reach this thread only; the jobs belong to the runner's threads
-            raise
     measured = [score_baselines.submit(store_url, datasets_url, name) for name in datasets]
     inputs = [task_data(store, dataset) for dataset in datasets.values()]
     rows += _baseline_rows(tracker, data, _results(measured), inputs)

@@ -16,8 +16,8 @@ from gptcore.errors import InputError
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.dataset import encode_dataset
-from tasks.stages.tokenizer import own_tokenizer
 from tasks.store.artifact import Artifact
+from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
 
 

@@ -194,7 +194,9 @@ class GenerateParameters(_Form):
 
     titles: list[str] = _field(0, min_length=1, description="Each gets an abstract.")
     model: str = _field(
-        1, "", description="Fine-tuned on abstracts: its digest, or the beginning. Empty: the one that wrote last."
+        1,
+        "",
+        description="Fine-tuned on abstracts: digest, beginning of it, or address. Empty: the one that wrote last.",
     )
     store: str = _field(2, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
     max_tokens: int = _field(3, _SAMPLING.max_tokens, ge=1, description="At most so many tokens an abstract.")

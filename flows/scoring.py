@@ -16,6 +16,7 @@ from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.zero_shot import WITHOUT_TRAINING, available_zero_shot, check_zero_shot
 from gptcore.synthetic import is_synthetic
+from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
 
 
@@ -33,7 +34,6 @@ def evaluate(store_url: str, task: str, model: str, datasets: str = "") -> dict[
     with shown("evaluate"):
         from tasks.stages.dataset import encode_dataset  # these bring torch along: not before the input is good
         from tasks.stages.evaluation import score_model
-        from tasks.stages.tokenizer import own_tokenizer
 
         dataset = encode_dataset.fn(store.url, datasets_url, task, own_tokenizer(store, artifact))
         splits = [split for split in encoded_splits(store.local(dataset)) if split != "train"]

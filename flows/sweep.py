@@ -40,8 +40,9 @@ from tasks.stages.dataset import encode_dataset
 from tasks.stages.ngrams import measure_ngrams
 from tasks.stages.shards import encode_shards
 from tasks.stages.stage import scratch_folder
-from tasks.stages.tokenizer import own_tokenizer, train_tokenizer
+from tasks.stages.tokenizer import train_tokenizer
 from tasks.store.artifact import Artifact
+from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Made, logger
 from tasks.tracking.tracker import Run, Tracker

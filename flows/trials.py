@@ -25,7 +25,7 @@ from gptcore.config import TokenizerConfig
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.sweep.halving import Rung, fewer_rows, shortened
 from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, Trial
-from tasks.jobs.launch import jobs_are_stopped, stop_jobs
+from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
 from tasks.jobs.places import slots, slots_and_threads
 from tasks.report.sweep import Outcome
 from tasks.stages.finetune import finetune_recipe
@@ -204,14 +204,10 @@ def _train(ground: Ground, title: str, stage: str, calls: list[Call], room: int)
 def trainings(calls: list[Call], stage: str, away: bool) -> Trained:
     """Trainings side by side; a failed one ends no other. Who calls it chooses the number of workers."""
     signals.listen()
-    try:
+    with jobs_of_threads():
         futures: list[PrefectFuture[Any]] = [_submitted(call, away) for call in calls]
         show_progress(futures, stage)
         return Trained([_reached(future) for future in futures])
-    except BaseException as error:
-        if not isinstance(error, Exception):
-            stop_jobs()  # Ctrl-C and cancellation reach this thread only; the jobs belong to the runner's threads
-        raise
 
 
 def _submitted(call: Call, away: bool) -> PrefectFuture[Any]:

@@ -114,6 +114,12 @@ def write_json_atomic(path: str | os.PathLike[str], value: Any) -> None:
     write_bytes_atomic(path, text.encode("utf-8"))
 
 
+def fsync_file(path: Path) -> None:
+    """Make the bytes of a file that was written survive a crash of the machine."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 def fsync_folder(folder: str | os.PathLike[str]) -> None:
     """Make renames inside a local folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -127,7 +127,7 @@ class _FusedLoss(torch.autograd.Function):
 
 
 def _softmax(scores: Tensor, target: Tensor, weight: Tensor, slopes: bool) -> Tensor:
-    """Turn ``scores`` [N, V] into -log P(target), in float32: [N, 1]. They are overwritten.
+    """Turn ``scores`` [N, V] into -log P(target), in float32: [N, 1]. Float32 ones are overwritten.
 
     A few rows at a time, which stay in the cache from the first of these passes to the last. (Not a single row: torch
     adds up one row in another order where it has several threads.)

@@ -36,7 +36,8 @@ NAMED = {
 
 def pins() -> dict[str, str]:
     lines = (line.partition("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines())
-    return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines if line)}
+    found = [pin for pin in map(Requirement, filter(None, lines)) if not pin.marker or pin.marker.evaluate()]
+    return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in found}
 
 
 def needed() -> dict[str, Distribution]:

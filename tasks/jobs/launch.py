@@ -14,7 +14,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -64,6 +65,17 @@ def stop_jobs() -> None:
     Each of them raises :class:`JobInterrupted`.
     """
     _stopping.set()
+
+
+@contextmanager
+def jobs_of_threads() -> Iterator[None]:
+    """Around waiting for threads that follow jobs: what ends this thread alone, Ctrl-C or a cancellation, ends them."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            stop_jobs()
+        raise
 
 
 def jobs_are_stopped() -> bool:

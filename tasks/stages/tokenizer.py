@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.lineage import tokenizer_of
 from tasks.store.references import named_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
@@ -62,33 +60,6 @@ def pin_tokenizer(store_url: str, ref: str, config: TokenizerConfig) -> Artifact
     tokenizer = _of_kind(Tokenizer.load(found), config, found)
     recipe = Recipe("tokenizer", VERSION, {"imported": True}, {"vocabulary and merges": tokenizer.digest})
     return build(store, recipe, lambda out: _saved(tokenizer, out), "tokenizer", _made).artifact
-
-
-def own_tokenizer(store: Store, model: Artifact) -> Artifact:
-    """The tokenizer behind a model, in this store: of a model of another store a copy, under the same digest.
-
-    A manifest names its inputs by stage and digest. So whatever is made here finds its tokenizer here only.
-
-    :raises InputError: there is none, or the model's store no longer holds it.
-    """
-    found = tokenizer_of(store, model)
-    if own := store.find(found.stage, found.digest):
-        return own
-    manifest, folder = store.manifest(found), store.local(found)
-    inputs = {
-        role: store.artifact(item["stage"], item["digest"]) if "stage" in item else item["digest"]
-        for role, item in manifest["inputs"].items()
-    }
-
-    def produce(out: Path) -> Mapping[str, Any]:
-        for file in manifest["files"]:
-            (out / file["path"]).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(folder / file["path"], out / file["path"])
-        counts: Mapping[str, Any] = manifest["counts"]
-        return counts
-
-    recipe = Recipe(found.stage, manifest["version"], manifest["config"], inputs)
-    return store.build(recipe, produce).artifact
 
 
 def check_kind(store: Store, tokenizer: Artifact, config: TokenizerConfig) -> None:

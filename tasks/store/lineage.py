@@ -40,3 +40,8 @@ def _inputs(store: Store, artifact: Artifact) -> list[Artifact]:
 def tokenizer_of(store: Store, artifact: Artifact) -> Artifact:
     """The tokenizer behind shards, a checkpoint or a fine-tuned model."""
     return ancestor(store, artifact, "tokenizer")
+
+
+def own_tokenizer(store: Store, artifact: Artifact) -> Artifact:
+    """The same, for what is made from it here: behind a model of another store a copy of its tokenizer."""
+    return store.adopt(tokenizer_of(store, artifact))

@@ -20,7 +20,7 @@ from typing import Any
 
 import gptcore
 from gptcore.errors import InputError
-from gptcore.files import fsync_folder, read_json, sha256_file, write_json_atomic
+from gptcore.files import fsync_file, fsync_folder, read_json, sha256_file, write_json_atomic
 from tasks.store.artifact import Artifact, Recipe, canonical, recipe_digest
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def seal(workspace: Path, recipe: Recipe, counts: Mapping[str, Any], seconds: fl
                 continue
             if path.is_symlink():
                 raise ValueError(f"{path}: a stage left a symbolic link; an artifact holds its own bytes")
-            _fsync(path)
+            fsync_file(path)
             listed = path.relative_to(workspace).as_posix()
             files.append({"path": listed, "size": path.stat().st_size, "sha256": sha256_file(path)})
         fsync_folder(folder)
@@ -197,8 +197,3 @@ def _finite(value: Any) -> Any:
 
 def _input(item: Artifact | str) -> dict[str, str]:
     return {"digest": item} if isinstance(item, str) else {"stage": item.stage, "digest": item.digest}
-
-
-def _fsync(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gptcore.errors import InputError, refuse_password
+from gptcore.files import fsync_file, write_json_atomic
 from tasks.store import leases
 from tasks.store.artifact import Artifact, Recipe, check_name
 from tasks.store.local import LocalShelf
@@ -240,7 +241,7 @@ class Store:
         leases.note(self.scratch, [f"{recipe.stage}/{recipe.digest}", *inputs])
         if hit := self._hit(recipe):
             return hit
-        lock = self._lock_file(recipe)
+        lock = self._lock_file(recipe.stage, recipe.digest)
         with exclusive(lock, f"{recipe.stage} {recipe.digest[:12]}"):
             if hit := self._hit(recipe):  # another process finished it while this one waited
                 return hit
@@ -252,6 +253,36 @@ class Store:
                 manifest = self._work(recipe, workspace, produce)
             manifest = self._shelf.publish(workspace, manifest)
         return Built(self.artifact(recipe.stage, recipe.digest), manifest, cached=False)
+
+    def adopt(self, artifact: Artifact) -> Artifact:
+        """The same artifact in this store: of another store's a copy, manifest and all, so no younger than it is there.
+
+        A manifest names its inputs by stage and digest, so what is made here finds them here only.
+
+        :raises InputError: where the artifact is missing; :class:`CorruptArtifact` where its bytes are wrong.
+        """
+        own = self.artifact(artifact.stage, artifact.digest)
+        leases.note(self.scratch, [f"{own.stage}/{own.digest}"])
+        if self._check(own) is not None:
+            return own
+        manifest, folder = self.manifest(artifact), self.local(artifact)
+        lock = self._lock_file(own.stage, own.digest)
+        with exclusive(lock, f"{own.stage} {own.short}"):
+            if self._check(own) is not None:  # another process was first
+                return own
+            workspace = self.scratch / ".work" / own.stage / own.digest
+            shutil.rmtree(workspace, ignore_errors=True)
+            self._shelf.prepare(own.stage, own.digest, [])
+            for file in manifest["files"]:
+                target = workspace / file["path"]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(folder / file["path"], target)
+                fsync_file(target)
+            copied = {name: value for name, value in manifest.items() if name != "root"}  # where the other store put it
+            write_json_atomic(workspace / MANIFEST, copied)
+            self._shelf.publish(workspace, copied)
+        log.info("%s is now in %s, too", artifact.url, self.url)
+        return own
 
     def sync_partial(self, recipe: Recipe, workspace: Path) -> None:
         """Mirror an unfinished workspace, so that another host can go on from its checkpoints.
@@ -304,8 +335,8 @@ class Store:
             raise
         return seal(workspace, recipe, counts, time.monotonic() - start)
 
-    def _lock_file(self, recipe: Recipe) -> Path:
-        lock = lock_file(self.scratch, recipe.stage, recipe.digest)
+    def _lock_file(self, stage: str, digest: str) -> Path:
+        lock = lock_file(self.scratch, stage, digest)
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

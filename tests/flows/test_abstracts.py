@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ import transformers
 
 from flows import abstracts
 from flows.cli import main
-from flows.failures import CellsFailed
 from flows.parameters import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
 from gptcore.abstracts.documents import SEPARATOR, START_OF_TEXT
 from gptcore.abstracts.published import EVALUATION, SWEEPS
@@ -23,7 +21,6 @@ from gptcore.models.build import load_model
 from gptcore.sizes import Size
 from gptcore.storyworld.papers import archive
 from gptcore.text.byte_bpe import ByteTokenizer
-from tasks.jobs.launch import JobDiverged
 from tasks.stages.analysis import Analysis
 from tasks.stages.written import FILE, read_written
 from tasks.store.artifact import Recipe
@@ -143,31 +140,6 @@ def test_a_table_changes_one_setting_and_trains_what_is_missing(
     assert len(after["adapt"] - before["adapt"]) == 3
     assert [analysis.rows for analysis in abstracts.abstracts_tables(form)] == [third.rows, fourth.rows]
     assert digests(store) == after
-
-
-def test_a_cell_that_fails_is_told_at_the_end_and_the_tables_have_the_others(
-    found: dict[str, Analysis], papers: str, store: str, world: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Diverged:
-        def result(self) -> None:
-            raise JobDiverged("the loss is NaN\nthe end of its log")
-
-    submit = abstracts.adapt_model.submit
-    few = [dataclasses.replace(SWEEPS[0], rows=dict(list(SWEEPS[0].rows.items())[:3]))]
-    monkeypatch.setattr(abstracts, "SWEEPS", few)
-    told = SimpleNamespace(submit=lambda **given: Diverged() if given["config"].accumulation == 2 else submit(**given))
-    monkeypatch.setattr(abstracts, "adapt_model", told)
-    language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
-    whole = {"overrides": {**language, "star": OWN["adapt"]}, "only": ["table3"], "jobs": 1}
-    form = AbstractsTablesParameters(preset="demo", arxiv=papers, corpus=world[0], store=store, **whole)
-    with pytest.raises(
-        CellsFailed, match=r"1 of the trainings failed.*: accumulation = 2: JobDiverged: the loss is NaN$"
-    ) as caught:
-        abstracts.abstracts_tables(form)
-    (table,) = caught.value.tables
-    assert [row[1] == "failed" for row in table.rows] == [False, True, False]
-    assert table.rows[1][5] == "2"
-    assert "failed" in table.markdown()
 
 
 def test_a_model_of_another_store_is_taught_and_writes(
