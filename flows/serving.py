@@ -108,7 +108,7 @@ def write_abstracts(
 ) -> list[tuple[str, str]]:
     """An abstract under each title, by a model of stage `adapt`; "..." behind one that the most tokens have cut.
 
-    :param model: its digest (or beginning); None: the one whose abstracts the store got last.
+    :param model: its digest (or beginning) or address; None: the one whose abstracts the store got last.
     :raises InputError: no such model.
     """
     from gptcore.abstracts.write import write_abstracts as write
@@ -122,7 +122,7 @@ def write_abstracts(
 
 
 def abstracts_model(store: Store, model: str | None) -> Artifact:
-    """A model of stage `adapt` by its digest (or beginning); None: the one whose abstracts the store got last.
+    """A model of stage `adapt` by its digest (or beginning) or address; None: whose abstracts the store got last.
 
     :raises InputError: no such model.
     """
