@@ -192,7 +192,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--title", action="append", metavar="TEXT", help="generate: of an abstract to write; may come again"
     )
-    run.add_argument("--model", metavar="REF", help="generate: a digest or an address (the model that has written last)")
+    run.add_argument("--model", metavar="REF", help="generate: a digest or address (the model that wrote last)")
     run.add_argument("--seed", type=int, help="generate: names the draws (as the preset says)")
     verbose(run)
 
