@@ -116,8 +116,7 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     names = {config: _told(config, star) for config in configs}
     starts = {name: (checkpoint, config) for config, name in names.items()}
     models = _adapted_apart(store, ids, starts, jobs, failed)
-    if starts:
-        raise_if_all(failed, list(starts))
+    raise_if_all(failed, list(starts))
     trained = {config: models[name] for config, name in names.items() if name in models}
     found = [sweep_table(store, table, star, trained, ids, checkpoint) for table in tables]
     for analysis in found:

@@ -68,7 +68,7 @@ def leave_out(failures: Failures, task: str, error: Exception) -> None:
 
 def raise_if_all(failures: Failures, tasks: list[str]) -> None:
     """Raise the first failure where there is nothing to go on with."""
-    if len(failures) == len(tasks):
+    if failures and len(failures) == len(tasks):
         raise next(iter(failures.values()))
 
 
