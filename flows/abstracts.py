@@ -10,8 +10,29 @@ from typing import Any, NamedTuple
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows import signals
-from flows.abstracts_report import (
+from flows.chain import WORLD_SEED, pretrain_on
+from flows.dispatch import train_away, trains_away
+from flows.failures import CellsFailed, Failures, leave_out, raise_if_all, reached
+from flows.forms.checks import check_no_pretraining, check_positions, chosen_tables
+from flows.forms.parameters import (
+    AbstractsParameters,
+    AbstractsTablesParameters,
+    GenerateParameters,
+    OnPapers,
+    chosen_abstracts,
+    language_overrides,
+)
+from flows.forms.references import pretrained_model
+from flows.forms.run_names import from_form
+from flows.servers import signals
+from gptcore.abstracts.config import AdaptConfig, at_size
+from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
+from gptcore.config import Preset
+from gptcore.errors import InputError
+from gptcore.sizes import SIZES, sized_preset
+from tasks.jobs.launch import jobs_of_threads
+from tasks.jobs.placement import slots_and_threads
+from tasks.report.abstracts import (
     cells,
     generated_page,
     losses_table,
@@ -21,36 +42,15 @@ from flows.abstracts_report import (
     split_table,
     sweep_table,
 )
-from flows.away import train_away, trains_away
-from flows.chain import WORLD_SEED, pretrain_on
-from flows.failures import CellsFailed, Failures, leave_out, raise_if_all, reached
-from flows.inputs import check_no_pretraining, check_positions, chosen_tables
-from flows.names import from_form
-from flows.parameters import (
-    AbstractsParameters,
-    AbstractsTablesParameters,
-    GenerateParameters,
-    OnPapers,
-    chosen_abstracts,
-    language_overrides,
-)
-from flows.references import pretrained_model
-from gptcore.abstracts.config import AdaptConfig, at_size
-from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
-from gptcore.config import Preset
-from gptcore.errors import InputError
-from gptcore.sizes import SIZES, sized_preset
-from tasks.jobs.launch import jobs_of_threads
-from tasks.jobs.places import slots_and_threads
+from tasks.report.analysis import Analysis, publish
 from tasks.stages.adapt import adapt_model, adapt_recipe
-from tasks.stages.analysis import Analysis, publish
 from tasks.stages.corpus import clean_corpus
 from tasks.stages.imported import import_model, is_model_folder
 from tasks.stages.papers import collect_papers, encode_abstracts
 from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import train_tokenizer
-from tasks.stages.written import write_and_measure
+from tasks.stages.written import read_written, write_and_measure
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
@@ -81,7 +81,7 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
         split_table(store, papers, ids),
         losses_table(store, models, ids, checkpoint),
         measures_table(store, written, ids),
-        generated_page(store, written, ids),
+        generated_page(store, written, read_written(store, written), ids),
     ]
     for analysis in found:
         publish(analysis, parameters.out)
@@ -139,7 +139,7 @@ def generate(parameters: GenerateParameters) -> Analysis:
 
     :raises InputError: no such model, or a title without words.
     """
-    from flows.serving import abstracts_model, write_abstracts  # torch: not before a form is known to be good
+    from flows.inference import abstracts_model, write_abstracts  # torch: not before a form is known to be good
 
     signals.listen()
     store = Store(parameters.store)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows import signals
-from flows.away import pretrained
+from flows.dispatch import pretrained
 from flows.failures import Failures, leave_out, raise_if_all
-from flows.forms import list_checkpoints
-from flows.inputs import chosen_tasks
-from flows.parameters import PipelineParameters, chosen_preset
-from flows.references import pretrained_model
+from flows.forms.checks import chosen_tasks
+from flows.forms.choices import list_checkpoints
+from flows.forms.parameters import PipelineParameters, chosen_preset
+from flows.forms.references import pretrained_model
+from flows.servers import signals
 from gptcore.config import Preset
 from gptcore.errors import InputError
 from gptcore.text.corpus import find_sources

@@ -12,8 +12,8 @@ from tasks.tracking.logs import logger
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tasks.report.analysis import Analysis
     from tasks.report.leaderboard import Leaderboard
-    from tasks.stages.analysis import Analysis
 
 Result = TypeVar("Result")
 Failures = dict[str, Exception]

@@ -12,11 +12,10 @@ from prefect import flow
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from flows import signals
-from flows.away import IN_FLIGHT, train_away, trains_away
+from flows.dispatch import IN_FLIGHT, train_away, trains_away
 from flows.failures import Failures, raise_for, raise_if_all
 from flows.progress import show_progress
-from flows.results import FineTuned, result_card
+from flows.servers import signals
 from gptcore.config import FinetuneConfig
 from gptcore.errors import InputError
 from gptcore.families import named
@@ -26,9 +25,10 @@ from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from gptcore.settings import recorded
 from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
-from tasks.jobs.places import slots_and_threads
+from tasks.jobs.placement import slots_and_threads
 from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
+from tasks.report.fine_tunes import FineTuned, result_card
 from tasks.report.leaderboard import Leaderboard, Row, published_rows
 from tasks.report.result_page import publish_result, publish_table_of
 from tasks.report.score import Score, ZeroShot, dataset_origin

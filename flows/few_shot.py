@@ -7,23 +7,23 @@ from pathlib import Path
 
 from prefect import flow
 
-from flows import signals
 from flows.chain import WORLD_SEED, pretrain_on
-from flows.few_shot_report import Cells, by_shots, by_size
-from flows.inputs import check_prompts, least_room, tasks_with_room
-from flows.names import from_form
-from flows.parameters import FewShotParameters
-from flows.references import pretrained_model
+from flows.forms.checks import check_prompts, least_room, tasks_with_room
+from flows.forms.parameters import FewShotParameters
+from flows.forms.references import pretrained_model
+from flows.forms.run_names import from_form
+from flows.servers import signals
 from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import available_prompt_tasks, read_rows
 from gptcore.sizes import SIZES, sized_preset
 from gptcore.synthetic import is_synthetic
-from tasks.stages.analysis import Analysis, publish
+from tasks.report.analysis import Analysis, publish
+from tasks.report.card import amount
+from tasks.report.few_shot import Cells, by_shots, by_size
 from tasks.stages.corpus import clean_corpus
 from tasks.stages.imported import import_model, is_model_folder
 from tasks.stages.prompted import answer_prompts
 from tasks.stages.shards import encode_shards
-from tasks.stages.stage import amount
 from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import train_tokenizer
 from tasks.store.artifact import Artifact

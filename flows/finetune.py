@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows import signals
 from flows.failures import Failures, leave_out, raise_if_all
 from flows.fanout import Arm, Settings, score_tasks
-from flows.inputs import chosen_tasks, datasets_folder
-from flows.names import from_form
-from flows.parameters import FinetuneAllParameters, FinetuneParameters, chosen_preset
-from flows.references import pretrained_model
+from flows.forms.checks import chosen_tasks, datasets_folder
+from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, chosen_preset
+from flows.forms.references import pretrained_model
+from flows.forms.run_names import from_form
+from flows.servers import signals
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.errors import InputError
 from gptcore.nlu.registry import REGISTRY

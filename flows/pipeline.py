@@ -7,8 +7,8 @@ from prefect import flow
 from flows.chain import run_chain
 from flows.fanout import score_tasks
 from flows.finetune import arms_of, seeds_of, settings_of
-from flows.names import from_form
-from flows.parameters import PipelineParameters
+from flows.forms.parameters import PipelineParameters
+from flows.forms.run_names import from_form
 from gptcore.nlu.blimp import has_blimp
 from tasks.report.card import stages_table, table
 from tasks.report.leaderboard import Leaderboard

@@ -6,11 +6,11 @@ import dataclasses
 
 from prefect import flow
 
-from flows import signals
-from flows.forms import list_checkpoints
-from flows.names import from_form
-from flows.parameters import PretrainParameters, chosen_preset
-from flows.references import pretrained_model
+from flows.forms.choices import list_checkpoints
+from flows.forms.parameters import PretrainParameters, chosen_preset
+from flows.forms.references import pretrained_model
+from flows.forms.run_names import from_form
+from flows.servers import signals
 from tasks.stages.pretrain import pretrain_model
 from tasks.stages.tokenizer import check_kind
 from tasks.store.artifact import Artifact

@@ -7,15 +7,15 @@ from typing import Any
 
 from prefect import flow
 
-from flows import signals
-from flows.away import trains_away
 from flows.chain import books_and_datasets
-from flows.forms import list_checkpoints
-from flows.inputs import chosen_tasks, datasets_folder
-from flows.names import from_form
-from flows.parameters import SweepParameters
-from flows.references import pretrained_model
-from flows.trials import Ground, Text, failed, run_rung
+from flows.dispatch import trains_away
+from flows.forms.checks import chosen_tasks, datasets_folder
+from flows.forms.choices import list_checkpoints
+from flows.forms.parameters import SweepParameters
+from flows.forms.references import pretrained_model
+from flows.forms.run_names import from_form
+from flows.rung import Ground, Text, failed, run_rung
+from flows.servers import signals
 from gptcore.config import TokenizerConfig
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.sweep.halving import Rung, survivors
@@ -39,13 +39,12 @@ from tasks.stages.corpus import clean_corpus, held_out_bytes
 from tasks.stages.dataset import encode_dataset
 from tasks.stages.ngrams import measure_ngrams
 from tasks.stages.shards import encode_shards
-from tasks.stages.stage import scratch_folder
 from tasks.stages.tokenizer import train_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Made, logger
-from tasks.tracking.tracker import Run, Tracker
+from tasks.tracking.tracker import Run, Tracker, scratch_folder
 
 
 @flow(name="sweep", flow_run_name=from_form, persist_result=False)

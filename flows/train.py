@@ -8,10 +8,10 @@ from typing import Any
 
 from prefect import flow
 
-from flows import signals
+from flows.servers import signals
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.config import FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig
-from tasks.jobs.places import slots, slots_and_threads
+from tasks.jobs.placement import slots, slots_and_threads
 from tasks.stages.adapt import adapt_model
 from tasks.stages.finetune import finetune_model
 from tasks.stages.pretrain import pretrain_model

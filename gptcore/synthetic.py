@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gptcore.places import exists, file_system, is_folder
+from gptcore.filesystems import exists, file_system, is_folder
 
 MARK = "SYNTHETIC.md"
 """A file of this name lies in a folder of generated books or datasets, and goes where a copy of the folder goes."""

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from flows.credentials import MLFLOW_DATABASE_PASSWORD, PREFECT_DATABASE_PASSWORD, S3
+from flows.servers.credentials import MLFLOW_DATABASE_PASSWORD, PREFECT_DATABASE_PASSWORD, S3
 
 _RUN_SECONDS = 1500.0
 _ENDED = ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]
@@ -47,7 +47,7 @@ class Trial:
 
     def gptmill(self, *arguments: str) -> str:
         """Standard output of a command that must succeed."""
-        return self._output("flows.cli", *arguments)
+        return self._output("flows.cli.main", *arguments)
 
     def pages(self, shots: Path) -> str:
         """The same of `infra.pages`."""

@@ -30,7 +30,7 @@ import psutil
 from gptcore.config import ModelConfig, PretrainConfig
 from gptcore.data.shards import write_shards
 from gptcore.files import read_json, write_json_atomic
-from gptcore.training.process import OUTCOME_VARIABLE, PARENT_VARIABLE
+from gptcore.machine.process import OUTCOME_VARIABLE, PARENT_VARIABLE
 from tasks.jobs.command import job_command
 
 _N_VOCAB = 1000

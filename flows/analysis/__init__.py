@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from flows.analysis.curves import learning, zero_shot_curves
 from flows.analysis.paper import layers, table5, tables
-from flows.parameters import AnalysisParameters
-from tasks.stages.analysis import Analysis
+from flows.forms.parameters import AnalysisParameters
+from tasks.report.analysis import Analysis
 
 ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
     "tables": tables,

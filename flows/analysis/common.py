@@ -5,10 +5,10 @@ from __future__ import annotations
 from flows.chain import Chain
 from flows.fanout import Arm, score_tasks
 from flows.finetune import seeds_of, settings_of
-from flows.parameters import AnalysisParameters
+from flows.forms.parameters import AnalysisParameters
+from tasks.report.analysis import Analysis, publish
 from tasks.report.card import start_note, synthetic_note
 from tasks.report.leaderboard import Leaderboard
-from tasks.stages.analysis import Analysis, publish
 
 
 def scored(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> Leaderboard:

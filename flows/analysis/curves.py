@@ -12,16 +12,16 @@ from flows.analysis.common import about, named, percent, publish_all, scored
 from flows.chain import Chain, run_chain
 from flows.fanout import Arm
 from flows.finetune import pretrained_arm
-from flows.names import from_form
-from flows.parameters import AnalysisParameters
+from flows.forms.parameters import AnalysisParameters
+from flows.forms.run_names import from_form
 from gptcore.evaluation.zero_shot import sources_fingerprint
 from gptcore.files import read_json
 from gptcore.nlu.blimp import BLIMP, CHANCE, FIELDS, blimp_fingerprint
 from gptcore.nlu.published import OURS, PUBLISHED
 from gptcore.nlu.registry import task_spec
 from gptcore.nlu.zero_shot import available_zero_shot
+from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure, Panels
-from tasks.stages.analysis import Analysis
 from tasks.stages.blimp import check_blimp, score_blimp, score_blimp_ngrams
 from tasks.stages.zero_shot import Scores, score_zero_shot
 from tasks.store.artifact import Artifact

@@ -11,16 +11,16 @@ from flows.analysis.common import about, cell_text, named, percent, publish_all,
 from flows.chain import Chain, run_chain
 from flows.fanout import Arm
 from flows.finetune import pretrained_arm, scratch_arm
-from flows.names import from_form
-from flows.parameters import AnalysisParameters
+from flows.forms.parameters import AnalysisParameters
+from flows.forms.run_names import from_form
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.errors import InputError
 from gptcore.nlu.published import ABLATIONS, PUBLISHED
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
+from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
-from tasks.stages.analysis import Analysis
 from tasks.stages.evaluation import score_model
 from tasks.stages.finetune import finetune_recipe
 from tasks.store.artifact import Artifact

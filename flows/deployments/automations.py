@@ -3,7 +3,7 @@
 A run that loses its machine stays Running for ever in Prefect. Its process sends a heartbeat every 180 s
 (PREFECT_FLOWS_HEARTBEAT_FREQUENCY); three that are missing make it Crashed. A Crashed run goes on as itself, at most
 three times: what its stages had made is in the store, and its training resumes from the last checkpoint. Should the
-old process live after all (a server that was away cannot tell), it notices and leaves: see `flows/signals.py`.
+old process live after all (a server that was away cannot tell), it notices and leaves: see `flows/servers/signals.py`.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from flows.analysis.curves import learning, zero_shot_curves
 from flows.analysis.paper import layers, table5, tables
 from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
-from flows.leaderboard import leaderboard
-from flows.parameters import (
+from flows.forms.parameters import (
     AbstractsParameters,
     AbstractsTablesParameters,
     AnalysisParameters,
@@ -26,9 +25,10 @@ from flows.parameters import (
     PretrainParameters,
     SweepParameters,
 )
+from flows.leaderboard import leaderboard
 from flows.pipeline import pipeline
-from flows.pools import CPU, GPU
 from flows.pretrain import pretrain
+from flows.servers.pools import CPU, GPU
 from flows.sweep import sweep
 from flows.train import train
 from tasks.store.manifest import code_version

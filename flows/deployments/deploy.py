@@ -1,8 +1,8 @@
 """`gptmill deploy`: work pools, deployments, schedules and automations on a Prefect server.
 
 What the server has is compared with what is wanted, and only what differs is written: the second call changes nothing.
-What others keep is left alone: a pool's kind and job template, the drop-downs that flows/forms.py fills, schedules
-that somebody made in the browser, an automation that somebody switched off.
+What others keep is left alone: a pool's kind and job template, the drop-downs that flows/forms/choices.py fills,
+schedules that somebody made in the browser, an automation that somebody switched off.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pydantic import SecretStr
 from flows.deployments.automations import alerts, lost_runs
 from flows.deployments.catalog import OFFERS, Offer, version
 from flows.deployments.settings import WEBHOOK_VARIABLE, PipelineSchedule, Settings, read_settings
-from flows.environment import absolute
-from flows.forms import list_checkpoints, without_choices
-from flows.pools import POOLS
+from flows.forms.choices import list_checkpoints, without_choices
+from flows.servers.environment import absolute
+from flows.servers.pools import POOLS
 
 _BLOCK = "gptmill-alerts"
 _SLUG = "gptmill-"  # begins the names of our schedules: those made in the browser have none

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from flows.deployments.catalog import OFFERS, Offer
-from flows.pools import POOLS
+from flows.servers.pools import POOLS
 from gptcore import __version__
 
 _HEAD = """\

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import fsspec
 
 from gptcore.errors import InputError
-from gptcore.places import exists, file_fingerprint, file_system, is_folder
+from gptcore.filesystems import exists, file_fingerprint, file_system, is_folder
 
 ENDINGS = (".tsv", ".tsv.xz", ".tsv.gz")
 _COLUMNS = ("arxiv_id", "created", "categories", "title", "abstract")

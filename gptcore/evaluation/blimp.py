@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from gptcore.data.batches import choose_rows
 from gptcore.errors import InputError
 from gptcore.evaluation.likelihood import Likelihood
 from gptcore.nlu.blimp import CHANCE, FIELDS, read_paradigm
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.training.batches import choose_rows
 
 Progress = Callable[[str, int, int], object]
 """Called with (what is counted, sentences done, sentences in all)."""

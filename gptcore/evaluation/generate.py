@@ -11,10 +11,10 @@ from torch import Tensor
 
 from gptcore.errors import InputError
 from gptcore.evaluation.sampling import check_sampling
+from gptcore.machine.rng import generator
 from gptcore.models.incremental import open_reader
 from gptcore.models.language_model import LanguageModel
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.training.rng import generator
 
 
 def generate(

@@ -20,9 +20,9 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from gptcore.errors import InputError
 from gptcore.evaluation.generate import generate_ids
 from gptcore.evaluation.likelihood import NetworkLikelihood
+from gptcore.machine.device import pick_device
 from gptcore.models.build import load_model
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.training.device import pick_device
 
 _AT_ONCE = 16  # texts that are written together
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")  # as the task files call it

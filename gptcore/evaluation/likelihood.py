@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gptcore.data.batches import by_length
 from gptcore.models.language_model import LanguageModel
-from gptcore.training.batches import by_length
 
 _BATCH_TOKENS = 4096  # of one forward pass
 _CPU_LOGITS = 1 << 22  # numbers held at once (16 MB): whole, a batch's would be 660 MB at V = 40,478

@@ -15,14 +15,14 @@ from gptcore.evaluation.bits import bits_per_byte
 from gptcore.evaluation.generate import generate_batch
 from gptcore.evaluation.perplexity import Batch, perplexity
 from gptcore.evaluation.task_model import TaskModel
+from gptcore.machine.distributed import World
 from gptcore.models.language_model import LanguageModel
 from gptcore.nlu.inputs import predict
 from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import TaskSpec
+from gptcore.objectives.next_token import language_model_objective
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.training.distributed import World
-from gptcore.training.language_objective import language_model_objective
 
 _ROWS_AT_ONCE = 64  # few, as somebody may be waiting for the first
 _PROMPTS_AT_ONCE = 8  # a pass for eight takes little longer than for one, and their first lines are soon there

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gptcore.losses import NO_TARGET
-from gptcore.training.device import autocast
-from gptcore.training.distributed import World
-from gptcore.training.feed import Objective
-from gptcore.training.process import Interrupted
+from gptcore.data.feed import Objective
+from gptcore.machine.device import autocast
+from gptcore.machine.distributed import World
+from gptcore.machine.process import Interrupted
+from gptcore.objectives.losses import NO_TARGET
 
 Batch = tuple[NDArray[np.int64], NDArray[np.int64]]
 

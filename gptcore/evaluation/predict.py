@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gptcore.data.batches import by_length, evaluation_tokens
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_bytes_atomic
+from gptcore.machine.device import autocast, pick_device, pick_dtype
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.inputs import predict
 from gptcore.nlu.metrics import is_constant, score
 from gptcore.nlu.registry import TaskSpec, task_spec
-from gptcore.training.batches import TaskRows, by_length, evaluation_tokens
-from gptcore.training.device import autocast, pick_device, pick_dtype
+from gptcore.nlu.task_rows import TaskRows
 
 EVAL_ROW_SEED = 0
 """Which rows `max_rows` keeps: the same for every fine-tuning seed, so that all are scored on the same rows."""

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gptcore.data.batches import by_length, evaluation_tokens
 from gptcore.errors import InputError
+from gptcore.machine.device import autocast, pick_device, pick_dtype
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.inputs import build_sequences, collate, specials
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.training.batches import by_length, evaluation_tokens
-from gptcore.training.device import autocast, pick_device, pick_dtype
 
 _ROWS = 1024  # rows held at a time: enough to sort by length with little padding, few enough to see progress
 
@@ -32,7 +32,7 @@ class TaskModel:
     """A fine-tuned model, the task that it was fine-tuned on, and its tokenizer.
 
     :param folder: what :meth:`ClassificationModel.save` wrote.
-    :param precision: of the matrix products; see :func:`gptcore.training.device.pick_dtype`.
+    :param precision: of the matrix products; see :func:`gptcore.machine.device.pick_dtype`.
     :raises InputError: no fine-tuned model, one with other labels than the registry's, or of another tokenizer.
     """
 

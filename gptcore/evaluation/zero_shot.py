@@ -22,6 +22,7 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.data.batches import choose_rows
 from gptcore.errors import InputError
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.files import sha256_json
@@ -33,7 +34,6 @@ from gptcore.nlu.readers import Example
 from gptcore.nlu.winograd import read_dprd
 from gptcore.nlu.zero_shot import ZERO_SHOT_TASKS, check_zero_shot
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.training.batches import choose_rows
 
 Progress = Callable[[str, int, int], None]
 """Called with (task, sequences scored, sequences in all)."""

@@ -26,12 +26,12 @@ from torch import Tensor, nn
 
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.errors import InputError
-from gptcore.models.branches import Branches, fold
 from gptcore.models.causal_attention import causal_attention
 from gptcore.models.dropout import dropout
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel, check_transfer, initialise
 from gptcore.models.shapes import shapes_only
+from gptcore.models.shared_prefix import Branches, fold
 
 _SubLayer = Callable[[Tensor], Tensor]
 

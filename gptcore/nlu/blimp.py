@@ -13,8 +13,8 @@ import fsspec
 
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
+from gptcore.filesystems import file_fingerprint
 from gptcore.nlu.readers import Record, decoded_lines, has_folder, parse_object, show, unreadable
-from gptcore.places import file_fingerprint
 
 BLIMP = "blimp"
 FOLDER = "BLiMP"

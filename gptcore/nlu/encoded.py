@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from gptcore.arrow import numbers
 from gptcore.errors import InputError
 from gptcore.files import read_json, sha256_json, write_json_atomic
+from gptcore.filesystems import file_fingerprint
 from gptcore.nlu.inputs import EncodedExample, Ids
 from gptcore.nlu.readers import Example, iterate, labelled_splits, parquet_layout, source_files, unreadable
 from gptcore.nlu.registry import TaskSpec, task_spec
-from gptcore.places import file_fingerprint
 from gptcore.synthetic import is_synthetic
 
 _ROWS = 4096

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import fsspec
 
 from gptcore.errors import InputError
-from gptcore.places import exists, file_system
+from gptcore.filesystems import exists, file_system
 
 _WSC = 273  # schemas of the challenge; its collection has grown since
 _LARGEST = 1 << 22  # bytes of a collection; the public one has 150 thousand

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.data.batches import choose_rows
 from gptcore.errors import InputError
 from gptcore.evaluation.generate import generate_ids
 from gptcore.models.language_model import LanguageModel
@@ -27,7 +28,6 @@ from gptcore.prompting.measures import sentences
 from gptcore.prompting.tasks import PromptTask
 from gptcore.prompting.words import answers_after, last_words
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.training.batches import choose_rows
 
 Progress = Callable[[int, int], object]
 """Called with (prompts done, in all)."""

@@ -23,7 +23,7 @@ import fsspec
 from gptcore.config import CorpusConfig
 from gptcore.errors import InputError
 from gptcore.files import sha256_file
-from gptcore.places import file_system
+from gptcore.filesystems import file_system
 from gptcore.text.gutenberg import strip_gutenberg
 
 BLOCK = 1 << 18  # bytes read at a time

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.errors import InputError
-from gptcore.places import file_system
+from gptcore.filesystems import file_system
 from gptcore.text.vocabulary import (
     LIBRARY_FILE,
     MERGES_FILE,

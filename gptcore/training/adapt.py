@@ -6,7 +6,7 @@ JOB.json: {"adapt": fields of AdaptConfig, "model": the folder of a pre-trained 
 vocabulary are used alone), "n_special": rows that the embedding gains, "shards": folder with train/, valid/ and test/,
 "tokenizer_digest": str, "workspace": folder, "threads": int or null}.
 
-The workspace then holds model/, checkpoints/, metrics.jsonl and result.json. Exit codes: gptcore.training.process.
+The workspace then holds model/, checkpoints/, metrics.jsonl and result.json. Exit codes: gptcore.machine.process.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ import torch
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.config import ModelConfig
 from gptcore.data.blocks import Blocks
+from gptcore.data.feed import Objective
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.files import checked_object, read_json, sha256_file, write_json_atomic
+from gptcore.machine import process, rng
+from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
+from gptcore.machine.distributed import World, join_world
+from gptcore.machine.sharding import Step, whole
 from gptcore.models.build import build_model, load_model
 from gptcore.models.language_model import LanguageModel
+from gptcore.objectives.next_token import PretrainData, language_model_objective
 from gptcore.settings import recorded, replace_settings
-from gptcore.training import process, rng
-from gptcore.training.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
-from gptcore.training.distributed import World, join_world
-from gptcore.training.feed import Objective
-from gptcore.training.language_objective import PretrainData, language_model_objective
 from gptcore.training.loop import LoopSettings, Trainer
 from gptcore.training.optim import adam
-from gptcore.training.parallel import Step, whole
 from gptcore.training.schedules import warmup_linear
 
 SPLITS = ("train", "valid", "test")

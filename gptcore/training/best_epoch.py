@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from gptcore.evaluation.predict import Predictions, predict_rows
+from gptcore.machine import process
+from gptcore.machine.distributed import World
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.registry import TaskSpec
-from gptcore.training import process
-from gptcore.training.batches import TaskRows
-from gptcore.training.distributed import World
+from gptcore.nlu.task_rows import TaskRows
 
 _RELEASED_UPDATES = frozenset({1000, 2000, 4000, 8000, 16000, 32000})
 """After these of the first epoch the released code evaluates too."""

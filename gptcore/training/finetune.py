@@ -11,7 +11,7 @@ JOB.json: {"task": str, "finetune": fields of FinetuneConfig, "model": a pre-tra
 dataset, "workspace": folder, "threads": int or null}.
 
 The workspace then holds model/ (of the best epoch by dev score), predictions/, metrics.jsonl and result.json; while the
-job runs also checkpoints/ and best/. Exit codes: gptcore.training.process.
+job runs also checkpoints/ and best/. Exit codes: gptcore.machine.process.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from gptcore.config import FinetuneConfig, ModelConfig, NetworkConfig, network_c
 from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
 from gptcore.files import checked_object, read_json, write_bytes_atomic, write_json_atomic
+from gptcore.machine import process, rng
+from gptcore.machine.device import device_name, peak_memory_bytes, pick_device, pick_dtype
+from gptcore.machine.distributed import World
 from gptcore.models.build import build_model, load_model
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.inputs import N_SPECIAL, released_part_tokens
 from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.nlu.task_rows import TaskRows
+from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.settings import recorded, replace_settings
-from gptcore.training import process, rng
-from gptcore.training.batches import TaskRows
 from gptcore.training.best_epoch import BestEpoch
-from gptcore.training.device import device_name, peak_memory_bytes, pick_device, pick_dtype
-from gptcore.training.distributed import World
 from gptcore.training.loop import LoopSettings, Progression, Trainer
 from gptcore.training.optim import adam
 from gptcore.training.schedules import warmup_linear
-from gptcore.training.task_objective import FinetuneData, finetune_objective
 
 _CHECKPOINT_SECONDS = 60.0
 _KEEP_CHECKPOINTS = 2

@@ -27,14 +27,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from gptcore.data.feed import Data, Objective, Update, prefetched
 from gptcore.errors import InputError
-from gptcore.training import checkpoint, rng
-from gptcore.training.device import autocast
-from gptcore.training.distributed import World
-from gptcore.training.feed import Data, Objective, Update, prefetched
+from gptcore.machine import rng
+from gptcore.machine.device import autocast
+from gptcore.machine.distributed import World
+from gptcore.machine.process import Interrupted, NonFiniteLoss, StopRequest
+from gptcore.machine.sharding import clip_gradients, placed_like, summing, whole
+from gptcore.training import checkpoint
 from gptcore.training.optim import optimizer_tensors, restore_optimizer, set_lr
-from gptcore.training.parallel import clip_gradients, placed_like, summing, whole
-from gptcore.training.process import Interrupted, NonFiniteLoss, StopRequest
 from gptcore.training.records import MetricsLog, Progress
 from gptcore.training.schedules import Schedule
 

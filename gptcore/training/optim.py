@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from gptcore.training.parallel import placed_like
+from gptcore.machine.sharding import placed_like
 
 
 class AdamSettings(Protocol):

@@ -8,7 +8,7 @@ folder whose weights it goes on from (left out: weights drawn by the seed), "sha
 holds a part of the weights only (left out: no)}.
 
 The workspace then holds model/ (config.json, model.safetensors, meta.json), snapshots/ (models on the way there),
-checkpoints/, metrics.jsonl and result.json. Exit codes: gptcore.training.process.
+checkpoints/, metrics.jsonl and result.json. Exit codes: gptcore.machine.process.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from typing import Any
 import torch
 
 from gptcore.config import NetworkConfig, PretrainConfig, check_same_shape, network_config
+from gptcore.data.feed import Objective
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.files import checked_object, read_object, sha256_file, write_json_atomic
+from gptcore.machine import process, rng
+from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
+from gptcore.machine.distributed import World, join_world
+from gptcore.machine.sharding import Step, shard, whole
 from gptcore.models.build import build_model
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel
+from gptcore.objectives.next_token import PretrainData, language_model_objective
 from gptcore.settings import recorded, replace_settings
-from gptcore.training import process, rng
-from gptcore.training.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
-from gptcore.training.distributed import World, join_world
-from gptcore.training.feed import Objective
-from gptcore.training.language_objective import PretrainData, language_model_objective
 from gptcore.training.loop import LoopSettings, Trainer
 from gptcore.training.optim import adam
-from gptcore.training.parallel import Step, shard, whole
 from gptcore.training.schedules import warmup_cosine
 
 _SNAPSHOTS = 8  # the first one after less than 1 % of the updates

@@ -24,10 +24,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from infra.chaos.agenda import Planned, agenda
-from infra.chaos.ground import Ground, end_all
+from infra.chaos.fixture import Ground, end_all
 from infra.chaos.servers import UNDISTURBED, Stack
 from infra.chaos.shim import compile_shim
-from infra.trials import Trial
+from infra.scenarios import Trial
 
 _INTERRUPTED = 130  # as a shell says it
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from infra.chaos import clock, damage, disk, kills, objects, servers
-from infra.chaos.ground import Ground
+from infra.chaos.fixture import Ground
 from infra.chaos.plan import Moment, moments
 
 _OF_FIFTY = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, linger, part_of
+from infra.chaos.fixture import LIMIT_SECONDS, Ground, come_to, linger, part_of
 from infra.chaos.plan import LIFE, Moment
 from infra.chaos.shim import Switch
-from infra.trials import Trial
+from infra.scenarios import Trial
 from tasks.store.store import Store
 
 STAGES = LIFE[:-1]

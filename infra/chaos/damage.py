@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.chaos.ground import JOBS, LIMIT_SECONDS, Ground, come_to, end_all
-from infra.trials import Trial
+from infra.chaos.fixture import JOBS, LIMIT_SECONDS, Ground, come_to, end_all
+from infra.scenarios import Trial
 
 _CHECKPOINTS = ".work/pretrain/*/checkpoints/step-*"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, end_all, files, left_over, linger, part_of, unclear
+from infra.chaos.fixture import LIMIT_SECONDS, Ground, come_to, end_all, files, left_over, linger, part_of, unclear
 from infra.chaos.plan import LIFE, Moment
 from infra.chaos.shim import Switch
-from infra.trials import Trial
+from infra.scenarios import Trial
 
 STAGES = LIFE[1:-1]
 

@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 
-from infra.chaos.ground import LIMIT_SECONDS, Ground, come_to, end_all, jobs_of, left_over, linger, part_of
+from infra.chaos.fixture import LIMIT_SECONDS, Ground, come_to, end_all, jobs_of, left_over, linger, part_of
 from infra.chaos.plan import JOB_STAGES, LIFE, Moment
-from infra.trials import Trial
+from infra.scenarios import Trial
 
 STAGES = {"caller": LIFE, "job": JOB_STAGES, "own server": LIFE[1:-1]}
 """Victim -> the parts of the pipeline's life in which it is there to be killed."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 
-from flows.credentials import S3
-from flows.stack import s3
-from infra.chaos.ground import LIMIT_SECONDS, Ground, unclear
+from flows.servers.credentials import S3
+from flows.servers.stack import s3
+from infra.chaos.fixture import LIMIT_SECONDS, Ground, unclear
 from infra.chaos.proxy import SHARES, FaultPlan, Proxy
 from infra.chaos.servers import PORTS
-from infra.trials import Trial
+from infra.scenarios import Trial
 
 _COMMANDS = 6
 

@@ -23,12 +23,12 @@ from typing import Any
 
 import fsspec
 
-from flows.credentials import MLFLOW, PREFECT, S3
-from flows.stack import s3
+from flows.servers.credentials import MLFLOW, PREFECT, S3
+from flows.servers.stack import s3
 from gptcore.files import read_json, sha256_json
-from infra.chaos.ground import JOBS, LIMIT_SECONDS, STAGES, Ground, files, linger, part_of
+from infra.chaos.fixture import JOBS, LIMIT_SECONDS, STAGES, Ground, files, linger, part_of
 from infra.chaos.plan import Moment
-from infra.trials import TASKS, Trial
+from infra.scenarios import TASKS, Trial
 
 PORTS = {"prefect": 4650, "mlflow": 4651, "postgres": 4652, "s3": 4653}
 VICTIMS = ("worker-cpu", "worker-gpu", "prefect", "mlflow", "postgres")

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from infra.trials import Trial
+from infra.scenarios import Trial
 
 _NAME = "faults.so"
 _FORM = "qq"  # seconds that the clock is wrong by, whether the disk is full

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect, sync_playwright
 
-from flows.environment import prepare, read_stack
+from flows.servers.environment import prepare, read_stack
 from gptcore.errors import InputError
 from gptcore.nlu.registry import task_spec
 from infra.pages.login import check_refusals, log_in_to_prefect, new_page

@@ -40,4 +40,4 @@ def job_command(
         place = ["--rdzv-backend", "c10d", "--rdzv-endpoint", rendezvous, "--rdzv-id", run_id or "gptmill"]
     options = ["--nnodes", nnodes, "--nproc-per-node", str(nproc), "--max-restarts", str(max_restarts)]
     options += ["--shutdown-timeout", str(_SHUTDOWN_SECONDS), "--log-dir", "/dev/null"]  # else it litters /tmp
-    return [sys.executable, "-m", "gptcore.training.torchrun", *place, *options, *job]
+    return [sys.executable, "-m", "gptcore.machine.torchrun", *place, *options, *job]

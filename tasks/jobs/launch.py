@@ -1,7 +1,7 @@
-"""Training jobs: started where they are to run (tasks.jobs.places), followed, and never left behind.
+"""Training jobs: started where they are to run (tasks.jobs.placement), followed, and never left behind.
 
 The Prefect process never trains. A job writes metrics.jsonl, log.txt and result.json into its workspace and says with
-its exit code how it ended (gptcore.training.process). Whatever ends the caller ends the job: an exception here signals
+its exit code how it ended (gptcore.machine.process). Whatever ends the caller ends the job: an exception here signals
 it, and if this process is killed outright the kernel tells a child process (`die_with_parent`), while a cluster's job
 goes on until the same call takes it over.
 """
@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
-from gptcore.training.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_NON_FINITE, read_outcome
-from tasks.jobs.places import Running, start_job
+from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_NON_FINITE, read_outcome
+from tasks.jobs.placement import Running, start_job
 
 log = logging.getLogger(__name__)
 Records = list[dict[str, Any]]

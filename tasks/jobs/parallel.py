@@ -18,7 +18,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Protocol
 
-from gptcore.training.process import die_with_parent
+from gptcore.machine.process import die_with_parent
 from tasks.jobs.cluster import connect, require_file, require_shared
 
 PartitionMap = Callable[..., Iterator[Any]]

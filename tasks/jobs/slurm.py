@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gptcore.errors import InputError
-from gptcore.training.process import EXIT_FAILED, EXIT_INTERRUPTED, OUTCOME_VARIABLE
+from gptcore.machine.process import EXIT_FAILED, EXIT_INTERRUPTED, OUTCOME_VARIABLE
 from tasks.jobs.command import job_command
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class SlurmJob:
         self._born = time.monotonic()
 
     def poll(self) -> int | None:
-        """See :class:`tasks.jobs.places.Running`. Asks Slurm now and then only."""
+        """See :class:`tasks.jobs.placement.Running`. Asks Slurm now and then only."""
         least, most = _ASK_SECONDS
         now = time.monotonic()
         if self._code is None and now - self._asked >= min(most, max(least, _ASK_SHARE * (now - self._born))):
@@ -102,7 +102,7 @@ class SlurmJob:
         return self._code
 
     def stop(self, grace: float) -> None:
-        """See :class:`tasks.jobs.places.Running`. The grace is ours: KillWait of the cluster may be less, or more."""
+        """See :class:`tasks.jobs.placement.Running`. The grace is ours: the cluster's KillWait may be less, or more."""
         try:
             if self._code is None:
                 self._ask()
@@ -156,14 +156,14 @@ class SlurmJob:
 
 
 def processes_and_threads(options: Sequence[str], nproc: int) -> tuple[int, int]:
-    """See :func:`tasks.jobs.places.processes_and_threads`: a node's GPUs and cores count, not those of this machine."""
+    """See :func:`tasks.jobs.placement.processes_and_threads`: a node's GPUs and cores count, not this machine's."""
     node = _node(options)
     processes = nproc or node.gpus or 1
     return processes, max(1, node.cores // (node.gpus or min(processes, node.tasks or processes)))
 
 
 def slots_and_threads(options: Sequence[str], jobs: int) -> tuple[int, int]:
-    """See :func:`tasks.jobs.places.slots_and_threads`: the cluster decides which of them run."""
+    """See :func:`tasks.jobs.placement.slots_and_threads`: the cluster decides which of them run."""
     node = _node(options)
     return jobs or QUEUE, max(1, node.cores // (node.gpus or 1))
 

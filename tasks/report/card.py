@@ -132,3 +132,11 @@ def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())  # a line break would end the table
+
+
+def amount(count: float) -> str:
+    """A number to read: 36, 757,529 as 0.76 M, 3,225,600 as 3.2 M."""
+    for size, letter in ((1e9, "G"), (1e6, "M")):
+        if count >= size / 10:
+            return f"{count / size:.2g} {letter}" if count < 100 * size else f"{count / size:,.0f} {letter}"
+    return f"{count:,.0f}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from gptcore.nlu.published import OURS
 from gptcore.nlu.registry import REGISTRY, task_spec
 from tasks.report.card import linked, table
-from tasks.report.earlier import Contender
+from tasks.report.comparison import Contender
 from tasks.report.leaderboard import Leaderboard, Row, published_notes
 from tasks.report.score import Score
 

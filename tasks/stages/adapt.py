@@ -13,14 +13,14 @@ from gptcore.abstracts.documents import N_MARKS, SPLITS
 from gptcore.families import named
 from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
-from tasks.report.card import Card, cost, synthetic_note
+from tasks.report.card import Card, amount, cost, synthetic_note
 from tasks.report.figures import loss_curve
-from tasks.stages.stage import JOB_OPTIONS, amount, build, publish_card, scratch_folder
+from tasks.stages.stage import JOB_OPTIONS, build, publish_card
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Built, Store
 from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import cross_links, run_tags
-from tasks.tracking.tracker import Run, Tracker, read_metrics
+from tasks.tracking.tracker import Run, Tracker, read_metrics, scratch_folder
 from tasks.tracking.views import ABSTRACTS
 
 VERSION = 1

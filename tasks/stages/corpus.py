@@ -14,9 +14,9 @@ from gptcore.settings import recorded
 from gptcore.text.corpus import build_corpus, find_sources, fingerprint, read_corpus
 from gptcore.text.sources import local_path
 from tasks.jobs.parallel import partition_map
-from tasks.report.card import shown
+from tasks.report.card import amount, shown
 from tasks.report.tables import publish_table
-from tasks.stages.stage import STAGE_OPTIONS, amount, build
+from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.digests import FileDigests
 from tasks.store.store import Built, Store

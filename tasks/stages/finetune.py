@@ -19,7 +19,7 @@ from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_finetuned_card
 from tasks.report.score import Score, commit_of, finetune_origin, score_of
 from tasks.report.suites import EXPERIMENT
-from tasks.stages.stage import JOB_OPTIONS, build, publish_card, scratch_folder
+from tasks.stages.stage import JOB_OPTIONS, build, publish_card
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.snapshots import model_folder
 from tasks.store.store import Built, Store
@@ -27,7 +27,7 @@ from tasks.tracking.inputs import has_inputs, log_inputs
 from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import cross_links, run_tags
 from tasks.tracking.registry import is_registered, register
-from tasks.tracking.tracker import Run, Tracker, read_metrics
+from tasks.tracking.tracker import Run, Tracker, read_metrics, scratch_folder
 
 VERSION = 1
 

@@ -11,8 +11,8 @@ from prefect import task
 from gptcore.config import TokenizerConfig
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
+from gptcore.filesystems import exists, file_fingerprint, file_system
 from gptcore.models.files.read import read_model
-from gptcore.places import exists, file_fingerprint, file_system
 from gptcore.settings import recorded
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.stages.tokenizer import pin_tokenizer

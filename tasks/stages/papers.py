@@ -21,8 +21,9 @@ from gptcore.abstracts.documents import (
 from gptcore.files import sha256_json
 from gptcore.synthetic import is_synthetic
 from gptcore.text.tokenizer import Tokenizer
+from tasks.report.card import amount
 from tasks.report.tables import publish_table
-from tasks.stages.stage import STAGE_OPTIONS, amount, build
+from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter

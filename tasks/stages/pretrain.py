@@ -12,13 +12,13 @@ from prefect import task
 from gptcore.config import LSTMConfig, NetworkConfig, PretrainConfig
 from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
-from tasks.jobs.places import processes_and_threads
-from tasks.report.card import Card, cost, start_note, synthetic_note
+from tasks.jobs.placement import processes_and_threads
+from tasks.report.card import Card, amount, cost, start_note, synthetic_note
 from tasks.report.entries import corpus_data, pretrained_entry
 from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_pretrained_card
 from tasks.stages.shards import local_shards
-from tasks.stages.stage import JOB_OPTIONS, amount, build, publish_card, scratch_folder
+from tasks.stages.stage import JOB_OPTIONS, build, publish_card
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor
 from tasks.store.references import check_start
@@ -27,7 +27,7 @@ from tasks.tracking.inputs import has_inputs, log_inputs
 from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import cross_links, run_tags
 from tasks.tracking.registry import is_registered, register
-from tasks.tracking.tracker import Run, Tracker, read_metrics
+from tasks.tracking.tracker import Run, Tracker, read_metrics, scratch_folder
 from tasks.tracking.views import PRETRAIN
 
 VERSION = 1

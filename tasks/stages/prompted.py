@@ -50,9 +50,9 @@ def answer_prompts(
         recipe = Recipe("prompted", VERSION, settings, {"checkpoint": model, "rows": identity})
 
         def produce(out: Path) -> dict[str, Any]:
+            from gptcore.machine.device import pick_device
             from gptcore.models.build import load_model  # torch: not where the store has the answers
             from gptcore.prompting.score import answer
-            from gptcore.training.device import pick_device
 
             words = Tokenizer.load(str(store.local(tokenizer_of(store, model))))
             network = load_model(str(store.local(model) / "model")).to(pick_device(0)).eval()

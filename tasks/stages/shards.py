@@ -15,7 +15,8 @@ from gptcore.errors import InputError
 from gptcore.settings import recorded
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
-from tasks.stages.stage import STAGE_OPTIONS, amount, build
+from tasks.report.card import amount
+from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from prefect.artifacts import create_markdown_artifact
@@ -76,22 +74,7 @@ def build(
     return built
 
 
-def amount(count: float) -> str:
-    """A number to read: 36, 757,529 as 0.76 M, 3,225,600 as 3.2 M."""
-    for size, letter in ((1e9, "G"), (1e6, "M")):
-        if count >= size / 10:
-            return f"{count / size:.2g} {letter}" if count < 100 * size else f"{count / size:,.0f} {letter}"
-    return f"{count:,.0f}"
-
-
 def publish_card(card: Card, key: str) -> None:
     """Show a card on the Prefect run's Artifacts page. ``key``: letters, digits and dashes."""
     number = next((f": {name} {shown(value)}" for name, value in card.results.items()), "")
     create_markdown_artifact(markdown=card.markdown(), key=key, description=f"{card.title}{number}")
-
-
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A temporary folder for files on their way to a tracker."""
-    with TemporaryDirectory(prefix="gptmill-") as folder:
-        yield Path(folder)

@@ -46,8 +46,8 @@ def write_and_measure(
 
     def produce(out: Path) -> dict[str, Any]:
         from gptcore.abstracts.write import future_words, write_abstracts  # torch: not where the store has it all
+        from gptcore.machine.device import pick_device
         from gptcore.models.build import load_model
-        from gptcore.training.device import pick_device
 
         folder = store.local(papers)
         train, test = (read_papers(folder, split) for split in ("train", "test"))

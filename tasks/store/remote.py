@@ -23,9 +23,9 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from gptcore.connectivity import require_s3
 from gptcore.errors import InputError
 from gptcore.files import parse_json, sha256_file, sha256_json, write_json_atomic
-from gptcore.reach import require_s3
 from tasks.store.locks import exclusive
 from tasks.store.manifest import (
     MANIFEST,

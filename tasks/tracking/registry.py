@@ -16,7 +16,7 @@ from gptcore.errors import InputError
 from tasks.store.artifact import Artifact
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
-from tasks.tracking.patience import patiently
+from tasks.tracking.retry import patiently
 from tasks.tracking.tracker import Run, Tracker
 
 if TYPE_CHECKING:

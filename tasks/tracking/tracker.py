@@ -12,18 +12,19 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
+from gptcore.connectivity import answers_at
 from gptcore.errors import InputError, without_password
-from gptcore.reach import answers_at
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
 from tasks.tracking.owners import dead_owners, owner_name
-from tasks.tracking.patience import Away, Hurry, Patient, is_away, patiently, waits
+from tasks.tracking.retry import Away, Hurry, Patient, is_away, patiently, waits
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -376,3 +377,10 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _parts(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder for files on their way to a tracker."""
+    with TemporaryDirectory(prefix="gptmill-") as folder:
+        yield Path(folder)

@@ -26,6 +26,9 @@ from gptcore.config import FinetuneConfig, ModelConfig, small
 from gptcore.evaluation.own_rows import predict_jsonl
 from gptcore.evaluation.predict import predict_rows
 from gptcore.evaluation.task_model import TaskModel
+from gptcore.machine.device import autocast, pick_dtype
+from gptcore.machine.distributed import World
+from gptcore.machine.process import StopRequest
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
@@ -33,17 +36,14 @@ from gptcore.nlu.inputs import N_SPECIAL, Batch, Ids, build_sequences, collate, 
 from gptcore.nlu.own_rows import ANSWERS, NAMES
 from gptcore.nlu.readers import Example, load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.nlu.task_rows import TaskRows
+from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.storyworld.write import generate
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.training.batches import TaskRows
-from gptcore.training.device import autocast, pick_dtype
-from gptcore.training.distributed import World
 from gptcore.training.loop import LoopSettings, Trainer
 from gptcore.training.optim import adam
-from gptcore.training.process import StopRequest
 from gptcore.training.schedules import warmup_linear
-from gptcore.training.task_objective import FinetuneData, finetune_objective
 from tests.benchmarks.step import as_transformers
 from tests.benchmarks.table import Work, in_turns, line
 

@@ -22,9 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 from gptcore.config import ModelConfig
+from gptcore.machine.device import pick_dtype
 from gptcore.models.transformer import GPT
-from gptcore.training.device import pick_dtype
-from gptcore.training.language_objective import language_model_objective
+from gptcore.objectives.next_token import language_model_objective
 from tests.benchmarks.step import updating
 from tests.benchmarks.table import shown
 

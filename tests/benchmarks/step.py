@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 from gptcore.config import ModelConfig, demo, paper, small
+from gptcore.machine.device import autocast, pick_dtype
 from gptcore.models.transformer import GPT
-from gptcore.training.device import autocast, pick_dtype
-from gptcore.training.language_objective import language_model_objective
+from gptcore.objectives.next_token import language_model_objective
 from gptcore.training.optim import adam
 from tests.benchmarks.table import Work, in_turns, line
 

@@ -12,8 +12,8 @@ import torch
 import transformers
 
 from flows import abstracts
-from flows.cli import main
-from flows.parameters import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
+from flows.cli.main import main
+from flows.forms.parameters import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
 from gptcore.abstracts.documents import SEPARATOR, START_OF_TEXT
 from gptcore.abstracts.published import EVALUATION, SWEEPS
 from gptcore.errors import InputError
@@ -21,7 +21,7 @@ from gptcore.models.build import load_model
 from gptcore.sizes import Size
 from gptcore.storyworld.papers import archive
 from gptcore.text.byte_bpe import ByteTokenizer
-from tasks.stages.analysis import Analysis
+from tasks.report.analysis import Analysis
 from tasks.stages.written import FILE, read_written
 from tasks.store.artifact import Recipe
 from tasks.store.store import Store
@@ -310,7 +310,7 @@ def test_a_folder_of_hugging_faces_is_fine_tuned_as_it_is(
 
 
 def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[str, str], tmp_path: Path) -> None:
-    from flows.inputs import check_blocks, check_form
+    from flows.forms.checks import check_blocks, check_form
 
     for changes, message in (
         ({"arxiv": str(tmp_path)}, "no file of the arXiv Archive here"),

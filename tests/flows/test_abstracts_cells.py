@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from flows.abstracts_report import cells
 from gptcore.abstracts.config import PRESETS, AdaptConfig, at_size
 from gptcore.abstracts.published import SWEEPS, SweepTable
 from gptcore.errors import InputError
 from gptcore.families import SHAPES
+from tasks.report.abstracts import cells
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from flows import abstracts
-from flows.cli import main
+from flows.cli.main import main
 from flows.failures import CellsFailed
-from flows.parameters import AbstractsTablesParameters
+from flows.forms.parameters import AbstractsTablesParameters
 from gptcore.abstracts.published import SWEEPS
 from gptcore.errors import InputError
 from gptcore.sizes import Size

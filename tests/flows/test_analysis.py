@@ -12,14 +12,14 @@ import matplotlib.image
 import pytest
 
 from flows.analysis.paper import ablations
-from flows.parameters import AnalysisParameters
+from flows.forms.parameters import AnalysisParameters
 from gptcore.config import FinetuneConfig, preset_named
 from gptcore.errors import InputError
 from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.published import ABLATIONS
+from tasks.report.analysis import Analysis
 from tasks.report.leaderboard import Cell, Row
 from tasks.stages import analysis as analysis_stage
-from tasks.stages.analysis import Analysis
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker

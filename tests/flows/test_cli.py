@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.cli import main
+from flows.cli.main import main
 from gptcore.config import ModelConfig
 from gptcore.models.transformer import GPT
 from gptcore.text.bpe import WordTokenizer
@@ -140,7 +140,7 @@ def test_a_failure_is_exit_code_one(capsys: pytest.CaptureFixture[str], monkeypa
     def broken(*_: object) -> None:
         raise OSError("disk on fire")
 
-    monkeypatch.setattr("flows.stack.control.status", broken)
+    monkeypatch.setattr("flows.servers.stack.control.status", broken)
     assert main(["status"]) == 1
     assert "disk on fire" in failed_line(capsys)
 
@@ -163,7 +163,7 @@ def test_a_full_disk_is_said_in_one_line(
         except Exception:
             raise RuntimeError("a library's own words") from None
 
-    monkeypatch.setattr("flows.stack.control.status", broken)
+    monkeypatch.setattr("flows.servers.stack.control.status", broken)
     assert main(["status"]) == 1
     assert f"no space left on {where}" in failed_line(capsys)
 
@@ -174,14 +174,14 @@ def test_a_server_whose_disk_is_full_is_said_too(
     def broken(*_: object) -> None:
         raise ConnectionError("error 500")
 
-    monkeypatch.setattr("flows.stack.control.status", broken)
-    monkeypatch.setattr("flows.space.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    monkeypatch.setattr("flows.servers.stack.control.status", broken)
+    monkeypatch.setattr("flows.cli.disk_space.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     assert main(["status"]) == 1
     assert "no space left on the disk of" in failed_line(capsys)
 
 
 def test_a_reader_that_leaves_early_is_no_failure() -> None:
-    command = f"{sys.executable} -m flows.cli --help | head -1"
+    command = f"{sys.executable} -m flows.cli.main --help | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ, check=True)
     assert done.stdout.startswith("usage: gptmill")
     assert done.stderr == ""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import main
+from flows.cli.main import main
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.origins import ORIGINS
 from tests.gptcore import datasets as written
@@ -97,7 +97,7 @@ def test_real_test_sets_are_counted(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_the_list_needs_neither_torch_nor_prefect(tmp_path: Path) -> None:
     written.write_task(str(tmp_path), REGISTRY["rte"], rows=4)
     code = (
-        "import sys; from flows.cli import main; "
+        "import sys; from flows.cli.main import main; "
         f"assert main(['datasets', '--datasets', {str(tmp_path)!r}]) == 0; "
         "print(sorted({'torch', 'prefect', 'mlflow', 'spacy', 'requests'} & set(sys.modules)))"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flows import cli
+from flows.cli import main as cli
 from flows.deployments.settings import read_settings
 from gptcore.errors import InputError
 
@@ -44,7 +44,7 @@ def test_schedules_that_prefect_takes_are_taken(tmp_path: Path, cron: str) -> No
 def test_prefects_own_file_says_the_same_as_the_list() -> None:
     from flows.deployments.catalog import OFFERS
     from flows.deployments.yaml import text
-    from flows.pools import POOLS
+    from flows.servers.pools import POOLS
 
     found = (ROOT / "prefect.yaml").read_text(encoding="utf-8")
     entries = {entry["name"]: entry for entry in yaml.safe_load(found)["deployments"]}
@@ -149,7 +149,7 @@ def test_deploying_twice_changes_nothing_the_second_time(
     from prefect.client.schemas.sorting import FlowRunSort
 
     from flows.deployments.deploy import deploy
-    from flows.forms import with_choices
+    from flows.forms.choices import with_choices
 
     monkeypatch.setenv("GPTMILL_WEBHOOK", "http://127.0.0.1:9/secret-token")
     store = str(tmp_path / "store")
@@ -160,7 +160,7 @@ def test_deploying_twice_changes_nothing_the_second_time(
     with get_client(sync_client=True) as client:
         one = client.read_deployment_by_name("finetune/finetune")
         body = {"parameter_openapi_schema": with_choices(one.parameter_openapi_schema or {}, ["latest", "abc"])}
-        client.request("PATCH", f"/deployments/{one.id}", json=body)  # as flows/forms.py does after a pre-training
+        client.request("PATCH", f"/deployments/{one.id}", json=body)  # as forms/choices.py does after a pre-training
         pipeline = client.read_deployment_by_name("pipeline/pipeline")
         body_of_a_person = [{"schedule": {"cron": "0 0 1 1 *"}, "active": False}]
         client.request("POST", f"/deployments/{pipeline.id}/schedules", json=body_of_a_person)

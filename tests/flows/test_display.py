@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flows import display
-from flows.display import shown
+from flows.cli import display
+from flows.cli.display import shown
 from gptcore.errors import InputError
 from tasks.tracking.logs import Made, Meter, Underway, logger, progress
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.parameters import PipelineParameters, PretrainParameters
+from flows.forms.parameters import PipelineParameters, PretrainParameters
 from gptcore.errors import InputError
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.leaderboard import Leaderboard

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from flows.cli import main
+from flows.cli.main import main
 from flows.few_shot import few_shot
-from flows.parameters import FewShotParameters
+from flows.forms.parameters import FewShotParameters
 from gptcore.errors import InputError
 from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.sizes import SIZES, sized_preset
-from tasks.stages.analysis import Analysis
+from tasks.report.analysis import Analysis
 from tasks.stages.prompted import FILE
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker

@@ -13,9 +13,9 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from flows import gc as command
-from flows.cli import main
-from gptcore.reach import require_s3
+from flows.cli import garbage as command
+from flows.cli.main import main
+from gptcore.connectivity import require_s3
 from tasks import stages
 from tasks.stages.partitions import CORPUS_PART, SHARDS_PART
 from tasks.store.artifact import Artifact
@@ -66,7 +66,7 @@ def test_the_forms_forget_what_is_gone(
     stored: tuple[Store, Artifact, Artifact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr("flows.forms.list_checkpoints", told.append)
+    monkeypatch.setattr("flows.forms.choices.list_checkpoints", told.append)
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
     assert gc(stored[0], "--yes", "--older-than", "0") == 0
     assert told == [stored[0].url]
@@ -145,7 +145,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setattr("gptcore.reach._SECONDS", 0.1)
+    monkeypatch.setattr("gptcore.connectivity._SECONDS", 0.1)
     forget_connections()
     yield
     forget_connections()

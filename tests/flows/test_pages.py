@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from flows.names import run_name
-from flows.parameters import (
+from flows.forms.parameters import (
     AbstractsTablesParameters,
     AnalysisParameters,
     FewShotParameters,
@@ -17,6 +16,7 @@ from flows.parameters import (
     PretrainParameters,
     SweepParameters,
 )
+from flows.forms.run_names import run_name
 
 
 @pytest.mark.parametrize(

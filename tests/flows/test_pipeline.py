@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flows.parameters import FinetuneParameters, PipelineParameters
+from flows.forms.parameters import FinetuneParameters, PipelineParameters
 from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.files import read_json
@@ -124,7 +124,7 @@ def test_forms_list_the_stores_checkpoints_and_take_any_text(checkpoint: str, st
     from prefect.client.orchestration import get_client
 
     from flows.finetune import finetune
-    from flows.forms import list_checkpoints
+    from flows.forms.choices import list_checkpoints
 
     finetune.to_deployment(name="finetune", parameters={"parameters": {"store": store}}).apply()
     list_checkpoints(str(tmp_path))  # another store's business
@@ -327,7 +327,7 @@ def test_every_manifest_leads_back_to_its_inputs(board: Leaderboard, store: str)
 
 def test_one_task_alone_fills_the_row_of_its_suite(checkpoint: str, world: tuple[str, str], store: str) -> None:
     from flows.finetune import finetune
-    from flows.parameters import FinetuneParameters
+    from flows.forms.parameters import FinetuneParameters
 
     def one(task: str) -> Leaderboard:
         chosen = {"store": store, "datasets": world[1], "epochs": 1, "max_train_rows": 32, "seeds": 2}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import main
+from flows.cli.main import main
 from gptcore.errors import InputError, refuse_password
 from tasks.store.store import Store
 
@@ -48,7 +48,7 @@ def test_a_traceback_is_shown_without_passwords(
     def broken(*_: object) -> None:
         raise OSError(f"cannot reach {ADDRESS}")
 
-    monkeypatch.setattr("flows.stack_commands.status", broken)
+    monkeypatch.setattr("flows.cli.stack.status", broken)
     assert main(["--debug", "status"]) == 1
     said = capsys.readouterr().err
     assert "Traceback" in said

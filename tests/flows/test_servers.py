@@ -10,12 +10,12 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from flows.cli import main
-from flows.inputs import check_form
-from flows.parameters import PipelineParameters
-from flows.servers import require_servers
+from flows.cli.main import main
+from flows.forms.checks import check_form
+from flows.forms.parameters import PipelineParameters
+from flows.servers.preflight import require_servers
+from gptcore.connectivity import require_s3
 from gptcore.errors import InputError
-from gptcore.reach import require_s3
 from tasks.tracking.tracker import Tracker
 
 
@@ -88,7 +88,7 @@ def test_a_server_that_leaves_during_deploy_is_said_in_a_line(
         raise httpx.ConnectError("")
 
     for name in ("require_prefect", "require_log_in"):
-        monkeypatch.setattr(f"flows.servers.{name}", lambda: None)
+        monkeypatch.setattr(f"flows.servers.preflight.{name}", lambda: None)
     monkeypatch.setattr("flows.deployments.deploy.deploy", leaves)
     assert main(["deploy"]) == 1
     assert "the Prefect server went away meanwhile (ConnectError)" in capsys.readouterr().err

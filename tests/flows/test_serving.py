@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from flows import scoring, serving
-from flows.inputs import any_model
+from flows import inference as serving
+from flows.cli import scoring
+from flows.forms.checks import any_model
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.errors import InputError
 from gptcore.models.transformer import GPT

@@ -16,8 +16,8 @@ import pytest
 from prefect import flow
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows import signals
-from flows.temporary_server import _Server, ensure_server
+from flows.servers import signals
+from flows.servers.temporary_server import _Server, ensure_server
 
 
 @pytest.fixture(autouse=True)

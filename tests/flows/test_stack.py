@@ -14,17 +14,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows import credentials as file
-from flows.cli import main
-from flows.credentials import client_environment, credentials_file, ensure_credentials, read_credentials
-from flows.environment import read_stack, stack_file
-from flows.stack import postgres, s3
-from flows.stack.control import down, remember, status, up
-from flows.stack.processes import Process, Service, alive, log_file, orphans, start, stop, wait_until_ready
-from flows.stack.services import Layout, client_variables, service
+from flows.cli.main import main
+from flows.deployments.deploy import deploy
+from flows.servers import credentials as file
+from flows.servers.credentials import client_environment, credentials_file, ensure_credentials, read_credentials
+from flows.servers.environment import read_stack, stack_file
+from flows.servers.stack import postgres, s3
+from flows.servers.stack.control import down, remember, status, up
+from flows.servers.stack.processes import Process, Service, alive, log_file, orphans, start, stop, wait_until_ready
+from flows.servers.stack.services import Layout, client_variables, service
+from gptcore.connectivity import require_s3
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
-from gptcore.reach import require_s3
 from tasks.store.artifact import Recipe
 from tasks.store.locks import is_locked
 from tasks.store.store import Store
@@ -138,7 +139,7 @@ def test_a_taken_port_is_named_with_its_option_and_nothing_is_started(home: Path
         other.bind(("127.0.0.1", layout.postgres_port))
         other.listen()
         with pytest.raises(InputError, match=rf"port {layout.postgres_port} .* --postgres-port"):
-            up(True, layout.chosen, None, None)
+            up(True, layout.chosen, None, None, deploy)
     assert not stack_file().exists()
     assert not credentials_file().exists()
 
@@ -146,19 +147,19 @@ def test_a_taken_port_is_named_with_its_option_and_nothing_is_started(home: Path
 def test_databases_without_their_passwords_are_not_touched(home: Path, layout: Layout) -> None:
     (home / "postgres").mkdir()
     with pytest.raises(InputError, match="put the file back, or delete everything: gptmill down --wipe"):
-        up(True, layout.chosen, None, None)
+        up(True, layout.chosen, None, None, deploy)
 
 
 def test_up_beside_the_other_stack_says_what_runs(
     home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     light = Layout(False, layout.prefect_port, layout.mlflow_port, 0, 0)
-    monkeypatch.setattr("flows.stack.control.alive", lambda _: True)
+    monkeypatch.setattr("flows.servers.stack.control.alive", lambda _: True)
     recorded(light)
     with pytest.raises(InputError, match=r"--full: the light stack is running with .*; stop it first: gptmill down"):
-        up(True, {}, None, None)
-    monkeypatch.setattr("flows.stack.control.status", lambda: None)
-    up(False, light.chosen, None, None)
+        up(True, {}, None, None, deploy)
+    monkeypatch.setattr("flows.servers.stack.control.status", lambda: None)
+    up(False, light.chosen, None, None, deploy)
     assert "The light stack is already running." in capsys.readouterr().out
 
 
@@ -191,7 +192,7 @@ def test_up_with_other_ports_touches_nothing_of_what_runs(
 ) -> None:
     there = recorded(layout, **{name: Process(pid=2**22 + 2, created=0.0) for name in dead})
     before = stack_file().read_bytes()
-    control = "flows.stack.control"
+    control = "flows.servers.stack.control"
     monkeypatch.setattr(f"{control}.alive", lambda process: process not in [there[name] for name in dead])
     stopped: list[Process] = []
     monkeypatch.setattr(f"{control}.stop", lambda processes: stopped.extend(process for process, _ in processes))
@@ -199,14 +200,14 @@ def test_up_with_other_ports_touches_nothing_of_what_runs(
         with pytest.raises(
             InputError, match=rf"-port \d+: .*with .*--prefect-port {layout.prefect_port} .*gptmill down"
         ):
-            up(True, ports, None, None)
+            up(True, ports, None, None, deploy)
     assert stack_file().read_bytes() == before
     assert not stopped
     started: list[list[str]] = []
     monkeypatch.setattr(f"{control}._start_all", lambda starting: started.append(starting.lacking))
     monkeypatch.setattr(f"{control}.status", lambda: None)
     for full, same in ((True, {}), (False, {}), (True, layout.chosen)):  # the running one's ports are kept
-        up(full, same, None, None)
+        up(full, same, None, None, deploy)
     assert started == [[name for name in layout.names if name in dead]] * 3 * bool(dead)
     assert ("already running" in capsys.readouterr().out) == (not dead)
 
@@ -219,7 +220,7 @@ def test_ports_that_cannot_be_are_refused_before_anything(home: Path) -> None:
         (("prefect", 18_334),): "--s3-port 8333 (it takes 8333, .*): 18334 is also --prefect-port",
     }.items():
         with pytest.raises(InputError, match=said.replace("(", r"\(").replace(")", r"\)")):
-            up(True, dict(ports), None, None)
+            up(True, dict(ports), None, None, deploy)
     assert not stack_file().exists()
 
 
@@ -264,9 +265,9 @@ def test_what_a_killed_server_left_does_not_keep_up_from_its_port(
     me = psutil.Process()
     recorded(layout, prefect={"pid": me.pid, "created": me.create_time()}, mlflow=process)
     lacking: list[str] = []
-    monkeypatch.setattr("flows.stack.control._start_all", lambda starting: lacking.extend(starting.lacking))
-    monkeypatch.setattr("flows.stack.control.status", lambda: None)
-    up(True, {}, None, None)
+    monkeypatch.setattr("flows.servers.stack.control._start_all", lambda starting: lacking.extend(starting.lacking))
+    monkeypatch.setattr("flows.servers.stack.control.status", lambda: None)
+    up(True, {}, None, None, deploy)
     assert lacking == [name for name in layout.names if name != "prefect"]
     assert not running_still(child)
 
@@ -333,8 +334,8 @@ def test_down_keeps_off_while_another_command_starts_or_stops(
 ) -> None:
     recorded(layout)
     held: list[bool] = []
-    monkeypatch.setattr("flows.stack.control.stop", lambda _: held.append(is_locked(home / ".up.lock")))
-    monkeypatch.setattr("flows.stack.control._wipe", lambda: held.append(is_locked(home / ".up.lock")))
+    monkeypatch.setattr("flows.servers.stack.control.stop", lambda _: held.append(is_locked(home / ".up.lock")))
+    monkeypatch.setattr("flows.servers.stack.control._wipe", lambda: held.append(is_locked(home / ".up.lock")))
     down(wipe=True)
     assert held == [True] * 4
     assert not is_locked(home / ".up.lock")
@@ -359,7 +360,7 @@ def test_up_starts_what_has_died_and_leaves_the_rest_to_its_work(
         if fails and one.name == "mlflow":
             raise RuntimeError("mlflow did not start")
 
-    control = "flows.stack.control"
+    control = "flows.servers.stack.control"
     monkeypatch.setattr(f"{control}.alive", lambda process: process not in (there["mlflow"], there["worker-cpu"]))
     monkeypatch.setattr(f"{control}.start", begin)
     monkeypatch.setattr(f"{control}.stop", lambda processes: stopped.append([process for process, _ in processes]))
@@ -369,11 +370,11 @@ def test_up_starts_what_has_died_and_leaves_the_rest_to_its_work(
     deployed: list[tuple[str, ...]] = []
     monkeypatch.setattr("flows.deployments.deploy.deploy", lambda *forms: deployed.append(forms))
     with pytest.raises(InputError, match="--store /other: the stack is running with --store /mine; gptmill deploy"):
-        up(False, light.chosen, "/other", None)
+        up(False, light.chosen, "/other", None, deploy)
     assert not started
     remember({"store": "/deployed", "datasets": "/rows"})
     with pytest.raises(RuntimeError) if fails else nullcontext():
-        up(False, light.chosen, "/deployed", None)
+        up(False, light.chosen, "/deployed", None, deploy)
     assert (home / "logs").stat().st_mode & 0o777 == 0o700  # the S3 server writes key ids to its log
     assert started == ["mlflow", "worker-cpu"]
     left = read_json(stack_file())["processes"]

@@ -10,9 +10,9 @@ from typing import Any
 import matplotlib.image
 import pytest
 
-from flows import cli
-from flows.parameters import SweepParameters
-from flows.trials import Ground
+from flows.cli import main as cli
+from flows.forms.parameters import SweepParameters
+from flows.rung import Ground
 from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.sweep.halving import Rung, shortened

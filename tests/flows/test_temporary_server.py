@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows import temporary_server
-from flows.temporary_server import begin_server, ensure_server
-from flows.temporary_server_process import asking_again
+from flows.servers import temporary_server
+from flows.servers.temporary_server import begin_server, ensure_server
+from flows.servers.temporary_server_process import asking_again
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_its_process_ends_by_itself_where_a_profile_names_another(tmp_path: Path
     with socket.socket() as listener:
         number = listener.fileno()
         subprocess.run(
-            [sys.executable, "-m", "flows.temporary_server_process", str(number)],
+            [sys.executable, "-m", "flows.servers.temporary_server_process", str(number)],
             pass_fds=[number],
             env={**os.environ, "PREFECT_HOME": str(tmp_path)},
             check=True,

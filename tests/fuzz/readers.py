@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 
-from flows.commands import _overrides
-from flows.environment import read_stack
+from flows.cli.commands import _overrides
+from flows.servers.environment import read_stack
 from gptcore.config import LSTMConfig, ModelConfig, preset_named
 from gptcore.data.cache import cache_shards
 from gptcore.data.shards import Shards, write_shards
+from gptcore.evaluation.submission import SUBMISSION
 from gptcore.files import write_json_atomic
+from gptcore.machine.process import read_job
 from gptcore.models.build import build_model, load_model
 from gptcore.models.files.hugging_face import export_hugging_face
 from gptcore.models.files.release import export_release
@@ -25,7 +27,6 @@ from gptcore.nlu.blimp import PARADIGMS, read_paradigm
 from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.readers import iterate_test, labelled_splits, load_task
 from gptcore.nlu.registry import REGISTRY, task_spec
-from gptcore.nlu.submission import SUBMISSION
 from gptcore.nlu.winograd import read_dprd
 from gptcore.prompting.tasks import PROMPT_TASKS
 from gptcore.settings import recorded
@@ -36,9 +37,8 @@ from gptcore.text.tokenizer import Tokenizer
 from gptcore.training import checkpoint
 from gptcore.training.finetune import FinetuneJob
 from gptcore.training.pretrain import PretrainJob
-from gptcore.training.process import read_job
 from tasks.jobs.launch import MetricsTail
-from tasks.report.kept import _kept
+from tasks.report.cache import _kept
 from tasks.store.artifact import Recipe
 from tasks.store.inventory import inventory
 from tasks.store.store import Store

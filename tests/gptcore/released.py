@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch
 
+from gptcore.machine import process
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu import REGISTRY
-from gptcore.training import finetune, process
+from gptcore.training import finetune
 from tests.gptcore.tiny_tasks import encoded, pretrained
 
 

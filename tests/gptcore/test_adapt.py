@@ -20,7 +20,8 @@ from gptcore.data.blocks import Blocks
 from gptcore.data.shards import Shards, write_shards
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
-from gptcore.training import adapt, process
+from gptcore.machine import process
+from gptcore.training import adapt
 from tests.gptcore.test_pretrain import StopAfter, timeless
 
 N_VOCAB = 40

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gptcore.config import ModelConfig
-from gptcore.losses import language_model_loss, sequence_weights
-from gptcore.models.branches import fold
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.language_model import LanguageModel
+from gptcore.models.shared_prefix import fold
 from gptcore.models.transformer import GPT
 from gptcore.nlu.inputs import Batch, collate
 from gptcore.nlu.registry import task_spec
-from gptcore.training.task_objective import finetune_objective, pack
+from gptcore.objectives.losses import language_model_loss, sequence_weights
+from gptcore.objectives.task import finetune_objective, pack
 
 CFG = ModelConfig(
     n_vocab=8,

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from gptcore.files import read_json
-from gptcore.training import checkpoint, rng
+from gptcore.machine import rng
+from gptcore.training import checkpoint
 
 
 def write(root: Path, step: int, keep: int = 3) -> Path:

@@ -7,7 +7,7 @@ import sys
 
 _STORM = """
 import os, torch
-from gptcore.training.device import pick_device
+from gptcore.machine.device import pick_device
 
 def differs():
     torch.set_num_threads(2)

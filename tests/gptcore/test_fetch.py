@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from gptcore.errors import InputError
+from gptcore.evaluation.submission import SUBMISSION
 from gptcore.fetch.datasets import cut_mrpc, get_dataset
 from gptcore.fetch.download import FetchError, download
 from gptcore.fetch.unpack import unpack
 from gptcore.nlu import REGISTRY, available, load_task
 from gptcore.nlu.blimp import blimp_fingerprint
 from gptcore.nlu.origins import ORIGINS, Download, Origin, origins_named
-from gptcore.nlu.submission import SUBMISSION
 from gptcore.nlu.winograd import read_dprd
 from tests.gptcore import datasets as written
 from tests.gptcore.file_server import FileServer, file_server

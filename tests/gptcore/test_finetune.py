@@ -18,12 +18,14 @@ from safetensors.torch import load_file
 from gptcore.config import FinetuneConfig
 from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, Predictions, evaluate
+from gptcore.machine import process
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.encoded import read_encoded
-from gptcore.training import best_epoch, finetune, process, task_objective
-from gptcore.training.batches import TaskRows
+from gptcore.nlu.task_rows import TaskRows
+from gptcore.objectives import task as task_objective
+from gptcore.training import best_epoch, finetune
 from tests.gptcore.tiny_tasks import DIGEST, MODEL, TASKS, StopAt, encoded, pretrained
 
 TIMINGS = {"tokens_per_second", "wall_seconds", "peak_memory_bytes"}

@@ -11,6 +11,7 @@ from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.errors import InputError
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation.generate import generate, generate_batch, generate_ids, penalised, sample
+from gptcore.machine.rng import generator
 from gptcore.models.incremental import Cache, open_reader, step
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.lstm import LSTM
@@ -18,7 +19,6 @@ from gptcore.models.packed import Products
 from gptcore.models.transformer import GPT
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
-from gptcore.training.rng import generator
 
 TEXT = "the cat sat on the mat because it was tired . \n who said that a bird runs ?"
 WORDS = WordTokenizer.train([TEXT] * 3, 40)

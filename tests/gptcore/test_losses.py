@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gptcore import losses
-from gptcore.losses import (
+from gptcore.objectives import losses
+from gptcore.objectives.losses import (
     combined_loss,
     fused_language_model_loss,
     language_model_loss,

@@ -23,10 +23,10 @@ from gptcore.models.files.hugging_face import SPECIAL_NAMES
 from gptcore.models.files.release import export_release
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.inputs import PADDING, specials
+from gptcore.nlu.task_rows import TaskRows
+from gptcore.objectives import task as task_objective
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.clean import standardise, words
-from gptcore.training import task_objective
-from gptcore.training.batches import TaskRows
 from tests.gptcore.released import randomised, small_world, task_network
 from tests.gptcore.test_export import hugging_face, write_release
 from tests.realdata import real_data

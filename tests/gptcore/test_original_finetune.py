@@ -22,13 +22,15 @@ from sklearn.model_selection import train_test_split
 from gptcore import GPT, ModelConfig, Tokenizer
 from gptcore.config import FinetuneConfig, LSTMConfig
 from gptcore.evaluation.predict import Predictions, evaluate
+from gptcore.machine import process
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.encoded import encode_task, read_encoded
 from gptcore.nlu.inputs import build_sequences, predict, released_part_tokens, soft_labels, specials
 from gptcore.nlu.published import PUBLISHED
-from gptcore.training import best_epoch, finetune, loop, process, task_objective
-from gptcore.training.batches import TaskRows
+from gptcore.nlu.task_rows import TaskRows
+from gptcore.objectives import task as task_objective
+from gptcore.training import best_epoch, finetune, loop
 from gptcore.training.optim import adam, set_lr
 from gptcore.training.schedules import warmup_linear
 from tasks.report.score import Score

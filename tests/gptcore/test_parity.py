@@ -15,9 +15,9 @@ import transformers
 from torch import Tensor
 
 from gptcore import GPT, ModelConfig
-from gptcore.losses import NO_TARGET, fused_language_model_loss, language_model_loss
 from gptcore.models.files.layout import BLOCK_PARTS
 from gptcore.models.incremental import open_reader
+from gptcore.objectives.losses import NO_TARGET, fused_language_model_loss, language_model_loss
 
 AGREEMENT = 1e-4
 """Largest relative difference, of norms and of the largest element, in float32."""

@@ -26,10 +26,11 @@ from gptcore.data.shards import Shards, write_shards
 from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.files import read_json
-from gptcore.losses import language_model_loss
-from gptcore.training import checkpoint, loop, pretrain, process
-from gptcore.training.distributed import World
-from gptcore.training.language_objective import PretrainData, language_model_objective
+from gptcore.machine import process
+from gptcore.machine.distributed import World
+from gptcore.objectives.losses import language_model_loss
+from gptcore.objectives.next_token import PretrainData, language_model_objective
+from gptcore.training import checkpoint, loop, pretrain
 from gptcore.training.records import MetricsLog
 
 N_VOCAB, N_CTX = 40, 16

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gptcore.errors import InputError
-from gptcore.training import process
+from gptcore.machine import process
 
 
 def outcome(tmp_path: Path, error: BaseException | None) -> int:
@@ -114,7 +114,7 @@ def test_the_lock_has_one_holder(tmp_path: Path) -> None:
 
 _CHILD = """
 import os, sys, time
-from gptcore.training.process import die_with_parent
+from gptcore.machine.process import die_with_parent
 die_with_parent()
 print(os.getpid(), flush=True)
 time.sleep(60)

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from gptcore.errors import InputError
+from gptcore.evaluation.submission import GLUE_TASKS, SUBMISSION, files_of, glue_submission
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu import submission
 from gptcore.nlu.inputs import build_sequences, collate, predict, specials
 from gptcore.nlu.readers import iterate_test
 from gptcore.nlu.registry import task_spec
-from gptcore.nlu.submission import GLUE_TASKS, SUBMISSION, files_of, glue_submission
 from gptcore.storyworld.write import generate
 from tests.gptcore.tiny_glue import save_model, texts_of, tokenizer, write_test_file, write_test_files
 from tests.realdata import real_data

@@ -21,7 +21,8 @@ import pytest
 
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.files import read_json
-from gptcore.training import checkpoint, pretrain, process
+from gptcore.machine import process
+from gptcore.training import checkpoint, pretrain
 from tasks.jobs.command import job_command
 from tests.gptcore.test_pretrain import (  # noqa: F401 - fixtures are found by their names
     MODEL,
@@ -202,6 +203,6 @@ def test_a_world_that_is_stopped_and_killed_and_one_on_two_hosts_end_with_the_sa
 
 def test_one_process_needs_no_torchrun_and_several_hosts_a_place_to_meet(tmp_path: Path) -> None:
     assert job_command("m", tmp_path / "j")[1:] == ["-m", "m", str(tmp_path / "j")]
-    assert "gptcore.training.torchrun" in job_command("m", tmp_path / "j", 2)
+    assert "gptcore.machine.torchrun" in job_command("m", tmp_path / "j", 2)
     with pytest.raises(ValueError, match="nnodes = 2 without a rendezvous"):
         job_command("m", tmp_path / "j", nnodes="2")

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from gptcore.config import ModelConfig
+from gptcore.evaluation.submission import SUBMISSION, SubmissionFile
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.registry import task_spec
-from gptcore.nlu.submission import SUBMISSION, SubmissionFile
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.tokenizer import Tokenizer
 from tests.gptcore.datasets import text_columns, write_bytes

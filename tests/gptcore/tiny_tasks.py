@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from gptcore.config import ModelConfig
+from gptcore.machine.process import StopRequest
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
-from gptcore.training.process import StopRequest
 
 _TEXT = "red blue green cat dog bird house tree river sun moon king queen sings runs sleeps good bad"
 WORDS = _TEXT.split()

@@ -18,7 +18,7 @@ from infra.chaos import proxy as proxies
 from infra.chaos.plan import Moment, moments
 from infra.chaos.proxy import SHARES, FaultPlan, Proxy
 from infra.chaos.shim import Switch, compile_shim
-from infra.trials import Trial
+from infra.scenarios import Trial
 
 
 def test_the_kill_plan_is_fixed_by_its_seed() -> None:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from flows.pools import POOLS
+from flows.servers.pools import POOLS
 
 INFRA = Path(__file__).resolve().parents[2] / "infra"
 VERSIONS = ("1.33", "1.37")
@@ -204,7 +204,7 @@ def parse(command: list[str]) -> str:
     assert command[:2] == ["tini", "--"]
     program, *arguments = command[2:]
     if program == "gptmill":
-        from flows.cli import _parser
+        from flows.cli.main import _parser
 
         _parser().parse_args(arguments)
     elif program == "prefect":
@@ -216,7 +216,7 @@ def parse(command: list[str]) -> str:
 
         cli.commands[arguments[0]].make_context("mlflow", arguments[1:])
     else:
-        assert (program, arguments[:2]) == ("python", ["-m", "gptcore.training.torchrun"])
+        assert (program, arguments[:2]) == ("python", ["-m", "gptcore.machine.torchrun"])
         from torch.distributed.run import get_args_parser
 
         assert importlib.util.find_spec(arguments[1])
@@ -253,7 +253,7 @@ def test_a_command_with_a_wrong_option_is_refused() -> None:
         "gptmill deploy --shop x",
         "prefect worker start --puul cpu",
         "mlflow server --hots x",
-        "python -m gptcore.training.torchrun --nodes 2 -m gptcore.training.pretrain JOB.json",
+        "python -m gptcore.machine.torchrun --nodes 2 -m gptcore.training.pretrain JOB.json",
     ):
         with pytest.raises((SystemExit, Exception), match=r"2|option|unrecogn"):  # a parser leaves as it likes
             parse(["tini", "--", *line.split()])

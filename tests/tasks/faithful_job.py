@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from gptcore.training.process import die_with_parent
+from gptcore.machine.process import die_with_parent
 from tests.tasks import fake_job
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 
 from tasks.jobs import devices
 from tasks.jobs.devices import GpuLease, visible_gpus
-from tasks.jobs.places import PLACE_VARIABLE, processes_and_threads, slots, slots_and_threads
+from tasks.jobs.placement import PLACE_VARIABLE, processes_and_threads, slots, slots_and_threads
 from tests.tasks.test_launch import ROOT, in_thread, run, stop_jobs, wait_for
 from tests.tasks.test_launch import _quick as _quick  # the fixture
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flows.references import in_store
+from flows.forms.references import in_store
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.errors import InputError
 from gptcore.settings import recorded
@@ -184,7 +184,7 @@ def test_what_runs_say_of_their_data(tmp_path: Path) -> None:
 def test_a_reference_becomes_the_stores_own_word(
     shared_tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.references.Tracker", lambda: shared_tracker)
+    monkeypatch.setattr("flows.forms.references.Tracker", lambda: shared_tracker)
     shelf = Shelf(tmp_path / "store")
     made = dataclasses.replace(shelf.finetune(0.5), name="moved")
     record(shared_tracker, made)

@@ -9,7 +9,7 @@ import pytest
 
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.card import linked
-from tasks.report.earlier import Contender, differences
+from tasks.report.comparison import Contender, differences
 from tasks.report.leaderboard import Cell, Leaderboard, Row, published_rows
 from tasks.report.result_card import ResultCard
 from tasks.report.result_page import with_result

@@ -16,7 +16,8 @@ from typing import Any, cast
 import pytest
 
 from gptcore.errors import InputError
-from tasks.jobs import launch, places, slurm
+from tasks.jobs import launch, slurm
+from tasks.jobs import placement as places
 from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, Records, run_job
 from tasks.tracking.logs import PROGRESS, Underway
 from tasks.tracking.observer import JobObserver

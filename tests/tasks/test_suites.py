@@ -11,8 +11,8 @@ import pytest
 
 from gptcore.errors import InputError
 from gptcore.nlu.metrics import GLUE
-from tasks.report.earlier import contenders
-from tasks.report.kept import kept_leaderboard
+from tasks.report.cache import kept_leaderboard
+from tasks.report.comparison import contenders
 from tasks.report.leaderboard import Row
 from tasks.report.score import Score, commit_of, finetune_origin, zero_shot_of
 from tasks.report.suites import (
@@ -248,7 +248,7 @@ def test_kept_rows_are_those_of_mlflow_until_it_changes(tracker: Tracker, monkey
     record(tracker, suite("kept"), made("rte", 61.5))
     assert kept_leaderboard(tracker)[0] == read_leaderboard(tracker)
     with monkeypatch.context() as patch:
-        patch.setattr("tasks.report.kept.read_rows", lambda _: pytest.fail("MLflow was asked"))
+        patch.setattr("tasks.report.cache.read_rows", lambda _: pytest.fail("MLflow was asked"))
         kept = kept_leaderboard(Tracker())
     assert kept[0] == read_leaderboard(tracker)
     assert "viewStateShareKey" in kept[1]

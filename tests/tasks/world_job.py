@@ -11,7 +11,7 @@ from typing import Any
 
 from gptcore.errors import InputError
 from gptcore.files import write_json_atomic
-from gptcore.training import process
+from gptcore.machine import process
 
 
 def run(job: dict[str, Any], stop: process.StopRequest) -> None:

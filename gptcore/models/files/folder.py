@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gptcore.errors import InputError
 from gptcore.files import checked_object, parse_json
-from gptcore.places import file_system
+from gptcore.filesystems import file_system
 
 
 class ModelFolder:

@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from gptcore.errors import InputError
+from gptcore.filesystems import exists, file_system
 from gptcore.nlu.readers.layout import ParquetLayout, has_folder, parquet_layout
 from gptcore.nlu.readers.parquet import read_parquet
 from gptcore.nlu.readers.rows import Example, Record, example_of, label_of, show
 from gptcore.nlu.readers.text_files import READERS, passage_names
 from gptcore.nlu.registry import REGISTRY, Source, TaskSpec, task_spec
-from gptcore.places import exists, file_system
 
 
 def load_task(name: str, datasets_url: str, split: str = "dev") -> list[Example]:

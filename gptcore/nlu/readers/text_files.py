@@ -16,9 +16,9 @@ from typing import Any
 import fsspec
 
 from gptcore.errors import InputError
+from gptcore.filesystems import file_system
 from gptcore.nlu.readers.rows import Record, show
 from gptcore.nlu.registry import Format, TaskSpec
-from gptcore.places import file_system
 
 _FILES_AT_ONCE = 256  # passage files fetched together, so that a remote folder of thousands is not one trip each
 

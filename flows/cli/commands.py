@@ -1,0 +1,336 @@
+"""What each command does with its options: fill a form, run a flow, print the result.
+
+Everything heavy is imported where it is used, and after what can be checked without it, so that neither `gptmill
+--help` nor a typing error takes a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.cli.run import fill, run, run_and_print, run_board, show_board
+from gptcore.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tasks.report.analysis import Analysis
+
+_FINETUNE_FORM = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_rows", "layers")
+_MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and still a date
+
+
+def pipeline(options: argparse.Namespace) -> None:
+    filled = fill("PipelineParameters", options, overrides=_overrides(options.config), tasks=_names(options.tasks))
+    from flows.pipeline import pipeline
+
+    run_and_print(pipeline, filled, options)
+
+
+def pretrain(options: argparse.Namespace) -> None:
+    filled = fill("PretrainParameters", options, overrides=_overrides(options.config))
+    from flows.pretrain import pretrain
+
+    print(run(pretrain, filled, options).url)
+
+
+def finetune(options: argparse.Namespace) -> None:
+    from gptcore.nlu.registry import task_spec
+
+    chosen = {name: getattr(options, name) for name in _FINETUNE_FORM if getattr(options, name) is not None}
+    if options.no_aux_lm:
+        chosen["lm_coef"] = 0.0
+    task_spec(options.task)
+    filled = fill("FinetuneParameters", options, **chosen, pretrained=not options.no_pretraining)
+    from flows.finetune import finetune
+
+    board, page = run_board(finetune, filled, options)
+    show_board(board.only([options.task]), page)
+
+
+def finetune_all(options: argparse.Namespace) -> None:
+    extra = {"overrides": _overrides(options.config), "tasks": _names(options.tasks)}
+    filled = fill("FinetuneAllParameters", options, **extra)
+    from flows.finetune import finetune_all
+
+    run_and_print(finetune_all, filled, options)
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    from flows.cli.scoring import evaluate, rows_scored
+    from flows.forms.checks import check_places
+    from gptcore.nlu.registry import task_spec
+
+    check_places(vars(options))
+    task = task_spec(options.task).name
+    for split, scores in evaluate(options.store, task, options.model, options.datasets).items():
+        print(f"{task} {split}: " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
+    print(rows_scored(options.store, options.datasets))
+
+
+def zero_shot(options: argparse.Namespace) -> None:
+    from flows.cli.scoring import rows_scored, zero_shot
+    from flows.forms.checks import check_places
+
+    check_places(vars(options))
+    if options.max_rows is not None and options.max_rows < 1:
+        raise InputError(f"--max-rows: found {options.max_rows}, expected 1 or more")
+    tasks = _listed(options.tasks)
+    results = zero_shot(options.store, options.checkpoint, options.datasets, tasks, options.max_rows)
+    width = max(6, *map(len, results))
+    for task, scores in results.items():
+        print(f"{task:<{width}} " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
+    print(rows_scored(options.store, options.datasets))
+
+
+def analysis(options: argparse.Namespace) -> None:
+    extra = {"overrides": _overrides(options.config), "tasks": _names(options.tasks)}
+    filled = fill("AnalysisParameters", options, **extra)
+    from flows.analysis import ANALYSES
+
+    for found in run(ANALYSES[options.name], filled, options):
+        print(found.text())
+
+
+def sweep(options: argparse.Namespace) -> None:
+    from flows.forms.checks import toml_file
+    from gptcore.sweep.plan import read_plan
+
+    plan = toml_file(options.file, "")
+    read_plan(plan, options.file, bool(options.checkpoint))  # its errors name the file
+    filled = fill("SweepParameters", options, sweep=plan)
+    from flows.sweep import sweep
+
+    print(run(sweep, filled, options).text(), end="")
+
+
+def abstracts(options: argparse.Namespace) -> None:
+    if options.action == "generate":
+        _write_abstracts(options)
+        return
+    if options.title or options.model or options.seed is not None:
+        raise InputError("--title, --model, --seed: expected `gptmill abstracts generate` before them")
+    tables = options.action == "tables"
+    if options.titles is not None and tables:
+        raise InputError("--titles: nothing is written for tables; expected `gptmill abstracts` before it")
+    if options.only and not tables:
+        raise InputError("--only: expected `gptmill abstracts tables` before it")
+    form, section = ("AbstractsTablesParameters", "star") if tables else ("AbstractsParameters", "adapt")
+    only = {"only": _listed(options.only)} if tables else {}
+    filled = fill(form, options, overrides=_overrides(options.config), **only)
+    from flows.forms.checks import check_blocks
+    from flows.forms.parameters import OnPapers
+
+    assert isinstance(filled, OnPapers)
+    check_blocks(filled, section)
+    from flows.abstracts import abstracts, abstracts_tables
+    from flows.failures import CellsFailed
+
+    try:
+        made = run(abstracts_tables if tables else abstracts, filled, options)
+    except CellsFailed as error:
+        _print_all(error.tables)
+        raise
+    _print_all(made)
+
+
+def _print_all(analyses: Iterable[Analysis]) -> None:
+    for analysis in analyses:
+        print(analysis.text())
+
+
+def _write_abstracts(options: argparse.Namespace) -> None:
+    from flows.forms.checks import check_places
+    from flows.forms.parameters import chosen_sampling
+    from flows.inference import write_abstracts
+
+    if not options.title:
+        raise InputError('gptmill abstracts generate: found no --title, expected one or more: --title "..."')
+    trained = ("arxiv", "checkpoint", "corpus", "titles", "only", "nproc", "jobs", "out")
+    if odd := [name for name in trained if getattr(options, name)]:
+        raise InputError(f"gptmill abstracts generate: --{odd[0]} says nothing to a model that is there")
+    check_places(vars(options))
+    sampling = chosen_sampling(options.preset or "paper", _overrides(options.config), options.seed)
+    for title, abstract in write_abstracts(options.store, options.model, options.title, sampling):
+        print(f"{title}\n\n{abstract}\n")
+
+
+def few_shot(options: argparse.Namespace) -> None:
+    shots = _listed(options.shots or "")
+    if not all(item.isdecimal() for item in shots):
+        raise InputError(f"--shots: found {options.shots!r}, expected numbers, as 0,1,4")
+    given = {"checkpoints": _listed(options.checkpoint), "tasks": _listed(options.tasks)}
+    extra = {"shots": [int(item) for item in shots]} if shots else {}
+    filled = fill("FewShotParameters", options, overrides=_overrides(options.config), **given, **extra)
+    from flows.few_shot import few_shot
+
+    for found in run(few_shot, filled, options):
+        print(found.text())
+
+
+def leaderboard(options: argparse.Namespace) -> None:
+    from tasks.report.cache import kept_leaderboard
+
+    board, page = kept_leaderboard()
+    if options.format == "csv":
+        print(board.render("csv"))
+    elif options.format == "table" and not options.wide:
+        show_board(board, page, options.published)
+    else:
+        print((board if options.published else board.beside_the_paper()).render(options.format))
+        print(f"\n{page}")
+
+
+def encode(options: argparse.Namespace) -> None:
+    import json
+
+    from gptcore.text.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(options.tokenizer)
+    text = sys.stdin.buffer
+    if options.whole:
+        print(json.dumps(tokenizer.encode(_decoded(text.read(), 1))))
+        return
+    for number, line in enumerate(text, start=1):
+        print(json.dumps(tokenizer.encode(_decoded(line, number).rstrip("\r\n"))))
+
+
+def gc(options: argparse.Namespace) -> None:
+    if not 0 <= options.older_than <= _MOST_HOURS:
+        raise InputError(f"--older-than: found {options.older_than:g}, expected hours, 0 to {_MOST_HOURS:,}")
+    from flows.cli.garbage import gc
+
+    gc(options.store, options.yes, options.older_than, options.all_unreferenced)
+
+
+def datasets(options: argparse.Namespace) -> None:
+    from flows.cli.datasets import list_datasets
+
+    list_datasets(options.datasets)
+
+
+def get_datasets(options: argparse.Namespace) -> None:
+    from flows.cli.datasets import get_datasets
+
+    get_datasets(options.names, options.to, options.mirror)
+
+
+def export(options: argparse.Namespace) -> None:
+    if Path(options.out).exists():
+        raise InputError(f"--out {options.out}: is there already; expected a new folder")
+    _look_up_model(options)
+    from flows.inference import export
+
+    for path in export(options.store, options.model, options.format, options.out, options.tokenizer):
+        print(path)
+
+
+def predict(options: argparse.Namespace) -> None:
+    import json
+
+    from gptcore.nlu.registry import task_spec
+
+    task_spec(options.task)
+    _look_up_model(options, options.task)
+    from flows.inference import predict
+
+    for answer in predict(options.store, options.task, options.model, sys.stdin.buffer, options.tokenizer):
+        print(json.dumps(answer, ensure_ascii=False), flush=True)
+
+
+def perplexity(options: argparse.Namespace) -> None:
+    _look_up_model(options)
+    from flows.inference import perplexity
+
+    found = perplexity(options.store, options.model, sys.stdin.buffer, options.tokenizer)
+    print("  ".join(f"{name} {_number(value)}" for name, value in found.items()))
+
+
+def generate(options: argparse.Namespace) -> None:
+    import json
+
+    from gptcore.evaluation.sampling import check_sampling
+
+    check_sampling(options.max_tokens, options.temperature, options.top_k, options.top_p)
+    _look_up_model(options)
+    from flows.inference import generate, generate_lines
+
+    place = options.store, options.model
+    settings = {name: getattr(options, name) for name in ("max_tokens", "temperature", "top_k", "top_p", "seed")}
+    if options.prompt is None:
+        for answer in generate_lines(*place, sys.stdin.buffer, options.tokenizer, **settings):
+            print(json.dumps(answer, ensure_ascii=False), flush=True)
+        return
+    pieces = generate(*place, options.prompt, options.tokenizer, **settings)
+    print(options.prompt, end="", flush=True)
+    for piece in pieces:
+        print(piece, end="", flush=True)
+    print()
+
+
+def submission(options: argparse.Namespace) -> None:
+    from flows.cli.submission import submission
+    from flows.forms.checks import check_places
+
+    check_places(vars(options))
+    tasks = _names(options.tasks)
+    report = submission(options.store, options.checkpoint, options.out, options.datasets, tasks)
+    for name, counts in report["files"].items():
+        print(f"{name:<12} {counts['rows']:>7} rows")
+    for task, url in report["models"].items():
+        print(f"{task:<12} {url}")
+    for note in report["notes"]:
+        print(f"note: {note}")
+    print(options.out if report["complete"] else f"{options.out}: a rehearsal, not for the server")
+
+
+def _look_up_model(options: argparse.Namespace, task: str = "") -> None:
+    """See that ``--model`` is there, before torch is imported.
+
+    :raises InputError: it is not.
+    """
+    from flows.forms.checks import any_model, check_address, check_places
+    from flows.forms.references import fine_tuned_model, in_store
+    from tasks.store.store import Store
+
+    check_places(vars(options))
+    if options.tokenizer:
+        return  # a folder: whoever loads it says what is wrong with it
+    store = Store(options.store)
+    if task:
+        model = in_store(store, options.model, ("finetune",))
+        check_address(model, ("finetune",))
+        fine_tuned_model(store, model, task)
+    else:
+        any_model(store, options.model)
+
+
+def _overrides(config: str | None) -> dict[str, Any]:
+    """The settings in a TOML file; none without a file."""
+    from flows.forms.checks import toml_file
+
+    return {} if config is None else toml_file(config, "--config ")
+
+
+def _names(comma_separated: str) -> list[str]:
+    from gptcore.nlu.registry import task_spec
+
+    return [task_spec(name).name for name in _listed(comma_separated)]
+
+
+def _listed(comma_separated: str) -> list[str]:
+    return [item.strip() for item in comma_separated.split(",") if item.strip()]
+
+
+def _decoded(line: bytes, number: int) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input, line {number}: byte {error.start} is not UTF-8 ({error.reason})") from None
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,330 @@
+"""What the terminal shows of a run: a line a finished stage, bars for what is under way, every warning.
+
+The source is Python's logging alone (`tasks/tracking/logs.py`): this is a handler in the place of Prefect's console
+handler. Everything, Prefect's own words included, goes to a file in the state folder. Lines go to standard error, so
+that standard output has the result alone; without a terminal the bars are plain lines now and then.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from textwrap import shorten
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+from rich.table import Column
+from rich.text import Text
+
+from flows.servers import signals
+from gptcore.errors import InputError
+from tasks.store.state import state_folder
+from tasks.tracking.logs import PROGRESS, Made, Underway
+
+_LOGS_KEPT = 20
+_DETAILS = ("gptmill", "gptcore", "tasks", "flows")  # loggers whose INFO lines belong in the file
+_LINE_EVERY = 30.0  # seconds, the least between two lines of progress where there is no terminal ...
+_LINE_SHARE = 0.1  # ... and what must have been done meanwhile,
+_LINE_LATEST = 600.0  # or so many seconds passed
+_WARNING = 300  # characters of a warning that the terminal gets; the file has it whole
+
+
+@contextmanager
+def shown(command: str, verbose: bool = False, console: Console | None = None) -> Iterator[None]:
+    """Show on the terminal what the flows inside do, and keep all of it in a file.
+
+    :param command: names the file.
+    :param verbose: leave the terminal to Prefect's own lines.
+    """
+    path = _log_file(command)
+    console = console or Console(stderr=True, highlight=False)
+    console.print(f"{'log':<11} {path}", style="dim", soft_wrap=True)
+    file = logging.FileHandler(path, encoding="utf-8")
+    file.setFormatter(_Lines("%(asctime)s %(levelname)-7s %(run)s - %(message)s"))
+    # A line that cannot be written, to a full disk or to a server that is away, is lost in silence: logging's own words
+    # on it are a page a line. For good, as the last of them come while the process ends.
+    logging.raiseExceptions = False
+    with closing(file):
+        if verbose:
+            with _listening([file]), _without_input_errors():
+                yield
+            return
+        display = Display(console)
+        with _listening([file, display], live=display), _in_place_of_prefects([file, display]), closing(display):
+            display.begin()
+            yield
+
+
+@contextmanager
+def _listening(handlers: Sequence[logging.Handler], live: logging.Handler | None = None) -> Iterator[None]:
+    """Hand every record to ``handlers``, our own details included, and progress to ``live`` alone."""
+    root, details = logging.getLogger(), [logging.getLogger(name) for name in _DETAILS]
+    levels = [logger.level for logger in details]
+    progress = logging.getLogger(PROGRESS)
+    progress.propagate = False  # several records a second: for the bars, not for the file
+    for logger in details:
+        logger.setLevel(logging.INFO)
+    for handler in handlers:
+        root.addHandler(handler)
+    if live:
+        progress.addHandler(live)
+    try:
+        yield
+    finally:
+        if live:
+            progress.removeHandler(live)
+        for handler in handlers:
+            root.removeHandler(handler)
+        for logger, level in zip(details, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def _in_place_of_prefects(handlers: Sequence[logging.Handler]) -> Iterator[None]:
+    """Take Prefect's console handler off, and the one that its services have for themselves."""
+    root, services = logging.getLogger(), logging.getLogger("prefect._internal")
+    console, own = _prefects_console(), services.handlers
+    for handler in console:
+        root.removeHandler(handler)
+    services.handlers = list(handlers)
+    try:
+        yield
+    finally:
+        services.handlers = own
+        for handler in console:
+            handler.setLevel(logging.WARNING)  # what it still has to say, of servers that stop, is no result
+            handler.addFilter(lambda _: not signals.asked_to_end())
+            root.addHandler(handler)
+
+
+@contextmanager
+def _without_input_errors() -> Iterator[None]:
+    """Drop Prefect's words on an InputError and on a signal: the command line prints its one line itself."""
+
+    def other(record: logging.LogRecord) -> bool:
+        if signals.asked_to_end():
+            return False
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, InputError) and "InputError(" not in record.getMessage()
+
+    for handler in _prefects_console():
+        handler.addFilter(other)
+    try:
+        yield
+    finally:
+        for handler in _prefects_console():
+            handler.removeFilter(other)
+
+
+def _prefects_console() -> list[logging.Handler]:
+    if "prefect" not in sys.modules:
+        return []
+    from prefect.logging.handlers import PrefectConsoleHandler
+
+    return [handler for handler in logging.getLogger().handlers if isinstance(handler, PrefectConsoleHandler)]
+
+
+class Display(logging.Handler):
+    """Draws records: stages' results as lines, progress as bars or, without a terminal, as lines now and then."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._stage: _Stage | None = None
+        self._told: set[str] = set()
+        self._bars: Progress | None = None
+        self._tasks: dict[tuple[str, str], TaskID] = {}
+        self._lines: dict[tuple[str, str], tuple[float, float]] = {}  # stage, item -> share and time of its last line
+        self._waits: set[tuple[str, str]] = set()  # stages and items that were last heard of waiting
+        self._last_line = time.monotonic()
+        self._failed: list[BaseException] = []
+
+    def begin(self) -> None:
+        """Say that something happens where nobody says how far it is: servers, for one, take their time to start."""
+        if self._console.is_terminal:
+            self._bar(("", ""), f"{'':<11}", None, "")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a record; called with the handler's lock held, so from one thread at a time."""
+        try:
+            news = getattr(record, "news", None)
+            if isinstance(news, Made):
+                self._made(news, record.created)
+            elif isinstance(news, Underway):
+                self._enter(news.stage, record.created)
+                self._underway(news)
+            elif record.levelno >= logging.WARNING:
+                self._warning(record)
+        except Exception:  # logging's own rule: a broken handler ends no work
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Print what was still being gathered, and free the terminal."""
+        self.acquire()
+        try:
+            self._leave()
+            if self._bars is not None:
+                self._bars.stop()
+                self._bars = None
+        finally:
+            self.release()
+        super().close()
+
+    # --- stages
+
+    def _enter(self, stage: str, now: float) -> None:
+        if self._stage is None or self._stage.name != stage:
+            self._leave()
+            self._stage = _Stage(stage, now)
+
+    def _leave(self) -> None:
+        """The line of the stage that is over, unless it only found again what a line has told of."""
+        stage, self._stage = self._stage, None
+        for task in self._tasks.values():
+            if self._bars is not None:
+                self._bars.remove_task(task)
+        self._tasks.clear()
+        if stage is None or not stage.made or all(made.cached and made.digest in self._told for made in stage.made):
+            return
+        self._told |= {made.digest for made in stage.made}
+        digest = stage.made[0].digest if len(stage.made) == 1 else ""
+        self._print(f"{stage.name:<11} {stage.words:<58}  {stage.cost:>12}   {digest}".rstrip())
+
+    def _made(self, made: Made, now: float) -> None:
+        self._enter(made.stage, now - (0.0 if made.cached else made.seconds))
+        assert self._stage is not None
+        self._stage.made.append(made)
+        self._stage.end = now
+        if (task := self._tasks.pop((made.stage, made.item), None)) is not None and self._bars is not None:
+            self._bars.remove_task(task)
+        if not made.item:
+            self._leave()
+            self.begin()
+
+    # --- progress
+
+    def _underway(self, news: Underway) -> None:
+        if self._console.is_terminal:
+            description = f"  {news.item}" if news.item else f"{news.stage:<11}"
+            self._bar((news.stage, news.item), description, news.share, news.words)
+        else:
+            self._line(news)
+
+    def _bar(self, key: tuple[str, str], description: str, share: float | None, words: str) -> None:
+        """Draw the bar of ``key`` anew; without a share it only moves."""
+        if self._bars is None:
+            self._bars = Progress(
+                TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+                BarColumn(14),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+                console=self._console,
+                transient=True,
+                refresh_per_second=2,  # the cores are for the training
+                expand=True,
+            )
+            self._bars.start()
+        if key not in self._tasks:
+            self._tasks[key] = self._bars.add_task(description, total=None if share is None else 1.0, words=words)
+        self._bars.update(self._tasks[key], completed=share or 0.0, words=words)
+
+    def _line(self, news: Underway) -> None:
+        """A plain line, where enough has happened since the last one."""
+        if news.item and (news.stage, "") in self._lines:
+            return  # how far all of them are says more than how far one is
+        key, now = (news.stage, news.item), time.monotonic()
+        told = news.waits and key not in self._waits  # why nothing happens is said at once
+        (self._waits.add if news.waits else self._waits.discard)(key)
+        share, at = self._lines.setdefault(key, (0.0, now))
+        enough = round(news.share - share, 6) >= _LINE_SHARE or now - at >= _LINE_LATEST
+        if told or (enough and now - self._last_line >= _LINE_EVERY):
+            self._lines[key] = (news.share, now)
+            item = f"{news.item}: " if news.item else ""
+            self._print(f"{news.stage:<11} {news.share:>4.0%}  {item}{news.words}")
+
+    # --- warnings
+
+    def _warning(self, record: logging.LogRecord) -> None:
+        """One line; the file has the traceback. A failure that passes through task and flows is told once."""
+        if signals.asked_to_end():
+            return  # nothing that fails from now on is news; the file has it
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, InputError) or any(error is told for told in self._failed):
+            return  # the command line prints an InputError itself
+        words = record.getMessage()
+        if error is not None:
+            self._failed.append(error)
+            words = f"{_run_of(record)}: {type(error).__name__}: {error}"
+        elif words.startswith(("Finished in state", "Crash detected!")) or "InputError(" in words:
+            return  # Prefect's second word on the same failure
+        words = shorten(words.partition("\n")[0], _WARNING)
+        self._print(f"{record.levelname.lower()}: {words}", "red" if record.levelno >= logging.ERROR else "yellow")
+
+    def _print(self, text: str, style: str = "") -> None:
+        self._last_line = time.monotonic()
+        self._console.print(Text(text, style), soft_wrap=True)
+
+
+@dataclass
+class _Stage:
+    """What one line tells: a stage, or all items of one that runs once a task."""
+
+    name: str
+    start: float
+    made: list[Made] = field(default_factory=list)
+    end: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """``33 train + 3 held out``, or ``12 tasks: 5,400 rows``."""
+        first = self.made[0]
+        amounts: dict[str, int] = {}
+        for made in self.made:
+            if isinstance(made.made, Mapping):
+                for unit, count in made.made.items():
+                    amounts[unit] = amounts.get(unit, 0) + count
+        texts = {made.made for made in self.made if isinstance(made.made, str)}
+        what = next(iter(texts)) if len(texts) == 1 else ", ".join(f"{n:,} {unit}" for unit, n in amounts.items())
+        if not first.item:
+            return what
+        items = {made.item for made in self.made}
+        which = first.item if len(items) == 1 else f"{len(items)} {first.unit}s"
+        return f"{which}: {what}" if what else which
+
+    @property
+    def cost(self) -> str:
+        """``4.2 s``, ``in the store``, or both."""
+        found = sum(made.cached for made in self.made)
+        if found == len(self.made):
+            return "in the store"
+        seconds = self.end - self.start if len(self.made) > 1 else self.made[0].seconds
+        text = f"{seconds:.1f} s" if seconds < 100 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+        return f"{text}, {found} found" if found else text
+
+
+class _Lines(logging.Formatter):
+    """A record with the name of its Prefect run, where it has one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.run = _run_of(record)
+        return super().format(record)
+
+
+def _run_of(record: logging.LogRecord) -> str:
+    """The Prefect run that says it, else the logger."""
+    return str(getattr(record, "task_run_name", None) or getattr(record, "flow_run_name", None) or record.name)
+
+
+def _log_file(command: str) -> Path:
+    """A new file for this run; the oldest beyond some number go."""
+    folder = state_folder() / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in sorted(folder.glob("*-????????-??????.log"), key=lambda path: path.stat().st_mtime)[: -_LOGS_KEPT + 1]:
+        old.unlink(missing_ok=True)
+    return folder / f"{command}-{datetime.now():%Y%m%d-%H%M%S}.log"

@@ -1,0 +1,146 @@
+"""`gptmill gc`: what of a store nothing refers to any more; listed, and deleted where that is confirmed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from gptcore.errors import InputError
+from tasks.store.garbage import Plan, Rules, plan, sweep
+from tasks.store.inventory import Item, inventory
+from tasks.store.leases import noted
+from tasks.store.store import Store
+from tasks.tracking.referred import referred
+from tasks.tracking.tracker import Tracker
+
+_MEASURES = ("ngrams", "baseline", "evaluation", "zero-shot", "blimp", "prompted", "written")
+_TRACKED = ("pretrain", "finetune", "adapt")
+_WORLDS = "storyworld"
+_STAGES = (
+    "storyworld",
+    "corpus",
+    "corpus-part",
+    "tokenizer",
+    "shards",
+    "shards-part",
+    "ngrams",
+    "pretrain",
+    "dataset",
+    "baseline",
+    "finetune",
+    "evaluation",
+    "zero-shot",
+    "blimp",
+    "prompted",
+    "imported",
+    "papers",
+    "papers-ids",
+    "adapt",
+    "written",
+)
+_KINDS = {
+    "remains": "remains",
+    "unfinished": "unfinished",
+    "mirror": "mirrors",
+    "copy": "copies",
+    "arriving": "remains",
+}
+_CONFIRMED = "delete"
+
+
+def gc(store_url: str, confirmed: bool = False, older_than: float = 24.0, unreferenced: bool = False) -> None:
+    """List what may go, and delete it where that is confirmed: beforehand, or by a word typed on a terminal.
+
+    :param older_than: hours; what is younger stays.
+    :param unreferenced: also what the tracker has never heard of.
+    :raises InputError: no such store; no tracker; or one that has never heard of anything in the store.
+    """
+    store, tracker = Store(store_url), Tracker()
+    rules = Rules(_MEASURES, _TRACKED, _WORLDS, timedelta(hours=older_than), unreferenced)
+    items, found = _plan(store, tracker, rules)
+    print(f"store {store.url}, MLflow {tracker.shown}\n")
+    print("\n".join(_table(found)))
+    for item, _ in found.kept:
+        if item.problem:
+            print(f"\n{item.path}: kept, with all that it may have been made from: {item.problem}")
+    if not found.dropped:
+        print("\nnothing to delete")
+        return
+    print("\nto delete:")
+    for item in found.dropped:
+        print(_line(item))
+    if not (confirmed or _typed(found.dropped)):
+        print("\nnothing was deleted; gptmill gc --yes deletes these")
+        return
+    items, now = _plan(store, tracker, rules)  # a typed word takes its time
+    chosen = {item.path for item in found.dropped}
+    gone = list(sweep(store, [item for item in now.dropped if item.path in chosen], items))
+    if any(item.stage == "pretrain" for item in gone) and os.environ.get("PREFECT_API_URL"):
+        from flows.forms.choices import list_checkpoints
+
+        list_checkpoints(store.url)
+    print(f"\ndeleted: {_amount(gone)}")
+
+
+def _plan(store: Store, tracker: Tracker, rules: Rules) -> tuple[list[Item], Plan]:
+    """All that is there, and what of it may go.
+
+    :raises InputError: the tracker has never heard of this store: its word would empty it.
+    """
+    items, known = inventory(store, _STAGES), referred(tracker)
+    artifacts = [item for item in items if item.kind == "artifact"]
+    if artifacts and not rules.unknown and not any(item.digest in known.heard for item in artifacts):
+        raise InputError(
+            f"--store {store.url}: MLflow at {tracker.shown} has heard of none of its {len(artifacts)} artifacts; "
+            "expected the one that recorded them (GPTMILL_HOME, MLFLOW_TRACKING_URI), or --all-unreferenced"
+        )
+    with noted(store.scratch) as leased:
+        return items, plan(items, known, leased, rules, datetime.now(UTC))
+
+
+def _table(found: Plan) -> list[str]:
+    """A line a stage, then one for each kind of thing that is no artifact, then all: what stays, why, what may go."""
+    kept = [item for item, _ in found.kept]
+    names = dict.fromkeys(map(_group, sorted([*kept, *found.dropped], key=lambda item: (item.kind, item.stage))))
+    lines = [f"{'':<12} {'kept':>16} {'to delete':>16}  kept because of"]
+    for name in names:
+        why = Counter(reason for item, reason in found.kept if _group(item) == name)
+        reasons = ", ".join(f"{reason} {count}" for reason, count in why.most_common())
+        stays = [item for item in kept if _group(item) == name]
+        goes = [item for item in found.dropped if _group(item) == name]
+        lines.append(f"{name:<12} {_amount(stays):>16} {_amount(goes):>16}  {reasons}".rstrip())
+    return [*lines, f"{'all':<12} {_amount(kept):>16} {_amount(found.dropped):>16}"]
+
+
+def _group(item: Item) -> str:
+    return item.stage if item.kind == "artifact" else _KINDS[item.kind]
+
+
+def _line(item: Item) -> str:
+    what = _group(item) if item.kind == "artifact" else f"{_group(item)} of {item.stage}"
+    when = "" if item.changed is None else f"{item.changed:%Y-%m-%d %H:%M}"
+    return f"  {what:<24} {item.digest[:12]} {_size(item.size):>10}  {when}"
+
+
+def _typed(dropped: Sequence[Item]) -> bool:
+    """Whether somebody at a terminal types the word."""
+    if not sys.stdin.isatty():
+        return False
+    print(f"\nType {_CONFIRMED} to delete {_amount(dropped)}: ", end="", flush=True)
+    return sys.stdin.readline().strip() == _CONFIRMED
+
+
+def _amount(items: Sequence[Item]) -> str:
+    return f"{len(items):,}, {_size(sum(item.size for item in items))}" if items else "-"
+
+
+def _size(size: float) -> str:
+    """Bytes to read: 512 B, 1.5 MB, 820 GB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 999.5:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 99.5 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"

@@ -1,0 +1,98 @@
+"""How a command runs its flow: fill the form, see that what it names is there, start a server, run, print the board.
+
+Everything heavy is imported where it is used, as for :mod:`flows.cli.commands`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc as garbage
+from typing import TYPE_CHECKING, Any
+
+from gptcore.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from tasks.report.leaderboard import Leaderboard
+
+
+def fill(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
+    """The flow's form, filled from the options of the same names; what it names is looked up, the servers are tried.
+
+    Where no Prefect server is set, one of this process' own begins to start; the imports that follow are not searched
+    for garbage (see :func:`run`).
+
+    :raises InputError: a value out of range, or something that is not there.
+    """
+    from pydantic import ValidationError
+
+    from flows.forms import parameters
+    from flows.forms.checks import check_form
+    from flows.servers.preflight import require_servers
+    from flows.servers.temporary_server import begin_server
+
+    model: type[BaseModel] = getattr(parameters, form)
+    given = {n: getattr(options, n) for n in model.model_fields if getattr(options, n, None) is not None}
+    try:
+        filled = model.model_validate({**given, **extra})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "-".join(str(part) for part in first["loc"][:1]).replace("_", "-")
+        raise InputError(f"--{name}: found {first['input']!r}; {first['msg']}") from None
+    check_form(filled)
+    require_servers()
+    begin_server()
+    garbage.disable()
+    return filled
+
+
+def run(flow: Any, filled: BaseModel, options: argparse.Namespace) -> Any:
+    """Run a flow with its filled form on the Prefect server that is set, else on one of this process' own."""
+    from flows.cli.display import shown
+    from flows.servers.temporary_server import ensure_server
+    from tasks.tracking.tracker import Tracker
+
+    with shown(options.command, options.verbose):
+        try:
+            _ = Tracker().client  # imported and opened while the server starts
+            ensure_server()
+        finally:
+            garbage.freeze()  # what was imported until here stays: looking through it took a fifth of that time
+            garbage.enable()
+        return flow(filled)
+
+
+def run_board(flow: Any, filled: BaseModel, options: argparse.Namespace) -> tuple[Leaderboard, str]:
+    """The same for a flow that fills the leaderboard: its board, and the words that lead to the page of all of it.
+
+    Keeps that one for the next who asks, as MLflow is at hand here.
+    """
+    from tasks.report.cache import kept_leaderboard
+
+    board: Leaderboard = run(flow, filled, options)
+    return board, kept_leaderboard()[1]
+
+
+def run_and_print(flow: Any, filled: BaseModel, options: argparse.Namespace) -> None:
+    """The same, and print the board, also where some tasks failed.
+
+    :raises SomeFailed: after the board of the others is printed.
+    """
+    from flows.failures import SomeFailed, SomeInputsBad
+    from tasks.report.cache import kept_leaderboard
+
+    try:
+        board, page = run_board(flow, filled, options)
+    except (SomeFailed, SomeInputsBad) as error:
+        show_board(error.board, kept_leaderboard()[1])
+        raise
+    show_board(board, page)
+
+
+def show_board(board: Leaderboard, page: str, published: bool = False) -> None:
+    """Print scores, and the words that lead to their page."""
+    from tasks.report.terminal import print_board
+
+    print_board(board, published=published)
+    print(f"\n{page}")

@@ -1,0 +1,317 @@
+"""What a command is given, checked before Prefect, torch or MLflow are imported: a typing error costs no second.
+
+The flows use the same functions: a run that the Prefect UI starts has passed no command line.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.forms.parameters import (
+    AbstractsTablesParameters,
+    FewShotParameters,
+    OnPapers,
+    chosen_abstracts,
+    chosen_preset,
+    language_overrides,
+)
+from flows.forms.references import WORDS, in_store, pretrained_model
+from gptcore.abstracts.config import AdaptConfig
+from gptcore.abstracts.published import BY_SIZE, TABLES
+from gptcore.connectivity import require_s3
+from gptcore.errors import InputError, refuse_password
+from gptcore.nlu.readers import available
+from gptcore.prompting.config import PROMPT_SETTINGS
+from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks
+from gptcore.sizes import SIZES, shape_given, sized_preset
+from tasks.store.artifact import Artifact
+from tasks.store.references import check_start, named_tokenizer
+from tasks.store.store import Store
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_PLACES = {
+    name: f"--{name}" for name in ("store", "corpus", "arxiv", "datasets", "tokenizer", "checkpoint", "shards", "model")
+} | {"start": "--from"}
+"""Fields that may hold an address -> the option that fills them."""
+
+
+def check_form(form: BaseModel) -> None:
+    """Look up what a filled form names: settings, sources, artifacts, datasets.
+
+    :raises InputError: for the first that is not there.
+    """
+    given = dict(form)
+    check_places(given)
+    store = Store(given["store"])
+    if "sweep" in given:
+        _check_sweep(store, given)
+        return
+    if "shots" in given:
+        assert isinstance(form, FewShotParameters)
+        check_prompts(form)
+        return
+    if "arxiv" in given:
+        _check_abstracts(store, form)
+    elif "preset" in given:
+        chosen_preset(form)
+    if given.get("corpus"):
+        from gptcore.text.corpus import find_sources
+
+        find_sources(given["corpus"])
+    tokenizer = store.manifest(store.resolve(given["shards"], "shards"))["counts"] if "shards" in given else {}
+    if given.get("tokenizer"):
+        tokenizer = _tokenizer(store, given["tokenizer"])
+    if given.get("start"):
+        model = chosen_preset(form).model
+        check_start(store, pretrained_model(store, given["start"]), model, tokenizer.get("tokenizer_digest", ""))
+    if given.get("dask"):
+        from tasks.jobs.cluster import check_cluster
+
+        check_cluster(given["dask"])
+    if given.get("checkpoint") and "arxiv" not in given:
+        network = store.manifest(pretrained_model(store, given["checkpoint"]))["config"]["model"]
+        if given.get("layers", -1) > (there := network.get("n_layer", 1)):
+            raise InputError(f"--layers: found {given['layers']}, the checkpoint has {there} blocks")
+    tasks = [given["task"]] if "task" in given else given.get("tasks", ())
+    if ("checkpoint" in given and "arxiv" not in given) or given.get("datasets"):
+        chosen_tasks(tasks, datasets_folder(store, given["datasets"]))
+
+
+def _check_abstracts(store: Store, form: Any) -> None:
+    """The same for abstracts: their settings, the archive's files, the model to start from.
+
+    How long blocks may be depends on which section of the settings is used: :func:`check_blocks`.
+
+    :raises InputError: for the first that is not there, or that nothing would read.
+    """
+    from gptcore.abstracts.arxiv import archive_files
+    from tasks.stages.imported import is_model_folder
+    from tasks.stages.tokenizer import check_kind
+    from tasks.store.lineage import tokenizer_of
+
+    preset, _ = chosen_abstracts(form)
+    if form.arxiv:
+        archive_files(form.arxiv)
+    check_no_pretraining(form)
+    if isinstance(form, AbstractsTablesParameters):
+        chosen_tables(form)
+    if form.checkpoint and not is_model_folder(form.checkpoint):  # which is looked at as it is imported
+        check_kind(store, tokenizer_of(store, pretrained_model(store, form.checkpoint)), preset.tokenizer)
+
+
+def check_no_pretraining(form: OnPapers) -> None:
+    """:raises InputError: a model to start from, and settings of another that would be pre-trained."""
+    idle = ["--corpus"] * bool(form.corpus) + [name for name in language_overrides(form.overrides) if name != "family"]
+    if form.checkpoint and idle:
+        raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle[0]} beside it")
+
+
+def chosen_tables(form: AbstractsTablesParameters) -> list[str]:
+    """The tables to make: those wanted, else every one.
+
+    :raises InputError: models of other sizes are wanted where nothing is pre-trained, or where all would have one size.
+    """
+    if not form.checkpoint and not shape_given(form.overrides):
+        return list(form.only) or list(TABLES)
+    if BY_SIZE in form.only:
+        given = "--checkpoint" if form.checkpoint else shape_given(form.overrides)[0]
+        raise InputError(f"--only {BY_SIZE}: each size is pre-trained with its own shape; expected no {given}")
+    return list(form.only) or [name for name in TABLES if name != BY_SIZE]
+
+
+def check_blocks(form: OnPapers, section: str) -> None:
+    """See that the model has positions for the blocks of one section of the settings, as far as it is known yet.
+
+    :param section: "adapt", or "star" for the tables.
+    :raises InputError: it has fewer.
+    """
+    from tasks.stages.imported import is_model_folder
+
+    if is_model_folder(form.checkpoint):
+        return
+    preset, own = chosen_abstracts(form)
+    n_ctx = preset.model.n_ctx
+    if form.checkpoint:
+        store = Store(form.store)
+        n_ctx = store.manifest(pretrained_model(store, form.checkpoint))["config"]["model"]["n_ctx"]
+    check_positions(section, [getattr(own, section)], n_ctx)
+
+
+def check_positions(section: str, configs: Iterable[AdaptConfig], n_ctx: int) -> None:
+    """:raises InputError: blocks of more tokens than the model has positions; ``section``: where the settings are."""
+    if (size := max(config.block_size for config in configs)) > n_ctx:
+        raise InputError(f"{section}.block_size = {size}: expected {n_ctx} or less, the model's n_ctx")
+
+
+def check_prompts(form: FewShotParameters) -> None:
+    """The same for prompts: the models, or what they are pre-trained on; the tasks, and that they have room.
+
+    :raises InputError: for the first that is not there.
+    """
+    from tasks.stages.imported import is_model_folder
+
+    store = Store(form.store)
+    if form.checkpoints and (form.corpus or form.overrides):
+        raise InputError("--checkpoint: nothing is pre-trained then; expected no --corpus and no --config beside it")
+    for ref in form.checkpoints:
+        if not is_model_folder(ref):
+            pretrained_model(store, ref)
+    room = least_room(form)
+    if form.corpus:
+        from gptcore.text.corpus import find_sources
+
+        find_sources(form.corpus)
+    if form.datasets:
+        tasks_with_room(form.tasks, form.datasets, room if not form.checkpoints else None)
+
+
+def least_room(form: FewShotParameters) -> int:
+    """The fewest positions of the sizes that a form would pre-train.
+
+    :raises InputError: settings that do not fit, or that would make the sizes one.
+    """
+    if same := shape_given(form.overrides):
+        raise InputError(f"overrides: {same[0]}: expected none, as each of the preset's sizes has its own")
+    if form.overrides.get("family", "gpt2") != "gpt2":
+        raise InputError(f"overrides: family = {form.overrides['family']!r}; expected gpt2")
+    more = PROMPT_SETTINGS[form.preset]
+    return min(sized_preset(form.preset, size, more, form.overrides).model.n_ctx for size in SIZES[form.preset])
+
+
+def tasks_with_room(wanted: Sequence[str], datasets_url: str, n_ctx: int | None) -> list[str]:
+    """The tasks to ask: those wanted, else every one whose data is there and whose answers a model has positions for.
+
+    :raises InputError: one that is wanted has no data or too little room; or none is wanted and all have too little.
+    """
+    there = available_prompt_tasks(datasets_url)
+    if missing := [name for name in wanted if name not in there]:
+        raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there)}")
+    if n_ctx is None:
+        return list(wanted) or there
+    found = [name for name in there if PROMPT_TASKS[name].has_room(n_ctx)]
+    for name in wanted or (() if found else there):
+        PROMPT_TASKS[name].check_room(n_ctx)
+    return list(wanted) or found
+
+
+def _check_sweep(store: Store, given: Mapping[str, Any]) -> None:
+    """The same for a sweep: its plan, and what the plan needs.
+
+    :raises InputError: for the first that is not there.
+    """
+    from gptcore.sweep.plan import read_plan
+
+    plan = read_plan(given["sweep"], "sweep", bool(given["checkpoint"]))
+    if given["checkpoint"]:
+        pretrained_model(store, given["checkpoint"])
+    elif given["corpus"]:
+        from gptcore.text.corpus import find_sources
+
+        find_sources(given["corpus"])
+    if given["dask"]:
+        from tasks.jobs.cluster import check_cluster
+
+        check_cluster(given["dask"])
+    if plan.tasks and (given["checkpoint"] or given["datasets"]):
+        chosen_tasks(plan.tasks, datasets_folder(store, given["datasets"]))
+
+
+def check_places(given: Mapping[str, Any]) -> None:
+    """See that the addresses among a form's fields can be used: their server, the log-in, the bucket.
+
+    :raises InputError: for the first that cannot, or that has a password in it.
+    """
+    if not given["store"]:
+        raise InputError("--store: found nothing, expected a folder or an address")
+    for name, option in _PLACES.items():
+        refuse_password(given.get(name) or "")
+        require_s3(given.get(name) or "", option)
+    for ref in given.get("checkpoints", ()):
+        refuse_password(ref)
+        require_s3(ref, "--checkpoint")
+    Store(given["store"])
+
+
+def _tokenizer(store: Store, ref: str) -> dict[str, Any]:
+    """What is known of the tokenizer that ``ref`` names.
+
+    :raises InputError: there is none, or it is broken.
+    """
+    found = named_tokenizer(store, ref)
+    if isinstance(found, Artifact):
+        return dict(store.manifest(found)["counts"])
+    from gptcore.text.tokenizer import Tokenizer
+
+    return {"tokenizer_digest": Tokenizer.load(found).digest}
+
+
+def datasets_folder(store: Store, datasets: str) -> str:
+    """The datasets asked for, else the generated world that the store holds.
+
+    :raises InputError: neither is there.
+    """
+    if datasets:
+        return datasets
+    worlds = store.list("storyworld")
+    if not worlds:
+        raise InputError(f"--datasets: none given, and {store.url} holds no generated world; give the datasets' folder")
+    return str(store.local(worlds[0]) / "datasets")
+
+
+def chosen_tasks(wanted: Sequence[str], datasets_url: str) -> list[str]:
+    """The tasks to run: those asked for, else every one whose folder is there.
+
+    :raises InputError: none is there, or one that was asked for is not.
+    """
+    there = available(datasets_url)
+    if missing := [name for name in wanted if name not in there]:
+        raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there) or 'no dataset'}")
+    if not there:
+        raise InputError(f"{datasets_url}: no dataset found; expected sub-folders such as MNLI, SST-2, RACE")
+    return list(wanted) or there
+
+
+def any_model(store: Store, ref: str) -> Artifact:
+    """A model of the store, or of another one whose address ``ref`` is: pre-trained, or fine-tuned in either way.
+
+    :raises InputError: where none fits, or several do.
+    """
+    stages = ("pretrain", "finetune", "adapt")
+    ref = in_store(store, ref, stages)
+    stage = check_address(ref, stages)
+    if stage is None and ref != "latest":
+        found = [name for name in stages if any(a.digest.startswith(ref.lower()) for a in store.list(name))]
+        if len(found) > 1:
+            raise InputError(f"--model {ref}: {' and '.join(WORDS[name] for name in found)}, expected a longer digest")
+        stage = found[0] if found else None
+    return pretrained_model(store, ref) if stage in (None, "pretrain") else store.resolve(ref, stage)
+
+
+def check_address(ref: str, stages: tuple[str, ...]) -> str | None:
+    """The stage that an address names; None where ``ref`` is no address."""
+    if "/" not in ref:
+        return None
+    stage = f"/{ref.rstrip('/')}".split("/")[-2]  # the store itself may lie in a folder of such a name
+    if stage in stages:
+        return stage
+    raise InputError(
+        f"--model {ref}: expected an address with /{stages[0]}/<digest>, or a model's folder and --tokenizer"
+    )
+
+
+def toml_file(file: str, option: str) -> dict[str, Any]:
+    """What a TOML file holds.
+
+    :raises InputError: it cannot be read, or is none.
+    """
+    try:
+        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{option}{file}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; a number of thousands of digits; deep brackets
+        raise InputError(f"{option}{file}: not TOML: {error}") from None

@@ -1,0 +1,149 @@
+"""Using the models that a store holds: answers to a user's own rows, the perplexity of a text, generated text.
+
+Plain functions without Prefect: nothing here is worth a run's record, and an answer should take no server's start.
+Models come from the store by REF (a digest or its beginning, latest, best, an artifact's URL, models:/NAME@ALIAS), or
+from a folder with a model, together with the folder of its tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from flows.forms.checks import any_model, check_address
+from flows.forms.references import fine_tuned_model, in_store
+from gptcore.abstracts.config import SamplingConfig
+from gptcore.errors import InputError
+from gptcore.evaluation import generate as generation
+from gptcore.evaluation import own_rows
+from gptcore.evaluation.task_model import TaskModel
+from gptcore.files import read_json
+from gptcore.machine.device import pick_device
+from gptcore.models.build import load_model
+from gptcore.models.files.hugging_face import export_hugging_face
+from gptcore.models.files.release import export_release
+from gptcore.models.heads import ClassificationModel
+from gptcore.models.language_model import LanguageModel
+from gptcore.models.transformer import GPT
+from gptcore.text.tokenizer import Tokenizer
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor, tokenizer_of
+from tasks.store.store import Store
+
+
+def predict(
+    store_url: str, task: str, model: str, lines: Iterable[bytes], tokenizer: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Answer JSON lines with a fine-tuned model; see :func:`gptcore.evaluation.own_rows.predict_jsonl`.
+
+    :param model: REF of a `finetune` artifact, latest or best among those of this task; or with ``tokenizer`` the local
+        folder of a fine-tuned model.
+    :raises InputError: no such model, one of another task, or a broken row.
+    """
+    if tokenizer:
+        found = TaskModel(Path(model), Tokenizer.load(tokenizer))
+    else:
+        store = Store(store_url)
+        model = in_store(store, model, ("finetune",))
+        check_address(model, ("finetune",))
+        found = TaskModel(*_files(fine_tuned_model(store, model, task)))
+    if found.spec.name != task:
+        raise InputError(f"--model {model}: a model for {found.spec.name}, expected one for {task}")
+    return own_rows.predict_jsonl(found, lines)
+
+
+def perplexity(store_url: str, model: str, lines: Iterable[bytes], tokenizer: str = "") -> dict[str, float]:
+    """How well a model predicts a text; see :func:`gptcore.evaluation.own_rows.text_perplexity`.
+
+    :param model: REF of a `pretrain`, `finetune` or `adapt` artifact, or with ``tokenizer`` the folder of any model.
+    :raises InputError: no such model, or a text too short.
+    """
+    found, words = _language_model(store_url, model, tokenizer)
+    return own_rows.text_perplexity(found, words, lines)
+
+
+def generate(store_url: str, model: str, prompt: str, tokenizer: str = "", **settings: Any) -> Iterator[str]:
+    """The continuation of a prompt, in pieces; ``settings``: those of :func:`gptcore.evaluation.generate.generate`.
+
+    :param model: as in :func:`perplexity`.
+    :raises InputError: no such model, or a setting out of range.
+    """
+    found, words = _language_model(store_url, model, tokenizer)
+    return generation.generate(found, words, prompt, **settings)
+
+
+def generate_lines(
+    store_url: str, model: str, lines: Iterable[bytes], tokenizer: str = "", **settings: Any
+) -> Iterator[dict[str, str]]:
+    """The continuation of each line; see :func:`gptcore.evaluation.own_rows.continue_lines`.
+
+    :param model: as in :func:`perplexity`.
+    :raises InputError: no such model, a setting out of range, or a broken line.
+    """
+    found, words = _language_model(store_url, model, tokenizer)
+    return own_rows.continue_lines(found, words, lines, **settings)
+
+
+def _language_model(store_url: str, model: str, tokenizer: str) -> tuple[LanguageModel, Tokenizer]:
+    """A pre-trained model, or the one inside a fine-tuned one, on this machine's device in eval mode."""
+    if tokenizer:
+        folder, words = Path(model), Tokenizer.load(tokenizer)
+    else:
+        folder, words = _files(any_model(Store(store_url), model))
+    config = folder / "config.json"
+    fine_tuned = config.is_file() and "head" in read_json(config)
+    network = ClassificationModel.load(Path(folder))[0].gpt if fine_tuned else load_model(str(folder))
+    return network.to(pick_device(0)).eval(), words
+
+
+def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:
+    """The folder of a model, and its tokenizer."""
+    home = Store(artifact.url.removesuffix(f"/{artifact.stage}/{artifact.digest}"))  # an address may be elsewhere
+    return home.local(artifact) / "model", Tokenizer.load(str(home.local(tokenizer_of(home, artifact))))
+
+
+def write_abstracts(
+    store_url: str, model: str | None, titles: Sequence[str], sampling: SamplingConfig
+) -> list[tuple[str, str]]:
+    """An abstract under each title, by a model of stage `adapt`; "..." behind one that the most tokens have cut.
+
+    :param model: its digest (or beginning) or address; None: the one whose abstracts the store got last.
+    :raises InputError: no such model.
+    """
+    from gptcore.abstracts.write import write_abstracts as write
+
+    store = Store(store_url)
+    artifact = abstracts_model(store, model)
+    network = load_model(str(store.local(artifact) / "model")).to(pick_device(0)).eval()
+    words = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
+    written = write(network, words, titles, sampling)
+    return [(item.title, item.abstract + ("" if item.ended else " ...")) for item in written]
+
+
+def abstracts_model(store: Store, model: str | None) -> Artifact:
+    """A model of stage `adapt` by its digest (or beginning) or address; None: whose abstracts the store got last.
+
+    :raises InputError: no such model.
+    """
+    return store.resolve(model, "adapt") if model else ancestor(store, store.resolve("latest", "written"), "adapt")
+
+
+def export(store_url: str, model: str, layout: str, out: str, tokenizer: str = "") -> list[str]:
+    """Write a model in another layout: "hugging-face" (tokenizer included) or "release" (the original's arrays).
+
+    :param model: as in :func:`perplexity`.
+    :return: the files written.
+    :raises InputError: no such model, one that the layout cannot hold, or ``out`` is there already.
+    """
+    folder = Path(out)
+    if folder.exists():
+        raise InputError(f"--out {out}: is there already; expected a new folder")
+    found, words = _language_model(store_url, model, tokenizer)
+    if not isinstance(found, GPT):
+        raise InputError(f"--model {model}: a model of the kind {type(found).__name__}, expected a Transformer")
+    if layout == "hugging-face":
+        export_hugging_face(found.cpu(), words, folder)
+    else:
+        export_release(found.cpu(), folder)
+    return sorted(str(path) for path in folder.iterdir())

@@ -1,0 +1,270 @@
+"""One rung of a sweep: the trials that are left, through the pipeline's own stages, side by side where there is room.
+
+Every trial is trained and scored by the tasks that a pipeline has, so the store knows what was trained before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from prefect import flow
+from prefect.futures import PrefectFuture
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+
+from flows.dispatch import IN_FLIGHT, train_away
+from flows.failures import first_line
+from flows.progress import show_progress
+from flows.servers import signals
+from flows.train import TRAININGS
+from gptcore.config import TokenizerConfig
+from gptcore.evaluation.bits import bits_per_byte
+from gptcore.sweep.halving import Rung, fewer_rows, shortened
+from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, Trial
+from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
+from tasks.jobs.placement import slots, slots_and_threads
+from tasks.report.sweep import Outcome
+from tasks.stages.finetune import finetune_recipe
+from tasks.stages.pretrain import pretrain_recipe
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.store import Store
+from tasks.tracking.views import SWEEPS
+
+
+@dataclass(frozen=True)
+class Text:
+    """Books and rows as one vocabulary encodes them."""
+
+    tokenizer: Artifact
+    datasets: Mapping[str, Artifact]
+    """Task -> its encoded rows."""
+    shards: Artifact | None = None
+    """None where no trial pre-trains."""
+    ngrams: Artifact | None = None
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the trials of a sweep stand on."""
+
+    store: Store
+    plan: Plan
+    texts: Mapping[TokenizerConfig, Text]
+    checkpoint: Artifact | None = None
+    """The model that all of them fine-tune; None: each pre-trains its own."""
+    held_out_bytes: int = 0
+    """UTF-8 bytes of the held-out documents, where the objective asks for them."""
+    nproc: int = 0
+    jobs: int = 0
+    away: bool = False
+    """Whether trainings are runs of the pool `gpu`."""
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether a rung is a share of the training rows: of pre-training where trials differ in that."""
+        return self.checkpoint is not None or not self.plan.pretrains
+
+    def text(self, trial: Trial) -> Text:
+        """What a trial reads."""
+        return self.texts[trial.preset.tokenizer]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One training: a stage's task and what it is called with."""
+
+    title: str
+    stage: str
+    recipe: Recipe
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What each of several trainings came to, in their order: what its task returns, or the exception that ended it."""
+
+    results: list[Any] = field(default_factory=list)
+
+
+def run_rung(
+    ground: Ground, rung: Rung, trials: Sequence[Trial], runs: Mapping[int, str]
+) -> dict[int, Outcome | Exception]:
+    """Train and score each trial; one that fails has its exception, and the others go on.
+
+    :param runs: trial -> its MLflow run's id on this rung.
+    """
+    models = _pretrained(ground, rung, trials)
+    reached = {number: model for number, model in models.items() if not isinstance(model, Exception)}
+    scores = _fine_tuned(ground, rung, [trial for trial in trials if trial.number in reached], reached, runs)
+    found: dict[int, Outcome | Exception] = {}
+    for trial in trials:
+        model, tuned = models[trial.number], scores.get(trial.number, [])
+        if isinstance(model, Exception):
+            found[trial.number] = model
+        elif isinstance(tuned, Exception):
+            found[trial.number] = tuned
+        else:
+            found[trial.number] = _outcome(ground, rung, trial, model, tuned)
+    return found
+
+
+def _pretrained(ground: Ground, rung: Rung, trials: Sequence[Trial]) -> dict[int, Artifact | Exception]:
+    """Trial -> its pre-trained model."""
+    if ground.checkpoint is not None:
+        return {trial.number: ground.checkpoint for trial in trials}
+    store, nproc = ground.store, ground.nproc or 1
+    calls: dict[str, Call] = {}
+    recipes: dict[int, str] = {}
+    for trial in trials:
+        text, preset = ground.text(trial), trial.preset
+        assert text.shards is not None, "encoded, as trials pre-train"
+        config = preset.pretrain if ground.by_rows else shortened(preset.pretrain, rung.part)
+        recipe = pretrain_recipe(store, text.shards, preset.model, config)
+        recipes[trial.number] = recipe.digest
+        arguments = {
+            "store_url": store.url,
+            "shards": text.shards,
+            "model": preset.model,
+            "config": config,
+            "ngrams": text.ngrams,
+            "nproc": nproc,
+        }
+        calls.setdefault(recipe.digest, Call(f"pretrain trial {trial.number}", "pretrain", recipe, arguments))
+    room = min(len(calls), ground.jobs or max(1, slots() // nproc))
+    if not ground.away:
+        for call in calls.values():
+            call.arguments["beside"] = room
+    words = f"rung {rung.number}: pre-train {len(trials)} trials"
+    made = dict(zip(calls, _train(ground, words, f"rung-{rung.number}", list(calls.values()), room), strict=True))
+    return {number: made[digest] for number, digest in recipes.items()}
+
+
+def _fine_tuned(
+    ground: Ground,
+    rung: Rung,
+    trials: Sequence[Trial],
+    models: Mapping[int, Artifact],
+    runs: Mapping[int, str],
+) -> dict[int, list[Artifact] | Exception]:
+    """Trial -> its fine-tuned models, by task and seed; of one with a failure that."""
+    plan, store = ground.plan, ground.store
+    if plan.objective != SCORE or not trials:
+        return {}
+    room, threads = slots_and_threads(ground.jobs)
+    calls: list[tuple[int, Call]] = []
+    for task in plan.tasks:
+        for trial in trials:
+            dataset, checkpoint = ground.text(trial).datasets[task], models[trial.number]
+            config = trial.preset.finetune_for(task)
+            if ground.by_rows:
+                rows = store.manifest(dataset)["counts"]["splits"]["train"]["rows"]
+                config = fewer_rows(config, rung.part, rows)
+            for seed in range(plan.seeds):
+                seeded = dataclasses.replace(config, seed=seed)
+                recipe = finetune_recipe(store, task, dataset, checkpoint, seeded)
+                arguments = {
+                    "store_url": store.url,
+                    "name": task,
+                    "dataset": dataset,
+                    "checkpoint": checkpoint,
+                    "config": seeded,
+                    "arm": f"trial {trial.number}",
+                    "suite_run": runs[trial.number],
+                    "threads": threads,
+                    "experiment": SWEEPS,
+                }
+                calls.append((trial.number, Call(f"finetune {task} seed {seed}", "finetune", recipe, arguments)))
+    words = f"rung {rung.number}: fine-tune {len(trials)} trials on {len(plan.tasks)} tasks"
+    results = _train(ground, words, "fine-tunes", [call for _, call in calls], room)
+    found: dict[int, list[Artifact] | Exception] = {}
+    for (number, call), result in zip(calls, results, strict=True):
+        before = found.setdefault(number, [])
+        if isinstance(before, list):
+            if isinstance(result, Exception):
+                found[number] = result
+            else:
+                before.append(store.artifact("finetune", call.recipe.digest))
+    return found
+
+
+def _train(ground: Ground, title: str, stage: str, calls: list[Call], room: int) -> list[Any]:
+    """The results of :func:`trainings`, ``room`` at a time."""
+    workers = (ground.jobs or IN_FLIGHT) if ground.away else room
+    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
+    run = trainings.with_options(task_runner=cast(TaskRunner[Any], runner), flow_run_name=title)
+    trained: Trained = run(calls, stage, ground.away)
+    return trained.results
+
+
+@flow(name="trials", persist_result=False, validate_parameters=False)
+def trainings(calls: list[Call], stage: str, away: bool) -> Trained:
+    """Trainings side by side; a failed one ends no other. Who calls it chooses the number of workers."""
+    signals.listen()
+    with jobs_of_threads():
+        futures: list[PrefectFuture[Any]] = [_submitted(call, away) for call in calls]
+        show_progress(futures, stage)
+        return Trained([_reached(future) for future in futures])
+
+
+def _submitted(call: Call, away: bool) -> PrefectFuture[Any]:
+    if away:
+        return train_away.submit(call.title, call.stage, call.recipe, call.arguments)
+    return cast(PrefectFuture[Any], TRAININGS[call.stage].submit(**call.arguments))
+
+
+def _reached(future: PrefectFuture[Any]) -> Any:
+    try:
+        return future.result()
+    except Exception as error:  # whatever it was, the trial loses by it and the sweep goes on
+        if jobs_are_stopped():
+            raise  # this process ends: no failure of the trial
+        return error
+
+
+def _outcome(ground: Ground, rung: Rung, trial: Trial, model: Artifact, tuned: list[Artifact]) -> Outcome | Exception:
+    """What a trial reached, read off its artifacts: no score of a test row is among it."""
+    plan, store = ground.plan, ground.store
+    trained = store.manifest(model)["counts"]
+    metrics = {LOSS: trained[LOSS], "validation/perplexity": trained["validation/perplexity"]}
+    if plan.objective == BITS:
+        metrics[BITS] = _bits(ground, trial, trained)
+    results = [store.manifest(artifact)["counts"] for artifact in tuned]
+    if results:
+        for task in plan.tasks:
+            own = [100 * result[SCORE] for result in results if result["task"] == task]
+            metrics[f"{task}/{SCORE}"] = statistics.fmean(own)
+        metrics[SCORE] = statistics.fmean(metrics[f"{task}/{SCORE}"] for task in plan.tasks)
+    seconds = sum(result["wall_seconds"] for result in results)
+    updates = sum(result["steps"] for result in results)
+    if not ground.by_rows:
+        seconds, updates = seconds + trained["wall_seconds"], trained["steps"]
+    value = metrics[plan.objective]
+    if not math.isfinite(value):
+        return ArithmeticError(f"{plan.objective} = {value}")
+    return Outcome(
+        trial=trial.number,
+        rung=rung.number,
+        objective=value,
+        updates=updates,
+        seconds=seconds,
+        metrics=metrics,
+        checkpoint=model.digest,
+    )
+
+
+def _bits(ground: Ground, trial: Trial, trained: Mapping[str, Any]) -> float:
+    shards = ground.text(trial).shards
+    assert shards is not None, "encoded, as trials pre-train"
+    encoded = ground.store.manifest(shards)["counts"]
+    tokens = encoded["splits"]["validation"]["n_tokens"]
+    scored = trained["validation/tokens"]
+    return bits_per_byte(trained[LOSS], scored, tokens, encoded["n_vocab"], ground.held_out_bytes)
+
+
+def failed(trial: int, rung: int, error: Exception) -> Outcome:
+    """The outcome of a trial that an exception ended."""
+    return Outcome(trial, rung, None, first_line(error))

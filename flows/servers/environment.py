@@ -1,0 +1,139 @@
+"""Where the embedded servers keep their state, decided before Prefect and MLflow are imported.
+
+Order of choice: what the environment says (PREFECT_API_URL, MLFLOW_TRACKING_URI, AWS_...); else the local stack, when
+`gptmill up` has started one; else Prefect's ephemeral server and MLflow on SQLite in the state folder. The full stack
+has its passwords in a file, from which they come with its addresses.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flows.servers.credentials import client_environment, read_credentials
+from gptcore.errors import InputError
+from gptcore.files import checked_object, read_object
+from tasks.store.state import state_folder
+
+LIGHT_STORE = "runs/demo"
+"""The default store of the light stack, and of every command."""
+PORTS = {"prefect": 4200, "mlflow": 5000, "postgres": 5433, "s3": 8333}
+"""Where the local stack's servers listen unless it is told otherwise."""
+_SETTINGS = {
+    "DO_NOT_TRACK": "1",  # neither server calls home
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # its own seven keep a command with a wrong address silent for minutes
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # the first start migrates a new database
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "PREFECT_WORKER_QUERY_SECONDS": "3",  # a fan-out's next training waits half as long for its worker; 10 by default
+    "PREFECT_CLI_PROMPT": "false",
+}
+
+
+def stack_file() -> Path:
+    """Record of the local stack: addresses and pids; exists while `gptmill up` has it running."""
+    return state_folder() / "stack.json"
+
+
+def read_stack() -> dict[str, Any] | None:
+    """The record of the local stack; None where none was started.
+
+    :raises InputError: a file that is no such record.
+    """
+    path = stack_file()
+    if not path.exists():
+        return None
+    try:
+        fields = {"prefect_url": str, "mlflow_url": str, "processes": dict, "layout": dict}
+        record = read_object(path, "a record of the stack", fields)
+        checked_object(record["layout"], f"{path}: layout", "a JSON object", {"full": bool})
+        record.setdefault(
+            "forms", {"store": str(record.get("store") or LIGHT_STORE), "datasets": ""}
+        )  # of an older version
+        checked_object(record["forms"], f"{path}: forms", "a JSON object", {"store": str, "datasets": str})
+    except InputError as error:
+        raise InputError(f"{error}; delete it if the stack is down") from None
+    return record
+
+
+def absolute(place: str) -> str:
+    """A folder as every process finds it, wherever that works; an address as it is."""
+    return place if not place or "://" in place else str(Path(place).absolute())
+
+
+def pages_of(prefect_url: str) -> str:
+    """Where a Prefect server's pages begin: its second UI, which it opens by itself; the first has another face."""
+    return f"{prefect_url}/v2"
+
+
+AWAY = {"PREFECT_CLIENT_RETRY_EXTRA_CODES": "500"}
+"""For clients of a Prefect server on PostgreSQL, which says so while that is away. With SQLite it means a full disk."""
+
+
+def is_of(stack: Mapping[str, Any], url: str) -> bool:
+    """Whether ``url`` is that of the Prefect server of the stack on record, however it is spelt."""
+    ours, given = (urllib.parse.urlsplit(address.rstrip("/")) for address in (f"{stack['prefect_url']}/api", url))
+    host = "127.0.0.1" if given.hostname == "localhost" else given.hostname
+    return (host, given.port, given.path) == (ours.hostname, ours.port, ours.path)
+
+
+def log_in(stack: Mapping[str, Any]) -> dict[str, str]:
+    """Make this process a client of the full stack on record, whose credentials these are.
+
+    :raises InputError: their file is not as it should be.
+    """
+    credentials = read_credentials()
+    os.environ.update(client_environment(credentials, os.environ))
+    if is_of(stack, os.environ["PREFECT_API_URL"]):
+        for name, value in AWAY.items():
+            os.environ.setdefault(name, value)
+    os.environ.setdefault("PREFECT_UI_URL", pages_of(stack["prefect_url"]))
+    return credentials
+
+
+def prepare(client: bool = True) -> None:
+    """Set the defaults that are not set; call before the first import of prefect.
+
+    :param client: whether the command uses the full stack; what mends or ends it must do without its credentials.
+    :raises InputError: the stack's record, its credentials or the state folder are not as they should be.
+    """
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    os.environ["GPTMILL_HOME"] = str(state_folder())
+    stack = read_stack()
+    if stack and stack["layout"]["full"]:
+        if client:  # also where it does not answer: its databases are not those that a command would use without it
+            log_in(stack)
+    elif stack:
+        if answers(stack["prefect_url"] + "/api/health"):
+            os.environ.setdefault("PREFECT_API_URL", stack["prefect_url"] + "/api")
+            os.environ.setdefault("PREFECT_UI_URL", pages_of(stack["prefect_url"]))
+        if answers(stack["mlflow_url"] + "/health"):
+            os.environ.setdefault("MLFLOW_TRACKING_URI", stack["mlflow_url"])
+    if "PREFECT_API_URL" not in os.environ:
+        home = Path(os.environ.setdefault("PREFECT_HOME", str(state_folder() / "prefect")))
+        try:
+            home.mkdir(parents=True, exist_ok=True)  # the server does not make it before it opens its database there
+        except OSError as error:
+            raise InputError(f"{home}: cannot be made ({error.strerror}); set GPTMILL_HOME to a folder") from None
+
+
+def answers(url: str, login: str | None = None, timeout: float = 2.0) -> bool:
+    """Whether a GET of ``url`` (http, this machine) ends with status 200 within ``timeout`` seconds.
+
+    :param login: ``user:password`` for basic authentication.
+    """
+    headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310  # our own loopback addresses
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310  # as above
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

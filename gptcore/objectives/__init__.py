@@ -1,0 +1,1 @@
+"""What is learnt: losses, and each training objective with the data that it reads."""

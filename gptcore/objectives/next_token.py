@@ -1,0 +1,73 @@
+"""L1 over windows or blocks of text: the data and the objective of a language model, for the training loop.
+
+B batch, T positions, D width of a micro-batch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gptcore.data.feed import MicroBatch, Objective, Update
+from gptcore.data.sampler import Batch
+from gptcore.errors import InputError
+from gptcore.machine.distributed import World
+from gptcore.models.language_model import LanguageModel
+from gptcore.objectives.losses import NO_TARGET, fused_language_model_loss
+
+
+class Sampler(Protocol):
+    """Where the sequences come from: pure functions of their numbers (see :class:`gptcore.data.sampler`)."""
+
+    def batch(self, step: int, batch_size: int, /) -> Batch: ...
+
+    def document(self, i: int, /) -> str: ...
+
+
+class PretrainData:
+    """Sequences as updates: `batch_size` of them each, shared out to processes and micro-batches."""
+
+    def __init__(self, sampler: Sampler, batch_size: int, micro_batch_size: int | None, world: World) -> None:
+        if batch_size < world.size:
+            raise InputError(f"batch_size = {batch_size} sequences an update is less than the {world.size} processes")
+        self._sampler = sampler
+        self._batch_size = batch_size
+        self._share = world.share(batch_size)
+        largest = math.ceil(batch_size / world.size)  # process's share
+        self._micro_batch_size = micro_batch_size or largest
+        # Sharded weights are put together by all processes at once, so all run equally often.
+        self._rounds = math.ceil(largest / self._micro_batch_size) if world.sharded else 1
+
+    def update(self, step: int) -> Update:
+        """Sequences step * batch_size .. (step + 1) * batch_size. The mean runs over the targets of all processes."""
+        inputs, targets = map(torch.from_numpy, self._sampler.batch(step, self._batch_size))  # (B, T) each
+        n_targets = int((targets != NO_TARGET).sum())
+        weight = torch.tensor(1.0 / n_targets)
+        share = slice(self._share.start, self._share.stop)
+        size = self._micro_batch_size
+        parts = zip(torch.split(inputs[share], size), torch.split(targets[share], size), strict=True)
+        batches = [{"inputs": x, "targets": y, "weight": weight} for x, y in parts]
+        idle = [{**batches[-1], "weight": torch.tensor(0.0)}] * (self._rounds - len(batches))
+        return Update([*batches, *idle], n_targets)
+
+    def documents(self, step: int) -> list[str]:
+        """The documents of the update's sequences, in order, each once."""
+        first = step * self._batch_size
+        return list(dict.fromkeys(self._sampler.document(i) for i in range(first, first + self._batch_size)))
+
+
+def language_model_objective(model: LanguageModel) -> Objective:
+    """L1 as an objective of the training loop."""
+
+    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        targets = batch["targets"]  # (B, T)
+        weights = (targets != NO_TARGET) * batch["weight"]
+        table = model.table()
+        hidden = model.states(batch["inputs"], table)  # (B, T, D)
+        loss = fused_language_model_loss(hidden, model.words(table), targets, weights)
+        return loss, {"loss": loss}
+
+    return objective

@@ -1,0 +1,296 @@
+"""What the flow of abstracts tells: the paper's tables made again, the measures, the page of what was written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gptcore.abstracts.config import AdaptConfig, SamplingConfig
+from gptcore.abstracts.documents import SPLITS
+from gptcore.abstracts.published import EVALUATION, SPLIT, SWEEPS, SweepTable
+from gptcore.errors import InputError
+from gptcore.settings import recorded
+from tasks.report.analysis import Analysis
+from tasks.report.card import amount, synthetic_note
+from tasks.report.figures import Curve, Figure
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor
+from tasks.store.references import n_parameters
+from tasks.store.store import Store
+
+_PAPER = AdaptConfig()
+
+
+def cells(table: SweepTable, star: AdaptConfig) -> list[tuple[float, float, AdaptConfig]]:
+    """The paper's value of a table's setting, ours, and the settings with it."""
+    own, papers = getattr(star, table.setting), getattr(_PAPER, table.setting)
+    found = []
+    for value in table.rows:
+        ours = type(papers)(value)
+        if table.scaled:  # its own value exactly, whatever rounding says
+            ours = own if value == papers else type(papers)(own * value / papers)
+        try:
+            found.append((value, ours, dataclasses.replace(star, **{table.setting: ours})))
+        except InputError as error:
+            raise InputError(
+                f"star.{table.setting} = {own}: Table {table.number} has the paper's multiples of it: {error}"
+            ) from None
+    return found
+
+
+def _notes(store: Store, ids: Artifact) -> list[str]:
+    return list(synthetic_note(store.manifest(ids)))
+
+
+def _start_notes(store: Store, start: Artifact, ids: Artifact) -> list[str]:
+    """What to know of the language model ``start`` that real papers were taught to."""
+    if _notes(store, ids):
+        return _notes(store, ids)
+    if start.stage != "pretrain":
+        return []
+    synthetic = store.manifest(ancestor(store, start, "corpus"))["counts"].get("synthetic", False)
+    return ["pre-trained on generated, synthetic books"] if synthetic else []
+
+
+def split_table(store: Store, papers: Artifact, ids: Artifact) -> Analysis:
+    """Table 1."""
+    counts = store.manifest(papers)["counts"]
+    rows = store.manifest(ids)["counts"]["distribution"]
+    return Analysis(
+        "abstracts-table1",
+        "Table 1: papers by split",
+        (
+            "split",
+            "count",
+            "percent",
+            "BPE tokens",
+            "from",
+            "to",
+            "published count",
+            "published percent",
+            "published tokens",
+        ),
+        [
+            (
+                row["split"],
+                f"{row['count']:,}",
+                f"{row['percentage']:.2f}",
+                f"{row['bpe_tokens']:,}",
+                row["from"],
+                row["to"],
+                *(f"{number:,}" for number in SPLIT[row["split"]]),
+            )
+            for row in rows
+        ],
+        {"ids": ids.digest},
+        notes=[
+            *_notes(store, ids),
+            f"{counts['read']:,} records of {counts['files']} files, {counts['repeated']:,} of papers that another "
+            f"record holds, {counts['empty']:,} without a title or an abstract",
+        ],
+    )
+
+
+def losses_table(store: Store, models: Sequence[Artifact], ids: Artifact, start: Artifact) -> Analysis:
+    """Table 8: the arm from the pre-trained ``start``, then the one from random weights, above the published sizes."""
+    rows: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for label, model in zip(("pre-trained", "from scratch"), models, strict=True):
+        result = store.manifest(model)["counts"]
+        numbers = [result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in SPLITS]
+        rows.append((f"{label} ({model.short})", *(f"{number:.4f}" for number in numbers)))
+        name = label.replace(" ", "_").replace("-", "_")
+        metrics |= {f"{name}/{split}_perplexity": result[f"{split}/perplexity"] for split in SPLITS}
+    rows += [(f"published {size}", *(f"{number:.4f}" for number in numbers)) for size, numbers in EVALUATION.items()]
+    adapt = store.manifest(models[0])["config"]["adapt"]
+    seen = store.manifest(models[0])["counts"]["tokens_seen"]
+    return Analysis(
+        "abstracts-table8",
+        "Table 8: loss and perplexity",
+        ("model", *(f"{split} {name}" for name in ("loss", "PPL") for split in SPLITS)),
+        rows,
+        {"models": [model.digest for model in models]},
+        metrics,
+        [
+            *_start_notes(store, start, ids),
+            f"{seen:,} tokens seen: {adapt['epochs']:g} epochs of blocks of {adapt['block_size']}, "
+            f"{adapt['batch_size']} x {adapt['accumulation']} an update, rate {adapt['lr']:g}",
+            f"train: {adapt['eval_blocks']} blocks spread over the training documents; valid and test: all of them",
+            "a token is one of its own vocabulary: perplexities of different vocabularies do not compare",
+            "published 345M: loss and perplexity on train do not agree (exp 2.2768 is 9.7); as printed",
+        ],
+    )
+
+
+def sweep_table(
+    store: Store,
+    table: SweepTable,
+    star: AdaptConfig,
+    trained: Mapping[AdaptConfig, Artifact],
+    ids: Artifact,
+    start: Artifact,
+) -> Analysis:
+    """One of Tables 3 to 7, and its curves.
+
+    :param trained: what came of each cell; a cell that is not there failed.
+    :param start: the language model that all were fine-tuned from.
+    """
+    rows: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    curves: dict[str, list[tuple[float, float]]] = {"train": [], "valid": []}
+    made = cells(table, star)
+    for papers, ours, config in made:
+        mark = "*" if config == star else ""
+        published = f"{papers:g}", *(f"{number:.4f}" for number in table.rows[papers])
+        if config not in trained:
+            rows.append((f"{ours:g}{mark}", *["failed"] * 4, *published))
+            continue
+        result = store.manifest(trained[config])["counts"]
+        losses = [result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in ("train", "valid")]
+        rows.append((f"{ours:g}{mark}", *(f"{number:.4f}" for number in losses), *published))
+        metrics[f"{table.setting} {ours:g}/valid_perplexity"] = result["valid/perplexity"]
+        for split, points in curves.items():
+            points.append((ours, result[f"{split}/perplexity"]))
+    kinds = [f"{split} {name}" for name in ("loss", "PPL") for split in ("train", "valid")]
+    title = f"Table {table.number}: {table.title.lower()}"
+    figure = Figure(
+        [Curve(split, sorted(points), color) for color, (split, points) in enumerate(curves.items())],
+        table.title.lower(),
+        "perplexity",
+        f"{title} ({'synthetic' if _notes(store, ids) else 'real'} data)",
+        log_x=table.setting not in ("epochs", "weight_decay"),
+    )
+    models = [trained[config].digest for _, _, config in made if config in trained]
+    others = ", ".join(f"{name} {value:g}" for name, value in _shared(star).items() if name != table.setting)
+    notes = _start_notes(store, start, ids)
+    if len(models) < len(made):
+        notes.append("failed: this run's log says why; the same command trains those alone")
+    if any(config == star for _, _, config in made):
+        notes.append(f"*: the settings that the other tables share; here also {others}")
+    notes.append(f"train: {star.eval_blocks} blocks spread over the documents, whatever their size; valid: all of it")
+    notes += [table.note] if table.note else []
+    if table.scaled:
+        notes.append("values: the paper's multiples of the preset's own")
+    header = (table.title.lower(), *kinds, "published", *(f"published {kind}" for kind in kinds))
+    return Analysis(
+        f"abstracts-{table.name}", title, header, rows, {"models": models}, metrics, notes, figure if models else None
+    )
+
+
+def sizes_table(store: Store, sizes: Mapping[str, Artifact], models: Sequence[Artifact], ids: Artifact) -> Analysis:
+    """Models of several sizes under the settings that Tables 3 to 7 share but the rate, above the sizes of Table 8.
+
+    :param sizes: name -> the language model that the one of ``models`` in its place was fine-tuned from.
+    """
+    kinds = [f"{split} {name}" for name in ("loss", "PPL") for split in SPLITS]
+    rows: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    curves: dict[str, list[tuple[float, float]]] = {"train": [], "valid": []}
+    for (name, start), model in zip(sizes.items(), models, strict=True):
+        result, weights = store.manifest(model)["counts"], n_parameters(store, start)
+        losses = [result[f"{split}/{kind}"] for kind in ("loss", "perplexity") for split in SPLITS]
+        rows.append((name, amount(weights), *(f"{number:.4f}" for number in losses)))
+        metrics[f"{name}/valid_perplexity"] = result["valid/perplexity"]
+        for split, points in curves.items():
+            points.append((round(weights / 1e6, 2), result[f"{split}/perplexity"]))
+    rows += [(f"published {size}", "", *(f"{number:.4f}" for number in found)) for size, found in EVALUATION.items()]
+    title = "Size of the model"
+    figure = Figure(
+        [Curve(split, points, color) for color, (split, points) in enumerate(curves.items())],
+        "million weights",
+        "perplexity",
+        f"{title} ({'synthetic' if _notes(store, ids) else 'real'} data)",
+        log_x=True,
+    )
+    adapts = [store.manifest(model)["config"]["adapt"] for model in models]
+    rates = ", ".join(dict.fromkeys(f"{adapt['lr']:g}" for adapt in adapts))
+    seen = store.manifest(next(iter(sizes.values())))["counts"]["tokens_seen"]
+    notes = [
+        *_start_notes(store, next(iter(sizes.values())), ids),
+        f"each pre-trained on the same {seen:,} tokens, then {adapts[0]['epochs']:g} epochs of the papers, "
+        f"rate {rates}; the other settings are those that Tables 3 to 7 share",
+        "published: Table 8, released weights and another vocabulary; what compares is the direction",
+    ]
+    identity = {"models": [model.digest for model in models]}
+    return Analysis("abstracts-sizes", title, ("size", "weights", *kinds), rows, identity, metrics, notes, figure)
+
+
+def _shared(star: AdaptConfig) -> dict[str, float]:
+    return {table.setting: getattr(star, table.setting) for table in SWEEPS}
+
+
+def measures_table(store: Store, written: Artifact, ids: Artifact) -> Analysis:
+    """What was counted of generated abstracts, beside the real ones."""
+    counts = store.manifest(written)["counts"]
+    names = list(dict.fromkeys([*counts["generated"], *counts["real"]]))
+    future = counts["future"]
+    notes = [
+        f"titles of the test split: {future['new_words']:,.0f} times a word that no text before them has"
+        + "".join(
+            f", {kind} words' perplexity {future[f'{kind}_word_perplexity']:,.0f}"
+            for kind in ("new", "known")
+            if f"{kind}_word_perplexity" in future
+        )
+    ]
+    return Analysis(
+        "abstracts-measures",
+        "Generated abstracts beside the real ones, counted",
+        ("measure", "generated", "real"),
+        [(name, *(_number(counts[kind].get(name)) for kind in ("generated", "real"))) for name in names],
+        {"written": written.digest},
+        {f"{kind}/{name}": value for kind in ("generated", "real", "future") for name, value in counts[kind].items()},
+        [*_notes(store, ids), _written_by(store, written), *notes, "what is counted: gptcore/abstracts/measures.py"],
+    )
+
+
+def generated_page(store: Store, written: Artifact, lines: Sequence[Mapping[str, Any]], ids: Artifact) -> Analysis:
+    """Title, generated and real abstract side by side.
+
+    :param lines: what the artifact ``written`` holds, one for each title.
+    """
+    return Analysis(
+        "abstracts-generated",
+        "Abstracts from titles",
+        ("title", "generated", "real"),
+        [(line["title"], line["generated"] + ("" if line["ended"] else " ..."), line["real"] or "") for line in lines],
+        {"written": written.digest},
+        page=True,
+        notes=[
+            *_notes(store, ids),
+            _written_by(store, written),
+            "...: cut at the most tokens that may be written; no real one: a title from the paper",
+        ],
+    )
+
+
+def own_page(store: Store, model: Artifact, written: Sequence[tuple[str, str]], sampling: SamplingConfig) -> Analysis:
+    """Abstracts under somebody's own titles."""
+    drawn = recorded(sampling)
+    return Analysis(
+        "generated",
+        "Abstracts under your titles",
+        ("title", "generated"),
+        list(written),
+        {"model": model.digest, "titles": [title for title, _ in written], **drawn},
+        page=True,
+        notes=[_writer(store, model, drawn)],
+    )
+
+
+def _writer(store: Store, model: Artifact, drawn: Mapping[str, float]) -> str:
+    """Who wrote, and how it was drawn."""
+    perplexity = store.manifest(model)["counts"]["test/perplexity"]
+    settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in drawn.items())
+    return f"written by the model {model.short} (test perplexity {perplexity:.1f}); {settings}"
+
+
+def _written_by(store: Store, written: Artifact) -> str:
+    """The same of what a flow wrote."""
+    config = store.manifest(written)["config"]
+    drawn = {name: value for name, value in config.items() if name != "titles"}
+    return _writer(store, ancestor(store, written, "adapt"), drawn)
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.3g}"

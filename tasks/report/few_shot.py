@@ -1,0 +1,193 @@
+"""What the flow of prompts tells: scores over the number of examples, and over the size of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gptcore.prompting.items import UNKNOWN, Answered
+from gptcore.prompting.tasks import PROMPT_TASKS, Published
+from tasks.report.analysis import Analysis
+from tasks.report.figures import Curve, Figure, Panels
+from tasks.store.artifact import Artifact
+from tasks.store.references import n_parameters
+from tasks.store.store import Store
+
+_BASELINES = ("Lede-3", "Random-3", f'always "{UNKNOWN}"')
+_SYNTHETIC = "Synthetic data: the numbers are of gptmill's generated world, not of real text."
+
+
+Cells = dict[tuple[str, int, str], Answered]
+"""(task, shots, label of the model) -> what came of it."""
+
+
+def by_shots(
+    store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic: bool, no_room: Sequence[str]
+) -> Analysis:
+    """Every score of every task, a column a model; the curves over the examples.
+
+    :param no_room: tasks whose data is there, and whose answers one of the models has too few positions for.
+    """
+    tasks, shots = _tasks(cells), _shots(cells)
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for task in tasks:
+        for k in shots:
+            row = [cells[task, k, label] for label in models]
+            for name in _scores(task, row[0]):
+                called = {"score": row[0].metric, "calibrated": f"{row[0].metric}, calibrated"}.get(name, name)
+                found = [_number(name, cell.scores[name]) for cell in row]
+                if name.partition(", ")[0] in _BASELINES and k != shots[0]:
+                    continue  # they see no examples
+                chance = "" if row[0].chance is None or name not in ("score", "calibrated") else _percent(row[0].chance)
+                body.append((task, called, str(k), *found, chance, _each(row), f"{row[0].rows:,}"))
+            metrics |= {
+                f"{task}/{k} shots/{label}": _headline(task, cell) / 100
+                for label, cell in zip(models, row, strict=True)
+            }
+    figures, levels = [], []
+    for task in tasks:
+        curves = [
+            Curve(label, [(k, _headline(task, cells[task, k, label])) for k in shots], color)
+            for color, label in enumerate(models)
+        ]
+        figures.append(Figure(curves, "examples before the question", _unit(cells, task), task))
+        levels.append(_chance(cells, task))
+    title = "Few-shot: scores over examples in the prompt"
+    panels = Panels(figures, _named(title, synthetic), levels, one_scale=False)
+    header = ("task", "score", "shots", *models, "chance", "found room", "rows")
+    return Analysis(
+        "few-shot",
+        title,
+        header,
+        body,
+        _identity(cells, models),
+        metrics,
+        [
+            *_notes(store, cells, models, synthetic),
+            *([f"too few positions (n_ctx) for {', '.join(no_room)}: not asked"] if no_room else []),
+        ],
+        panels,
+    )
+
+
+def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic: bool) -> Analysis:
+    """The headline of every task, a column a number of examples; the curves over the models' weights."""
+    tasks, shots = _tasks(cells), _shots(cells)
+    sizes = {label: n_parameters(store, model) for label, model in models.items()}
+    ordered = sorted(models, key=lambda label: sizes[label])
+    body = [
+        (task, label, f"{sizes[label]:,}", *(f"{_headline(task, cells[task, k, label]):.1f}" for k in shots))
+        for task in tasks
+        for label in ordered
+    ]
+    mean = [
+        ("mean of accuracies", label, f"{sizes[label]:,}", *(f"{_mean(cells, tasks, k, label):.1f}" for k in shots))
+        for label in ordered
+        if any(cell.metric == "accuracy" for cell in cells.values())
+    ]
+    figures = [
+        Figure(
+            [
+                Curve(
+                    f"{k} examples",
+                    [(sizes[label] / 1e6, _headline(task, cells[task, k, label])) for label in ordered],
+                    color,
+                )
+                for color, k in enumerate(shots)
+            ],
+            "million weights",
+            _unit(cells, task),
+            task,
+            log_x=True,
+        )
+        for task in tasks
+    ]
+    title = "Few-shot: scores over the size of the model"
+    panels = Panels(figures, _named(title, synthetic), [_chance(cells, task) for task in tasks], one_scale=False)
+    header = ("task", "model", "weights", *(f"{k} shots" for k in shots))
+    notes = _notes(store, cells, models, synthetic)
+    return Analysis("few-shot-size", title, header, [*body, *mean], _identity(cells, models), {}, notes, panels)
+
+
+def _told(item: Published) -> str:
+    """A number of a paper, and what it is the mean of."""
+    parts = f" ({', '.join(f'{part:.2f}' for part in item.parts)})" if item.parts else ""
+    return f"{item.who} {item.score:.2f}{parts}"
+
+
+def _scores(task: str, cell: Answered) -> list[str]:
+    """What there is beside the headline, which comes first and stands under its own name, or its column's, too."""
+    return sorted(
+        cell.scores.keys() - {cell.metric, task}, key=lambda name: (name != "score", name != "calibrated", name)
+    )
+
+
+def _each(row: Sequence[Answered]) -> str:
+    """Examples that found room, of each model where they differ."""
+    found = [f"{cell.shots:.1f}" for cell in row]
+    return found[0] if len(set(found)) == 1 else " ".join(found)
+
+
+def _tasks(cells: Cells) -> list[str]:
+    return list(dict.fromkeys(task for task, _, _ in cells))
+
+
+def _shots(cells: Cells) -> list[int]:
+    return list(dict.fromkeys(shots for _, shots, _ in cells))
+
+
+def _mean(cells: Cells, tasks: list[str], shots: int, label: str) -> float:
+    """Of the tasks that are scored by accuracy, of which there is one or more."""
+    found = [(task, cells[task, shots, label]) for task in tasks]
+    scores = [_headline(task, cell) for task, cell in found if cell.metric == "accuracy"]
+    return sum(scores) / len(scores)
+
+
+def _headline(task: str, cell: Answered) -> float:
+    """In per cent. Words for classes are calibrated; a row's own choices are compared by probability a token alone."""
+    calibrated = "calibrated" in cell.scores and not PROMPT_TASKS[task].per_token
+    return 100 * cell.scores["calibrated" if calibrated else "score"]
+
+
+def _unit(cells: Cells, task: str) -> str:
+    return f"{next(cell.metric for (name, _, _), cell in cells.items() if name == task)} x 100"
+
+
+def _chance(cells: Cells, task: str) -> dict[str, float]:
+    found = next(cell.chance for (name, _, _), cell in cells.items() if name == task)
+    return {} if found is None else {"a random guess": 100 * found}
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value:,.1f}" if name.startswith("perplexity") else _percent(value)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _named(title: str, synthetic: bool) -> str:
+    return f"{title} ({'synthetic' if synthetic else 'real'} data)"
+
+
+def _identity(cells: Cells, models: Mapping[str, Artifact]) -> dict[str, object]:
+    return {
+        "models": {label: model.digest for label, model in models.items()},
+        "tasks": _tasks(cells),
+        "shots": _shots(cells),
+        "scores": [_headline(task, cell) for (task, _, _), cell in cells.items()],  # other rows, another run
+    }
+
+
+def _notes(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic: bool) -> list[str]:
+    notes = [_SYNTHETIC] if synthetic else []
+    for label, model in models.items():
+        counts = store.manifest(model)["counts"]
+        seen = f", {counts['tokens_seen']:,} tokens seen" if "tokens_seen" in counts else ""
+        notes.append(f"{label}: {n_parameters(store, model):,} weights{seen}; model {model.short}")
+    notes.append("curves: words for classes are calibrated, a row's own choices compared by probability a token")
+    notes.append(
+        "rows and examples are drawn by seed 0; a prompt that is too long for n_ctx drops examples: found room"
+    )
+    published = {task: PROMPT_TASKS[task].published for task in _tasks(cells)}
+    return notes + [f"{task}, published: " + ", ".join(map(_told, items)) for task, items in published.items() if items]

@@ -1,0 +1,203 @@
+"""Trainings as runs of their own: adopted, tried again, failed, never twice. The worker is played by the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gptcore.config import FinetuneConfig, LSTMConfig, ModelConfig
+from gptcore.errors import InputError
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+def test_arguments_survive_the_way_through_json() -> None:
+    import json
+
+    from flows.train import packed, unpacked
+
+    arguments = {
+        "store_url": "s3://bucket/store",
+        "dataset": Artifact("dataset", "a" * 64, "s3://bucket/store/dataset/" + "a" * 64),
+        "config": FinetuneConfig(lr=1e-4, seed=3, max_train_rows=None),
+        "model": ModelConfig(n_layer=2),
+        "other": LSTMConfig(n_units=8),
+        "ngrams": None,
+        "threads": 2,
+    }
+    assert unpacked(json.loads(json.dumps(packed(arguments)))) == arguments
+
+
+class World:
+    """A store, a recipe that nothing has made yet, and a worker that does as it is told."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from flows import dispatch as away
+
+        self.store = Store(str(folder / "store"))
+        self.recipe = Recipe("finetune", 1, {"of": folder.name})
+        self.children: list[Any] = []
+        self.outcomes: list[str | Callable[[], object]] = []
+        monkeypatch.setattr(away, "TRAININGS", {"finetune": lambda store_url: Store(store_url).find(self.recipe)})
+        monkeypatch.setattr(away, "_followed", self.follow)
+
+    def made(self) -> None:
+        self.store.build(self.recipe, lambda _: {})
+
+    def follow(self, client: Any, child: Any, own: bool) -> Any:
+        """End the child as the next outcome says."""
+        from prefect.states import Cancelled, Completed, Crashed, Failed
+
+        self.children.append(child)
+        outcome = self.outcomes.pop(0)
+        if outcome == "well":
+            self.made()
+        state = {
+            "well": Completed(),
+            "empty": Completed(),
+            "lost": Crashed(message="no heartbeat"),
+            "cancelled": Cancelled(message="by hand"),
+            "input": Failed(message="Flow run encountered an exception: InputError: RTE: a bad row"),
+            "nan": Failed(message="Flow run encountered an exception: JobDiverged: the loss is NaN"),
+        }[str(outcome)]
+        client.set_flow_run_state(child.id, state, force=True)
+        return client.read_flow_run(child.id)
+
+    def parent(self, *outcomes: str) -> Any:
+        """A flow that wants the artifact, and what it gets."""
+        from prefect import flow
+
+        from flows.dispatch import train_away
+
+        self.outcomes = list(outcomes)
+
+        @flow(name="parent")
+        def wants() -> Any:
+            return train_away("finetune rte seed 0", "finetune", self.recipe, {"store_url": self.store.url})
+
+        return wants()
+
+
+@pytest.fixture(scope="module")
+def deployed(prefect_server: None) -> None:
+    from prefect.client.orchestration import get_client
+
+    from flows.deployments.catalog import INTERNAL, OFFERS
+
+    (offer,) = (offer for offer in OFFERS if offer.internal)
+    assert offer.tags == [INTERNAL]
+    with get_client(sync_client=True) as client:
+        flow_id = client.create_flow_from_name(offer.name)
+        schema = offer.schema
+        client.create_deployment(flow_id, offer.name, parameter_openapi_schema=schema, tags=offer.tags)
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deployed: None) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def test_a_child_makes_it_once_and_later_nobody_is_asked(small: World) -> None:
+    found = small.parent("well")
+    assert found == small.store.find(small.recipe)
+    assert small.parent() == found
+    (child,) = small.children
+    assert child.name == "finetune rte seed 0"
+    assert "internal" in child.tags
+
+
+def test_a_lost_machine_and_an_old_failure_take_a_new_number(small: World) -> None:
+    with pytest.raises(Exception, match="JobDiverged: the loss is NaN"):
+        small.parent("nan")
+    assert small.parent("lost", "well") is not None
+    assert len({child.id for child in small.children}) == 3
+    assert [child.idempotency_key[-2:] for child in small.children] == ["-0", "-1", "-2"]
+
+
+def test_a_machine_that_is_lost_every_time_is_a_failure(small: World) -> None:
+    from flows.dispatch import ChildFailed
+
+    with pytest.raises(ChildFailed, match="no heartbeat"):
+        small.parent("lost", "lost", "lost")
+    assert len(small.children) == 3
+
+
+def test_a_run_that_is_under_way_is_adopted(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows import dispatch as away
+
+    class Killed(BaseException):
+        pass
+
+    def dies(client: Any, child: Any, own: bool) -> Any:
+        small.children.append(child)
+        raise Killed  # as kill -9: the child is not cancelled
+
+    monkeypatch.setattr(away, "_followed", dies)
+    with pytest.raises(Killed):
+        small.parent()
+    monkeypatch.setattr(away, "_followed", small.follow)
+    assert small.parent("well") is not None
+    first, second = small.children
+    assert first.id == second.id
+
+
+def test_a_strangers_run_that_was_cancelled_is_replaced_by_one_of_our_own(
+    small: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import dispatch as away
+
+    def leaves(client: Any, child: Any, own: bool) -> Any:
+        assert own
+        raise RuntimeError("the first parent is gone")
+
+    monkeypatch.setattr(away, "_followed", leaves)
+    with pytest.raises(RuntimeError, match="gone"):
+        small.parent()
+    monkeypatch.setattr(away, "_followed", small.follow)
+    assert small.parent("cancelled", "well") is not None
+    assert len({child.id for child in small.children}) == 2
+
+
+def test_what_ends_the_parent_cancels_its_child(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    from flows import dispatch as away
+
+    monkeypatch.undo()
+    monkeypatch.setattr(away, "jobs_are_stopped", lambda: True)
+    with pytest.raises(Exception, match="was not waited for, as this process ends"):
+        small.parent()
+    with get_client(sync_client=True) as client:
+        runs = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=50)
+    (child,) = (run for run in runs if run.parameters.get("arguments", {}).get("store_url") == small.store.url)
+    assert child.state
+    assert child.state.is_cancelled(), "no worker had taken it: there is nothing to wait for"
+
+
+def test_bad_input_is_no_failed_work(small: World) -> None:
+    with pytest.raises(InputError, match=r"^RTE: a bad row"):
+        small.parent("input")
+
+
+def test_a_worker_with_another_store_is_found_out(small: World) -> None:
+    with pytest.raises(Exception, match=r"ended well, but .* does not have it"):
+        small.parent("empty")
+
+
+def test_trainings_stay_here_without_a_worker(small: World, caplog: pytest.LogCaptureFixture) -> None:
+    from prefect import flow
+
+    from flows.dispatch import trains_away
+
+    @flow(name="asks")
+    def asks() -> bool:
+        return trains_away()
+
+    assert not asks()
+    assert "trainings run in this process: no worker is online in the work pool gpu" in caplog.text

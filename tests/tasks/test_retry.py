@@ -1,0 +1,200 @@
+"""A tracking server that is away: who waits for it, for how long, and who does not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from mlflow.exceptions import MlflowException
+from prefect import flow
+
+from gptcore.errors import InputError
+from tasks.jobs.launch import JobInterrupted
+from tasks.tracking import retry as patience
+from tasks.tracking.retry import Hurry
+from tasks.tracking.tracker import Run, Tracker
+from tests.tasks.test_tracking import first_use as first_use  # the fixtures
+from tests.tasks.test_tracking import home as home
+from tests.tasks.test_tracking import records
+
+
+class _Server(ThreadingHTTPServer):
+    """As much of an MLflow server as a search for experiments needs; ``broken`` answers are errors first."""
+
+    broken = 0
+
+    class _Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            assert isinstance(self.server, _Server)
+            self.server.broken -= 1
+            self.send_response(500 if self.server.broken >= 0 else 200)
+            self.end_headers()
+            self.wfile.write(b'{"experiments": [{"experiment_id": "7", "name": "found"}]}')
+
+        do_GET = do_POST
+
+        def log_message(self, *_: object) -> None: ...
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), self._Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.tracking.retry._AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("gptcore.connectivity._PAUSE", 0.0)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+
+
+def _names(tracker: Tracker) -> list[str]:
+    return [experiment.name for experiment in tracker.client.search_experiments()]
+
+
+@pytest.mark.usefixtures("prefect_server", "home", "quick")
+def test_a_flow_waits_for_a_server_that_is_away_and_a_command_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with pytest.raises(InputError, match=f"{url}: does not answer"):
+        _ = Tracker(url).client
+    server: list[_Server] = []
+    threading.Timer(1.0, lambda: server.append(_Server(port))).start()
+    assert flow(_names)(Tracker(url)) == ["found"]
+    server[0].shutdown()
+    server[0].server_close()
+    assert f"MLflow at {url} is away, waiting for it: MLflow at {url}: does not answer" in caplog.text
+
+
+@pytest.mark.usefixtures("prefect_server", "home", "quick")
+def test_a_flow_waits_for_a_server_whose_database_is_away() -> None:
+    server = _Server()
+    tracker = Tracker(f"http://127.0.0.1:{server.server_port}")
+    assert _names(tracker) == ["found"]
+    server.broken = 3
+    with pytest.raises(MlflowException, match="500"):
+        _names(tracker)
+    server.broken = 3
+    assert flow(_names)(tracker) == ["found"]
+    assert server.broken < 0
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.usefixtures("prefect_server", "home", "quick")
+def test_a_process_that_ends_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.tracking.retry.jobs_are_stopped", lambda: True)
+    with pytest.raises(JobInterrupted, match="was not waited for"):
+        flow(_names)(Tracker("http://127.0.0.1:1"))
+
+
+@pytest.mark.usefixtures("prefect_server", "home", "quick")
+def test_an_outage_is_waited_for_once_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tasks.tracking.retry._AWAY_SECONDS", 0.3)
+    tracker = Tracker("http://127.0.0.1:1")
+    for _ in range(2):
+        with pytest.raises(ConnectionError, match=r"was away for 0 minutes: .*does not answer"):
+            flow(_names)(tracker)
+    assert caplog.text.count("waiting for it") == 1
+    assert patience._outages.pop(tracker.shown).since < time.monotonic() - 0.3
+
+
+@pytest.mark.usefixtures("quick")
+def test_many_threads_wait_for_one_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.tracking.retry.in_run", lambda: True)
+    monkeypatch.setattr("tasks.tracking.retry.answers_at", lambda _: time.sleep(0.05))
+    back = time.monotonic() + 0.5
+
+    def call() -> bool:
+        if time.monotonic() < back:
+            raise patience.Away("away")
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(future.result() for future in [pool.submit(patience.patiently, call, "http://x") for _ in range(32)])
+    assert "http://x" not in patience._outages
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_server_that_comes_back_broken_gets_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Away for long and then without its database for a moment, as after a power cut."""
+    monkeypatch.setattr("tasks.tracking.retry.in_run", lambda: True)
+    monkeypatch.setattr("tasks.tracking.retry._BROKEN_SECONDS", 0.5)
+    answers = iter([*[False] * 30, *[True] * 3])
+    monkeypatch.setattr("tasks.tracking.retry.answers_at", lambda _: next(answers))
+    errors = iter([True] * 33)
+
+    def call() -> str:
+        if next(errors, False):
+            raise patience.Away("away")
+        return "back"
+
+    assert patience.patiently(call, "http://y") == "back"  # after 1.65 s, of which 0.15 s broken
+
+
+def test_threads_in_a_hurry_leave_the_settings_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
+    first, second = Hurry(), Hurry()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()
+    assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "0"
+    second.__exit__()
+    assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "3"
+    assert "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ
+
+
+@pytest.mark.usefixtures("prefect_server", "home", "quick")
+def test_points_of_a_reopened_run_wait_too(caplog: pytest.LogCaptureFixture) -> None:
+    server = _Server()
+    tracker = Tracker(f"http://127.0.0.1:{server.server_port}")
+
+    def work() -> Run:
+        _ = tracker.client
+        run = Run(tracker, "run", "7", finished=False, fresh=False)
+        server.broken = 1_000_000
+        run.log_metrics(records(0, 1, validation=1.0))
+        return run
+
+    start = time.monotonic()
+    run = flow(work)()
+    assert time.monotonic() - start < 10
+    assert len(run._unsorted) == 2
+    assert f"{sum(len(record['metrics']) for record in run._unsorted)} metrics wait for MLflow" in caplog.text
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.usefixtures("prefect_server", "home", "quick")
+@pytest.mark.parametrize("told", [KeyboardInterrupt, JobInterrupted])
+def test_who_is_told_to_end_does_not_wait(told: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    server = _Server()
+    tracker = Tracker(f"http://127.0.0.1:{server.server_port}")
+
+    def work() -> None:
+        _ = tracker.client
+        with Run(tracker, "run", "7", finished=False, fresh=True):
+            server.broken = 1_000_000
+            raise told
+
+    start = time.monotonic()
+    with pytest.raises(told):
+        flow(work)()
+    assert time.monotonic() - start < 10
+    assert "run run stays as it is" in caplog.text
+    server.shutdown()
+    server.server_close()
