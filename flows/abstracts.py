@@ -271,7 +271,7 @@ def _ground(
 
 def _given(store: Store, ref: str) -> Artifact:
     """The language model that was asked for: one of the store's, or a folder of Hugging Face's."""
-    return import_model(store.url, ref) if is_model_folder(ref) else pretrained_model(store, ref)
+    return import_model(store.url, ref) if is_model_folder(ref) else pretrained_model(store, ref, generates=True)
 
 
 def _check_splits(store: Store, ids: Artifact, section: str, configs: Sequence[AdaptConfig]) -> None:

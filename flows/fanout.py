@@ -18,7 +18,7 @@ from flows.progress import show_progress
 from flows.servers import signals
 from gptcore.config import FinetuneConfig
 from gptcore.errors import InputError
-from gptcore.families import named
+from gptcore.families import recorded_family
 from gptcore.nlu.blimp import has_blimp
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
@@ -287,7 +287,7 @@ def suite_of(store: Store, arm: Arm, data: Mapping[str, str], settings: Settings
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
     if arm.pretrained and (start := manifest["inputs"].get("start")):
         tags["start_digest"] = start["digest"]
-    return Suite(named(arm.label, manifest["config"]["model"]), "ours", identity, tags)
+    return Suite(recorded_family(manifest["config"]["model"]).titled(arm.label), "ours", identity, tags)
 
 
 def _counted(names: list[str], what: str) -> str:

@@ -84,7 +84,7 @@ def _sizes(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
 
 def _given(store: Store, ref: str) -> Artifact:
     """A model of the store, or of a folder of Hugging Face's."""
-    return import_model(store.url, ref) if is_model_folder(ref) else pretrained_model(store, ref)
+    return import_model(store.url, ref) if is_model_folder(ref) else pretrained_model(store, ref, generates=True)
 
 
 def _n_ctx(store: Store, model: Artifact) -> int:

@@ -18,6 +18,7 @@ from gptcore.errors import InputError
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import own_rows
 from gptcore.evaluation.task_model import TaskModel
+from gptcore.families import FAMILIES
 from gptcore.files import read_json
 from gptcore.machine.device import pick_device
 from gptcore.models.build import load_model
@@ -140,10 +141,13 @@ def export(store_url: str, model: str, layout: str, out: str, tokenizer: str = "
     if folder.exists():
         raise InputError(f"--out {out}: is there already; expected a new folder")
     found, words = _language_model(store_url, model, tokenizer)
-    if not isinstance(found, GPT):
-        raise InputError(f"--model {model}: a model of the kind {type(found).__name__}, expected a Transformer")
+    family = FAMILIES[found.config.family]
+    if not family.layout:
+        raise InputError(f"--model {model}: transformers has no network of the kind {family.title}")
     if layout == "hugging-face":
         export_hugging_face(found.cpu(), words, folder)
-    else:
+    elif isinstance(found, GPT):
         export_release(found.cpu(), folder)
+    else:
+        raise InputError(f"--model {model}: a model of the kind {family.title}, expected a decoder as released")
     return sorted(str(path) for path in folder.iterdir())

@@ -10,7 +10,8 @@ from prefect import flow
 
 from flows.servers import signals
 from gptcore.abstracts.config import AdaptConfig
-from gptcore.config import FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig
+from gptcore.config import FinetuneConfig, PretrainConfig
+from gptcore.families import FAMILIES
 from tasks.jobs.placement import slots, slots_and_threads
 from tasks.stages.adapt import adapt_model
 from tasks.stages.finetune import finetune_model
@@ -19,9 +20,8 @@ from tasks.store.artifact import Artifact
 
 TRAININGS: dict[str, Any] = {"pretrain": pretrain_model, "finetune": finetune_model, "adapt": adapt_model}
 """Stage -> its task."""
-_RECORDS = {
-    kind.__name__: kind for kind in (AdaptConfig, Artifact, FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig)
-}
+_NETWORKS = {family.part("config") for family in FAMILIES.values()}
+_RECORDS = {kind.__name__: kind for kind in (AdaptConfig, Artifact, FinetuneConfig, PretrainConfig, *_NETWORKS)}
 
 
 @flow(name="train", persist_result=False)

@@ -10,12 +10,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from gptcore.errors import InputError
-from gptcore.families import family_settings, shape_settings
+from gptcore.families import (
+    DEFAULT,
+    FAMILIES,
+    Family,
+    family_settings,
+    recorded_family,
+    shape_settings,
+    with_family,
+)
 from gptcore.limits import require_sizes, require_training
-from gptcore.settings import checked, replace_settings
+from gptcore.settings import checked, derived, replace_settings
 
 LAYER_NORM_EPSILON = 1e-5  # original code
 
@@ -36,9 +44,9 @@ class CorpusConfig:
     """Expected share of documents held out; which ones follows from each document's own hash."""
     strict: bool = False
     """Undecodable bytes: an error that names file and byte offset, instead of replaced and counted."""
-    raw: bool = False
-    """For a byte-level tokenizer: no ftfy, no spaCy, no lower case. Line ends are unified and licences cut as ever; the
-    tokenizer itself takes any text as it is."""
+    raw: bool = derived(False)
+    """For a family whose tokenizer takes any text as it is: no ftfy, no spaCy, no lower case. Line ends are unified and
+    licences cut as ever."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +54,14 @@ class TokenizerConfig:
     """Byte pair encoding: GPT-1's, over words that end in </w>, or GPT-2's, over the bytes of any text."""
 
     n_merges: int = 40_000
-    byte_level: bool = False
-    """GPT-2's. Only text that nothing has cleaned makes it worth its name, so `corpus.raw` goes with it."""
+    family: str = derived(DEFAULT)
+    """Whose kind of tokenizer it is."""
+
+    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The kind of tokenizer, not the family: two families that share a kind share their tokenizers."""
+        family = FAMILIES[values.pop("family")]
+        kind = {"kind": family.tokenizer} if family.tokenizer_recorded is None else family.tokenizer_recorded
+        return {**values, **kind}
 
 
 @dataclass(frozen=True)
@@ -81,11 +95,34 @@ class ModelConfig:
     forward pass, for the lookup and the tied softmax alike."""
     norm_first: bool = False
     """GPT-2's decoder: norms before the sub-layers and after the last block, output weights of sub-layers scaled."""
+    family: str = derived("")
+    """Empty: the one that has such norms."""
 
     def __post_init__(self) -> None:
+        if not self.family:
+            object.__setattr__(self, "family", recorded_family({"norm_first": self.norm_first}).name)
         require_sizes(self, ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner"), ("n_special", "n_layer"))
         if self.n_embd % self.n_head:
             raise InputError(f"model.n_embd = {self.n_embd} is not a multiple of model.n_head = {self.n_head}")
+
+    @property
+    def layers(self) -> int:
+        """Blocks that a fine-tune can take over."""
+        return self.n_layer
+
+    @property
+    def shape(self) -> str:
+        """The size in short, for tables."""
+        return f"{self.n_layer} x {self.n_embd}"
+
+    @property
+    def shape_in_words(self) -> str:
+        """The size in words, for lists of models."""
+        return f"{self.n_layer} layers x {self.n_embd}"
+
+    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
+        """See :func:`gptcore.families.with_family`."""
+        return with_family(values.pop("family"), values)
 
 
 @dataclass(frozen=True)
@@ -104,25 +141,91 @@ class LSTMConfig:
     resid_pdrop: float = 0.1
     """Dropout after the projection."""
     init_std: float = 0.02
+    family: str = derived("lstm")
 
     def __post_init__(self) -> None:
         require_sizes(self, ("n_vocab", "n_ctx", "n_units", "n_embd"), ("n_special",))
 
+    @property
+    def layers(self) -> int:
+        """Blocks that a fine-tune can take over: the one."""
+        return 1
 
-NetworkConfig = ModelConfig | LSTMConfig
+    @property
+    def shape(self) -> str:
+        """The size in short, for tables."""
+        return f"{self.n_units}"
+
+    @property
+    def shape_in_words(self) -> str:
+        """The size in words, for lists of models."""
+        return f"LSTM of {self.n_units}"
+
+    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
+        """See :func:`gptcore.families.with_family`."""
+        return with_family(values.pop("family"), values)
+
+
+class NetworkConfig(Protocol):
+    """What the settings of any family's network have in common: a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def family(self) -> str:
+        """Its family's name."""
+        ...
+
+    @property
+    def n_vocab(self) -> int:
+        """Words and pieces."""
+        ...
+
+    @property
+    def n_special(self) -> int:
+        """Rows appended to them."""
+        ...
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions of a sequence."""
+        ...
+
+    @property
+    def n_embd(self) -> int:
+        """Width of the states that a head reads."""
+        ...
+
+    @property
+    def init_std(self) -> float:
+        """Standard deviation of the weights drawn."""
+        ...
+
+    @property
+    def layers(self) -> int:
+        """Blocks that a fine-tune can take over."""
+        ...
+
+    @property
+    def shape(self) -> str:
+        """The size in short, for tables."""
+        ...
+
+    @property
+    def shape_in_words(self) -> str:
+        """The size in words, for lists of models."""
+        ...
 
 
 def network_config(settings: Any, where: str = "model") -> NetworkConfig:
-    """The network that recorded settings describe: ``n_units`` tells an LSTM from a Transformer.
+    """The network that recorded settings describe, by their family.
 
-    :raises InputError: an unknown field, or a value of no use; names ``where`` they stand.
+    :raises InputError: an unknown family or field, or a value of no use; names ``where`` they stand.
     """
-    recurrent = isinstance(settings, Mapping) and "n_units" in settings
-    return (
-        replace_settings(LSTMConfig(), settings, where)
-        if recurrent
-        else replace_settings(ModelConfig(), settings, where)
-    )
+    family = recorded_family(settings, where)
+    known = {k: v for k, v in settings.items() if k != "family"} if isinstance(settings, Mapping) else settings
+    config: NetworkConfig = replace_settings(family.part("config")(family=family.name), known, where)
+    return config
 
 
 def check_same_shape(found: NetworkConfig, wanted: NetworkConfig, where: str) -> None:
@@ -218,10 +321,11 @@ class Preset:
     """A whole pipeline's settings under one name."""
 
     name: str
+    family: str = DEFAULT
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     shards: ShardConfig = field(default_factory=ShardConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: NetworkConfig = field(default_factory=ModelConfig)
     lstm: LSTMConfig = field(default_factory=LSTMConfig)
     """The network of Table 5's last row; pre-trained by its analyses alone."""
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)
@@ -232,6 +336,12 @@ class Preset:
     """Also fine-tune the same network from random weights, as a row of the leaderboard."""
     seeds: int | None = None
     """Fine-tunes of each task; None: as many as the task's registry entry says."""
+
+    def __post_init__(self) -> None:
+        family = FAMILIES[self.family]
+        object.__setattr__(self, "corpus", dataclasses.replace(self.corpus, raw=family.raw_text))
+        object.__setattr__(self, "tokenizer", dataclasses.replace(self.tokenizer, family=family.name))
+        object.__setattr__(self, "model", _of_family(self.model, family))
 
     def finetune_for(self, task: str) -> FinetuneConfig:
         """Settings for one task: the preset's, with that task's own differences."""
@@ -353,24 +463,29 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
         with the preset's own. Plain values: ``scratch``; ``seeds``, where 0 is as many as each task's registry entry
         says; ``family`` and ``shape`` (:mod:`gptcore.families`), which the other settings come on top of.
     :param source: where the overrides were read, for the error message.
-    :raises InputError: an unknown preset, section or field, a value of the wrong type, or a text that does not go with
-        its tokenizer.
+    :raises InputError: an unknown preset, section or field, or a value of the wrong type.
     """
     if name not in PRESETS:
         raise InputError(f"preset {name!r} is not known; expected one of {', '.join(PRESETS)}")
     given = dict(overrides or {})
     preset = PRESETS[name]()
     if "family" in given:
-        preset = _changed(preset, family_settings(given.pop("family"), name, source), source)
+        family = given.pop("family")
+        settings = family_settings(family, name, source)
+        preset = _changed(dataclasses.replace(preset, family=family), settings, source)
     if "shape" in given:
         preset = _changed(preset, shape_settings(given.pop("shape"), source), source)
-    preset = _changed(preset, given, source)
-    if preset.corpus.raw != preset.tokenizer.byte_level:
-        raise InputError(
-            f"{source}: corpus.raw = {preset.corpus.raw}, tokenizer.byte_level = {preset.tokenizer.byte_level}; "
-            "expected both or neither, as a family has them"
-        )
-    return preset
+    return _changed(preset, given, source)
+
+
+def _of_family(model: NetworkConfig, family: Family) -> NetworkConfig:
+    """A network's settings as those of a family: the fields that its own settings have, too."""
+    if model.family == family.name:
+        return model
+    kind = family.part("config")
+    shared = {f.name: getattr(model, f.name) for f in dataclasses.fields(kind) if hasattr(model, f.name)}
+    changed: NetworkConfig = kind(**{**shared, "family": family.name})
+    return changed
 
 
 def _changed(preset: Preset, overrides: Mapping[str, Any], source: str) -> Preset:

@@ -18,10 +18,18 @@ Settings = TypeVar("Settings", bound="DataclassInstance")
 def recorded(config: Any) -> dict[str, Any]:
     """The settings as JSON values, for digests and checkpoints; what is off, and off by default, is left out.
 
-    So a new optional setting leaves the digest of everything that was made before it as it was.
+    So a new optional setting leaves the digest of everything that was made before it as it was. Settings that were
+    recorded otherwise before they had their name say so in a method ``as_recorded``.
     """
     values = ((f, getattr(config, f.name)) for f in dataclasses.fields(config))
-    return {f.name: value for f, value in values if not (optional(f) and value is f.default)}
+    kept = {f.name: value for f, value in values if not (optional(f) and value is f.default)}
+    as_recorded = getattr(config, "as_recorded", None)
+    return as_recorded(kept) if as_recorded else kept
+
+
+def derived(default: Any) -> Any:
+    """A field of settings that follows from others: it is recorded, and no user can set it."""
+    return dataclasses.field(default=default, metadata={"derived": True})
 
 
 def optional(setting: dataclasses.Field[Any]) -> bool:
@@ -58,7 +66,7 @@ def setting_type(kind: type[Any], name: str, where: str) -> str:
 
     :raises InputError: no such field.
     """
-    fields = {f.name: str(f.type) for f in dataclasses.fields(kind)}
+    fields = {f.name: str(f.type) for f in dataclasses.fields(kind) if not f.metadata.get("derived")}
     if name not in fields:
         raise InputError(f"{where}.{name} is not a setting; expected one of {', '.join(fields)}")
     return fields[name]

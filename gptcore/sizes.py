@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gptcore.config import Preset, preset_named
-from gptcore.families import SHAPES, shape_settings
+from gptcore.families import FAMILIES, shape_settings
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def _size(n_layer: int, n_head: int, n_embd: int) -> Size:
 SIZES: dict[str, tuple[Size, ...]] = {
     "demo": tuple(_size(*shape) for shape in ((2, 2, 32), (2, 4, 64), (4, 4, 128))),
     "small": tuple(_size(*shape) for shape in ((2, 2, 64), (3, 4, 128), (4, 4, 256))),
-    "paper": tuple(Size(name, shape_settings(name, "size")["model"]) for name in list(SHAPES)[:3]),
+    "paper": tuple(Size(name, shape_settings(name, "size")["model"]) for name in list(FAMILIES["gpt2"].shapes)[:3]),
 }
 """Preset -> sizes, the smallest first. They see the same number of tokens each."""
 

@@ -89,7 +89,7 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
     """Figure 2, left: the more layers are transferred, the better."""
     wanted = _wanted(parameters, ["mnli", "race"])
     chain = run_chain(parameters, wanted)
-    n_layer = chain.preset.model.n_layer
+    n_layer = chain.preset.model.layers
     arms = [Arm(f"{n} layers", chain.checkpoint, {"n_transfer": n}) for n in range(n_layer)]
     arms.append(pretrained_arm(chain.checkpoint))  # all of them: the row that the pipeline has made
     rows = _rows(chain, parameters, wanted, arms)

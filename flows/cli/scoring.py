@@ -52,7 +52,7 @@ def zero_shot(
     """
     check_zero_shot(tasks, WITHOUT_TRAINING)
     store = Store(store_url)
-    artifact = pretrained_model(store, checkpoint)
+    artifact = pretrained_model(store, checkpoint, generates=True)
     datasets_url = datasets_folder(store, datasets)
     there = available_zero_shot(datasets_url)
     chosen = list(tasks) or there

@@ -21,6 +21,7 @@ from flows.forms.parameters import (
 from flows.forms.references import WORDS, in_store, pretrained_model
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.published import BY_SIZE, TABLES
+from gptcore.config import network_config
 from gptcore.connectivity import require_s3
 from gptcore.errors import InputError, refuse_password
 from gptcore.nlu.readers import available
@@ -74,8 +75,8 @@ def check_form(form: BaseModel) -> None:
 
         check_cluster(given["dask"])
     if given.get("checkpoint") and "arxiv" not in given:
-        network = store.manifest(pretrained_model(store, given["checkpoint"]))["config"]["model"]
-        if given.get("layers", -1) > (there := network.get("n_layer", 1)):
+        network = network_config(store.manifest(pretrained_model(store, given["checkpoint"]))["config"]["model"])
+        if given.get("layers", -1) > (there := network.layers):
             raise InputError(f"--layers: found {given['layers']}, the checkpoint has {there} blocks")
     tasks = [given["task"]] if "task" in given else given.get("tasks", ())
     if ("checkpoint" in given and "arxiv" not in given) or given.get("datasets"):
@@ -289,7 +290,7 @@ def any_model(store: Store, ref: str) -> Artifact:
         if len(found) > 1:
             raise InputError(f"--model {ref}: {' and '.join(WORDS[name] for name in found)}, expected a longer digest")
         stage = found[0] if found else None
-    return pretrained_model(store, ref) if stage in (None, "pretrain") else store.resolve(ref, stage)
+    return pretrained_model(store, ref, generates=True) if stage in (None, "pretrain") else store.resolve(ref, stage)
 
 
 def check_address(ref: str, stages: tuple[str, ...]) -> str | None:

@@ -18,7 +18,7 @@ from gptcore.abstracts.config import AbstractsPreset, SamplingConfig
 from gptcore.abstracts.published import TABLES
 from gptcore.config import PRESETS, FinetuneConfig, Preset, preset_named
 from gptcore.errors import InputError
-from gptcore.families import FAMILIES
+from gptcore.families import offered
 from gptcore.nlu.registry import REGISTRY
 from gptcore.prompting.tasks import PROMPT_TASKS
 from gptcore.settings import replace_settings
@@ -26,7 +26,7 @@ from gptcore.sizes import SIZES
 
 TaskName = StrEnum("TaskName", {name: name for name in REGISTRY})  # type: ignore[misc]  # values known at run time
 PromptTaskName = StrEnum("PromptTaskName", {name: name for name in PROMPT_TASKS})  # type: ignore[misc]  # as above
-FamilyName = StrEnum("FamilyName", {name: name for name in FAMILIES})  # type: ignore[misc]  # as above
+FamilyName = StrEnum("FamilyName", {name: name for name in offered()})  # type: ignore[misc]  # as above
 PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
 AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABSTRACTS})  # type: ignore[misc]  # as above
 AbstractsTableName = StrEnum("AbstractsTableName", {name: name for name in TABLES})  # type: ignore[misc]  # as above

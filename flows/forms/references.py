@@ -20,12 +20,12 @@ WORDS = {
 """Stage -> what its artifacts are to people."""
 
 
-def pretrained_model(store: Store, ref: str) -> Artifact:
+def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifact:
     """See :func:`tasks.store.references.pretrained_model`; ``ref`` may be `models:/NAME@ALIAS` too.
 
     :raises InputError: where none fits, or several do.
     """
-    return references.pretrained_model(store, in_store(store, ref, ("pretrain",)))
+    return references.pretrained_model(store, in_store(store, ref, ("pretrain",)), generates)
 
 
 def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:

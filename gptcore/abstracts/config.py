@@ -13,7 +13,7 @@ from typing import Any
 from gptcore.abstracts.published import RATES, STAR_BATCH
 from gptcore.errors import InputError
 from gptcore.evaluation.sampling import check_sampling
-from gptcore.families import SHAPES
+from gptcore.families import FAMILIES
 from gptcore.limits import require_training
 
 
@@ -61,8 +61,8 @@ def at_size(config: AdaptConfig, model: Mapping[str, Any]) -> AdaptConfig:
 
     :param model: settings of its shape, as recorded.
     """
-    shape = tuple(model.get(name) for name in ("n_layer", "n_head", "n_embd"))
-    name = next((name for name, found in SHAPES.items() if found == shape), "")
+    shapes = FAMILIES["gpt2"].shapes
+    name = next((name for name, shape in shapes.items() if shape.items() <= model.items()), "")
     return dataclasses.replace(config, lr=RATES.get(name, config.lr))
 
 

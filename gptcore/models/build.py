@@ -1,20 +1,20 @@
-"""Networks from configurations and from model folders, whichever of them it is: the Transformer or the LSTM."""
+"""Networks from configurations and from model folders, of whichever family they are."""
 
 from __future__ import annotations
 
 import torch
 
-from gptcore.config import LSTMConfig, NetworkConfig
+from gptcore.config import NetworkConfig
+from gptcore.families import FAMILIES
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel
-from gptcore.models.lstm import LSTM
 from gptcore.models.shapes import shapes_only
-from gptcore.models.transformer import GPT
 
 
 def build_model(config: NetworkConfig, generator: torch.Generator | None = None) -> LanguageModel:
     """The network of a configuration, with weights drawn from ``generator``."""
-    return LSTM(config, generator) if isinstance(config, LSTMConfig) else GPT(config, generator)
+    model: LanguageModel = FAMILIES[config.family].part("network")(config, generator)
+    return model
 
 
 def load_model(url: str) -> LanguageModel:

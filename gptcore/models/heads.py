@@ -117,7 +117,8 @@ class ClassificationModel(nn.Module):
         tensors = {name: tensor.cpu().contiguous() for name, tensor in self.state_dict().items()}
         write_bytes_atomic(folder / "model.safetensors", save(tensors))
         head = {"form": self.form, "n_outputs": self.n_outputs, "clf_pdrop": self.clf_pdrop}
-        write_json_atomic(folder / "config.json", {"model": recorded(self.gpt.config), "head": head, **extra})
+        model = {"family": self.gpt.config.family, **recorded(self.gpt.config)}
+        write_json_atomic(folder / "config.json", {"model": model, "head": head, **extra})
 
     @classmethod
     def load(cls, folder: Path) -> tuple[ClassificationModel, dict[str, Any]]:
@@ -142,7 +143,7 @@ class ClassificationModel(nn.Module):
             raise InputError(f"{where}: head: found {head!r:.200}, expected form, n_outputs and clf_pdrop")
         network = network_config(config.get("model"), f"{where}: model")
         tensors = ModelFolder(str(folder)).safetensors("model.safetensors")
-        if getattr(network, "n_layer", 0) > len(tensors):
+        if network.layers > len(tensors):
             raise InputError(f"{folder}: {len(tensors)} tensors, expected more for the blocks of {where}")
         with shapes_only():  # the sizes may be anybody's
             expected = cls(build_model(network), head["form"], head["n_outputs"], rate).state_dict()

@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gptcore.families import FAMILIES
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.lstm import LSTM
 from gptcore.models.packed import Products
@@ -67,10 +68,8 @@ def open_reader(model: LanguageModel, batch: int = 1, kept: int = 0) -> Reader:
     :param kept: of each text, so much of what is first read (as far as it goes) stays in sight when the text outgrows
         n_ctx, if it takes no more than half of that; the LSTM has no such bound.
     """
-    if isinstance(model, GPT):
-        return TransformerReader(model, batch, kept)
-    assert isinstance(model, LSTM), f"no reader for {type(model).__name__}"
-    return LSTMReader(model, batch)
+    reader: Reader = FAMILIES[model.config.family].part("reader")(model, batch, kept)
+    return reader
 
 
 @dataclass
@@ -197,7 +196,7 @@ class TransformerReader(Reader):
 class LSTMReader(Reader):
     """Carries the recurrent states along."""
 
-    def __init__(self, model: LSTM, batch: int) -> None:
+    def __init__(self, model: LSTM, batch: int, kept: int = 0) -> None:
         super().__init__(model, batch)
         self._model = model
         weight = model.tokens.weight

@@ -21,12 +21,12 @@ from typing import Any
 import torch
 
 from gptcore.abstracts.config import AdaptConfig
-from gptcore.config import ModelConfig
 from gptcore.data.blocks import Blocks
 from gptcore.data.feed import Objective
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
+from gptcore.families import FAMILIES
 from gptcore.files import checked_object, read_json, sha256_file, write_json_atomic
 from gptcore.machine import process, rng
 from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
@@ -84,8 +84,8 @@ def adapted_model(job: AdaptJob) -> LanguageModel:
     """
     config, draws = job.adapt, rng.generator(job.adapt.seed, "weights")
     source = load_model(str(job.model))
-    if not isinstance(source.config, ModelConfig):
-        raise InputError(f"{job.model}: found {type(source.config).__name__}, expected a Transformer")
+    if (family := FAMILIES[source.config.family]).ablation:
+        raise InputError(f"{job.model}: found {family.network_title}, expected a Transformer")
     meta = job.model / "meta.json"  # an imported model has none
     known = read_json(meta).get("tokenizer_digest", job.tokenizer_digest) if meta.is_file() else job.tokenizer_digest
     if known != job.tokenizer_digest:

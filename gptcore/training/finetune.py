@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from gptcore.config import FinetuneConfig, ModelConfig, NetworkConfig, network_config
+from gptcore.config import FinetuneConfig, NetworkConfig, network_config
 from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
 from gptcore.files import checked_object, read_json, write_bytes_atomic, write_json_atomic
@@ -118,7 +118,7 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, s
 
 
 def _embeddings(config: FinetuneConfig, network: NetworkConfig) -> dict[str, Any]:
-    return {"original": True} if config.original and isinstance(network, ModelConfig) else {}
+    return {"original": True} if config.original and hasattr(network, "original") else {}
 
 
 def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:

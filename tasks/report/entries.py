@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gptcore.families import named
+from gptcore.config import network_config
+from gptcore.families import FAMILIES
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
@@ -18,15 +19,14 @@ _SYNTHETIC = "-synthetic"
 def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entry:
     """A pre-trained model; compared by perplexity on the same held-out tokens.
 
-    The LSTM of Table 5 is a version too, but never champion or latest.
+    The network of an ablation is a version too, but never champion or latest.
     """
     manifest = store.manifest(artifact)
-    counts, model = manifest["counts"], manifest["config"]["model"]
+    counts, model = manifest["counts"], network_config(manifest["config"]["model"])
     synthetic = store.manifest(ancestor(store, shards, "corpus"))["counts"].get("synthetic", False)
     perplexity, tokens = counts["validation/perplexity"], counts["validation/tokens"]
-    transformer = "n_units" not in model
-    shape = f"{model['n_layer']} x {model['n_embd']}" if transformer else f"{model['n_units']}"
-    network = f"{named('Transformer', model) if transformer else 'LSTM'}, {shape}"
+    family = FAMILIES[model.family]
+    network = f"{family.network_title}, {model.shape}"
     start = manifest["inputs"].get("start", {}).get("digest", "")
     after = f", going on from {start[:12]}" if start else ""
     return Entry(
@@ -37,8 +37,9 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
         merit=-perplexity,
         yardstick=f"{tokens:.0f} held-out tokens of shards {shards.digest}",
         result=f"held-out perplexity {perplexity:.2f}",
-        leads=transformer,
+        leads=not family.ablation,
         tags={
+            "family": family.name,
             "perplexity": f"{perplexity:.3f}",
             "network": network,
             "data_digest": shards.digest,

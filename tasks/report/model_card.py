@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gptcore
-from gptcore.families import family_of
+from gptcore.families import recorded_family
 from gptcore.files import read_json
 from gptcore.nlu.registry import task_spec
 from tasks.report.card import cost, shown, table
@@ -122,7 +122,7 @@ def _write(
     use: str,
 ) -> None:
     config = read_json(folder / "config.json")
-    family = family_of(config.get("model", config))  # a fine-tuned model's file holds the head's settings, too
+    family = recorded_family(config.get("model", config))  # a fine-tuned model's file holds the head's settings, too
     front = [
         "---",
         "language: en",

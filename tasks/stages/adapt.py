@@ -10,7 +10,7 @@ from prefect import task
 
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.documents import N_MARKS, SPLITS
-from gptcore.families import named
+from gptcore.families import recorded_family
 from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
 from tasks.report.card import Card, amount, cost, synthetic_note
@@ -48,7 +48,7 @@ def adapt_model(
         checkpoint_digest=checkpoint.digest,
     )
     name = "pre-trained" if config.pretrained else "from scratch"
-    title = f"{named(name, settings['model'])} {recipe.digest[:6]}"
+    title = f"{recorded_family(settings['model']).titled(name)} {recipe.digest[:6]}"
     with Tracker().open(ABSTRACTS, title, recipe.digest, tags, settings) as run:
 
         def produce(workspace: Path) -> dict[str, Any]:

@@ -33,16 +33,16 @@ def is_model_folder(ref: str) -> bool:
 
 @task(name="imported", task_run_name="imported model", **STAGE_OPTIONS)
 def import_model(store_url: str, url: str) -> Artifact:
-    """The GPT-2 in a folder (any fsspec URL) of Hugging Face's; it goes by its content, wherever it lies.
+    """The language model in a folder (any fsspec URL) of Hugging Face's; it goes by its content, wherever it lies.
 
     :raises InputError: no such model, one of another kind, or a vocabulary of another size than the model's.
     """
-    tokenizer = pin_tokenizer(store_url, url, TokenizerConfig(byte_level=True))
+    config, tensors = read_model(url)
+    tokenizer = pin_tokenizer(store_url, url, TokenizerConfig(family=config.family))
     store = Store(store_url)
     fs, path = file_system(url)
     names = ["config.json", next(name for name in _WEIGHTS if exists(fs, f"{path}/{name}"))]
     files = {name: file_fingerprint(f"{url.rstrip('/')}/{name}") for name in names}
-    config, tensors = read_model(url)
     known = store.manifest(tokenizer)["counts"]
     if known["n_vocab"] != config.n_vocab:
         raise InputError(f"{url}: the model has n_vocab = {config.n_vocab}, its tokenizer {known['n_vocab']}")

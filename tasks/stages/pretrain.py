@@ -9,7 +9,8 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.config import LSTMConfig, NetworkConfig, PretrainConfig
+from gptcore.config import NetworkConfig, PretrainConfig
+from gptcore.families import FAMILIES
 from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
 from tasks.jobs.placement import processes_and_threads
@@ -37,7 +38,7 @@ EXPERIMENT = PRETRAIN
 def _run_name(parameters: dict[str, Any]) -> str:
     model, config = parameters["model"], parameters["config"]
     length = f"{config.steps:,} updates" if config.steps else f"{config.epochs:g} epochs"
-    return f"pretrain {'LSTM' if isinstance(model, LSTMConfig) else 'Transformer'}, {length}"
+    return f"pretrain {FAMILIES[model.family].network_title}, {length}"
 
 
 @task(name="pretrain", task_run_name=_run_name, **JOB_OPTIONS)  # type: ignore[arg-type]  # a function does fit
@@ -104,7 +105,7 @@ def pretrain_model(
             )
             result = {**result, "threads": threads, **before}
             write_pretrained_card(workspace / "model", store, shards, settings, result, start)
-            return {**result, "tokenizer_digest": encoded["tokenizer_digest"]}
+            return {**result, "family": model.family, "tokenizer_digest": encoded["tokenizer_digest"]}
 
         built = build(store, recipe, produce, "pretrain", _made)
         if not run.finished:

@@ -10,9 +10,8 @@ from prefect import task
 
 from gptcore.config import TokenizerConfig
 from gptcore.errors import InputError
+from gptcore.families import FAMILIES
 from gptcore.settings import recorded
-from gptcore.text.bpe import WordTokenizer
-from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.parts import part_files
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
@@ -76,7 +75,8 @@ def _of_kind(tokenizer: Tokenizer, config: TokenizerConfig, name: str) -> Tokeni
 
 
 def _kind(config: TokenizerConfig) -> type[Tokenizer]:
-    return ByteTokenizer if config.byte_level else WordTokenizer
+    kind: type[Tokenizer] = FAMILIES[config.family].part("tokenizer")
+    return kind
 
 
 def _saved(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:

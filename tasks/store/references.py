@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gptcore.config import NetworkConfig, check_same_shape, network_config
 from gptcore.errors import InputError
-from gptcore.families import named
+from gptcore.families import FAMILIES, recorded_family
 from gptcore.files import read_json
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
@@ -21,12 +21,13 @@ _LABEL = re.compile(r"^([0-9a-f]{12}) .*$")
 _TOKENIZER = re.compile(r"/tokenizer/[0-9a-f]{4,64}/?$")
 
 
-def pretrained_model(store: Store, ref: str) -> Artifact:
-    """The `pretrain` artifact that ``ref`` names; latest is the newest Transformer.
+def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifact:
+    """The `pretrain` artifact that ``ref`` names; latest is the newest one that no ablation was trained for.
 
-    The LSTM of Table 5 lies beside it and is newer after that analysis; it is asked for by its digest.
+    The LSTM of Table 5 lies beside the others and is newer after that analysis; it is asked for by its digest.
 
     :param ref: a digest or its beginning, an address, latest, or a :func:`checkpoint_label`.
+    :param generates: whether latest has to be a model that predicts the next token of a text.
     :raises InputError: where none fits, or several do.
     """
     store, ref = _where(store, _LABEL.sub(r"\1", ref), "pretrain")
@@ -34,10 +35,12 @@ def pretrained_model(store: Store, ref: str) -> Artifact:
         return store.resolve(ref, "pretrain")
     models = store.list("pretrain")  # newest first
     for artifact in models:
-        if "n_units" not in store.manifest(artifact)["config"]["model"]:
+        family = recorded_family(store.manifest(artifact)["config"]["model"])
+        if not family.ablation and (family.generates or not generates):
             return artifact
     if models:
-        raise InputError(f"pretrain 'latest': found no Transformer in {store.url}, expected one beside the LSTM")
+        wanted = "one that generates text" if generates else "one that is no ablation's"
+        raise InputError(f"pretrain 'latest': found {len(models)} models in {store.url}, expected {wanted}")
     return store.resolve(ref, "pretrain")
 
 
@@ -82,9 +85,8 @@ def named_tokenizer(store: Store, ref: str) -> Artifact | str:
 def checkpoint_label(store: Store, artifact: Artifact) -> str:
     """A pre-trained model in one line for people, its digest first: "8f3a12cd4e56 4 layers x 128, perplexity 2.6"..."""
     manifest = store.manifest(artifact)
-    model, result = manifest["config"]["model"], manifest["counts"]
-    shape = f"LSTM of {model['n_units']}" if "n_units" in model else f"{model['n_layer']} layers x {model['n_embd']}"
-    shape = named(shape, model)
+    model, result = network_config(manifest["config"]["model"]), manifest["counts"]
+    shape = FAMILIES[model.family].titled(model.shape_in_words)
     perplexity = f"perplexity {result['validation/perplexity']:.3g}"
     seen = f"{result['tokens_seen'] / 1e6:.3g} M tokens"
     start = manifest["inputs"].get("start")

@@ -16,7 +16,8 @@ import transformers
 from gptcore import GPT, ModelConfig, Tokenizer
 from gptcore.errors import InputError
 from gptcore.evaluation.generate import generate
-from gptcore.models.files.hugging_face import SPECIAL_NAMES, export_hugging_face
+from gptcore.models.files.decoder_layout import SPECIAL_NAMES
+from gptcore.models.files.hugging_face import export_hugging_face
 from gptcore.models.files.release import export_release
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
@@ -36,7 +37,7 @@ def tokenizer() -> Tokenizer:
 
 def decoder(tokenizer: Tokenizer, **changes: Any) -> GPT:
     """A small model with every weight random, biases and gains too."""
-    config = dataclasses.replace(TINY, n_vocab=tokenizer.n_vocab, **changes)
+    config = dataclasses.replace(TINY, n_vocab=tokenizer.n_vocab, family="", **changes)
     return randomised(GPT(config))
 
 

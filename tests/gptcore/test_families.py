@@ -8,7 +8,7 @@ import torch
 from gptcore import GPT
 from gptcore.config import PRESETS, preset_named
 from gptcore.errors import InputError
-from gptcore.families import family_of, named
+from gptcore.families import recorded_family
 from gptcore.settings import recorded
 
 
@@ -20,12 +20,11 @@ def test_the_first_family_is_the_preset_itself(name: str) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_gpt2_changes_text_and_norms_and_keeps_what_training_costs(name: str) -> None:
     ours, plain = preset_named(name, {"family": "gpt2"}), PRESETS[name]()
-    assert (ours.corpus.raw, ours.tokenizer.byte_level, ours.model.norm_first) == (True, True, True)
+    assert (ours.corpus.raw, ours.tokenizer.family, ours.model.norm_first) == (True, "gpt2", True)
     assert (ours.model.n_layer, ours.model.n_embd) == (plain.model.n_layer, plain.model.n_embd)
     assert (ours.pretrain.steps, ours.pretrain.batch_size) == (plain.pretrain.steps, plain.pretrain.batch_size)
-    assert family_of(recorded(ours.model)).title == "GPT-2"
-    assert named("pre-trained", recorded(ours.model)) == "GPT-2 pre-trained"
-    assert named("pre-trained", recorded(plain.model)) == "pre-trained"
+    assert recorded_family(recorded(ours.model)).titled("pre-trained") == "GPT-2 pre-trained"
+    assert recorded_family(recorded(plain.model)).titled("pre-trained") == "pre-trained"
 
 
 def test_gpt2_at_its_papers_size() -> None:
@@ -62,11 +61,10 @@ def test_other_settings_come_on_top_of_family_and_shape_in_any_order() -> None:
         ({"family": "bert"}, "family = 'bert'; expected one of gpt, gpt2"),
         ({"shape": "117"}, "shape = '117'; expected one of 82M"),
         ({"family": ["gpt"]}, "family = "),
-        (
-            {"tokenizer": {"byte_level": True}},
-            "corpus.raw = False, tokenizer.byte_level = True; expected both or neither",
-        ),
-        ({"family": "gpt2", "corpus": {"raw": False}}, "corpus.raw = False, tokenizer.byte_level = True"),
+        ({"family": "lstm"}, "family = 'lstm'; expected one of gpt, gpt2"),
+        ({"tokenizer": {"family": "gpt2"}}, "tokenizer.family is not a setting"),
+        ({"family": "gpt2", "corpus": {"raw": False}}, "corpus.raw is not a setting"),
+        ({"model": {"family": "gpt2"}}, "model.family is not a setting"),
     ],
 )
 def test_what_does_not_go_together_is_refused(overrides: dict[str, object], message: str) -> None:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from gptcore import GPT, ModelConfig, Tokenizer
 from gptcore.models import causal_attention, transformer
-from gptcore.models.files.hugging_face import SPECIAL_NAMES
+from gptcore.models.files.decoder_layout import SPECIAL_NAMES
 from gptcore.models.files.release import export_release
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.inputs import PADDING, specials

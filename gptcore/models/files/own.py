@@ -10,8 +10,9 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gptcore.config import LSTMConfig, ModelConfig, NetworkConfig, network_config
+from gptcore.config import NetworkConfig, network_config
 from gptcore.errors import InputError
+from gptcore.families import recorded_family
 from gptcore.files import fsync_folder, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
 from gptcore.settings import optional, recorded
@@ -24,14 +25,15 @@ def write_own(config: NetworkConfig, tensors: Mapping[str, Tensor], folder: Path
     folder.mkdir(parents=True, exist_ok=True)
     kept = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     save_file(kept, folder / "model.safetensors")
-    write_json_atomic(folder / "config.json", {"model_type": MODEL_TYPE, **recorded(config)})
+    named = {"model_type": MODEL_TYPE, "family": config.family}
+    write_json_atomic(folder / "config.json", {**named, **recorded(config)})
     fsync_folder(folder)
 
 
 def read_own(folder: ModelFolder, name: str, settings: Mapping[str, Any]) -> tuple[NetworkConfig, dict[str, Tensor]]:
     """Configuration and tensors; ``settings``: those of the file ``name``."""
-    kind = LSTMConfig if "n_units" in settings else ModelConfig
-    fields = dataclasses.fields(kind)
+    family = recorded_family(settings, folder.path(name))
+    fields = [field for field in dataclasses.fields(family.part("config")) if not field.metadata.get("derived")]
     missing = [field.name for field in fields if field.name not in settings and not optional(field)]
     if missing:
         raise InputError(f"{folder.path(name)}: no {', '.join(missing)}")
@@ -39,4 +41,5 @@ def read_own(folder: ModelFolder, name: str, settings: Mapping[str, Any]) -> tup
     # a fine-tuned model holds its decoder under "gpt." beside the classifier's head
     inner = {key.removeprefix("gpt."): value for key, value in tensors.items() if key.startswith("gpt.")}
     known = {field.name: settings[field.name] for field in fields if field.name in settings}
+    known["family"] = family.name
     return network_config(known, folder.path(name)), inner or tensors

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from gptcore.config import ModelConfig, NetworkConfig
+from gptcore.config import NetworkConfig
 from gptcore.errors import InputError
 from gptcore.files import checked_object
 from gptcore.models.files.folder import ModelFolder
-from gptcore.models.files.hugging_face import MODEL_TYPES, read_hugging_face
+from gptcore.models.files.hugging_face import model_types, read_hugging_face
 from gptcore.models.files.own import MODEL_TYPE, read_own
 from gptcore.models.files.release import read_release
 
@@ -19,8 +19,8 @@ def read_model(url: str) -> tuple[NetworkConfig, dict[str, Tensor]]:
     :raises InputError: naming the file, and what was expected of it.
     """
     config, tensors = _read(ModelFolder(url), url)
-    if isinstance(config, ModelConfig) and config.n_layer > len(tensors):
-        raise InputError(f"{url}: {len(tensors)} tensors, expected those of {config.n_layer} blocks")
+    if config.layers > len(tensors):
+        raise InputError(f"{url}: {len(tensors)} tensors, expected those of {config.layers} blocks")
     return config, tensors
 
 
@@ -33,9 +33,10 @@ def _read(folder: ModelFolder, url: str) -> tuple[NetworkConfig, dict[str, Tenso
         kind = settings.get("model_type")
         if kind == MODEL_TYPE:
             return read_own(folder, "config.json", settings)
-        if kind in MODEL_TYPES:
+        theirs = model_types()
+        if kind in theirs:
             return read_hugging_face(folder, settings)
-        known = " or ".join((MODEL_TYPE, *MODEL_TYPES))
+        known = " or ".join((MODEL_TYPE, *theirs))
         raise InputError(f"{folder.path('config.json')}: model_type = {kind!r}, expected {known}")
     if folder.has("state.json"):
         identity = folder.object("state.json", {"identity": dict})["identity"]

@@ -1,0 +1,83 @@
+"""What a family of models is: its name, and the names of its parts, which live in the rooms below this one.
+
+A part is named as entry points are, ``package.module:attribute``, and imported when it is asked for: listing the
+families costs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+SettingsBySection = Mapping[str, Mapping[str, Any]]
+"""{section: {field: value}}, over a preset's."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of network with its kind of text, its objectives and the way in which it reads a task's rows.
+
+    The defaults are the decoder's, so that a family says only what sets it apart from GPT-1.
+    """
+
+    name: str
+    """What is recorded, and what ``--family`` takes."""
+    title: str
+    """What tables and model cards call it: "GPT-1"."""
+    reads: str
+    """The texts that it knows, in words: "lower-case English"."""
+
+    raw_text: bool = False
+    """Whether its tokenizer reads documents as they are; else ftfy, spaCy and lower case clean the corpus first."""
+    tokenizer: str = "gptcore.text.bpe:WordTokenizer"
+    """A subclass of :class:`gptcore.text.tokenizer.Tokenizer`."""
+    config: str = "gptcore.config:ModelConfig"
+    """The dataclass of the network's settings."""
+    network: str = "gptcore.models.transformer:GPT"
+    """A subclass of :class:`gptcore.models.language_model.LanguageModel`."""
+    network_title: str = "Transformer"
+    reader: str = "gptcore.models.incremental:TransformerReader"
+    """What reads a text token by token, to generate; empty: the family cannot."""
+    objective: str = "gptcore.objectives.next_token:NEXT_TOKEN"
+    """What pre-training learns, a :class:`gptcore.objectives.objective.PretrainingObjective`."""
+    inputs: str = "gptcore.nlu.inputs:DecoderInputs"
+    """How a row of a task becomes sequences: specials, order, truncation."""
+    head: str = "gptcore.models.heads:ClassificationModel"
+    """The network that is fine-tuned: this one and its linear layer."""
+    layout: str = ""
+    """The family's folders of Hugging Face's kind; empty: transformers has no such network."""
+
+    settings: SettingsBySection = field(default_factory=dict)
+    """What makes a preset one of this family."""
+    presets: Mapping[str, SettingsBySection] = field(default_factory=dict)
+    """Preset -> sizes and rates that are the family's own."""
+    shapes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Published size -> settings of the network."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names of published sizes."""
+
+    ablation: bool = False
+    """A network that only stands beside others in a table of the paper: it is not offered, and never the latest."""
+    tokenizer_recorded: Mapping[str, Any] | None = None
+    """What the digest of a tokenizer says of its kind; None: the name in ``tokenizer``."""
+
+    def part(self, name: str) -> Any:
+        """The part that a field names: ``family.part("network")`` is the class.
+
+        :raises ValueError: the family has no such part.
+        """
+        module, _, attribute = str(getattr(self, name)).partition(":")
+        if not module:
+            raise ValueError(f"{self.title} has no {name}")
+        return getattr(import_module(module), attribute)
+
+    @property
+    def generates(self) -> bool:
+        """Whether it predicts the next token of a text, so that it can go on with one."""
+        return bool(self.reader)
+
+    def titled(self, text: str) -> str:
+        """``text`` behind the family's title, which GPT-1's goes without: "pre-trained", "GPT-2 pre-trained"."""
+        return text if self.name == "gpt" or self.ablation else f"{self.title} {text}"

@@ -1,0 +1,13 @@
+"""GPT-1: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), the default."""
+
+from __future__ import annotations
+
+from gptcore.families.family import Family
+
+FAMILY = Family(
+    "gpt",
+    "GPT-1",
+    "lower-case English",
+    layout="gptcore.models.files.openai_gpt:LAYOUT",
+    tokenizer_recorded={},  # as artifacts recorded it before families were
+)

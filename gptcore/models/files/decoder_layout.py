@@ -1,0 +1,154 @@
+"""Hugging Face's folders of decoders: GPT-1's and GPT-2's differ in names, in two settings and in their tokenizers.
+
+read    config.json, model.safetensors or the older pytorch_model.bin
+write   config.json, model.safetensors, vocab.json, merges.txt, tokenizer_config.json
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gptcore.config import ModelConfig
+from gptcore.errors import InputError
+from gptcore.files import checked_object, fsync_folder, write_json_atomic
+from gptcore.models.files.folder import ModelFolder
+from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_original, ours
+from gptcore.settings import replace_settings
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.vocabulary import PAPER_MARKS
+
+_SIZES = ("vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
+SPECIAL_NAMES = ("_start_", "_delimiter_", "_classify_")
+"""What the rows that a task adds are called in the exported tokenizer (original code)."""
+_ADDED_ROWS = {len(names): names for names in ((), PAPER_MARKS, SPECIAL_NAMES)}
+
+
+@dataclass(frozen=True)
+class DecoderLayout:
+    """What tells the folders of one family of decoders from those of another; see :class:`Layout`."""
+
+    model_type: str
+    """As in config.json."""
+    tokens: str
+    positions: str
+    """Names of the two embeddings."""
+    norm: str | None
+    """Name of the norm after the last block, which goes with norms before the sub-layers."""
+    expected: Mapping[str, Any]
+    """Settings that change what is computed -> the only value that we compute; each is transformers' default."""
+    architecture: str
+    """transformers' class of the language model."""
+    tokenizer: tuple[type[Tokenizer], str]
+    """Our class and theirs."""
+    unknown: str
+    """The piece that stands for what has none; of GPT-2's, which know all bytes, it is the end of a text."""
+
+    def read(
+        self, folder: ModelFolder, settings: Mapping[str, Any], defaults: ModelConfig
+    ) -> tuple[ModelConfig, dict[str, Tensor]]:
+        """Configuration and tensors, by our names.
+
+        :param settings: those of config.json.
+        :param defaults: the family's, for what config.json does not say.
+        :raises InputError: naming the file, what was found and what was expected.
+        """
+        for field, value in self.expected.items():
+            if settings.get(field, value) != value:
+                raise InputError(f"{folder.path('config.json')}: {field} = {settings[field]!r}, expected {value!r}")
+        older = folder.has("pytorch_model.bin") and not folder.has("model.safetensors")
+        name = "pytorch_model.bin" if older else "model.safetensors"
+        stored = folder.pickled(name) if older else folder.safetensors(name)
+        checked_object(settings, folder.path("config.json"), "a JSON object", dict.fromkeys(_SIZES, int))
+        theirs = {key.removeprefix("transformer."): value for key, value in stored.items()}
+
+        def part(key: str) -> Tensor:
+            if key not in theirs:
+                raise InputError(f"{folder.path(name)}: no tensor {key}")
+            return theirs[key]
+
+        tokens, n_special = part(f"{self.tokens}.weight"), settings.get("n_special", 0)
+        if not isinstance(n_special, int):
+            raise InputError(f"{folder.path('config.json')}: n_special: found {n_special!r:.60}, expected int")
+        n_inner = settings.get("n_inner") if self.norm else None  # GPT-2's alone
+        sizes = {
+            # transformers counts special rows among vocab_size; its first versions put them after
+            "n_vocab": settings["vocab_size"] - (n_special if tokens.shape[:1] == (settings["vocab_size"],) else 0),
+            "n_special": n_special,
+            "n_ctx": settings["n_positions"],
+            **{name: settings[name] for name in ("n_layer", "n_head", "n_embd")},
+            "n_inner": 4 * settings["n_embd"] if n_inner is None else n_inner,
+            **{name: settings[name] for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop") if name in settings},
+            **({"init_std": settings["initializer_range"]} if "initializer_range" in settings else {}),
+            **({"norm_first": True} if self.norm else {}),
+        }
+        config = replace_settings(defaults, sizes, f"{folder.path('config.json')}: model")
+        blocks = {(n, ours): part(f"h.{n}.{its}") for n in range(config.n_layer) for ours, its in BLOCK_PARTS.items()}
+        norm = {name: part(f"{self.norm}.{name}") for name in ("weight", "bias")} if self.norm else {}
+        return config, ours(tokens, part(f"{self.positions}.weight"), blocks, norm)
+
+    def write(self, model: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
+        """See :func:`gptcore.models.files.hugging_face.export_hugging_face`."""
+        config = model.config
+        self._check(config, tokenizer)
+        folder.mkdir(parents=True, exist_ok=True)
+        state = model.state_dict()
+        tensors = {f"{theirs}.weight": state[ours] for theirs, ours in self._embeddings()}
+        tensors |= {f"h.{n}.{part}": value for n, part, value in block_tensors(model)}
+        tensors |= {f"{self.norm}.{name}": state[f"norm.{name}"] for name in ("weight", "bias") if self.norm}
+        stored = {f"transformer.{name}": value.detach().cpu().contiguous() for name, value in tensors.items()}
+        save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})  # transformers asks for the format
+        unknown = tokenizer.vocabulary[self.unknown]
+        ends = {name: unknown for name in ("bos_token_id", "eos_token_id") if self.norm}
+        sizes = {"n_inner": config.n_inner} if self.norm else {}
+        write_json_atomic(folder / "config.json", {**self._settings(config), **sizes, **ends})
+        tokenizer.save(folder)
+        names = {unknown: self.unknown, **dict(enumerate(_ADDED_ROWS[config.n_special], start=config.n_vocab))}
+        added = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+        settings = {
+            "tokenizer_class": self.tokenizer[1],
+            "unk_token": self.unknown,
+            **{name.removesuffix("_id"): self.unknown for name in ends},
+            "model_max_length": config.n_ctx,
+            "added_tokens_decoder": {str(index): {"content": name, **added} for index, name in names.items()},
+        }
+        write_json_atomic(folder / "tokenizer_config.json", settings)
+        fsync_folder(folder)
+
+    def _embeddings(self) -> list[tuple[str, str]]:
+        """Their names of the two embeddings, and ours."""
+        return [(self.tokens, "tokens.weight"), (self.positions, "positions.weight")]
+
+    def _check(self, config: ModelConfig, tokenizer: Tokenizer) -> None:
+        kind = self.tokenizer[0]
+        if not isinstance(tokenizer, kind):
+            raise InputError(f"tokenizer: a {tokenizer.kind} one, expected a {kind.kind} one for {self.model_type}")
+        if tokenizer.n_vocab != config.n_vocab:
+            raise InputError(f"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects {config.n_vocab}")
+        if config.n_special not in _ADDED_ROWS:
+            raise InputError(
+                f"model.n_special = {config.n_special}, expected one of {', '.join(map(str, _ADDED_ROWS))}"
+            )
+        if not self.norm:
+            check_original(config)
+
+    def _settings(self, config: ModelConfig) -> dict[str, Any]:
+        kept = {name: getattr(config, name) for name in ("n_embd", "n_layer", "n_head")}
+        rates = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if "pdrop" in f.name}
+        return {
+            "model_type": self.model_type,
+            "architectures": [self.architecture],
+            "vocab_size": config.n_vocab + config.n_special,
+            "n_special": config.n_special,  # how many of vocab_size are no words; transformers keeps it unread
+            "n_positions": config.n_ctx,
+            **kept,
+            **rates,
+            **self.expected,
+            "initializer_range": config.init_std,
+        }
