@@ -268,18 +268,3 @@ def encoded_splits(folder: Path) -> list[str]:
     """The splits that a folder written by :func:`encode_task` holds, in the registry's order."""
     meta = read_json(Path(folder) / "meta.json")
     return [split for split in task_spec(meta["task"]).splits if split in meta["splits"]]
-
-
-def rows_table(meta: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows read beside rows published, one record a split, for the task's card."""
-    return [
-        {
-            "task": meta["task"],
-            "split": split,
-            "rows read": report["rows"],
-            "rows published": report["published"],
-            "share": report["rows"] / report["published"] if report["published"] else None,
-            "dropped": sum(report["dropped"].values()),
-        }
-        for split, report in meta["splits"].items()
-    ]

@@ -321,9 +321,6 @@ class Words:
     def deed(self, name: str) -> VerbGroup:
         return next(group for group in self.deeds if group.name == name)
 
-    def kind_of(self, thing: str) -> Kind:
-        return next(kind for kind in KINDS if thing in kind.members)
-
     def made(self) -> tuple[str, ...]:
         """Things that people own."""
         return tuple(thing for kind in self.kinds if kind.made for thing in kind.members)

@@ -159,7 +159,7 @@ def test_an_orphan_with_a_long_update_does_not_stay() -> None:
     """Its parent is gone, SIGTERM is noted, and the update never ends."""
     script = """
 import time
-from gptcore.training import process
+from gptcore.machine import process
 process._ORPHAN_SECONDS = 1
 with process.StopRequest().listening():
     process.die_with_parent()

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from gptcore.errors import InputError
+from gptcore.evaluation import submission
 from gptcore.evaluation.submission import GLUE_TASKS, SUBMISSION, files_of, glue_submission
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.models.heads import ClassificationModel
-from gptcore.nlu import submission
 from gptcore.nlu.inputs import build_sequences, collate, predict, specials
 from gptcore.nlu.readers import iterate_test
 from gptcore.nlu.registry import task_spec

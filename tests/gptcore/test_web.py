@@ -15,7 +15,7 @@ from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, digest, read_rows
 from gptcore.storyworld import web
 from gptcore.storyworld.formats import Writer
-from gptcore.storyworld.lexicon import Words
+from gptcore.storyworld.lexicon import KINDS, Words
 from gptcore.storyworld.narrate import key
 from gptcore.storyworld.prompted import ROWS, prompted
 
@@ -92,9 +92,8 @@ def test_answers_stand_in_their_passages(seed: int) -> None:
 def test_a_game_has_one_label_a_kind(seed: int) -> None:
     for make in (web.recall, web.sorting):
         found = make(Random(seed), WORDS)
-        kinds = {
-            label: {WORDS.kind_of(word).name for word, its in found.lines if its == label} for label in found.labels
-        }
+        of = {thing: kind.name for kind in KINDS for thing in kind.members}
+        kinds = {label: {of[word] for word, its in found.lines if its == label} for label in found.labels}
         assert [len(names) for names in kinds.values()] == [1, 1]
         *above, (word, label) = found.lines
         assert ((word, label) in above) == (make is web.recall)

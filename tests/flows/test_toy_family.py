@@ -1,0 +1,68 @@
+"""A family of another package, told of by an entry point alone, goes the whole way: form, pre-training, leaderboard."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.flows.test_kill import toml
+from tests.flows.world import OVERRIDES, small_world
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def install(folder: Path) -> None:
+    """What pip leaves of a package with an entry point, beside its code."""
+    information = folder / "windowed-1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: windowed\nVersion: 1.0\n", encoding="utf-8")
+    (information / "entry_points.txt").write_text(
+        "[gptmill.families]\nwindowed = tests.toy_family.windowed:FAMILY\n", encoding="utf-8"
+    )
+
+
+@pytest.mark.timeout(300)
+def test_a_family_from_outside_goes_the_whole_way(tmp_path: Path) -> None:
+    install(tmp_path / "site")
+    books, datasets = small_world(tmp_path / "world")
+    settings = {**OVERRIDES, "model": {"n_ctx": 32, "n_embd": 16}}
+    (tmp_path / "settings.toml").write_text(toml(settings), encoding="utf-8")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
+    environment |= {"PYTHONPATH": f"{ROOT}:{tmp_path / 'site'}", "GPTMILL_HOME": str(tmp_path / "home")}
+
+    def run(*command: str, given: str = "", code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, *command],
+            input=given,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr[-2000:]
+        return done.stdout + done.stderr
+
+    form = "from flows.forms.parameters import PipelineParameters as form; print(form.model_json_schema())"
+    assert "'enum': ['gpt', 'gpt2', 'windowed']" in run("-c", form)
+    store = ("--store", str(tmp_path / "store"))
+    chain = ("--family", "windowed", "--tasks", "rte,race", "--corpus", books, "--datasets", datasets, *store)
+    board = run("-m", "flows.cli", "pipeline", *chain, "--config", str(tmp_path / "settings.toml"))
+    assert "Windowed" in board
+    scores = next(line for line in board.splitlines() if line.startswith("rte")).split()
+    assert len(scores) == 7, "pre-trained, from scratch, both baselines and the paper"
+    (model,) = (tmp_path / "store/pretrain").iterdir()
+    manifest = json.loads((model / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["config"]["model"]["family"] == manifest["counts"]["family"] == "windowed"
+    assert "# Windowed, pre-trained" in (model / "model/README.md").read_text(encoding="utf-8")
+    answer = run(
+        "-m", "flows.cli", "predict", "rte", "--model", "best", *store, given='{"sentence1": "a", "sentence2": "b"}'
+    )
+    assert '"label"' in answer
+    refused = run("-m", "flows.cli", "generate", "--model", "latest", *store, "--prompt", "a", code=2)
+    assert "expected one that generates text" in refused

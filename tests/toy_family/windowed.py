@@ -1,0 +1,88 @@
+"""A family of another package: a network that knows a token by the mean of the last few embeddings."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gptcore.families import Family
+from gptcore.families import with_family as recorded_with
+from gptcore.models.language_model import LanguageModel, check_transfer, initialise
+
+FAMILY = Family(
+    "windowed",
+    "Windowed",
+    "lower-case English",
+    config="tests.toy_family.windowed:WindowedConfig",
+    network="tests.toy_family.windowed:Windowed",
+    network_title="window of embeddings",
+    reader="",  # no text is generated
+    presets={"demo": {"model": {"window": 3}}},
+    tokenizer_recorded={},  # GPT-1's kind, whose tokenizers it shares
+)
+
+
+@dataclass(frozen=True)
+class WindowedConfig:
+    n_vocab: int = 1000
+    n_special: int = 0
+    n_ctx: int = 32
+    n_embd: int = 16
+    window: int = 2
+    init_std: float = 0.1
+    family: str = "windowed"
+
+    @property
+    def layers(self) -> int:
+        return 1
+
+    @property
+    def shape(self) -> str:
+        return f"{self.window} of {self.n_embd}"
+
+    @property
+    def shape_in_words(self) -> str:
+        return f"window of {self.window} x {self.n_embd}"
+
+    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
+        return recorded_with(values.pop("family"), values)
+
+
+class Windowed(LanguageModel):
+    config: WindowedConfig
+
+    def __init__(self, config: WindowedConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.n_vocab + config.n_special, config.n_embd)
+        self.mix = nn.Linear(config.n_embd, config.n_embd)
+        initialise(self, config.init_std, generator)
+
+    def states(self, tokens: Tensor, table: Tensor) -> Tensor:
+        embedded = F.embedding(tokens, table).transpose(1, 2)  # (B, D, T)
+        mean = F.avg_pool1d(F.pad(embedded, (self.config.window - 1, 0)), self.config.window, stride=1)
+        return torch.tanh(self.mix(mean.transpose(1, 2)))
+
+    def adapt(
+        self,
+        n_special: int = 3,
+        n_ctx: int | None = None,
+        n_transfer: int | None = None,
+        generator: torch.Generator | None = None,
+        **changes: Any,
+    ) -> Windowed:
+        n_ctx = self.config.n_ctx if n_ctx is None else n_ctx
+        n_transfer = 1 if n_transfer is None else n_transfer
+        check_transfer(n_ctx, n_transfer, self.config.n_ctx, 1)
+        copy = Windowed(dataclasses.replace(self.config, n_special=n_special, n_ctx=n_ctx, **changes), generator)
+        copy.copy_embeddings(self)
+        copy.mix.load_state_dict(self.mix.state_dict())
+        return copy
+
+    def flops_per_token(self, n_positions: int) -> float:
+        return 6.0 * (self.mix.weight.numel() + self.tokens.weight.numel())
