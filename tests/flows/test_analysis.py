@@ -17,9 +17,9 @@ from gptcore.config import FinetuneConfig, preset_named
 from gptcore.errors import InputError
 from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.published import ABLATIONS
+from tasks.report import analysis as analysis_report
 from tasks.report.analysis import Analysis
 from tasks.report.leaderboard import Cell, Row
-from tasks.stages import analysis as analysis_stage
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
@@ -53,7 +53,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 def logged(name: str) -> dict[str, Any]:
     """Metrics of the newest MLflow run of an analysis."""
-    return dict(Tracker().search(analysis_stage.EXPERIMENT, {"analysis": name})[0].data.metrics)
+    return dict(Tracker().search(analysis_report.EXPERIMENT, {"analysis": name})[0].data.metrics)
 
 
 def shows_something(path: Path) -> bool:

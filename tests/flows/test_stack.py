@@ -204,7 +204,7 @@ def test_up_with_other_ports_touches_nothing_of_what_runs(
     assert stack_file().read_bytes() == before
     assert not stopped
     started: list[list[str]] = []
-    monkeypatch.setattr(f"{control}._start_all", lambda starting: started.append(starting.lacking))
+    monkeypatch.setattr(f"{control}._start_all", lambda starting, _: started.append(starting.lacking))
     monkeypatch.setattr(f"{control}.status", lambda: None)
     for full, same in ((True, {}), (False, {}), (True, layout.chosen)):  # the running one's ports are kept
         up(full, same, None, None, deploy)
@@ -265,7 +265,7 @@ def test_what_a_killed_server_left_does_not_keep_up_from_its_port(
     me = psutil.Process()
     recorded(layout, prefect={"pid": me.pid, "created": me.create_time()}, mlflow=process)
     lacking: list[str] = []
-    monkeypatch.setattr("flows.servers.stack.control._start_all", lambda starting: lacking.extend(starting.lacking))
+    monkeypatch.setattr("flows.servers.stack.control._start_all", lambda starting, _: lacking.extend(starting.lacking))
     monkeypatch.setattr("flows.servers.stack.control.status", lambda: None)
     up(True, {}, None, None, deploy)
     assert lacking == [name for name in layout.names if name != "prefect"]
@@ -368,13 +368,12 @@ def test_up_starts_what_has_died_and_leaves_the_rest_to_its_work(
     for name in (f"{control}.status", f"{control}._refresh_experiments"):
         monkeypatch.setattr(name, lambda *_: None)
     deployed: list[tuple[str, ...]] = []
-    monkeypatch.setattr("flows.deployments.deploy.deploy", lambda *forms: deployed.append(forms))
     with pytest.raises(InputError, match="--store /other: the stack is running with --store /mine; gptmill deploy"):
-        up(False, light.chosen, "/other", None, deploy)
+        up(False, light.chosen, "/other", None, lambda *forms: deployed.append(forms))
     assert not started
     remember({"store": "/deployed", "datasets": "/rows"})
     with pytest.raises(RuntimeError) if fails else nullcontext():
-        up(False, light.chosen, "/deployed", None, deploy)
+        up(False, light.chosen, "/deployed", None, lambda *forms: deployed.append(forms))
     assert (home / "logs").stat().st_mode & 0o777 == 0o700  # the S3 server writes key ids to its log
     assert started == ["mlflow", "worker-cpu"]
     left = read_json(stack_file())["processes"]

@@ -290,7 +290,8 @@ def test_a_job_imports_nothing_heavy_beside_torch(world, tmp_path):
     """A second or more each, in jobs of which there are dozens in a pipeline."""
     (tmp_path / "JOB.json").write_text(json.dumps(job(world, "stsb", tmp_path / "work", epochs=1)))
     program = (
-        "import sys; from gptcore.machine import process; from gptcore.training import finetune; code = process.main(finetune.run, sys.argv[1:]);"
+        "import sys; from gptcore.machine import process; from gptcore.training import finetune;"
+        "code = process.main(finetune.run, sys.argv[1:]);"
         "print(code, sorted({'torch._dynamo', 'pandas', 'scipy', 'sklearn', 'spacy', 'mlflow'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "JOB.json")]
