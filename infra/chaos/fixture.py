@@ -87,7 +87,7 @@ class Ground:
         """A state folder whose databases have their tables and no rows: the first start of all takes longest."""
         trial = Trial(self.root, self.world)
         program = (
-            "from flows import environment; environment.prepare()\n"
+            "from flows.servers import environment; environment.prepare()\n"
             "from flows.servers.temporary_server import ensure_server; ensure_server()\n"
             "from tasks.tracking.tracker import Tracker; Tracker().client"
         )

@@ -142,10 +142,11 @@ def test_who_forks_takes_its_jobs_along_and_is_replaced(dataset: Path, tmp_path:
 def test_nothing_is_left_of_a_killed_caller(dataset: Path, tmp_path: Path) -> None:
     job = write_job(dataset, tmp_path / "job", epochs=200)
     program = (
-        "import os, sys, time; from pathlib import Path; from tasks.jobs import warm; job = Path(sys.argv[1]);"
+        "import os, sys, time; from pathlib import Path; from tasks.jobs import fork_server; job = Path(sys.argv[1])\n"
         "log, environment, fork = open(os.devnull, 'wb'), dict(os.environ), None\n"
-        f"while not fork: fork = warm.fork_job({FINETUNE!r}, job, job.with_name('outcome.json'), log, environment)\n"
-        "print(fork.pid, warm._warm.process.pid, flush=True); time.sleep(600)"
+        f"while not fork: fork = fork_server.fork_job({FINETUNE!r}, job, job.with_name('outcome.json'), log, "
+        "environment)\n"
+        "print(fork.pid, fork_server._warm.process.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(job)], stdout=subprocess.PIPE, text=True) as caller:
         assert caller.stdout is not None
