@@ -1,4 +1,8 @@
-"""Token-level loss and perplexity of a language model on held-out documents."""
+"""Token-level loss and perplexity of a language model on held-out documents.
+
+Scores are computed in float32, whatever the training ran in: in bfloat16 the loss of logits at an offset of -80 is
+wrong by 0.01 nats, and settings are compared that differ by less than 0.001.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from gptcore.data.feed import Objective
-from gptcore.machine.device import autocast
 from gptcore.machine.distributed import World
 from gptcore.machine.process import Interrupted
 from gptcore.objectives.losses import NO_TARGET
@@ -23,14 +26,12 @@ def perplexity(
     objective: Objective,
     batches: Iterable[Batch],
     world: World,
-    dtype: torch.dtype = torch.float32,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
     """Score every target of ``batches`` once; the processes take the batches in turn, all equally often.
 
     :param objective: of :func:`language_model_objective`; its model is put into eval mode by the caller.
     :param batches: (inputs, targets), int64 [B, T] each; targets of -100 are left out. Equal on every process.
-    :param dtype: of the matrix products.
     :param interrupted: asked after each round of batches.
     :return: "loss" (nats a token), "perplexity" (its exponential), "tokens" (targets scored).
     :raises Interrupted: where ``interrupted`` says yes.
@@ -42,8 +43,7 @@ def perplexity(
         while turn := list(itertools.islice(remaining, world.size)):
             inputs, targets = (torch.from_numpy(part).to(world.device) for part in turn[world.rank % len(turn)])
             counts = torch.tensor(float(world.rank < len(turn)), device=world.device)  # or somebody else scores it
-            with autocast(world.device, dtype):
-                nats, _ = objective({"inputs": inputs, "targets": targets, "weight": counts})
+            nats, _ = objective({"inputs": inputs, "targets": targets, "weight": counts})
             n_tokens = (targets != NO_TARGET).sum(dtype=torch.float64) * counts
             sums += torch.stack([nats.double(), n_tokens])
             if interrupted():

@@ -106,7 +106,6 @@ class BlockMonitor:
         self._objective, self._blocks, self._config, self._world = objective, blocks, config, world
         self._total_steps = total_steps
         self._every = math.ceil(total_steps / config.evaluations)
-        self._dtype = pick_dtype(config.precision, world.device)
 
     def due(self, step: int) -> bool:
         """As often as the settings say, and after the last update."""
@@ -120,7 +119,7 @@ class BlockMonitor:
     def score(self, blocks: Blocks, most: int | None, interrupted: Callable[[], bool]) -> dict[str, float]:
         """loss (nats a token), perplexity and tokens of some blocks; None: of all."""
         rows = max(1, _EVAL_TOKENS // self._config.block_size)
-        return perplexity(self._objective, blocks.in_order(rows, most), self._world, self._dtype, interrupted)
+        return perplexity(self._objective, blocks.in_order(rows, most), self._world, interrupted)
 
     def state(self) -> dict[str, Any]:
         """Nothing: what counts is scored at the end."""

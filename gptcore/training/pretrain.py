@@ -130,7 +130,6 @@ class ValidationMonitor:
         self._total_steps = total_steps
         self._snapshots = snapshots
         self._snapshot_steps = snapshot_steps(total_steps)[:-1]
-        self._dtype = pick_dtype(config.precision, world.device)
         self.scores: dict[str, float] = {}
         """Of the last evaluation: validation/loss, validation/perplexity, validation/tokens."""
 
@@ -142,7 +141,7 @@ class ValidationMonitor:
         """Scores over at most `eval_tokens` targets, the same ones each time; over all of them after the last."""
         max_tokens = None if step == self._total_steps else self._config.eval_tokens
         batches = sequential_windows(self._shards, self._model.config.n_ctx, max_tokens)
-        scores = perplexity(self._objective, batches, self._world, self._dtype, interrupted)
+        scores = perplexity(self._objective, batches, self._world, interrupted)
         self.scores = {f"validation/{name}": value for name, value in scores.items()}
         if step in self._snapshot_steps and math.isfinite(scores["perplexity"]):  # else the loop refuses it
             folder, weights = self._snapshots / f"step-{step:07d}", whole(self._model.state_dict(), self._world)

@@ -23,7 +23,7 @@ from tasks.tracking.provenance import cross_links, run_tags
 from tasks.tracking.tracker import Run, Tracker, read_metrics, scratch_folder
 from tasks.tracking.views import ABSTRACTS
 
-VERSION = 1
+VERSION = 2  # scores in float32
 
 
 @task(name="adapt", task_run_name="adapt {checkpoint.short}", **JOB_OPTIONS)
