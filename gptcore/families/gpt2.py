@@ -22,7 +22,10 @@ FAMILY = Family(
     network_title="GPT-2 Transformer",
     layout="gptcore.models.files.gpt2:LAYOUT",
     settings={"model": {"norm_first": True}},
-    presets={"paper": {"tokenizer": {"n_merges": 50_000}, "model": {"n_ctx": 1024}}},
+    # Section 2.3: a vocabulary of 50,257, 1,024 positions, batches of 512. What its paper leaves open is GPT-1's of
+    # section 4.1: the rate ("manually tuned for the best perplexity" in section 3, no value), warm-up, cosine, Adam's
+    # settings, weight decay, dropout, epochs; and GPT-1's original code's gradient clipping.
+    presets={"paper": {"tokenizer": {"n_merges": 50_000}, "model": {"n_ctx": 1024}, "pretrain": {"batch_size": 512}}},
     shapes={
         "82M": _shape(6, 12, 768),  # DistilGPT-2
         "117M": _shape(12, 12, 768),  # this and what follows: Table 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import pickle
 from pathlib import Path
@@ -12,8 +13,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gptcore import GPT, ModelConfig, Tokenizer
+from gptcore.abstracts.arxiv import Paper
+from gptcore.abstracts.documents import document, document_ids
 from gptcore.errors import InputError
 from gptcore.evaluation.generate import generate
 from gptcore.models.files.decoder_layout import SPECIAL_NAMES
@@ -174,6 +179,29 @@ def test_transformers_loads_an_exported_gpt2_and_writes_the_same_text(
     )[0, prompt.shape[1] :]
     ours = "".join(generate(model, byte_tokenizer, "The old", max_tokens=len(written), temperature=0))
     assert ours == byte_tokenizer.decode(written.tolist())
+
+
+_words = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).map(lambda text: " ".join(text.split()))
+_paper_texts = _words.filter(lambda text: text and "<|" not in text)  # a mark's name in a text is another matter
+
+
+@pytest.fixture(scope="module")
+def paper_tokenizer(byte_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """transformers' tokenizer of an exported model of papers."""
+    folder = tmp_path_factory.mktemp("papers")
+    export_hugging_face(decoder(byte_tokenizer, n_special=2, norm_first=True), byte_tokenizer, folder)
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@settings(max_examples=200)
+@given(title=_paper_texts, abstract=_paper_texts)
+def test_an_exported_model_of_papers_reads_their_format_as_it_was_trained(
+    byte_tokenizer: Tokenizer, paper_tokenizer: Any, title: str, abstract: str
+) -> None:
+    paper = Paper("1706.03762", datetime.date(2017, 6, 12), "cs.CL", title, abstract)
+    ids = document_ids(byte_tokenizer, paper)
+    assert paper_tokenizer.encode(document(paper)) == ids
+    assert paper_tokenizer.encode(f"{document(paper)}\n{document(paper)}\n") == [*ids, *ids], "as the files have them"
 
 
 @pytest.mark.parametrize("prefix", ["transformer.", ""])

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from gptcore import GPT
-from gptcore.config import PRESETS, preset_named
+from gptcore.config import PRESETS, network_config, preset_named
 from gptcore.errors import InputError
-from gptcore.families import recorded_family
+from gptcore.families import FAMILIES, recorded_family
+from gptcore.files import sha256_json
 from gptcore.settings import recorded
 
 
@@ -22,14 +23,67 @@ def test_gpt2_changes_text_and_norms_and_keeps_what_training_costs(name: str) ->
     ours, plain = preset_named(name, {"family": "gpt2"}), PRESETS[name]()
     assert (ours.corpus.raw, ours.tokenizer.family, ours.model.norm_first) == (True, "gpt2", True)
     assert (ours.model.n_layer, ours.model.n_embd) == (plain.model.n_layer, plain.model.n_embd)
-    assert (ours.pretrain.steps, ours.pretrain.batch_size) == (plain.pretrain.steps, plain.pretrain.batch_size)
+    if name != "paper":  # whose batches are each paper's own
+        assert ours.pretrain == plain.pretrain
     assert recorded_family(recorded(ours.model)).titled("pre-trained") == "GPT-2 pre-trained"
     assert recorded_family(recorded(plain.model)).titled("pre-trained") == "pre-trained"
 
 
+DIGESTS = {
+    ("demo", "gpt"): "cb81e6f29541",
+    ("demo", "gpt2"): "b1ad18c5e413",
+    ("small", "gpt"): "dcf7b4ef9cdc",
+    ("small", "gpt2"): "d25296939916",
+    ("long", "gpt"): "d8143aa4bd6a",
+    ("long", "gpt2"): "bcbab384c5d1",
+    ("paper", "gpt"): "024893269ef3",
+}
+"""Of each preset's settings as version 0.1.0 recorded them."""
+
+
+@pytest.mark.parametrize(("preset", "family"), DIGESTS)
+def test_what_is_recorded_is_what_was_recorded_before_families_were(preset: str, family: str) -> None:
+    """So the artifacts of a store of that version are found under the same digests."""
+    sections = ("corpus", "tokenizer", "shards", "model", "lstm", "pretrain", "finetune")
+    chosen = preset_named(preset, {"family": family})
+    found = {section: recorded(getattr(chosen, section)) for section in sections}
+    assert sha256_json(found)[:12] == DIGESTS[preset, family]
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"n_layer": 1}, "gpt"),
+        ({"norm_first": True}, "gpt2"),
+        ({"n_units": 8}, "lstm"),
+        ({"family": "gpt", "norm_first": True}, "gpt"),
+        ({"family": "gpt2"}, "gpt2"),
+    ],
+)
+def test_a_family_is_read_where_it_is_recorded_and_known_where_it_was_not_yet(
+    settings: dict[str, object], name: str
+) -> None:
+    config = network_config(settings)
+    assert config.family == name
+    assert network_config(recorded(config)) == config, "and what is recorded leads back to it"
+    with pytest.raises(InputError, match="job: family = 'bart'; expected one of gpt, gpt2, lstm"):
+        network_config({**settings, "family": "bart"}, "job")
+
+
+def test_every_part_that_a_family_names_is_there() -> None:
+    parts = ("tokenizer", "config", "network", "reader", "head", "layout")
+    for family in FAMILIES.values():
+        for part in parts:
+            if getattr(family, part):
+                assert family.part(part) is not None
+    with pytest.raises(ValueError, match="LSTM has no layout"):
+        FAMILIES["lstm"].part("layout")
+
+
 def test_gpt2_at_its_papers_size() -> None:
     paper = preset_named("paper", {"family": "gpt2"})
-    assert (paper.model.n_ctx, paper.tokenizer.n_merges) == (1024, 50_000)
+    assert (paper.model.n_ctx, paper.tokenizer.n_merges, paper.pretrain.batch_size) == (1024, 50_000, 512)
+    assert paper.pretrain.lr == 2.5e-4, "its paper names none: GPT-1's"
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,9 @@ class DecoderLayout:
         write_json_atomic(folder / "config.json", {**self._settings(config), **sizes, **ends})
         tokenizer.save(folder)
         names = {unknown: self.unknown, **dict(enumerate(_ADDED_ROWS[config.n_special], start=config.n_vocab))}
-        added = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+        # White space beside the marks of a paper is part of its format and never encoded (gptcore.abstracts.documents).
+        strips = _ADDED_ROWS[config.n_special] == PAPER_MARKS
+        added = {"lstrip": strips, "normalized": False, "rstrip": strips, "single_word": False, "special": True}
         settings = {
             "tokenizer_class": self.tokenizer[1],
             "unk_token": self.unknown,
