@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from gptcore.data.sampler import IGNORE, Batch
+from gptcore.data.sampler import IGNORE_INDEX, WindowBatch
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 
@@ -51,7 +51,7 @@ class Blocks:
         row = int(np.searchsorted(self._ends, self.block(i) * self._size, side="right"))
         return self._shards.document(row)
 
-    def batch(self, step: int, batch_size: int, start: int = 0, stop: int | None = None) -> Batch:
+    def batch(self, step: int, batch_size: int, start: int = 0, stop: int | None = None) -> WindowBatch:
         """Inputs and targets of the blocks ``step * batch_size + start .. stop`` of a training, [stop - start, T] each.
 
         Targets are the inputs one position later; a block's last position has none.
@@ -59,7 +59,7 @@ class Blocks:
         numbers = range(step * batch_size + start, step * batch_size + (batch_size if stop is None else stop))
         return _pair([self.tokens(self.block(i)) for i in numbers])
 
-    def in_order(self, batch_size: int, most: int | None = None) -> Iterator[Batch]:
+    def in_order(self, batch_size: int, most: int | None = None) -> Iterator[WindowBatch]:
         """All blocks once, or ``most`` of them spread evenly over the stream, for an evaluation."""
         kept = self.count if most is None else max(1, min(most, self.count))
         chosen = np.arange(kept) * self.count // kept
@@ -72,8 +72,8 @@ class Blocks:
         return np.argsort(bits, kind="stable")
 
 
-def _pair(blocks: list[npt.NDArray[np.int64]]) -> Batch:
+def _pair(blocks: list[npt.NDArray[np.int64]]) -> WindowBatch:
     inputs = np.stack(blocks)  # [B, T]
-    targets = np.full_like(inputs, IGNORE)
+    targets = np.full_like(inputs, IGNORE_INDEX)
     targets[:, :-1] = inputs[:, 1:]
     return inputs, targets

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 
-IGNORE = -100
+IGNORE_INDEX = -100
 """Target of a position that has none; the losses leave it out."""
 
-Batch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+WindowBatch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 class WindowSampler:
@@ -55,7 +55,7 @@ class WindowSampler:
         row, start = self._place(i)
         return self.shards.tokens(row)[start : start + self.n_ctx + 1].astype(np.int64)
 
-    def batch(self, step: int, batch_size: int, start: int = 0, stop: int | None = None) -> Batch:
+    def batch(self, step: int, batch_size: int, start: int = 0, stop: int | None = None) -> WindowBatch:
         """Inputs and targets of samples ``step * batch_size + start .. stop``, int64 [stop - start, n_ctx] each.
 
         ``start`` and ``stop`` cut the global batch into the shares of processes and of accumulation steps.
@@ -73,7 +73,7 @@ class WindowSampler:
         if not whole.all():
             positions = np.arange(self.n_ctx)
             inputs = np.where(positions < lengths[:, None] - 1, inputs, 0)
-            targets[positions >= lengths[:, None] - 1] = IGNORE
+            targets[positions >= lengths[:, None] - 1] = IGNORE_INDEX
         return np.ascontiguousarray(inputs), targets
 
     def _place(self, i: int) -> tuple[int, int]:
@@ -93,7 +93,7 @@ class WindowSampler:
 
 def sequential_windows(
     shards: Shards, n_ctx: int, max_tokens: int | None = None, batch_size: int = 32
-) -> Iterator[Batch]:
+) -> Iterator[WindowBatch]:
     """Batches of windows that have each token but a row's first as a target exactly once, for evaluation.
 
     :param max_tokens: at most so many targets (but one window at least), from windows spread evenly over the shards.
@@ -116,9 +116,9 @@ def sequential_windows(
         yield _pad(windows, n_ctx)
 
 
-def _pad(windows: Sequence[npt.NDArray[np.int64]], n_ctx: int) -> Batch:
+def _pad(windows: Sequence[npt.NDArray[np.int64]], n_ctx: int) -> WindowBatch:
     inputs = np.zeros((len(windows), n_ctx), np.int64)  # [B, T]
-    targets = np.full((len(windows), n_ctx), IGNORE, np.int64)  # [B, T]
+    targets = np.full((len(windows), n_ctx), IGNORE_INDEX, np.int64)  # [B, T]
     for i, window in enumerate(windows):
         inputs[i, : len(window) - 1] = window[:-1]
         targets[i, : len(window) - 1] = window[1:]

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.data.sampler import WindowBatch
 from gptcore.errors import InputError
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.evaluation.generate import generate_batch
-from gptcore.evaluation.perplexity import Batch, perplexity
+from gptcore.evaluation.perplexity import perplexity
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.machine.distributed import World
 from gptcore.models.language_model import LanguageModel
@@ -134,7 +135,7 @@ def text_perplexity(
     }
 
 
-def _windows(ids: NDArray[np.int64], n_ctx: int) -> Iterator[Batch]:
+def _windows(ids: NDArray[np.int64], n_ctx: int) -> Iterator[WindowBatch]:
     """(inputs, targets) [B, T] each: the whole windows of a document, then the rest of it as a shorter one."""
     n_targets = len(ids) - 1
     whole = n_targets - n_targets % n_ctx

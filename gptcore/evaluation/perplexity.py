@@ -10,21 +10,17 @@ import itertools
 import math
 from collections.abc import Callable, Iterable
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gptcore.data.feed import Objective
+from gptcore.data.sampler import IGNORE_INDEX, WindowBatch
 from gptcore.machine.distributed import World
 from gptcore.machine.process import Interrupted
-from gptcore.objectives.losses import NO_TARGET
-
-Batch = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def perplexity(
     objective: Objective,
-    batches: Iterable[Batch],
+    batches: Iterable[WindowBatch],
     world: World,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
@@ -44,7 +40,7 @@ def perplexity(
             inputs, targets = (torch.from_numpy(part).to(world.device) for part in turn[world.rank % len(turn)])
             counts = torch.tensor(float(world.rank < len(turn)), device=world.device)  # or somebody else scores it
             nats, _ = objective({"inputs": inputs, "targets": targets, "weight": counts})
-            n_tokens = (targets != NO_TARGET).sum(dtype=torch.float64) * counts
+            n_tokens = (targets != IGNORE_INDEX).sum(dtype=torch.float64) * counts
             sums += torch.stack([nats.double(), n_tokens])
             if interrupted():
                 raise Interrupted("SIGTERM during an evaluation")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.errors import InputError
 from gptcore.nlu.registry import TaskSpec
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     import torch
 
 Ids = NDArray[np.integer]
-IGNORED = -100
-"""Language-model target where nothing is predicted."""
 PADDING = 0
 """Right padding; harmless because attention is causal and its targets are ignored (original code)."""
 N_SPECIAL = 3
@@ -155,17 +154,17 @@ def _join(*parts: Ids | list[int]) -> Ids:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TaskBatch:
     """Padded examples, ready for the network."""
 
     tokens: torch.Tensor  # (B, C, T) int64
-    lm_targets: torch.Tensor  # (B, C, T) int64: what each position predicts, IGNORED where nothing
+    lm_targets: torch.Tensor  # (B, C, T) int64: what each position predicts, IGNORE_INDEX where nothing
     clf_position: torch.Tensor  # (B, C) int64: where each sequence's classify token stands
     labels: torch.Tensor | None  # (B,) int64 classes, or (B, K) float32 soft labels
 
-    def to(self, device: torch.device | str) -> Batch:
+    def to(self, device: torch.device | str) -> TaskBatch:
         """The same batch on another device."""
-        return Batch(
+        return TaskBatch(
             self.tokens.to(device, non_blocking=True),
             self.lm_targets.to(device, non_blocking=True),
             self.clf_position.to(device, non_blocking=True),
@@ -175,7 +174,7 @@ class Batch:
 
 def collate(
     spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None], length: int | None = None
-) -> Batch:
+) -> TaskBatch:
     """Pad examples of equally many sequences to the longest one, or to ``length``.
 
     A position's language-model target is the next token; delimiter and classify are predicted too, the start token
@@ -187,7 +186,7 @@ def collate(
     rows, columns = len(sequences), len(sequences[0])
     width = length or max(len(sequence) for example in sequences for sequence in example)
     tokens = np.full((rows, columns, width), PADDING, dtype=np.int64)  # (B, C, T)
-    targets = np.full((rows, columns, width), IGNORED, dtype=np.int64)  # (B, C, T)
+    targets = np.full((rows, columns, width), IGNORE_INDEX, dtype=np.int64)  # (B, C, T)
     clf_position = np.empty((rows, columns), dtype=np.int64)  # (B, C)
     for row, example in enumerate(sequences):
         for column, sequence in enumerate(example):
@@ -199,7 +198,7 @@ def collate(
     if len(known) == rows:
         scores = np.asarray(known, dtype=np.float64)
         encoded = torch.from_numpy(soft_labels(spec, scores) if spec.score_range else scores.astype(np.int64))
-    return Batch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(clf_position), encoded)
+    return TaskBatch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(clf_position), encoded)
 
 
 def soft_labels(spec: TaskSpec, scores: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gptcore.data.batches import choose_rows
 from gptcore.errors import InputError
 from gptcore.nlu.encoded import read_encoded
-from gptcore.nlu.inputs import Batch, Ids, build_sequences, collate, specials
+from gptcore.nlu.inputs import Ids, TaskBatch, build_sequences, collate, specials
 from gptcore.nlu.registry import TaskSpec
 
 
@@ -74,7 +74,7 @@ class TaskRows:
             self._spec, example.fields, example.choices, self._n_ctx, self._specials, self._part_tokens
         )
 
-    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
+    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
         """The numbered rows, padded to the longest of them."""
         labels = [None if np.isnan(label) else float(label) for label in self.labels[rows]]
         return collate(self._spec, [self._build(row)[0] for row in rows], labels)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-NO_TARGET = -100
+from gptcore.data.sampler import IGNORE_INDEX
 
 _CPU_ROWS = 512  # rows of logits held at once: measured fastest of 64..1024 at V = 8000, D = 256 on two cores
 _GPU_ROWS = 8192
@@ -29,7 +29,9 @@ def language_model_loss(logits: Tensor, targets: Tensor, weights: Tensor | None 
     """
     flat = targets.reshape(-1)  # (N,)
     weights = mean_weights(flat) if weights is None else weights.reshape(-1)
-    nats = F.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), flat, ignore_index=NO_TARGET, reduction="none")
+    nats = F.cross_entropy(
+        logits.reshape(-1, logits.shape[-1]).float(), flat, ignore_index=IGNORE_INDEX, reduction="none"
+    )
     return (nats * weights).sum()
 
 
@@ -47,7 +49,7 @@ def fused_language_model_loss(hidden: Tensor, table: Tensor, targets: Tensor, we
     :param weights: [...] float32; None: the mean over all targets.
     """
     flat = targets.reshape(-1)
-    weights = mean_weights(flat) if weights is None else weights.reshape(-1) * (flat != NO_TARGET)
+    weights = mean_weights(flat) if weights is None else weights.reshape(-1) * (flat != IGNORE_INDEX)
     if not torch.is_grad_enabled():  # the function below does not see that
         hidden, table = hidden.detach(), table.detach()
     loss: Tensor = _FusedLoss.apply(  # type: ignore[no-untyped-call]  # torch's own annotation is missing
@@ -58,7 +60,7 @@ def fused_language_model_loss(hidden: Tensor, table: Tensor, targets: Tensor, we
 
 def mean_weights(targets: Tensor) -> Tensor:
     """Weights that make the sum a mean over all targets: [...] -> [...] float32."""
-    real = (targets != NO_TARGET).float()
+    real = (targets != IGNORE_INDEX).float()
     return real / real.sum().clamp_(min=1.0)
 
 
@@ -67,7 +69,7 @@ def sequence_weights(targets: Tensor) -> Tensor:
 
     Every sequence counts the same, however long it is (original code, fine-tuning).
     """
-    real = (targets != NO_TARGET).float()
+    real = (targets != IGNORE_INDEX).float()
     return real / real.sum(dim=-1, keepdim=True).clamp_(min=1.0) / targets.shape[0]
 
 

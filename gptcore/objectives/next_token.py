@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from gptcore.data.feed import MicroBatch, Objective, Update
-from gptcore.data.sampler import Batch
+from gptcore.data.sampler import IGNORE_INDEX, WindowBatch
 from gptcore.errors import InputError
 from gptcore.machine.distributed import World
 from gptcore.models.language_model import LanguageModel
-from gptcore.objectives.losses import NO_TARGET, fused_language_model_loss
+from gptcore.objectives.losses import fused_language_model_loss
 
 
 class Sampler(Protocol):
     """Where the sequences come from: pure functions of their numbers (see :class:`gptcore.data.sampler`)."""
 
-    def batch(self, step: int, batch_size: int, /) -> Batch: ...
+    def batch(self, step: int, batch_size: int, /) -> WindowBatch: ...
 
     def document(self, i: int, /) -> str: ...
 
@@ -44,7 +44,7 @@ class PretrainData:
     def update(self, step: int) -> Update:
         """Sequences step * batch_size .. (step + 1) * batch_size. The mean runs over the targets of all processes."""
         inputs, targets = map(torch.from_numpy, self._sampler.batch(step, self._batch_size))  # (B, T) each
-        n_targets = int((targets != NO_TARGET).sum())
+        n_targets = int((targets != IGNORE_INDEX).sum())
         weight = torch.tensor(1.0 / n_targets)
         share = slice(self._share.start, self._share.stop)
         size = self._micro_batch_size
@@ -64,7 +64,7 @@ def language_model_objective(model: LanguageModel) -> Objective:
 
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         targets = batch["targets"]  # (B, T)
-        weights = (targets != NO_TARGET) * batch["weight"]
+        weights = (targets != IGNORE_INDEX) * batch["weight"]
         table = model.table()
         hidden = model.states(batch["inputs"], table)  # (B, T, D)
         loss = fused_language_model_loss(hidden, model.words(table), targets, weights)

@@ -13,10 +13,16 @@ from torch import Tensor
 from gptcore.config import FinetuneConfig
 from gptcore.data.batches import POOL_BATCHES, BucketedBatches
 from gptcore.data.feed import MicroBatch, Objective, Update
+from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.models.heads import ClassificationModel
-from gptcore.nlu.inputs import Batch
+from gptcore.nlu.inputs import TaskBatch
 from gptcore.nlu.task_rows import TaskRows
-from gptcore.objectives.losses import NO_TARGET, combined_loss, fused_language_model_loss, sequence_weights, task_loss
+from gptcore.objectives.losses import (
+    combined_loss,
+    fused_language_model_loss,
+    sequence_weights,
+    task_loss,
+)
 
 _MICRO_TOKENS = 8192
 """Padded tokens that go through the network at once: a RACE batch at paper size has 65 536. The update is the same."""
@@ -72,7 +78,7 @@ def _within(sizes: NDArray[np.int64], budget: int) -> list[slice]:
     return cuts
 
 
-def pack(batch: Batch, share: float, with_lm: bool, repeats: bool = False) -> MicroBatch:
+def pack(batch: TaskBatch, share: float, with_lm: bool, repeats: bool = False) -> MicroBatch:
     """A batch as the tensors that :func:`finetune_objective` reads.
 
     :param share: the micro-batch's share of its update's examples.
@@ -91,7 +97,7 @@ def pack(batch: Batch, share: float, with_lm: bool, repeats: bool = False) -> Mi
         weights = sequence_weights(targets.flatten(0, 1)).view(targets.shape)
         if repeats:
             targets, weights = _merged(batch.tokens, targets, weights)
-        positions = (targets.flatten() != NO_TARGET).nonzero()[:, 0]  # (N,)
+        positions = (targets.flatten() != IGNORE_INDEX).nonzero()[:, 0]  # (N,)
         packed["lm_positions"] = positions
         packed["lm_targets"] = targets.flatten()[positions]
         packed["lm_weights"] = weights.flatten()[positions]
@@ -105,7 +111,7 @@ def _merged(tokens: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, T
     )  # (B, 1, T)
     others = alike.bool() & (torch.arange(tokens.shape[1])[:, None] > 0)  # (B, C, T)
     first = torch.where(alike[:, 0] > 0, weights.sum(dim=1), weights[:, 0])  # (B, T)
-    return targets.masked_fill(others, NO_TARGET), torch.cat([first[:, None], weights[:, 1:]], dim=1)
+    return targets.masked_fill(others, IGNORE_INDEX), torch.cat([first[:, None], weights[:, 1:]], dim=1)
 
 
 def finetune_objective(model: ClassificationModel, lm_coef: float) -> Objective:

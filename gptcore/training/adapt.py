@@ -18,8 +18,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.data.blocks import Blocks
 from gptcore.data.feed import Objective
@@ -27,17 +25,15 @@ from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.families import FAMILIES
-from gptcore.files import checked_object, read_json, sha256_file, write_json_atomic
+from gptcore.files import read_json, sha256_file
 from gptcore.machine import process, rng
-from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
-from gptcore.machine.distributed import World, join_world
-from gptcore.machine.sharding import Step, whole
+from gptcore.machine.distributed import World
+from gptcore.machine.sharding import Step
 from gptcore.models.build import build_model, load_model
 from gptcore.models.language_model import LanguageModel
 from gptcore.objectives.next_token import PretrainData, language_model_objective
-from gptcore.settings import recorded, replace_settings
-from gptcore.training.loop import LoopSettings, Trainer
-from gptcore.training.optim import adam
+from gptcore.settings import recorded
+from gptcore.training.job import Training, finish_language_model, parse_job, run_job, train
 from gptcore.training.schedules import warmup_linear
 
 SPLITS = ("train", "valid", "test")
@@ -60,21 +56,7 @@ class AdaptJob:
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> AdaptJob:
         """:raises InputError: naming the field that is missing, unknown or of no use."""
-        expected = {field.name for field in dataclasses.fields(cls)}
-        if set(job) != expected:
-            odd = ", ".join(sorted(set(job) ^ expected))
-            raise InputError(f"adapt job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
-        texts = dict.fromkeys(("model", "shards", "workspace", "tokenizer_digest"), str)
-        checked_object(job, "adapt job", "a JSON object", {**texts, "n_special": int})
-        return cls(
-            adapt=replace_settings(AdaptConfig(), job["adapt"], "adapt job: adapt"),
-            model=Path(job["model"]),
-            n_special=job["n_special"],
-            shards=Path(job["shards"]),
-            tokenizer_digest=job["tokenizer_digest"],
-            workspace=Path(job["workspace"]),
-            threads=job["threads"],
-        )
+        return parse_job(cls, "adapt", job)
 
 
 def adapted_model(job: AdaptJob) -> LanguageModel:
@@ -136,15 +118,7 @@ def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
     :raises NonFiniteLoss: see :meth:`Trainer.run`.
     :raises Interrupted: after SIGTERM, with a checkpoint written.
     """
-    parsed = AdaptJob.parse(job)
-    if parsed.threads is not None:
-        torch.set_num_threads(parsed.threads)
-    with join_world(False) as world:
-        if not world.main:
-            _adapt(parsed, world, stop)
-            return
-        with process.job_lock(parsed.workspace):
-            _adapt(parsed, world, stop)
+    run_job(AdaptJob.parse(job), _adapt, stop)
 
 
 def _adapt(job: AdaptJob, world: World, stop: process.StopRequest) -> None:
@@ -154,66 +128,45 @@ def _adapt(job: AdaptJob, world: World, stop: process.StopRequest) -> None:
         split: Blocks(Shards(job.shards / split), config.block_size, rng.derive_seed(config.seed, "blocks"))
         for split in SPLITS
     }
-    an_update = config.batch_size * config.accumulation
-    total_steps = max(1, math.ceil(config.epochs * blocks["train"].count / an_update))
+    blocks_per_update = config.batch_size * config.accumulation
+    total_steps = max(1, math.ceil(config.epochs * blocks["train"].count / blocks_per_update))
     objective = Step(model, language_model_objective(model))
     monitor = BlockMonitor(objective, blocks["valid"], config, total_steps, world)
-    dtype = pick_dtype(config.precision, world.device)
-    trainer = Trainer(
-        world=world,
+    start = {"start": sha256_file(job.model / "model.safetensors")} if config.pretrained else {}
+    training = Training(
         model=model,
         objective=objective,
-        data=PretrainData(blocks["train"], an_update, config.batch_size, world),
+        data=PretrainData(blocks["train"], blocks_per_update, config.batch_size, world),
         monitor=monitor,
-        optimizer=adam(model, config),
-        settings=LoopSettings(
-            total_steps=total_steps,
-            lr=config.lr,
-            schedule=warmup_linear(0.0, total_steps),
-            clip_norm=config.clip_norm,
-            dtype=dtype,
-            seed=config.seed,
-            keep_checkpoints=_KEEP_CHECKPOINTS,
-            checkpoint_every=math.ceil(total_steps / config.evaluations),
-        ),
-        workspace=job.workspace,
+        settings=config,
+        total_steps=total_steps,
+        schedule=warmup_linear(0.0, total_steps),
         identity={
             "adapt": recorded(config),
             "model": recorded(model.config),
             "tokenizer_digest": job.tokenizer_digest,
-            **({"start": sha256_file(job.model / "model.safetensors")} if config.pretrained else {}),
+            **start,
         },
-        stop=stop,
+        keep_checkpoints=_KEEP_CHECKPOINTS,
+        checkpoint_every=math.ceil(total_steps / config.evaluations),
     )
-    reached = trainer.run()
+    progress = train(training, job, world, stop)
     model.eval()
     scores: dict[str, float] = {}
-    for split, its in blocks.items():
+    for split, of_split in blocks.items():
         most = config.eval_blocks if split == "train" else None
-        found = monitor.score(its, most, lambda: world.agree(stop.requested)[0])
+        found = monitor.score(of_split, most, lambda: world.agree(stop.requested)[0])
         scores |= {f"{split}/{name}": value for name, value in found.items()}
-    peak = max(world.gather(peak_memory_bytes(world.device)))
-    weights = whole(model.state_dict(), world)
-    if world.main:
-        rate = reached.tokens_seen / reached.train_seconds
-        model.save(job.workspace / "model", weights)
-        meta = {"tokenizer_digest": job.tokenizer_digest, "steps": reached.step, "tokens_seen": reached.tokens_seen}
-        write_json_atomic(job.workspace / "model" / "meta.json", meta | {"parameters": model.num_parameters})
-        result = {
-            **scores,
-            "steps": reached.step,
-            "tokens_seen": reached.tokens_seen,
-            "tokens_per_second": rate,
-            "wall_seconds": reached.wall_seconds,
-            "peak_memory_bytes": peak,
-            "device": device_name(world.device),
-            "precision": str(dtype).removeprefix("torch."),
-            "world_size": world.size,
-            "mfu": model_flops_utilisation(
-                model.flops_per_token(config.block_size), rate, world.device, dtype, world.size
-            ),
-        }
-        write_json_atomic(job.workspace / "result.json", result)
+    finish_language_model(
+        model,
+        training,
+        progress,
+        job,
+        world,
+        tokenizer_digest=job.tokenizer_digest,
+        n_positions=config.block_size,
+        scores=scores,
+    )
 
 
 if __name__ == "__main__":

@@ -24,14 +24,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from gptcore.config import FinetuneConfig, NetworkConfig, network_config
+from gptcore.config import FinetuneConfig, NetworkConfig
 from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
-from gptcore.files import checked_object, read_json, write_bytes_atomic, write_json_atomic
+from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
 from gptcore.machine import process, rng
-from gptcore.machine.device import device_name, peak_memory_bytes, pick_device, pick_dtype
+from gptcore.machine.device import pick_dtype
 from gptcore.machine.distributed import World
 from gptcore.models.build import build_model, load_model
 from gptcore.models.heads import ClassificationModel
@@ -41,10 +39,10 @@ from gptcore.nlu.inputs import N_SPECIAL, released_part_tokens
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.nlu.task_rows import TaskRows
 from gptcore.objectives.task import FinetuneData, finetune_objective
-from gptcore.settings import recorded, replace_settings
+from gptcore.settings import recorded
 from gptcore.training.best_epoch import BestEpoch
-from gptcore.training.loop import LoopSettings, Progression, Trainer
-from gptcore.training.optim import adam
+from gptcore.training.job import Training, costs, parse_job, run_job, train
+from gptcore.training.loop import Progression
 from gptcore.training.schedules import warmup_linear
 
 _CHECKPOINT_SECONDS = 60.0
@@ -58,39 +56,24 @@ class FinetuneJob:
     task: str
     finetune: FinetuneConfig
     model: Path | None
-    model_config: NetworkConfig | None
     dataset: Path
     workspace: Path
     threads: int | None
+    model_config: NetworkConfig | None = None
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> FinetuneJob:
         """:raises InputError: naming the field that is missing, unknown or of no use."""
-        expected = {field.name for field in dataclasses.fields(cls)}
-        given = {"model_config": None, **job}
-        if set(given) != expected:
-            odd = ", ".join(sorted(set(given) ^ expected))
-            raise InputError(f"finetune job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
-        texts = ("task", "dataset", "workspace", *(name for name in ("model",) if given[name] is not None))
-        checked_object(given, "finetune job", "a JSON object", dict.fromkeys(texts, str))
-        config = replace_settings(FinetuneConfig(), given["finetune"], "finetune job: finetune")
+        parsed = parse_job(cls, "finetune", job)
         for name in ("epochs", "batch_size", "max_train_rows", "max_eval_rows"):
-            value = getattr(config, name)
+            value = getattr(parsed.finetune, name)
             if value is not None and value < 1:
                 raise InputError(f"finetune.{name} = {value}, expected at least 1")
-        if (given["model"] is None) == config.pretrained or given["model"] is given["model_config"] is None:
-            wanted = "model = a folder" if config.pretrained else "model = null and a model_config"
-            raise InputError(f"finetune job: pretrained = {config.pretrained}, expected {wanted}")
-        shape = given["model_config"]
-        return cls(
-            task=given["task"],
-            finetune=config,
-            model=None if given["model"] is None else Path(given["model"]),
-            model_config=None if shape is None else network_config(shape, "finetune job: model_config"),
-            dataset=Path(given["dataset"]),
-            workspace=Path(given["workspace"]),
-            threads=given["threads"],
-        )
+        pretrained = parsed.finetune.pretrained
+        if (parsed.model is None) == pretrained or (parsed.model is None and parsed.model_config is None):
+            wanted = "model = a folder" if pretrained else "model = null and a model_config"
+            raise InputError(f"finetune job: pretrained = {pretrained}, expected {wanted}")
+        return parsed
 
 
 def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, str | None]:
@@ -128,21 +111,18 @@ def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
     :raises NonFiniteLoss: see :meth:`Trainer.run`.
     :raises Interrupted: after SIGTERM, with a checkpoint written.
     """
-    parsed = FinetuneJob.parse(job)
-    spec = task_spec(parsed.task)
-    if parsed.threads is not None:
-        torch.set_num_threads(parsed.threads)
-    with process.job_lock(parsed.workspace):
-        if not (parsed.workspace / "result.json").is_file():
-            _finetune(parsed, spec, stop)
-        for leftover in ("checkpoints", "best"):  # three times the model's size, and of no more use
-            shutil.rmtree(parsed.workspace / leftover, ignore_errors=True)
+    run_job(FinetuneJob.parse(job), _finetune_once, stop, alone=True)
 
 
-def _finetune(job: FinetuneJob, spec: TaskSpec, stop: process.StopRequest) -> None:
-    config = job.finetune
-    world = World(0, 1, pick_device(0))
-    dtype = pick_dtype(config.precision, world.device)
+def _finetune_once(job: FinetuneJob, world: World, stop: process.StopRequest) -> None:
+    if not (job.workspace / "result.json").is_file():
+        _finetune(job, world, stop)
+    for leftover in ("checkpoints", "best"):  # three times the model's size, and of no more use
+        shutil.rmtree(job.workspace / leftover, ignore_errors=True)
+
+
+def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None:
+    config, spec = job.finetune, task_spec(job.task)
     model, model_digest = task_model(job, spec)
     meta = check_dataset(job.dataset, spec, model_digest, model.gpt.config.n_vocab, str(job.model))
     part_tokens = released_part_tokens(model.gpt.config.n_ctx) if config.original else None
@@ -172,43 +152,26 @@ def _finetune(job: FinetuneJob, spec: TaskSpec, stop: process.StopRequest) -> No
         rows["dev"],
         batches_per_epoch=data.batches_per_epoch,
         world=world,
-        dtype=dtype,
+        dtype=pick_dtype(config.precision, world.device),
         folder=job.workspace / "best",
         extra=extra,
         original=config.original,
     )
-    trainer = Trainer(
-        world=world,
+    training = Training(
         model=model,
         objective=finetune_objective(model, config.lm_coef),
         data=data,
         monitor=monitor,
-        optimizer=adam(model, config),
-        settings=LoopSettings(
-            total_steps=total_steps,
-            lr=config.lr,
-            schedule=warmup_linear(config.warmup, total_steps),
-            clip_norm=config.clip_norm,
-            dtype=dtype,
-            seed=config.seed,
-            keep_checkpoints=_KEEP_CHECKPOINTS,
-            checkpoint_every=data.batches_per_epoch,
-            checkpoint_seconds=_CHECKPOINT_SECONDS,
-        ),
-        workspace=job.workspace,
+        settings=config,
+        total_steps=total_steps,
+        schedule=warmup_linear(config.warmup, total_steps),
         identity={"finetune": recorded(config), "model": recorded(model.gpt.config), **extra},
-        stop=stop,
+        keep_checkpoints=_KEEP_CHECKPOINTS,
+        checkpoint_every=data.batches_per_epoch,
+        checkpoint_seconds=_CHECKPOINT_SECONDS,
     )
-    reached = trainer.run()
-    _finish(
-        job,
-        spec,
-        rows,
-        monitor,
-        reached,
-        stop,
-        {"device": device_name(world.device), "precision": str(dtype).removeprefix("torch.")},
-    )
+    progress = train(training, job, world, stop)
+    _finish(job, spec, rows, monitor, progress, world, stop)
 
 
 def _finish(
@@ -216,12 +179,11 @@ def _finish(
     spec: TaskSpec,
     rows: dict[str, TaskRows],
     monitor: BestEpoch,
-    reached: Progression,
+    progress: Progression,
+    world: World,
     stop: process.StopRequest,
-    machine: dict[str, str],
 ) -> None:
     """Put the best epoch in its place, score the test rows with it where they carry labels, and write result.json."""
-    device = pick_device(0)
     shutil.copytree(monitor.best / "model", job.workspace / "model", dirs_exist_ok=True)
     (job.workspace / "predictions").mkdir(exist_ok=True)
     write_bytes_atomic(job.workspace / "predictions/dev.jsonl", (monitor.best / "predictions.jsonl").read_bytes())
@@ -229,33 +191,27 @@ def _finish(
     started = time.monotonic()
     if "test" in rows:
         model, _ = ClassificationModel.load(job.workspace / "model")
-        found = monitor.predict(model.to(device), rows["test"], lambda: stop.requested)
+        found = monitor.predict(model.to(world.device), rows["test"], lambda: stop.requested)
         found.write(spec, job.workspace / "predictions/test.jsonl")
         scores |= {f"test/{name}": value for name, value in found.scores(spec).items()}
     for predictions in sorted((job.workspace / "predictions").glob("*.jsonl")):
         stderrs = stderrs_of_file(spec, predictions)
         scores |= {f"{predictions.stem}/{name}": value for name, value in stderrs.items()}
     test_seconds = time.monotonic() - started
-    write_json_atomic(
-        job.workspace / "result.json",
-        {
-            "task": spec.name,
-            "seed": job.finetune.seed,
-            **scores,
-            "best_epoch": monitor.epoch,
-            "best_step": monitor.step,
-            "majority_collapse": monitor.collapsed,
-            "rows": {split: len(split_rows) for split, split_rows in rows.items()},
-            "truncated": sum(split_rows.truncated for split_rows in rows.values()),
-            "steps": reached.step,
-            "tokens_seen": reached.tokens_seen,
-            "tokens_per_second": reached.tokens_seen / reached.train_seconds,
-            "wall_seconds": reached.wall_seconds + test_seconds,
-            "train/loss": reached.metrics["train/loss"],
-            "peak_memory_bytes": peak_memory_bytes(device),
-            **machine,
-        },
-    )
+    result = {
+        "task": spec.name,
+        "seed": job.finetune.seed,
+        **scores,
+        "best_epoch": monitor.epoch,
+        "best_step": monitor.step,
+        "majority_collapse": monitor.collapsed,
+        "rows": {split: len(split_rows) for split, split_rows in rows.items()},
+        "truncated": sum(split_rows.truncated for split_rows in rows.values()),
+        **costs(progress, job.finetune.precision, world),
+        "wall_seconds": progress.wall_seconds + test_seconds,
+        "train/loss": progress.metrics["train/loss"],
+    }
+    write_json_atomic(job.workspace / "result.json", result)
 
 
 if __name__ == "__main__":

@@ -17,29 +17,24 @@ import dataclasses
 import math
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from gptcore.config import NetworkConfig, PretrainConfig, check_same_shape, network_config
-from gptcore.data.feed import Objective
-from gptcore.data.sampler import WindowSampler, sequential_windows
+from gptcore.config import NetworkConfig, PretrainConfig, check_same_shape
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
-from gptcore.evaluation.perplexity import perplexity
-from gptcore.files import checked_object, read_object, sha256_file, write_json_atomic
+from gptcore.families import FAMILIES
+from gptcore.files import read_object, sha256_file, write_json_atomic
 from gptcore.machine import process, rng
-from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_dtype
-from gptcore.machine.distributed import World, join_world
+from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step, shard, whole
 from gptcore.models.build import build_model
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel
-from gptcore.objectives.next_token import PretrainData, language_model_objective
-from gptcore.settings import recorded, replace_settings
-from gptcore.training.loop import LoopSettings, Trainer
-from gptcore.training.optim import adam
+from gptcore.settings import recorded
+from gptcore.training.job import Training, finish_language_model, parse_job, run_job, train
+from gptcore.training.pretraining_objective import PretrainingObjective
 from gptcore.training.schedules import warmup_cosine
 
 _SNAPSHOTS = 8  # the first one after less than 1 % of the updates
@@ -65,23 +60,7 @@ class PretrainJob:
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> PretrainJob:
         """:raises InputError: naming the field that is missing, unknown, or at odds with the shards' meta.json."""
-        expected = {field.name for field in dataclasses.fields(cls)}
-        given = {"start": None, "sharded": False, **job}
-        if set(given) != expected:
-            odd = ", ".join(sorted(set(given) ^ expected))
-            raise InputError(f"pretrain job: missing or unknown field: {odd}; expected {', '.join(sorted(expected))}")
-        texts = ["shards", "workspace", "tokenizer_digest", *(["start"] if given["start"] is not None else [])]
-        checked_object(given, "pretrain job", "a JSON object", dict.fromkeys(texts, str))
-        parsed = cls(
-            model=network_config(job["model"], "pretrain job: model"),
-            pretrain=replace_settings(PretrainConfig(), job["pretrain"], "pretrain job: pretrain"),
-            shards=Path(job["shards"]),
-            tokenizer_digest=job["tokenizer_digest"],
-            workspace=Path(job["workspace"]),
-            threads=job["threads"],
-            start=None if given["start"] is None else Path(given["start"]),
-            sharded=given["sharded"],
-        )
+        parsed = parse_job(cls, "pretrain", job)
         parsed._check_shards()
         return parsed
 
@@ -111,22 +90,22 @@ def snapshot_steps(total_steps: int) -> list[int]:
 class ValidationMonitor:
     """Loss and perplexity on the held-out documents: on a part of them every `eval_every` updates, at last on all.
 
-    :param objective: L1 of ``model``, through which sharded weights are put together.
+    :param score: what held-out documents cost the model, of at most so many tokens (None: of all); see
+        :meth:`gptcore.training.pretraining_objective.PretrainingObjective.score`.
     :param snapshots: folder where the model of each of :func:`snapshot_steps` but the last is kept, with its scores.
     """
 
     def __init__(
         self,
         model: LanguageModel,
-        objective: Objective,
-        shards: Shards,
+        score: Callable[[int | None, World, Callable[[], bool]], dict[str, float]],
         config: PretrainConfig,
         total_steps: int,
         world: World,
         snapshots: Path,
     ) -> None:
-        self._model, self._objective = model, objective
-        self._shards, self._config, self._world = shards, config, world
+        self._model, self._score = model, score
+        self._config, self._world = config, world
         self._total_steps = total_steps
         self._snapshots = snapshots
         self._snapshot_steps = snapshot_steps(total_steps)[:-1]
@@ -140,10 +119,9 @@ class ValidationMonitor:
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         """Scores over at most `eval_tokens` targets, the same ones each time; over all of them after the last."""
         max_tokens = None if step == self._total_steps else self._config.eval_tokens
-        batches = sequential_windows(self._shards, self._model.config.n_ctx, max_tokens)
-        scores = perplexity(self._objective, batches, self._world, interrupted)
+        scores = self._score(max_tokens, self._world, interrupted)
         self.scores = {f"validation/{name}": value for name, value in scores.items()}
-        if step in self._snapshot_steps and math.isfinite(scores["perplexity"]):  # else the loop refuses it
+        if step in self._snapshot_steps and all(map(math.isfinite, scores.values())):  # else the loop refuses it
             folder, weights = self._snapshots / f"step-{step:07d}", whole(self._model.state_dict(), self._world)
             if self._world.main:
                 self._model.save(folder, weights)
@@ -167,88 +145,65 @@ def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
     :raises Interrupted: after SIGTERM, with a checkpoint written.
     """
     parsed = PretrainJob.parse(job)
-    if parsed.threads is not None:
-        torch.set_num_threads(parsed.threads)
-    with join_world(parsed.sharded) as world:
-        if not world.main:
-            _pretrain(parsed, world, stop)
-            return
-        with process.job_lock(parsed.workspace):
-            _pretrain(parsed, world, stop)
+    run_job(parsed, _pretrain, stop, sharded=parsed.sharded)
 
 
 def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None:
     config = job.pretrain
-    train, validation = Shards(job.shards / "train"), Shards(job.shards / "validation")
-    total_steps = job.total_steps(train.n_tokens)
-    dtype = pick_dtype(config.precision, world.device)
+    learnt: PretrainingObjective = FAMILIES[job.model.family].part("objective")
+    held_in, held_out = Shards(job.shards / "train"), Shards(job.shards / "validation")
+    total_steps = job.total_steps(held_in.n_tokens)
     micro_batch_size = config.micro_batch_size
     if micro_batch_size is None and world.device.type == "cpu":
         micro_batch_size = max(1, _CPU_TOKENS // job.model.n_ctx)
-    data = PretrainData(WindowSampler(train, job.model.n_ctx, config.seed), config.batch_size, micro_batch_size, world)
-    model = build_model(job.model, rng.generator(config.seed, "weights"))
-    start = {}
-    if job.start is not None:
-        shape, weights = read_model(str(job.start))
-        check_same_shape(shape, job.model, str(job.start))
-        model.fill(weights, str(job.start))
-        start = {"start": sha256_file(job.start / "model.safetensors")}
-    objective = Step(model, language_model_objective(model))
+    data = learnt.data(held_in, job.model, config, micro_batch_size, world)
+    model, start = _start(job)
+    objective = Step(model, learnt.objective(model))
     if world.sharded:
         shard(objective)  # from RAM: a GPU never holds more than its part and a block
     else:
         model.to(world.device)
-    monitor = ValidationMonitor(model, objective, validation, config, total_steps, world, job.workspace / "snapshots")
-    identity = {
-        "model": recorded(job.model),
-        "pretrain": recorded(config),
-        "tokenizer_digest": job.tokenizer_digest,
-        **start,
-    }
-    trainer = Trainer(
-        world=world,
+    score = partial(learnt.score, objective, held_out, job.model)
+    monitor = ValidationMonitor(model, score, config, total_steps, world, job.workspace / "snapshots")
+    training = Training(
         model=model,
         objective=objective,
         data=data,
         monitor=monitor,
-        optimizer=adam(model, config),
-        settings=LoopSettings(
-            total_steps=total_steps,
-            lr=config.lr,
-            schedule=warmup_cosine(config.warmup_steps, total_steps),
-            clip_norm=config.clip_norm,
-            dtype=dtype,
-            seed=config.seed,
-            keep_checkpoints=config.keep_checkpoints,
-            checkpoint_every=config.checkpoint_every,
-        ),
-        workspace=job.workspace,
-        identity=identity,
-        stop=stop,
+        settings=config,
+        total_steps=total_steps,
+        schedule=warmup_cosine(config.warmup_steps, total_steps),
+        identity={
+            "model": recorded(job.model),
+            "pretrain": recorded(config),
+            "tokenizer_digest": job.tokenizer_digest,
+            **start,
+        },
+        keep_checkpoints=config.keep_checkpoints,
+        checkpoint_every=config.checkpoint_every,
     )
-    reached = trainer.run()
-    peak = max(world.gather(peak_memory_bytes(world.device)))
-    weights = whole(model.state_dict(), world)
-    if world.main:
-        rate = reached.tokens_seen / reached.train_seconds
-        flops = model.flops_per_token(job.model.n_ctx)
-        meta = {"tokenizer_digest": job.tokenizer_digest, "steps": reached.step, "tokens_seen": reached.tokens_seen}
-        model.save(job.workspace / "model", weights)
-        write_json_atomic(job.workspace / "model" / "meta.json", meta | {"parameters": model.num_parameters})
-        result = {
-            "steps": reached.step,
-            "tokens_seen": reached.tokens_seen,
-            "tokens_per_second": rate,
-            "wall_seconds": reached.wall_seconds,
-            "train/loss": reached.metrics["train/loss"],
-            **monitor.scores,
-            "peak_memory_bytes": peak,
-            "device": device_name(world.device),
-            "precision": str(dtype).removeprefix("torch."),
-            "world_size": world.size,
-            "mfu": model_flops_utilisation(flops, rate, world.device, dtype, world.size),
-        }
-        write_json_atomic(job.workspace / "result.json", result)
+    progress = train(training, job, world, stop)
+    finish_language_model(
+        model,
+        training,
+        progress,
+        job,
+        world,
+        tokenizer_digest=job.tokenizer_digest,
+        n_positions=job.model.n_ctx,
+        scores={"train/loss": progress.metrics["train/loss"], **monitor.scores},
+    )
+
+
+def _start(job: PretrainJob) -> tuple[LanguageModel, dict[str, str]]:
+    """The network before the first update, and what its checkpoints say of the model that it goes on from."""
+    model = build_model(job.model, rng.generator(job.pretrain.seed, "weights"))
+    if job.start is None:
+        return model, {}
+    shape, weights = read_model(str(job.start))
+    check_same_shape(shape, job.model, str(job.start))
+    model.fill(weights, str(job.start))
+    return model, {"start": sha256_file(job.start / "model.safetensors")}
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from gptcore.machine.process import StopRequest
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
-from gptcore.nlu.inputs import N_SPECIAL, Batch, Ids, build_sequences, collate, specials
+from gptcore.nlu.inputs import N_SPECIAL, Ids, TaskBatch, build_sequences, collate, specials
 from gptcore.nlu.own_rows import ANSWERS, NAMES
 from gptcore.nlu.readers import Example, load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
@@ -103,7 +103,7 @@ class _Plain(nn.Module):
         self.head = nn.Linear(config.n_embd, spec.n_outputs)
         self.form = spec.form
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: TaskBatch) -> tuple[Tensor, Tensor]:
         """Task logits (B, K) or (B, C), and states (B*C, T, D)."""
         rows, sequences, positions = batch.tokens.shape
         hidden = self.decoder(batch.tokens.view(rows * sequences, positions)).last_hidden_state
@@ -112,7 +112,7 @@ class _Plain(nn.Module):
             return self.head(self.dropout(last))[..., 0], hidden
         return self.head(self.dropout(last.sum(dim=1))), hidden
 
-    def loss(self, batch: Batch, lm_coef: float) -> Tensor:
+    def loss(self, batch: TaskBatch, lm_coef: float) -> Tensor:
         logits, hidden = self(batch)
         loss = F.cross_entropy(logits, batch.labels)
         if lm_coef:
@@ -121,7 +121,7 @@ class _Plain(nn.Module):
         return loss
 
 
-def _plain_batches(spec: TaskSpec, rows: TaskRows, size: int, length: int | None) -> Iterator[Batch]:
+def _plain_batches(spec: TaskSpec, rows: TaskRows, size: int, length: int | None) -> Iterator[TaskBatch]:
     """Shuffled rows for ever."""
     generator = np.random.default_rng(0)
     for _ in itertools.count():
@@ -131,7 +131,7 @@ def _plain_batches(spec: TaskSpec, rows: TaskRows, size: int, length: int | None
             yield batch if length is None else _padded(batch, length)
 
 
-def _padded(batch: Batch, length: int) -> Batch:
+def _padded(batch: TaskBatch, length: int) -> TaskBatch:
     extra = (0, length - batch.tokens.shape[-1])
     return dataclasses.replace(
         batch, tokens=F.pad(batch.tokens, extra), lm_targets=F.pad(batch.lm_targets, extra, value=-100)
@@ -258,7 +258,7 @@ def _answering(spec: TaskSpec, datasets: Path, folder: Path, tokenizer: Tokenize
 
 
 @torch.inference_mode()
-def _read(model: _Plain, batch: Batch, dtype: torch.dtype) -> list[list[float]]:
+def _read(model: _Plain, batch: TaskBatch, dtype: torch.dtype) -> list[list[float]]:
     with autocast(_CPU, dtype):
         return model(batch)[0].float().softmax(dim=-1).tolist()  # type: ignore[no-any-return]
 

@@ -13,7 +13,6 @@ import torch
 from flows.cli.commands import _overrides
 from flows.servers.environment import read_stack
 from gptcore.config import LSTMConfig, ModelConfig, preset_named
-from gptcore.data.cache import cache_shards
 from gptcore.data.shards import Shards, write_shards
 from gptcore.evaluation.submission import SUBMISSION
 from gptcore.files import write_json_atomic
@@ -184,7 +183,6 @@ def _sharded(folder: Path) -> None:
 
 
 def _read_shards(folder: Path) -> None:
-    cache_shards(str(folder), folder)
     for split in ("train", "validation"):
         shards = Shards(folder / split)
         exhaust(shards.documents())

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.data.blocks import Blocks
-from gptcore.data.sampler import IGNORE
+from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.shards import Shards, write_shards
 from gptcore.errors import InputError
 
@@ -45,7 +45,7 @@ def test_blocks_are_the_stream_cut_every_so_many_tokens(
     assert inputs.ravel().tolist() == stream[: blocks.count * size].tolist()
     for x, y in blocks.in_order(2, most=4):
         assert (y[:, :-1] == x[:, 1:]).all()
-        assert (y[:, -1] == IGNORE).all()
+        assert (y[:, -1] == IGNORE_INDEX).all()
 
 
 def test_each_block_comes_once_an_epoch_in_a_new_order(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from gptcore.models.heads import ClassificationModel
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.shared_prefix import fold
 from gptcore.models.transformer import GPT
-from gptcore.nlu.inputs import Batch, collate
+from gptcore.nlu.inputs import TaskBatch, collate
 from gptcore.nlu.registry import task_spec
 from gptcore.objectives.losses import language_model_loss, sequence_weights
 from gptcore.objectives.task import finetune_objective, pack
@@ -60,7 +60,7 @@ def network(kind: type[GPT] = GPT, config: ModelConfig = CFG) -> ClassificationM
 
 @settings(deadline=None, max_examples=40)
 @given(batch=batches)
-def test_folding_keeps_every_token_what_stood_before_it_and_where(batch: Batch) -> None:
+def test_folding_keeps_every_token_what_stood_before_it_and_where(batch: TaskBatch) -> None:
     found = fold(batch.tokens, batch.clf_position)
     for b, c in torch.cartesian_prod(torch.arange(batch.tokens.shape[0]), torch.arange(4)).tolist():
         for t in range(int(batch.clf_position[b, c]) + 1):
@@ -74,7 +74,7 @@ def test_folding_keeps_every_token_what_stood_before_it_and_where(batch: Batch) 
 @settings(deadline=None, max_examples=25)
 @given(batch=batches, changes=st.sampled_from([{}, {"original": True}, {"norm_first": True}]))
 def test_shared_states_give_the_logits_losses_and_gradients_of_separate_ones(
-    batch: Batch, changes: dict[str, bool]
+    batch: TaskBatch, changes: dict[str, bool]
 ) -> None:
     config = dataclasses.replace(CFG, **changes)  # type: ignore[arg-type]
     fast, plain = network(config=config), network(Plain, config)

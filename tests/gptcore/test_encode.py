@@ -6,12 +6,10 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-import fsspec
 import pyarrow as pa
 import pytest
 
 from gptcore.config import ShardConfig
-from gptcore.data.cache import cache_shards
 from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
@@ -99,61 +97,3 @@ def test_no_validation_text_gives_empty_shards(tmp_path):
     meta = encode_corpus(tmp_path / "corpus", TOKENIZER, tmp_path / "out", ShardConfig())
     assert meta["splits"]["validation"] == {"n_tokens": 0, "n_documents": 0}
     assert Shards(tmp_path / "out" / "validation").n_rows == 0
-
-
-# --- the local copy ---
-
-
-@pytest.fixture
-def remote(corpus, tmp_path):
-    """URL of a shards artifact on a file system that is not this machine's disk."""
-    encode_corpus(corpus, TOKENIZER, tmp_path / "shards", ShardConfig(max_tokens=5))
-    filesystem = fsspec.filesystem("memory")
-    filesystem.put(str(tmp_path / "shards") + "/", "/artifact/", recursive=True)
-    yield "memory://artifact"
-    filesystem.rm("/artifact", recursive=True)
-
-
-def test_a_remote_artifact_is_copied_once(remote, tmp_path, monkeypatch):
-    folder = cache_shards(remote, tmp_path / "cache")
-    assert contents(folder) == contents(tmp_path / "shards")
-    filesystem = fsspec.filesystem("memory")
-    fetched: list[str] = []
-    opened = type(filesystem).open
-    monkeypatch.setattr(
-        type(filesystem), "open", lambda self, path, *a, **k: fetched.append(path) or opened(self, path, *a, **k)
-    )
-    assert cache_shards(remote, tmp_path / "cache") == folder
-    assert not [path for path in fetched if path.endswith(".arrow")]
-
-
-def test_a_damaged_copy_is_fetched_again(remote, tmp_path):
-    folder = cache_shards(remote, tmp_path / "cache")
-    victim = folder / "train" / "shard-00000.arrow"
-    data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 1
-    victim.write_bytes(data)
-    assert contents(cache_shards(remote, tmp_path / "cache")) == contents(tmp_path / "shards")
-
-
-def test_a_damaged_or_missing_remote_file_is_an_error_and_leaves_nothing_behind(remote, tmp_path):
-    filesystem = fsspec.filesystem("memory")
-    filesystem.pipe("/artifact/train/shard-00001.arrow", b"something else")
-    with pytest.raises(InputError, match=r"shard-00001\.arrow: SHA-256 is [0-9a-f]{64}, expected"):
-        cache_shards(remote, tmp_path / "cache")
-    filesystem.rm("/artifact/train/shard-00001.arrow")
-    with pytest.raises(InputError, match=r"shard-00001\.arrow: index\.json lists this file, but it is not there"):
-        cache_shards(remote, tmp_path / "cache")
-    names = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-    assert names == ["shard-00000.arrow"]
-    with pytest.raises(InputError, match="memory://elsewhere: not a folder of token shards"):
-        cache_shards("memory://elsewhere", tmp_path / "cache")
-
-
-def test_a_local_artifact_is_checked_and_used_in_place(remote, tmp_path):
-    shards = tmp_path / "shards"
-    assert cache_shards(str(shards), tmp_path / "cache") == shards
-    assert not (tmp_path / "cache").exists()
-    (shards / "train" / "shard-00000.arrow").write_bytes(b"")
-    with pytest.raises(InputError, match="missing or damaged"):
-        cache_shards(str(shards), tmp_path / "cache")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gptcore.errors import InputError
 from gptcore.nlu import REGISTRY
-from gptcore.nlu.inputs import IGNORED, Ids, build_sequences, collate, fit, predict, soft_labels, specials
+from gptcore.nlu.inputs import IGNORE_INDEX, Ids, build_sequences, collate, fit, predict, soft_labels, specials
 
 S, D, E = specials(1000)  # start, delimiter, classify
 
@@ -146,14 +146,18 @@ def test_collate_like_its_plain_twin(lengths: list[list[int]]) -> None:
         for column, sequence in enumerate(example):
             padding = width - len(sequence)
             assert batch.tokens[row, column].tolist() == [*sequence.tolist(), *[0] * padding]
-            assert batch.lm_targets[row, column].tolist() == [*sequence[1:].tolist(), IGNORED, *[IGNORED] * padding]
+            assert batch.lm_targets[row, column].tolist() == [
+                *sequence[1:].tolist(),
+                IGNORE_INDEX,
+                *[IGNORE_INDEX] * padding,
+            ]
             assert batch.clf_position[row, column] == len(sequence) - 1
 
 
 def test_start_is_never_predicted_delimiter_and_classify_are() -> None:
     sequences, _ = build_sequences(REGISTRY["rte"], [ids(1), ids(2)], (), 16, specials(1000))
     batch = collate(REGISTRY["rte"], [sequences], [0.0], length=8)
-    assert batch.lm_targets[0, 0].tolist() == [1, D, 2, E, *[IGNORED] * 4]
+    assert batch.lm_targets[0, 0].tolist() == [1, D, 2, E, *[IGNORE_INDEX] * 4]
 
 
 def test_labels_of_a_batch() -> None:

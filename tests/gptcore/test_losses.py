@@ -30,7 +30,7 @@ def problem(n_rows: int = 50, width: int = 6, n_vocab: int = 17) -> tuple[Tensor
     hidden = torch.randn(n_rows, width, generator=draws, requires_grad=True)
     table = torch.randn(n_vocab, width, generator=draws, requires_grad=True)
     targets = torch.randint(0, n_vocab, (n_rows,), generator=draws)
-    targets[::7] = losses.NO_TARGET
+    targets[::7] = losses.IGNORE_INDEX
     return hidden, table, targets
 
 
@@ -43,7 +43,7 @@ def test_language_model_loss_is_the_mean_over_real_targets() -> None:
 
 def test_no_target_at_all_costs_nothing() -> None:
     hidden, table, targets = problem()
-    targets[:] = losses.NO_TARGET
+    targets[:] = losses.IGNORE_INDEX
     loss = fused_language_model_loss(hidden, table, targets)
     loss.backward()
     assert loss.item() == 0.0

@@ -15,9 +15,10 @@ import transformers
 from torch import Tensor
 
 from gptcore import GPT, ModelConfig
+from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.models.files.layout import BLOCK_PARTS
 from gptcore.models.incremental import open_reader
-from gptcore.objectives.losses import NO_TARGET, fused_language_model_loss, language_model_loss
+from gptcore.objectives.losses import fused_language_model_loss, language_model_loss
 
 AGREEMENT = 1e-4
 """Largest relative difference, of norms and of the largest element, in float32."""
@@ -99,13 +100,13 @@ def assert_agree(found: Tensor, expected: Tensor, what: str) -> None:
 def assert_parity(twins: Twins, tokens: Tensor, targets: Tensor, mask: Tensor | None = None) -> None:
     """Logits, loss and gradients.
 
-    :param tokens: [B, T]; targets: [B, T], NO_TARGET where there is none.
+    :param tokens: [B, T]; targets: [B, T], IGNORE_INDEX where there is none.
     :param mask: [B, T], 1 for real tokens; transformers alone is told of it, ours has nothing to be told.
     """
     twins.ours.zero_grad(set_to_none=True)
     twins.theirs.zero_grad(set_to_none=True)
     expected = twins.theirs(tokens, attention_mask=mask).logits  # (B, T, V)
-    loss = F.cross_entropy(expected.flatten(0, 1), targets.flatten(), ignore_index=NO_TARGET)
+    loss = F.cross_entropy(expected.flatten(0, 1), targets.flatten(), ignore_index=IGNORE_INDEX)
     loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask.bool()
     with torch.no_grad():
@@ -122,9 +123,9 @@ def assert_parity(twins: Twins, tokens: Tensor, targets: Tensor, mask: Tensor | 
 
 
 def next_tokens(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-    """[B, T]: the next token, NO_TARGET at the end and where it is padding."""
-    following = F.pad(tokens[:, 1:], (0, 1), value=NO_TARGET)
-    return following if mask is None else following.masked_fill(F.pad(mask[:, 1:], (0, 1)) == 0, NO_TARGET)
+    """[B, T]: the next token, IGNORE_INDEX at the end and where it is padding."""
+    following = F.pad(tokens[:, 1:], (0, 1), value=IGNORE_INDEX)
+    return following if mask is None else following.masked_fill(F.pad(mask[:, 1:], (0, 1)) == 0, IGNORE_INDEX)
 
 
 def test_size_and_names(twins: Twins) -> None:

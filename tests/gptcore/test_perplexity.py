@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from gptcore.models.build import load_model
 from gptcore.objectives.next_token import language_model_objective
 from gptcore.training import adapt, pretrain
 from gptcore.training.pretrain import ValidationMonitor
+from gptcore.training.pretraining_objective import NEXT_TOKEN
 from tests.gptcore.test_adapt import job_for as adapt_job  # noqa: F401  # a fixture
 from tests.gptcore.test_pretrain import job_for as pretrain_job  # noqa: F401  # a fixture
 from tests.gptcore.test_pretrain import shards  # noqa: F401  # a fixture
@@ -59,9 +61,8 @@ def test_a_validation_in_bfloat16_training_scores_in_float32(shards: Path, tmp_p
     objective = language_model_objective(model)
     with torch.no_grad():
         assert -82 < model(torch.zeros(1, 4, dtype=torch.int64)).mean() < -78
-    monitor = ValidationMonitor(
-        model, objective, held_out, PretrainConfig(precision="bfloat16", steps=1), 1, ALONE, tmp_path
-    )
+    score = partial(NEXT_TOKEN.score, objective, held_out, model.config)
+    monitor = ValidationMonitor(model, score, PretrainConfig(precision="bfloat16", steps=1), 1, ALONE, tmp_path)
     found = monitor.evaluate(1, lambda: False)["validation/loss"]
     with autocast(ALONE.device, torch.bfloat16):
         rounded = perplexity(objective, sequential_windows(held_out, 16, None), ALONE)["loss"]

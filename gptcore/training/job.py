@@ -1,0 +1,223 @@
+"""What every training job does, whatever it learns: read its file, join the other processes, train, say what it took.
+
+A job is a frozen dataclass whose fields are those of its file. :func:`parse_job` fills it, :func:`run_job` gives it a
+world and its workspace, :func:`train` runs the loop over what the job has built, :func:`costs` is the part of
+result.json that all jobs share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Protocol, TypeVar, get_args, get_type_hints
+
+import torch
+from torch import nn
+
+from gptcore.config import NetworkConfig, network_config
+from gptcore.data.feed import Data, Objective
+from gptcore.errors import InputError
+from gptcore.files import checked_object, write_json_atomic
+from gptcore.machine import process
+from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_device, pick_dtype
+from gptcore.machine.distributed import World, join_world
+from gptcore.machine.sharding import whole
+from gptcore.models.language_model import LanguageModel
+from gptcore.settings import replace_settings
+from gptcore.training.loop import LoopSettings, Monitor, Progression, Trainer
+from gptcore.training.optim import AdamSettings, adam
+from gptcore.training.schedules import Schedule
+
+
+class Job(Protocol):
+    """What the files of all jobs hold."""
+
+    @property
+    def workspace(self) -> Path:
+        """Where the job keeps what it makes."""
+        ...
+
+    @property
+    def threads(self) -> int | None:
+        """CPU threads; None: torch's choice."""
+        ...
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
+class TrainingSettings(AdamSettings, Protocol):
+    """What the settings of all trainings have."""
+
+    @property
+    def lr(self) -> float: ...
+    @property
+    def clip_norm(self) -> float: ...
+    @property
+    def precision(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+
+
+def parse_job(kind: type[AnyJob], name: str, job: Mapping[str, Any]) -> AnyJob:
+    """A job file, checked and converted by the types of the dataclass ``kind``.
+
+    Paths are texts in the file; settings are tables of their fields; a network's say their family.
+
+    :param name: what messages call the job: "pretrain".
+    :raises InputError: naming the field that is missing, unknown or of another type.
+    """
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # a dataclass
+    defaults = {n: f.default for n, f in fields.items() if f.default is not MISSING}
+    given = {**defaults, **job}
+    if set(given) != set(fields):
+        odd = ", ".join(sorted(set(given) ^ set(fields)))
+        raise InputError(f"{name} job: missing or unknown field: {odd}; expected {', '.join(sorted(fields))}")
+    hints = {n: _without_none(hint) for n, hint in get_type_hints(kind).items() if n in fields}
+    plain = {n: str if hints[n] is Path else hints[n] for n, value in given.items() if value is not None}
+    plain = {n: hint for n, hint in plain.items() if hint in (str, int)}
+    checked_object(given, f"{name} job", "a JSON object", plain)
+    return kind(**{n: _converted(value, hints[n], f"{name} job: {n}") for n, value in given.items()})
+
+
+def _without_none(hint: Any) -> Any:
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType] if isinstance(hint, UnionType) else [hint]
+    return kinds[0]
+
+
+def _converted(value: Any, kind: Any, where: str) -> Any:
+    if value is None or isinstance(value, kind if isinstance(kind, type) and kind is not NetworkConfig else ()):
+        return value
+    if kind is NetworkConfig:
+        return network_config(value, where)
+    return kind(value) if kind is Path else replace_settings(kind(), value, where)
+
+
+def run_job(
+    job: AnyJob,
+    work: Callable[[AnyJob, World, process.StopRequest], None],
+    stop: process.StopRequest,
+    *,
+    sharded: bool = False,
+    alone: bool = False,
+) -> None:
+    """Do a job in this process, one of the world's; the main one holds the workspace meanwhile.
+
+    :param work: what the job is.
+    :param sharded: whether each of several processes holds a part of the weights only.
+    :param alone: the job is one process, whatever the environment says.
+    """
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
+    with (
+        _lone_world() if alone else join_world(sharded) as world,
+        process.job_lock(job.workspace) if world.main else contextlib.nullcontext(),
+    ):
+        work(job, world, stop)
+
+
+@contextlib.contextmanager
+def _lone_world() -> Iterator[World]:
+    yield World(0, 1, pick_device(0))
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a job has built for the loop."""
+
+    model: nn.Module
+    objective: Objective
+    data: Data
+    monitor: Monitor
+    settings: TrainingSettings
+    total_steps: int
+    schedule: Schedule
+    identity: Mapping[str, Any]
+    """See :class:`gptcore.training.loop.Trainer`."""
+    keep_checkpoints: int
+    checkpoint_every: int
+    """Updates between checkpoints."""
+    checkpoint_seconds: float | None = None
+    """And at most so many seconds between them; None: by updates alone."""
+
+
+def train(training: Training, job: Job, world: World, stop: process.StopRequest) -> Progression:
+    """Train from the newest valid checkpoint of the workspace to the last update.
+
+    :raises Interrupted: after SIGTERM, once a checkpoint is written.
+    :raises NonFiniteLoss: see :meth:`Trainer.run`.
+    """
+    settings = training.settings
+    return Trainer(
+        world=world,
+        model=training.model,
+        objective=training.objective,
+        data=training.data,
+        monitor=training.monitor,
+        optimizer=adam(training.model, settings),
+        settings=LoopSettings(
+            total_steps=training.total_steps,
+            lr=settings.lr,
+            schedule=training.schedule,
+            clip_norm=settings.clip_norm,
+            dtype=pick_dtype(settings.precision, world.device),
+            seed=settings.seed,
+            keep_checkpoints=training.keep_checkpoints,
+            checkpoint_every=training.checkpoint_every,
+            checkpoint_seconds=training.checkpoint_seconds,
+        ),
+        workspace=job.workspace,
+        identity=training.identity,
+        stop=stop,
+    ).run()
+
+
+def costs(progress: Progression, precision: str, world: World) -> dict[str, Any]:
+    """What a training took, for its result.json.
+
+    :param precision: as the settings have it.
+    """
+    return {
+        "steps": progress.step,
+        "tokens_seen": progress.tokens_seen,
+        "tokens_per_second": progress.tokens_seen / progress.train_seconds,
+        "wall_seconds": progress.wall_seconds,
+        "peak_memory_bytes": peak_memory_bytes(world.device),
+        "device": device_name(world.device),
+        "precision": str(pick_dtype(precision, world.device)).removeprefix("torch."),
+    }
+
+
+def finish_language_model(
+    model: LanguageModel,
+    training: Training,
+    progress: Progression,
+    job: Job,
+    world: World,
+    *,
+    tokenizer_digest: str,
+    n_positions: int,
+    scores: Mapping[str, float],
+) -> None:
+    """Write model/ and result.json of a job that made a language model; called on every process.
+
+    :param n_positions: of the sequences that it was trained on.
+    :param scores: what the result says beside the costs.
+    """
+    peak = max(world.gather(peak_memory_bytes(world.device)))
+    weights = whole(model.state_dict(), world)
+    if not world.main:
+        return
+    meta = {"tokenizer_digest": tokenizer_digest, "steps": progress.step, "tokens_seen": progress.tokens_seen}
+    model.save(job.workspace / "model", weights)
+    write_json_atomic(job.workspace / "model" / "meta.json", meta | {"parameters": model.num_parameters})
+    spent = costs(progress, training.settings.precision, world)
+    dtype = pick_dtype(training.settings.precision, world.device)
+    flops, rate = model.flops_per_token(n_positions), spent["tokens_per_second"]
+    mfu = model_flops_utilisation(flops, rate, world.device, dtype, world.size)
+    result = {**spent, **scores, "peak_memory_bytes": peak, "world_size": world.size, "mfu": mfu}
+    write_json_atomic(job.workspace / "result.json", result)
