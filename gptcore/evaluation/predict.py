@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gptcore.data.batches import by_length, evaluation_tokens
 from gptcore.errors import InputError
+from gptcore.families import FAMILIES
 from gptcore.files import read_json, write_bytes_atomic
 from gptcore.machine.device import autocast, pick_device, pick_dtype
 from gptcore.models.heads import ClassificationModel
@@ -134,6 +135,7 @@ def evaluate(
         max_rows=max_rows,
         seed=EVAL_ROW_SEED,
         part_tokens=config.get("part_tokens"),
+        inputs=FAMILIES[model.gpt.config.family].part("inputs"),
     )
     found = predict_rows(model.to(device), spec, rows, device, pick_dtype(precision, device), progress)
     if predictions is not None:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from gptcore.data.batches import by_length, evaluation_tokens
 from gptcore.errors import InputError
+from gptcore.families import FAMILIES
 from gptcore.machine.device import autocast, pick_device, pick_dtype
 from gptcore.models.heads import ClassificationModel
-from gptcore.nlu.inputs import build_sequences, collate, specials
+from gptcore.nlu.inputs import Inputs
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.text.tokenizer import Tokenizer
@@ -49,6 +50,7 @@ class TaskModel:
         self._device = pick_device(0)
         self._dtype = pick_dtype(precision, self._device)
         self._model = model.to(self._device)
+        self._inputs: Inputs = FAMILIES[model.gpt.config.family].part("inputs")
 
     def answers(self, examples: Iterable[Example], at_once: int = _ROWS) -> Iterator[Answer]:
         """Every row with its logits, in the order given.
@@ -68,14 +70,20 @@ class TaskModel:
         sequences = []
         for row in rows:
             fields, choices = ([ids[text] for text in part] for part in (row.fields, row.choices))
-            built, _ = build_sequences(
-                self.spec, fields, choices, config.n_ctx, specials(config.n_vocab), self._part_tokens
+            built, _ = self._inputs.sequences(
+                self.spec,
+                fields,
+                choices,
+                n_ctx=config.n_ctx,
+                n_vocab=config.n_vocab,
+                part_tokens=self._part_tokens,
             )
             sequences.append(built)
         sizes = np.asarray([len(row) * max(map(len, row)) for row in sequences], dtype=np.int64)
         logits: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(rows)
         for chosen in by_length(sizes, evaluation_tokens(self._device)):
-            batch = collate(self.spec, [sequences[row] for row in chosen], [None] * len(chosen)).to(self._device)
+            rows_chosen = [sequences[row] for row in chosen]
+            batch = self._inputs.collate(self.spec, rows_chosen, [None] * len(chosen)).to(self._device)
             with autocast(self._device, self._dtype):
                 found, _ = self._model(batch.tokens, batch.clf_position)
             for row, values in zip(chosen, found.float().cpu().numpy(), strict=True):

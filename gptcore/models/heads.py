@@ -5,8 +5,7 @@ language-model targets of the whole batch.
 
     form         sequences C      representation        linear layer   softmax over
     single       1                h at classify         D -> classes   classes
-    pair         1                h at classify         D -> classes   classes
-    similarity   2 (both orders)  sum of the two        D -> classes   classes
+    pair         1, or 2 (orders) h, or the sum of two  D -> classes   classes
     choices      one a choice     one a choice          D -> 1         choices
 """
 
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 
 from gptcore.config import network_config
 from gptcore.errors import InputError
+from gptcore.families import FAMILIES
 from gptcore.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
 from gptcore.limits import LARGEST_SIZE
 from gptcore.models.build import build_model
@@ -31,7 +31,8 @@ from gptcore.models.language_model import LanguageModel, initialise
 from gptcore.models.shapes import shapes_only
 from gptcore.settings import recorded
 
-FORMS = ("single", "pair", "similarity", "choices")
+FORMS = ("single", "pair", "choices")
+_RECORDED_BEFORE = {"similarity": "pair"}  # what symmetric pairs were called in files up to version 0.1.0
 
 
 class ClassificationModel(nn.Module):
@@ -120,9 +121,9 @@ class ClassificationModel(nn.Module):
         model = {"family": self.gpt.config.family, **recorded(self.gpt.config)}
         write_json_atomic(folder / "config.json", {"model": model, "head": head, **extra})
 
-    @classmethod
-    def load(cls, folder: Path) -> tuple[ClassificationModel, dict[str, Any]]:
-        """Read what :meth:`save` wrote: the model, in eval mode on the CPU, and its ``config.json``.
+    @staticmethod
+    def load(folder: Path) -> tuple[ClassificationModel, dict[str, Any]]:
+        """Read what :meth:`save` wrote: the model of its family, in eval mode on the CPU, and its ``config.json``.
 
         :raises InputError: if the folder holds no fine-tuned model.
         """
@@ -133,6 +134,7 @@ class ClassificationModel(nn.Module):
         if "head" not in config:
             raise InputError(f"{where}: no entry 'head'; expected a fine-tuned model, not a bare decoder")
         head = checked_object(config["head"], f"{where}: head", "a JSON object", {"form": str, "n_outputs": int})
+        head["form"] = _RECORDED_BEFORE.get(head["form"], head["form"])
         rate = head.get("clf_pdrop")
         if (
             head["form"] not in FORMS
@@ -142,15 +144,16 @@ class ClassificationModel(nn.Module):
         ):
             raise InputError(f"{where}: head: found {head!r:.200}, expected form, n_outputs and clf_pdrop")
         network = network_config(config.get("model"), f"{where}: model")
+        kind: type[ClassificationModel] = FAMILIES[network.family].part("head")
         tensors = ModelFolder(str(folder)).safetensors("model.safetensors")
         if network.layers > len(tensors):
             raise InputError(f"{folder}: {len(tensors)} tensors, expected more for the blocks of {where}")
         with shapes_only():  # the sizes may be anybody's
-            expected = cls(build_model(network), head["form"], head["n_outputs"], rate).state_dict()
+            expected = kind(build_model(network), head["form"], head["n_outputs"], rate).state_dict()
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
         if shapes != {name: tensor.shape for name, tensor in expected.items()}:
             odd = sorted(name for name in {*shapes, *expected} if name not in shapes or name not in expected)
             raise InputError(f"{folder}: model.safetensors has other tensors than {where} says ({', '.join(odd[:3])})")
-        model = cls(build_model(network), head["form"], head["n_outputs"], rate)
+        model = kind(build_model(network), head["form"], head["n_outputs"], rate)
         model.load_state_dict(tensors)
         return model.eval(), config

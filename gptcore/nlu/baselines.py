@@ -46,7 +46,7 @@ def majority(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -
 def bag_of_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example], seed: int = 0) -> dict[str, float]:
     """Logistic regression (ridge regression for a graded label) on tf-idf weighted words, with the library's defaults.
 
-    single: the text's words. pair: the words of each side, apart. similarity: the words of both sides together, as
+    single: the text's words. pair: the words of each side, apart; of a symmetric one those of both sides together, as
     neither is first. choices: the words of each answer, right against wrong, the best-scored answer chosen; the
     document is the same for all answers, so that a linear model gains nothing from it.
 
@@ -77,7 +77,7 @@ def _parts(spec: TaskSpec, rows: Sequence[Example]) -> list[list[str]]:
     """Texts whose words are counted apart: one list a side, each as long as there are rows (or answers)."""
     if spec.form == "choices":
         return [[choice for row in rows for choice in row.choices]]
-    if spec.form == "similarity":
+    if spec.symmetric:
         return [[" ".join(row.fields) for row in rows]]
     return [[row.fields[side] for row in rows] for side in range(len(spec.fields))]
 

@@ -1,8 +1,8 @@
 """Figure 1, right: every task's fields as sequences that the pre-trained network can read.
 
     single       [s] text [e]
-    pair         [s] premise [$] hypothesis [e]
-    similarity   both orders; the two representations are summed before the linear layer
+    pair         [s] premise [$] hypothesis [e]; a symmetric one in both orders, whose two representations are summed
+                 before the linear layer
     choices      [s] document question [$] answer_k [e], one sequence an answer, softmax over them
 
 The start, delimiter and classify tokens are the three rows appended after the vocabulary (original code). All of this
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,7 +127,7 @@ def build_sequences(
     kept = fit(lengths, n_ctx - 3, spec.context)
     first, second = _cut(fields, kept)
     sequences = [_join(start, first, delimiter, second, classify)]
-    if spec.form == "similarity":  # section 3.3: no inherent order, so both
+    if spec.symmetric:  # section 3.3: no inherent order, so both
         sequences.append(_join(start, second, delimiter, first, classify))
     return sequences, kept != lengths
 
@@ -230,3 +230,55 @@ def predict(spec: TaskSpec, logits: NDArray[np.floating]) -> NDArray[np.float64]
         classes = np.arange(spec.n_outputs) + spec.score_range[0]
         predictions = weights @ classes / weights.sum(axis=1)
     return np.asarray(predictions, dtype=np.float64)
+
+
+class Inputs(Protocol):
+    """What a family makes of a task's rows: its special ids, how many sequences a row becomes, where they are cut."""
+
+    @property
+    def n_special(self) -> int:
+        """Rows that fine-tuning appends to the embedding."""
+        ...
+
+    def sequences(
+        self,
+        spec: TaskSpec,
+        fields: Sequence[Ids],
+        choices: Sequence[Ids],
+        *,
+        n_ctx: int,
+        n_vocab: int,
+        part_tokens: int | None = None,
+    ) -> tuple[list[Ids], bool]:
+        """The token sequences of one row, each at most ``n_ctx`` long, and whether anything had to be cut."""
+        ...
+
+    def collate(self, spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
+        """Rows of equally many sequences as one padded batch."""
+        ...
+
+
+class DecoderInputs:
+    """GPT-1's, Figure 1: start, delimiter and classify tokens, the symmetric pairs in both orders."""
+
+    n_special = N_SPECIAL
+
+    def sequences(
+        self,
+        spec: TaskSpec,
+        fields: Sequence[Ids],
+        choices: Sequence[Ids],
+        *,
+        n_ctx: int,
+        n_vocab: int,
+        part_tokens: int | None = None,
+    ) -> tuple[list[Ids], bool]:
+        """See :func:`build_sequences`."""
+        return build_sequences(spec, fields, choices, n_ctx, specials(n_vocab), part_tokens)
+
+    def collate(self, spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
+        """See :func:`collate`."""
+        return collate(spec, sequences, labels)
+
+
+DECODER_INPUTS = DecoderInputs()

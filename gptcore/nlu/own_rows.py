@@ -1,8 +1,7 @@
 """A user's own rows: one JSON object a line, its fields named as the dataset names its columns, or after Figure 1.
 
     single       text
-    pair         premise, hypothesis
-    similarity   text1, text2
+    pair         premise, hypothesis; text1, text2 where neither is the first by nature
     choices      document, question, answers (a list); a story has no question
 
 Other fields of a row are left alone, so that it may carry an id or a label.
@@ -17,13 +16,19 @@ from gptcore.errors import InputError
 from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, show
 from gptcore.nlu.registry import Form, TaskSpec
 
-NAMES: dict[Form, tuple[str, ...]] = {
+_NAMES: dict[Form, tuple[str, ...]] = {
     "single": ("text",),
     "pair": ("premise", "hypothesis"),
-    "similarity": ("text1", "text2"),
     "choices": ("document", "question"),
 }
-"""What a task's fields may be called besides their columns' names, in input order."""
+_SYMMETRIC_NAMES = ("text1", "text2")
+
+
+def field_names(spec: TaskSpec) -> tuple[str, ...]:
+    """What a task's fields may be called besides their columns' names, in input order."""
+    return _SYMMETRIC_NAMES if spec.symmetric else _NAMES[spec.form]
+
+
 ANSWERS = "answers"
 """The list that may stand for the columns of the choices."""
 
@@ -38,7 +43,8 @@ def read_own_rows(spec: TaskSpec, lines: Iterable[bytes], name: str = "standard 
     """
     for line, text in decoded_lines(lines, name):
         row = Record(name, str(line), parse_object(text, name, line))
-        fields = tuple(_present(row, field, other) for field, other in zip(spec.fields, NAMES[spec.form], strict=False))
+        named = zip(spec.fields, field_names(spec), strict=False)
+        fields = tuple(_present(row, field, other) for field, other in named)
         yield example_of(replace(spec, fields=fields), _with_choices(spec, row))
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from gptcore.errors import InputError
 
-Form = Literal["single", "pair", "similarity", "choices"]
+Form = Literal["single", "pair", "choices"]
 Format = Literal["tsv", "csv", "jsonl", "race"]
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
 
@@ -59,7 +59,7 @@ class TaskSpec:
     folder: str
     format: Format
     form: Form
-    """Input form of Figure 1."""
+    """What a row is: one text, two texts, or a text and several answers to choose from."""
     splits: dict[str, tuple[Source, ...]]
     """``train``, ``dev`` and, where the public test rows carry labels, ``test``."""
     fields: tuple[str | tuple[str, ...], ...]
@@ -78,6 +78,8 @@ class TaskSpec:
     """Label texts in class order; none for a score. In the form "choices": the names of the right choices in order."""
     choices: tuple[str, ...] = ()
     """Columns of the choices, in order."""
+    symmetric: bool = False
+    """Whether neither text of a pair is the first one by nature: the same label holds for them exchanged."""
     score_range: tuple[float, float] | None = None
     """Bounds of a graded label (STS-B); its classes are the whole numbers in between."""
     columns: tuple[str, ...] = ()
@@ -87,12 +89,8 @@ class TaskSpec:
     holdout: Holdout | None = None
     context: int | None = 0
     """Field that truncation cuts; None: whichever is longest, as neither side is the context."""
-    epochs: int = 3
-    """Section 4.1."""
     seeds: int = 1
     """Fine-tunes whose median is reported: several where few rows make one run a matter of luck."""
-    aux_lm: bool = True
-    """Auxiliary language-model objective during fine-tuning; the paper's headline rows have it on everywhere."""
     note: str = ""
     """What a reader of the number must know; shown beside it."""
 
@@ -302,7 +300,8 @@ _TASKS = (
         name="mrpc",
         folder="MRPC",
         format="tsv",
-        form="similarity",
+        form="pair",
+        symmetric=True,
         splits={"train": (Source("train.tsv", 3668),), "dev": (Source("dev.tsv", 408),)},
         fields=("#1 String", "#2 String"),
         context=None,
@@ -318,7 +317,8 @@ _TASKS = (
         name="stsb",
         folder="STS-B",
         format="tsv",
-        form="similarity",
+        form="pair",
+        symmetric=True,
         splits={"train": (Source("train.tsv", 5749),), "dev": (Source("dev.tsv", 1500),)},
         fields=("sentence1", "sentence2"),
         context=None,
@@ -334,7 +334,8 @@ _TASKS = (
         name="qqp",
         folder="QQP",
         format="tsv",
-        form="similarity",
+        form="pair",
+        symmetric=True,
         splits={"train": (Source("train.tsv", 363_846),), "dev": (Source("dev.tsv", 40_430),)},
         fields=("question1", "question2"),
         context=None,

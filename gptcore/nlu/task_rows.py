@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gptcore.data.batches import choose_rows
 from gptcore.errors import InputError
 from gptcore.nlu.encoded import read_encoded
-from gptcore.nlu.inputs import Ids, TaskBatch, build_sequences, collate, specials
+from gptcore.nlu.inputs import DECODER_INPUTS, Ids, Inputs, TaskBatch
 from gptcore.nlu.registry import TaskSpec
 
 
@@ -24,6 +24,7 @@ class TaskRows:
     :param folder: what :func:`gptcore.nlu.encoded.encode_task` wrote.
     :param max_rows: at most so many rows, drawn from ``seed``; None: all.
     :param part_tokens: cut either side of the delimiter to so many tokens first, see :func:`build_sequences`.
+    :param inputs: what the network's family makes of a row.
     :raises InputError: if the split is missing or has no rows.
     """
 
@@ -38,8 +39,9 @@ class TaskRows:
         max_rows: int | None,
         seed: int,
         part_tokens: int | None = None,
+        inputs: Inputs = DECODER_INPUTS,
     ) -> None:
-        self._spec, self._n_ctx, self._specials = spec, n_ctx, specials(n_vocab)
+        self._spec, self._n_ctx, self._n_vocab, self._inputs = spec, n_ctx, n_vocab, inputs
         self._part_tokens = part_tokens
         self._split = read_encoded(folder, split)
         self._chosen = choose_rows(len(self._split), max_rows, seed)
@@ -70,11 +72,16 @@ class TaskRows:
 
     def _build(self, row: int) -> tuple[list[Ids], bool]:
         example = self._split[int(self._chosen[row])]
-        return build_sequences(
-            self._spec, example.fields, example.choices, self._n_ctx, self._specials, self._part_tokens
+        return self._inputs.sequences(
+            self._spec,
+            example.fields,
+            example.choices,
+            n_ctx=self._n_ctx,
+            n_vocab=self._n_vocab,
+            part_tokens=self._part_tokens,
         )
 
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
         """The numbered rows, padded to the longest of them."""
         labels = [None if np.isnan(label) else float(label) for label in self.labels[rows]]
-        return collate(self._spec, [self._build(row)[0] for row in rows], labels)
+        return self._inputs.collate(self._spec, [self._build(row)[0] for row in rows], labels)

@@ -27,6 +27,7 @@ from typing import Any
 from gptcore.config import FinetuneConfig, NetworkConfig
 from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
+from gptcore.families import FAMILIES
 from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
 from gptcore.machine import process, rng
 from gptcore.machine.device import pick_dtype
@@ -35,7 +36,7 @@ from gptcore.models.build import build_model, load_model
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits
-from gptcore.nlu.inputs import N_SPECIAL, released_part_tokens
+from gptcore.nlu.inputs import Inputs, released_part_tokens
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.nlu.task_rows import TaskRows
 from gptcore.objectives.task import FinetuneData, finetune_objective
@@ -90,14 +91,23 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, s
     if job.model is not None:
         source = load_model(str(job.model))
         embeddings = _embeddings(config, source.config)
-        network = source.adapt(N_SPECIAL, n_transfer=config.n_transfer, generator=draws, **embeddings)
+        n_special = _inputs(source.config).n_special
+        network = source.adapt(n_special, n_transfer=config.n_transfer, generator=draws, **embeddings)
         if (job.model / "meta.json").is_file():  # absent from imported models; a model kept on the way has no digest
             digest = read_json(job.model / "meta.json").get("tokenizer_digest")
     else:
         assert job.model_config is not None, "parse() saw to it"
         embeddings = _embeddings(config, job.model_config)
-        network = build_model(dataclasses.replace(job.model_config, n_special=N_SPECIAL, **embeddings), draws)
-    return ClassificationModel(network, spec.form, spec.n_outputs, config.clf_pdrop, draws), digest
+        n_special = _inputs(job.model_config).n_special
+        network = build_model(dataclasses.replace(job.model_config, n_special=n_special, **embeddings), draws)
+    head: type[ClassificationModel] = FAMILIES[network.config.family].part("head")
+    return head(network, spec.form, spec.n_outputs, config.clf_pdrop, draws), digest
+
+
+def _inputs(network: NetworkConfig) -> Inputs:
+    """What the network's family makes of a row."""
+    found: Inputs = FAMILIES[network.family].part("inputs")
+    return found
 
 
 def _embeddings(config: FinetuneConfig, network: NetworkConfig) -> dict[str, Any]:
@@ -125,6 +135,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     config, spec = job.finetune, task_spec(job.task)
     model, model_digest = task_model(job, spec)
     meta = check_dataset(job.dataset, spec, model_digest, model.gpt.config.n_vocab, str(job.model))
+    inputs = _inputs(model.gpt.config)
     part_tokens = released_part_tokens(model.gpt.config.n_ctx) if config.original else None
     rows = {
         split: TaskRows(
@@ -136,11 +147,12 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
             max_rows=config.max_train_rows if split == "train" else config.max_eval_rows,
             seed=config.seed if split == "train" else EVAL_ROW_SEED,
             part_tokens=part_tokens,
+            inputs=inputs,
         )
         for split in encoded_splits(job.dataset)
     }
     if config.original:  # fewer positions, so fewer rows in the language model's softmax
-        model.gpt = model.gpt.adapt(N_SPECIAL, n_ctx=max(split_rows.longest for split_rows in rows.values()))
+        model.gpt = model.gpt.adapt(inputs.n_special, n_ctx=max(split_rows.longest for split_rows in rows.values()))
     data = FinetuneData(rows["train"], config, repeats=model.shares_choices)
     total_steps = data.batches_per_epoch * config.epochs
     extra = {"task": spec.name, "labels": list(spec.labels), "tokenizer_digest": meta["tokenizer_digest"]}

@@ -39,8 +39,9 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
         if not family.ablation and (family.generates or not generates):
             return artifact
     if models:
-        wanted = "one that generates text" if generates else "one that is no ablation's"
-        raise InputError(f"pretrain 'latest': found {len(models)} models in {store.url}, expected {wanted}")
+        found = ", ".join(sorted({recorded_family(store.manifest(a)["config"]["model"]).title for a in models}))
+        wanted = "one that generates text" if generates else "one that is more than an ablation"
+        raise InputError(f"pretrain 'latest': found only {found} in {store.url}, expected {wanted}")
     return store.resolve(ref, "pretrain")
 
 

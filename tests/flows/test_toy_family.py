@@ -51,18 +51,20 @@ def test_a_family_from_outside_goes_the_whole_way(tmp_path: Path) -> None:
     form = "from flows.forms.parameters import PipelineParameters as form; print(form.model_json_schema())"
     assert "'enum': ['gpt', 'gpt2', 'windowed']" in run("-c", form)
     store = ("--store", str(tmp_path / "store"))
-    chain = ("--family", "windowed", "--tasks", "rte,race", "--corpus", books, "--datasets", datasets, *store)
+    chain = ("--family", "windowed", "--tasks", "mrpc,race", "--corpus", books, "--datasets", datasets, *store)
     board = run("-m", "flows.cli", "pipeline", *chain, "--config", str(tmp_path / "settings.toml"))
     assert "Windowed" in board
-    scores = next(line for line in board.splitlines() if line.startswith("rte")).split()
+    scores = next(line for line in board.splitlines() if line.startswith("mrpc")).split()
     assert len(scores) == 7, "pre-trained, from scratch, both baselines and the paper"
     (model,) = (tmp_path / "store/pretrain").iterdir()
     manifest = json.loads((model / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["config"]["model"]["family"] == manifest["counts"]["family"] == "windowed"
     assert "# Windowed, pre-trained" in (model / "model/README.md").read_text(encoding="utf-8")
-    answer = run(
-        "-m", "flows.cli", "predict", "rte", "--model", "best", *store, given='{"sentence1": "a", "sentence2": "b"}'
-    )
+    (tuned, *_) = (tmp_path / "store/finetune").iterdir()
+    recorded = json.loads((tuned / "model/config.json").read_text(encoding="utf-8"))
+    assert (recorded["model"]["family"], recorded["model"]["n_special"]) == ("windowed", 1)
+    row = '{"text1": "a", "text2": "b"}'
+    answer = run("-m", "flows.cli", "predict", "mrpc", "--model", "best", *store, given=row)
     assert '"label"' in answer
     refused = run("-m", "flows.cli", "generate", "--model", "latest", *store, "--prompt", "a", code=2)
     assert "expected one that generates text" in refused

@@ -78,7 +78,7 @@ def test_shared_words_are_not_a_feature() -> None:
     assert bag_of_words(REGISTRY["rte"], rows(1), rows(2))["score"] < 0.7
 
 
-def test_sides_of_a_pair_are_told_apart_and_those_of_a_similarity_are_not() -> None:
+def test_sides_of_a_pair_are_told_apart_and_those_of_a_symmetric_one_are_not() -> None:
     rows = [example(("yes", "no") if row % 2 else ("no", "yes"), row % 2) for row in range(100)]
     assert bag_of_words(REGISTRY["rte"], rows, rows)["score"] == 1.0
     assert bag_of_words(REGISTRY["qqp"], rows, rows)["accuracy"] == 0.5

@@ -36,7 +36,7 @@ def batch(n_sequences: int) -> tuple[list[list[list[int]]], torch.Tensor, torch.
     return rows, tokens, ends
 
 
-@pytest.mark.parametrize(("form", "n_sequences"), [("single", 1), ("pair", 1), ("similarity", 2), ("choices", 4)])
+@pytest.mark.parametrize(("form", "n_sequences"), [("single", 1), ("pair", 1), ("pair", 2), ("choices", 4)])
 def test_logits_equal_the_plain_twin(form, n_sequences):
     network = model(form)
     rows, tokens, ends = batch(n_sequences)
@@ -54,7 +54,7 @@ def test_logits_equal_the_plain_twin(form, n_sequences):
 
 
 def test_the_states_are_those_of_the_asked_positions():
-    network = model("similarity")
+    network = model("pair")
     _, tokens, ends = batch(2)
     positions = torch.tensor([0, 2, 9, 17, 40])
     with torch.no_grad():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,6 +15,8 @@ from torch import Tensor, nn
 from gptcore.families import Family
 from gptcore.families import with_family as recorded_with
 from gptcore.models.language_model import LanguageModel, check_transfer, initialise
+from gptcore.nlu.inputs import DecoderInputs, Ids
+from gptcore.nlu.registry import TaskSpec
 
 FAMILY = Family(
     "windowed",
@@ -22,9 +26,34 @@ FAMILY = Family(
     network="tests.toy_family.windowed:Windowed",
     network_title="window of embeddings",
     reader="",  # no text is generated
+    inputs="tests.toy_family.windowed:LAST_WORDS",
     presets={"demo": {"model": {"window": 3}}},
     tokenizer_recorded={},  # GPT-1's kind, whose tokenizers it shares
 )
+
+
+class LastWords(DecoderInputs):
+    """One special id at the end, one order of any pair, and of each part the last words alone."""
+
+    n_special = 1
+
+    def sequences(
+        self,
+        spec: TaskSpec,
+        fields: Sequence[Ids],
+        choices: Sequence[Ids],
+        *,
+        n_ctx: int,
+        n_vocab: int,
+        part_tokens: int | None = None,
+    ) -> tuple[list[Ids], bool]:
+        room = (n_ctx - 1) // (len(fields) + bool(choices))
+        ends = [[*fields, choice] for choice in choices] or [[*fields]]
+        cut = any(len(part) > room for parts in ends for part in parts)
+        return [np.concatenate([*(part[-room:] for part in parts), [n_vocab]]) for parts in ends], cut
+
+
+LAST_WORDS = LastWords()
 
 
 @dataclass(frozen=True)
