@@ -33,7 +33,7 @@ from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
 from gptcore.nlu.inputs import N_SPECIAL, Ids, TaskBatch, build_sequences, collate, specials
-from gptcore.nlu.own_rows import ANSWERS, NAMES
+from gptcore.nlu.own_rows import ANSWERS, field_names
 from gptcore.nlu.readers import Example, load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.nlu.task_rows import TaskRows
@@ -264,7 +264,7 @@ def _read(model: _Plain, batch: TaskBatch, dtype: torch.dtype) -> list[list[floa
 
 
 def _own_row(spec: TaskSpec, example: Example) -> dict[str, Any]:
-    row: dict[str, Any] = dict(zip(NAMES[spec.form], example.fields, strict=False))
+    row: dict[str, Any] = dict(zip(field_names(spec), example.fields, strict=False))
     return row | ({ANSWERS: list(example.choices)} if example.choices else {})
 
 

@@ -219,7 +219,7 @@ def test_latest_and_best_of_an_address_are_as_in_its_store(tmp_path):
     for artifact in alone.list("pretrain"):
         shutil.rmtree(alone.local(artifact))
     Shelf._put(SimpleNamespace(store=alone), "pretrain", lstm, {}, lambda _: None)
-    with pytest.raises(InputError, match="found only LSTM in .*, expected one"):
+    with pytest.raises(InputError, match=r"found only LSTM in .*, expected one"):
         pretrained_model(alone, "latest")
 
 
