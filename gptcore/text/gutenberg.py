@@ -2,8 +2,10 @@
 
 A header is what precedes the start marker, if that comes within HEADER characters and the text before it names the
 project; a licence is what follows the end marker, up to its known last line or the document's end. Both markers went
-through several wordings, all of which are followed. Files that hold several books one after another work as well: what
-follows a licence is looked at like a new file. Where a marker's surroundings are not as expected, text is kept.
+through several wordings, all of which are followed. Right behind a header those paragraphs go that say who made the
+file or where else it is to be had; right behind a licence, the addresses of files that some go on with. Files that hold
+several books one after another work as well: what follows a licence is looked at like a new file. Where a marker's
+surroundings are not as expected, text is kept.
 """
 
 from __future__ import annotations
@@ -12,26 +14,41 @@ import re
 from collections.abc import Iterable, Iterator
 
 HEADER = 25_000  # characters; the longest real headers, with the "small print" of the 1990s, have about 15 000
-CREDITS = 2_000  # characters
+CREDITS = 4_000  # characters; the longest real ones have 1 500
 LICENCE = 40_000  # characters; real ones have 19 000
 
 _START = re.compile(
     r"^[ \t]*\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG"
     r"(?:[^\n]*\*\*\*|[^\n]*(?:\n[^\n]+){1,4}?\*\*\*|[^\n]*)[ \t]*$"  # a long title may run over some lines
+    r"(?:\s*^[ \t]*\*\*\*[ \t]*$)?"  # and its last asterisks stand alone
     r"|^[^\n]*\*END ?\*? ?THE SMALL PRINT[^\n]*$",
     re.MULTILINE | re.IGNORECASE,
 )
+_MAKERS = (
+    r"(?:Produced|Prepared|Scanned|Typed|Proofread) (?:by|and)|E-?text (?:produced|prepared|scanned|typed)"
+    r"|Transcribed (?:from|form|by)|This e-?(?:text|book) was (?:produced|prepared|created|transcribed|scanned|typed|converted)"
+    r"|(?:Text|HTML) (?:file|version) (?:produced|prepared)|Credits?:?[ \t]*$"
+)
+"""How a paragraph begins that says who made the file."""
+_HINTS = (
+    r"Distributed\s+Proofread|Project Gutenberg also has an\b|Images of the original pages are available"
+    r"|PROJECT GUTENBERG'S EARLY FILES|Portions of this header are copyright"
+    r"|Special thanks are due to[^\n]*\n?[^\n]*e-?text"
+)
+"""What stands in the first lines of one that is about the file, too."""
 _CREDITS = re.compile(
-    r"\s*^(?:Produced by|E-?text prepared by|Transcribed (?:from|by)|This e-?text was (?:produced|prepared))"
-    r"(?:[^\n]*\S[^\n]*(?:\n|\Z))+",
+    rf"\s*^(?=[ \t]*(?:{_MAKERS})|(?:[^\n]*\S[^\n]*\n){{0,2}}?[^\n]*(?:{_HINTS}))(?:[^\n]*\S[^\n]*(?:\n|\Z))+",
     re.MULTILINE | re.IGNORECASE,
 )
 _STARRED_END = r"^[ \t]*\*\*\* ?END OF TH(?:E|IS) PROJECT GUTENBERG"
-_PLAIN_END = r"^[ \t]*(?:This is the )?End of (?:The |This )?Project Gutenberg(?:'s|’s| E-?(?:text|book)| Edition)"
+_PLAIN_END = r"^[ \t]*(?:This is the )?End of (?:The |This )?Project Gutenb[eu]rg(?:'s|’s| E-?(?:text|book)| Edition)"
 _END = re.compile(_STARRED_END, re.MULTILINE | re.IGNORECASE)
 _END_AFTER_HEADER = re.compile(f"{_PLAIN_END}|{_STARRED_END}", re.MULTILINE | re.IGNORECASE)
 _LICENCE_ENDS = re.compile(
-    r"^[^\n]*subscribe to our email newsletter to hear about new e-?books\.?[^\n]*\s*", re.MULTILINE | re.IGNORECASE
+    r"^[^\n]*subscribe to our email newsletter to hear about new e-?books\.?[^\n]*\s*"
+    r"(?:^E-?books posted prior to November 2003(?:[^\n]*\n){1,60}?[^\n]*GUTINDEX\.ALL[ \t]*\s*)?"
+    r"(?:^\*\*\* ?END: FULL LICENSE ?\*\*\*\s*)?",
+    re.MULTILINE | re.IGNORECASE,
 )
 
 
@@ -70,8 +87,10 @@ def _skip_header(text: _Ahead) -> bool:
     start = _START.search(head, 0, HEADER)
     if not start or not re.search("Project Gutenberg", head[: start.end()], re.IGNORECASE):
         return False
-    credits_ = _CREDITS.match(head, start.end(), HEADER + CREDITS)
-    text.skip((credits_ or start).end())
+    end = start.end()
+    while credits_ := _CREDITS.match(head, end, HEADER + CREDITS):  # a paragraph each
+        end = credits_.end()
+    text.skip(end)
     return True
 
 

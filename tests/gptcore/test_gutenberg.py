@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import random
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -48,6 +50,83 @@ def test_credits_behind_the_header_go_too() -> None:
     assert strip(f"{start}\n\nProduced by Anna Bee\nand a team\n\n{BODY}").strip() == BODY.strip()
     assert strip(f"{start}\n\nProduced by magic\n").strip() == ""
     assert strip(f"{start}\n\nIt was\nProduced by magic\n").strip() == "It was\nProduced by magic"
+
+
+HEAD = "The Project Gutenberg eBook\n*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***\n"
+HTML = """Note: Project Gutenberg also has an HTML version of this
+      file which includes the original illustrations.
+      See 1-h.htm or 1-h.zip:
+      (http://www.gutenberg.org/files/1/1-h.zip)
+"""
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        HTML,
+        f"{HTML}\n\n      Images of the original pages are available through\n      a library. See\n      http://example.org\n",
+        f"Anna Bee and the Online Distributed Proofreading Team\n(http://example.org)\n\n{HTML}",
+        "This eBook was prepared by Anna Bee.\n",
+        "This etext was created by Anna Bee, of a town,\nwith a scanner.\n",
+        "Scanned by Anna Bee\nProofread by others.\n",
+        "Credit\n\n\nTranscribed from the 1888 edition by Anna Bee, email\nanna@example.org\n",
+        "Text file produced by Anna Bee\n\nHTML file produced by Anna Bee\n",
+        f"{'*' * 70}\nTHIS EBOOK WAS ONE OF PROJECT GUTENBERG'S EARLY FILES PRODUCED AT A\nTIME WHEN.\n{'*' * 70}\n",
+        "Special thanks are due to Anna Bee for extensive\nproofreading of this etext.\n",
+        "[Portions of this header are copyright (C) 2001 by Anna Bee\nand may be reprinted.]\n",
+    ],
+)
+@pytest.mark.parametrize("size", [1, 1 << 18])
+def test_what_is_said_of_the_file_behind_the_header_goes(notes: str, size: int) -> None:
+    assert strip(f"{HEAD}\n\n{notes}\n\n{BODY}", size).strip() == BODY.strip()
+    assert (
+        strip(f"{HEAD}\n\nIt was dark.\n\n{notes}\n\n{BODY}", size).strip().startswith("It was dark.\n\n" + notes[:9])
+    )
+    assert strip(f"{notes}\n\n{BODY}", size) == f"{notes}\n\n{BODY}", "without a header it is the text"
+
+
+def test_a_title_that_is_closed_on_a_line_of_its_own() -> None:
+    start = "The Project Gutenberg eBook\n*** START OF THE PROJECT GUTENBERG EBOOK EMMA\n\n***\n"
+    assert strip(f"{start}\n\n\nProduced by Anna Bee\n\n{BODY}").strip() == BODY.strip()
+
+
+@pytest.mark.parametrize("last", ["", "*** END: FULL LICENSE ***\n"])
+@pytest.mark.parametrize("size", [1, 1 << 18])
+def test_a_licence_that_goes_on_with_addresses_goes_whole(last: str, size: int) -> None:
+    addresses = """
+EBooks posted prior to November 2003, with eBook numbers BELOW #10000,
+are filed in directories.
+
+     http://www.gutenberg.net/etext06
+
+An alternative method of locating eBooks:
+     http://www.gutenberg.net/GUTINDEX.ALL
+
+"""
+    end = "*** END OF THE PROJECT GUTENBERG EBOOK EMMA ***"
+    book = f"{HEAD}\n{BODY}\n{end}\n\nlegal\n{LAST}{addresses}{last}"
+    assert strip(book, size).strip() == BODY.strip()
+    assert strip(book + book, size).split() == (BODY + BODY).split(), "and the next book of the file stays"
+
+
+def test_no_real_book_keeps_a_licence_or_loses_text() -> None:
+    """Books of two collections, half of whose headers name another encoding than the files have, which is UTF-8."""
+    leftover = re.compile(
+        r"GUTINDEX|EBooks posted prior|END: FULL LICENSE|also has an HTML version|Project Gutenburg"
+        r"|^(?:This e-?(?:book|text) was|E-?text prepared|Scanned (?:by|and)|Text file produced|Produced by)",
+        re.MULTILINE | re.IGNORECASE,
+    )
+    files = [*real_data("books").iterdir(), *real_data("books-more").glob("*.txt.gz")]
+    found, shares = [], []
+    for path in files:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        text = raw.decode().replace("\r\n", "\n")
+        kept = strip(text)
+        found += [(path.name, match[0]) for part in (kept[:3000], kept[-3000:]) for match in leftover.finditer(part)]
+        shares.append(len(kept) / (len(text) - 20_000 * (len(text) != len(kept))))  # a header and a licence
+    assert len(files) > 500
+    assert not found
+    assert min(shares) > 0.95
 
 
 @settings(max_examples=200, deadline=None)
