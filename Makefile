@@ -26,7 +26,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-$(VENV)/.runtime: pyproject.toml constraints.txt
+$(VENV)/.runtime: pyproject.toml constraints.txt gptcore/__init__.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing gptmill and its pinned dependencies into $(VENV) (a few minutes, once)"
 	@$(PIP) --editable .
