@@ -47,6 +47,14 @@ def test_ci_runs_the_pythons_that_the_package_names() -> None:
     assert PROJECT["requires-python"] == f">={named[0]}"
 
 
+def test_githubs_schema_takes_the_workflow() -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+    done = subprocess.run(
+        [*command, str(ROOT / ".github/workflows/ci.yml")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
 def test_another_python_gets_no_environment_that_is_there_for_one(tmp_path: Path) -> None:
     fake = tmp_path / "venv" / "bin" / "python"
     fake.parent.mkdir(parents=True)
