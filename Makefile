@@ -1,8 +1,23 @@
-# `make demo` and `make test` do everything on a fresh machine that has Python (3.11 or newer), git and gcc.
+# `make demo` and `make test` do everything on a fresh machine that has Python (3.11, 3.12 or 3.13), git and gcc.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
 STORE ?= runs/demo
+
+# An environment keeps the Python that made it. So `make test PYTHON=python3.13` beside a .venv of another Python gets
+# .venv-3.13; VENV=... names any other.
+SERIES := -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+held = $(if $(wildcard $(VENV)/bin/python),$(shell $(VENV)/bin/python $(SERIES)))
+ifeq ($(origin PYTHON),command line)
+ASKED := $(shell $(PYTHON) $(SERIES))
+ifneq ($(filter-out $(ASKED),$(held)),)
+VENV := .venv-$(ASKED)
+endif
+ifneq ($(filter-out $(ASKED),$(held)),)
+$(error $(VENV) holds Python $(held), and $(PYTHON) is $(or $(ASKED),none that runs))
+endif
+endif
+
+BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: help demo test fuzz audit chaos lint format coverage wheel-demo up full down status bench clean
@@ -11,7 +26,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-$(VENV)/.runtime: pyproject.toml constraints.txt
+$(VENV)/.runtime: pyproject.toml constraints.txt gptcore/__init__.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing gptmill and its pinned dependencies into $(VENV) (a few minutes, once)"
 	@$(PIP) --editable .

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gptcore.text.tokenizer import Tokenizer as Tokenizer
 
 __all__ = ["GPT", "ModelConfig", "Tokenizer", "load_model"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "GPT": "gptcore.models.transformer",

@@ -17,6 +17,8 @@ echo "Installing $(basename "$place"/wheels/*.whl) into an empty environment (a 
 cp "$checkout/infra/short-demo.toml" "$place"
 mkdir "$place/elsewhere" && cd "$place/elsewhere"
 unset PYTHONPATH
+version=$("$place/venv/bin/gptmill" --version)
+[[ -e $place/wheels/gptmill-${version#gptmill }-py3-none-any.whl ]] || { echo "the wheel is not of $version" >&2; exit 1; }
 time "$place/venv/bin/gptmill" pipeline --preset demo --config ../short-demo.toml --tasks rte,cola
 "$place/venv/bin/gptmill" leaderboard --format csv > board.csv
 grep -q '^pre-trained' board.csv || { echo "no row of ours on the leaderboard" >&2; exit 1; }

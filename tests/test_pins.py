@@ -6,12 +6,13 @@ import json
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -31,7 +32,32 @@ NAMED = {
     "text-unidecode": "the Artistic License may be chosen",
     "huey": "MIT, in its repository and not in its metadata; MLflow's",
     "skops": "BSD-3-Clause, in its repository; MLflow's",
+    "nvidia-nvtx": "Apache 2.0, in its licence file and one line of its metadata, where another says proprietary",
+    "cuda-toolkit": "no licence and no files to license: a list of NVIDIA's packages, each of which has its own",
 }
+
+
+NVIDIAS = [
+    "nvidia-cublas",
+    "nvidia-cuda-cupti",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-runtime",
+    "nvidia-cudnn-cu13",
+    "nvidia-cufft",
+    "nvidia-cufile",
+    "nvidia-curand",
+    "nvidia-cusolver",
+    "nvidia-cusparse",
+    "nvidia-cusparselt-cu13",
+    "nvidia-nccl-cu13",
+    "nvidia-nvjitlink",
+    "nvidia-nvshmem-cu13",
+]
+"""Under NVIDIA's own licence, which lets anybody use them and not everybody pass them on. Only torch's CUDA build loads
+them; gptmill does not import, ship or need them, and runs on torch's CPU build without any."""
+CUDA = {*NVIDIAS, "cuda-bindings", "cuda-pathfinder", "cuda-toolkit", "nvidia-nvtx", "triton"}
+"""What torch's CUDA build brings and its CPU build does not."""
+PROPRIETARY = re.compile(r"(Other/Proprietary License / )?LicenseRef-NVIDIA-Proprietary|NVIDIA Proprietary Software")
 
 
 def pins() -> dict[str, str]:
@@ -40,17 +66,30 @@ def pins() -> dict[str, str]:
     return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in found}
 
 
-def needed() -> dict[str, Distribution]:
-    """Every installed package that the project needs with all its extras, however indirectly."""
+def project_requirements() -> list[Requirement]:
+    """What pyproject.toml names, all extras included."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [text for texts in project["optional-dependencies"].values() for text in texts]
-    waiting = [(Requirement(text), "") for text in [*project["dependencies"], *extras]]
+    return [Requirement(text) for text in [*project["dependencies"], *extras]]
+
+
+def cuda_requirements() -> list[Requirement]:
+    """What the CUDA build of torch asks for on Linux beyond what every build asks for."""
+    asked = map(Requirement, distribution("torch").requires or [])
+    return [found for found in asked if "platform_system" in str(found.marker)]
+
+
+def reached(start: Iterable[Requirement], without: Collection[Requirement] = ()) -> dict[str, Distribution]:
+    """Every installed package that ``start`` needs, however indirectly, where nothing needs ``without``."""
+    waiting = [(requirement, "") for requirement in start]
     found: dict[str, Distribution] = {}
     seen = set()
     while waiting:
         requirement, extra = waiting.pop()
         key = (canonicalize_name(requirement.name), tuple(sorted(requirement.extras)), extra)
         if key in seen or (requirement.marker and not requirement.marker.evaluate({"extra": extra})):
+            continue
+        if requirement in without:
             continue
         seen.add(key)
         try:
@@ -64,7 +103,7 @@ def needed() -> dict[str, Distribution]:
 
 @pytest.fixture(scope="module")
 def packages() -> dict[str, Distribution]:
-    return needed()
+    return reached(project_requirements())
 
 
 def test_every_package_that_is_needed_is_pinned_as_installed(packages: dict[str, Distribution]) -> None:
@@ -75,7 +114,15 @@ def test_every_package_that_is_needed_is_pinned_as_installed(packages: dict[str,
 
 
 def test_nothing_is_pinned_that_nobody_needs(packages: dict[str, Distribution]) -> None:
-    assert sorted(set(pins()) - set(packages)) == []
+    of_another_build = set() if torch.version.cuda else CUDA
+    assert sorted(set(pins()) - set(packages) - of_another_build) == []
+
+
+def test_what_the_cuda_build_of_torch_brings_is_named_and_nothing_else_brings_it() -> None:
+    brought = set(reached(cuda_requirements()))
+    assert brought == (CUDA if torch.version.cuda else set())
+    assert set(pins()) >= CUDA, "pinned on machines with the other build, too"
+    assert brought.isdisjoint(reached(project_requirements(), without=cuda_requirements()))
 
 
 def licences(package: Distribution) -> Iterator[str]:
@@ -91,7 +138,8 @@ def test_every_licence_may_be_used(packages: dict[str, Distribution]) -> None:
     odd = {}
     for name, package in packages.items():
         words = " / ".join(filter(None, licences(package)))
-        if name not in NAMED and (STRICT.search(words) or not FREE.search(words)):
+        free = FREE.search(words) and not STRICT.search(words)
+        if not (free or name in NAMED or (name in NVIDIAS and PROPRIETARY.fullmatch(words))):
             odd[name] = words
     assert odd == {}
 

@@ -14,6 +14,7 @@ from flows.cli import commands
 from flows.cli import stack as stack_commands
 from flows.cli.disk_space import lack_of_space
 from flows.servers import environment, signals
+from gptcore import __version__
 from gptcore.errors import InputError, without_password
 from tasks.store.state import state_folder
 
@@ -81,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gptmill", description="GPT-1 and GPT-2: from raw books to a leaderboard of twelve tasks."
     )
+    parser.add_argument("--version", action="version", version=f"gptmill {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of a failure")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
