@@ -1,7 +1,8 @@
 """A raw corpus becomes cleaned Arrow text, split into train and validation by document, in two passes.
 
-Pass 1 (`scan`) decodes every document and notes its hash and length. From these alone, `decide` drops what is too
-short or a duplicate and assigns the splits. Pass 2 (`clean_source`) cleans what is kept, or leaves it as it is for a
+Pass 1 (`scan`) decodes every document and notes its hash, its length, how much of it is no text and what tells it from
+others. From these alone, `decide` drops what is too short, unreadable, a duplicate or nearly one, and assigns the
+splits. Pass 2 (`clean_source`) cleans what is kept, or leaves it as it is for a
 byte-level tokenizer. Both passes stream, run over groups of files in parallel, and give the same folder whatever the
 parallelism:
 
@@ -9,7 +10,7 @@ parallelism:
 
 (:mod:`gptcore.text.parts` has their format.)
 
-Memory: that of the streams, plus 48 bytes a document.
+Memory: that of the streams, plus 310 bytes a document.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from tqdm import tqdm
 
 from gptcore.config import CorpusConfig
@@ -32,8 +32,25 @@ from gptcore.errors import InputError
 from gptcore.files import read_json, sha256_json, write_json_atomic
 from gptcore.synthetic import is_synthetic
 from gptcore.text.clean import Repairs, clean_stream
+from gptcore.text.near_duplicates import PERMUTATIONS, Sketch
 from gptcore.text.parts import SPLITS, Parts, part_name, read_corpus
 from gptcore.text.raw import raw_rows
+from gptcore.text.selection import (
+    DIVIDED,
+    DUPLICATE,
+    NEAR_DUPLICATE,
+    STATS,
+    TOO_SHORT,
+    TRAIN,
+    UNREADABLE,
+    VALIDATION,
+    Decisions,
+    DocumentStats,
+    decide,
+    divide,
+    divided,
+    left_out,
+)
 from gptcore.text.sources import Read, Source, find_sources, fingerprint, read_documents
 
 __all__ = ["build_corpus", "clean_source", "decide", "find_sources", "fingerprint", "read_corpus", "scan"]
@@ -41,13 +58,7 @@ __all__ = ["build_corpus", "clean_source", "decide", "find_sources", "fingerprin
 ROW = 1 << 19  # characters of a row, more by at most one line (or part of a very long one)
 GROUP = 4 << 20  # bytes of source files that one job takes on: small beside a core's share, large beside its start
 
-DocumentStats = npt.NDArray[np.void]
-"""One record a document of a source, in order."""
-STATS = np.dtype([("hash", "V32"), ("characters", "<i8")])
-
-Decisions = npt.NDArray[np.uint8]
-"""One of the numbers below for each document of a source, in order."""
-TRAIN, VALIDATION, TOO_SHORT, DUPLICATE = range(4)
+_NOT_TEXT = bytes([*range(9), 11, *range(14, 32), 127])
 
 Progress = Callable[[str, int, int], object]
 """Called with the pass ("scan" or "clean"), the bytes of source files done, and those in all."""
@@ -67,6 +78,8 @@ class Cleaned:
 
     train: int = 0
     validation: int = 0
+    """Documents; a divided one counts in both."""
+    divided: int = 0
     wordless: int = 0
     """Documents in which no word was left."""
     words: int = 0
@@ -99,7 +112,9 @@ def build_corpus(
     :param progress: see :data:`Progress`; None: a bar on a terminal.
     :returns: ``documents`` {read, kept, train, validation, dropped: {reason: n}}, ``bytes`` {read, kept} (UTF-8,
         decompressed), ``words``, ``characters_repaired`` {undecodable: bytes of all documents read, ftfy: characters
-        of those kept}, ``sources``, ``synthetic`` (whether the books are generated).
+        of those kept}, ``sources``, ``left_out`` (the first 100 documents dropped as unreadable or as near duplicates,
+        each in a line), ``divided`` (which document's end is held out; empty: none's), ``synthetic`` (whether the
+        books are generated).
     :raises InputError: nothing to read, something unreadable, or no training document left.
     """
     check_fraction(config)
@@ -107,24 +122,30 @@ def build_corpus(
     groups = grouped(sources)
     with _bar(progress, "scan", groups) as done:
         scans = [scan for group in done(map(_scan_group, [(group, config) for group in groups])) for scan in group]
-    decisions = decide([scan.documents for scan in scans], config)
+    stats = [scan.documents for scan in scans]
+    decisions, nearly = decide(stats, config)
+    named = {"left_out": left_out([source.name for source in sources], stats, decisions, nearly), "divided": ""}
+    if held := divide(stats, decisions, config):
+        named["divided"] = f"{sources[held.source].name}, from character {held.start:,} on"
     require_training_text(url, _report(scans, decisions, []), config)
     (out / _DONE).mkdir(parents=True, exist_ok=True)
     (out / "report.json").unlink(missing_ok=True)
-    jobs = _jobs(groups, scans, decisions, out, config)
+    jobs = _jobs(groups, scans, decisions, out, config, held.start if held else 0)
     with _bar(progress, "clean", groups) as done:
         cleaned = list(done(map(_clean_group, jobs)))
     _remove_strangers(out, jobs)
-    report = {**_report(scans, decisions, cleaned), "synthetic": is_synthetic(url)}
+    report = {**_report(scans, decisions, cleaned), **named, "synthetic": is_synthetic(url)}
     require_training_text(url, report, config)
     write_json_atomic(out / "report.json", report)
     return report
 
 
 def check_fraction(config: CorpusConfig) -> None:
-    """:raises InputError: no share of documents that can be held out."""
+    """:raises InputError: no share of documents that can be held out, or no similarity."""
     if not 0 <= config.validation_fraction < 1:
         raise InputError(f"corpus.validation_fraction = {config.validation_fraction}, expected 0 <= fraction < 1")
+    if not 0 < config.near_duplicates <= 1:
+        raise InputError(f"corpus.near_duplicates = {config.near_duplicates}, expected 0 < share <= 1")
 
 
 # --- pass 1 ----------------------------------------------------------------------------------------------------------
@@ -138,59 +159,57 @@ def scan(source: Source, config: CorpusConfig) -> Scan:
     :raises InputError: see :func:`gptcore.text.sources.read_documents`.
     """
     read, found = Read(), bytearray()
+    compared = config.drop_duplicates and config.near_duplicates < 1
     for text in read_documents(source, config, read):
-        digest, characters = hashlib.sha256(), 0
+        digest, characters, unreadable, sketch = hashlib.sha256(), 0, 0, Sketch()
         for piece in text:
-            digest.update(piece.encode())
+            encoded = piece.encode()
+            digest.update(encoded)
             characters += len(piece)
-        found += digest.digest() + characters.to_bytes(8, "little")
+            unreadable += len(encoded) - len(encoded.translate(None, _NOT_TEXT)) + piece.count("\ufffd")
+            if compared:
+                sketch.update(encoded)
+        found += digest.digest() + characters.to_bytes(8, "little") + unreadable.to_bytes(8, "little")
+        found += sketch.signature().astype("<u4").tobytes() if compared else bytes(4 * PERMUTATIONS)
     return Scan(np.frombuffer(bytes(found), STATS), read)
-
-
-def decide(stats: Sequence[DocumentStats], config: CorpusConfig) -> list[Decisions]:
-    """What becomes of each document, from its hash and length alone.
-
-    Too short comes first; of equal documents the first in order is kept; of the rest, a document is held out if its
-    hash, as a fraction of all hashes, lies below ``validation_fraction``. So no document's split depends on others.
-    """
-    documents = np.concatenate([np.empty(0, STATS), *stats])
-    hashes = np.frombuffer(documents["hash"].tobytes(), ">u8").reshape(-1, 4)  # [documents, 4]
-    decisions = np.full(len(documents), TRAIN, np.uint8)
-    decisions[hashes[:, 0] < np.uint64(int(config.validation_fraction * 2**64))] = VALIDATION
-    if config.drop_duplicates:
-        order = np.lexsort(hashes.T)  # stable: among equals the first in order stays first
-        ordered = hashes[order]
-        decisions[order[1:][(ordered[1:] == ordered[:-1]).all(axis=1)]] = DUPLICATE
-    decisions[documents["characters"] < config.min_characters] = TOO_SHORT
-    return np.split(decisions, np.cumsum([len(part) for part in stats])[:-1])
 
 
 # --- pass 2 ----------------------------------------------------------------------------------------------------------
 
 
-def clean_source(source: Source, scan: Scan, decisions: Decisions, config: CorpusConfig, parts: Parts) -> Cleaned:
+def clean_source(
+    source: Source, scan: Scan, decisions: Decisions, config: CorpusConfig, parts: Parts, cut: int = 0
+) -> Cleaned:
     """Clean the kept documents of one file into ``parts``.
 
+    :param cut: where a divided document's end begins.
     :raises InputError: the file changed since it was scanned.
     """
-    found = clean_documents(source, scan, decisions, config, parts)
+    found = clean_documents(source, scan, decisions, config, parts, cut)
     return sum((cleaned for _, cleaned in found), Cleaned())
 
 
 def clean_documents(
-    source: Source, scan: Scan, decisions: Decisions, config: CorpusConfig, parts: Parts
+    source: Source, scan: Scan, decisions: Decisions, config: CorpusConfig, parts: Parts, cut: int = 0
 ) -> Iterator[tuple[int, Cleaned]]:
     """:func:`clean_source`, one by one: the number in the file of each kept document, and what was made of it."""
     documents = read_documents(source, config, Read())
     for number, decision in enumerate(decisions):
         text = next(documents, None)
-        if decision not in (TRAIN, VALIDATION):
+        if decision not in (TRAIN, VALIDATION, DIVIDED):
             continue
         cleaned, repairs = Cleaned(), Repairs()
         expected = scan.documents["hash"][number].tobytes().hex()
         hashed = _Hashed(text if text is not None else ())
-        rows = _raw(hashed, cleaned) if config.raw else _rows(clean_stream(hashed, repairs), cleaned)
-        n_rows = parts.write(SPLITS[decision], expected, source.name, rows)
+        pieces = (
+            zip(SPLITS, divided(iter(hashed), cut), strict=True)
+            if decision == DIVIDED
+            else [(SPLITS[decision], iter(hashed))]
+        )
+        n_rows = 0
+        for split, piece in pieces:
+            rows = _raw(piece, cleaned) if config.raw else _rows(clean_stream(piece, repairs), cleaned)
+            n_rows += parts.write(split, expected, source.name, rows)
         if hashed.digest.hexdigest() != expected:
             raise InputError(
                 f"{source.name}: changed while it was being cleaned, expected the same text in both passes"
@@ -198,7 +217,8 @@ def clean_documents(
         cleaned.ftfy = repairs.ftfy
         if n_rows:
             cleaned.bytes = hashed.bytes
-            cleaned.train, cleaned.validation = int(decision == TRAIN), int(decision == VALIDATION)
+            cleaned.train, cleaned.validation = int(decision != VALIDATION), int(decision != TRAIN)
+            cleaned.divided = int(decision == DIVIDED)
         else:
             cleaned.wordless = 1
         yield number, cleaned
@@ -263,6 +283,8 @@ class _Job:
     config: CorpusConfig
     key: str
     """Digest of all that the group's files depend on."""
+    cut: int = 0
+    """Where a divided document's end begins."""
 
     @property
     def record(self) -> Path:
@@ -294,6 +316,7 @@ def _jobs(
     decisions: Sequence[Decisions],
     out: Path,
     config: CorpusConfig,
+    cut: int,
 ) -> list[_Job]:
     jobs, start = [], 0
     for index, group in enumerate(groups):
@@ -302,8 +325,8 @@ def _jobs(
         for scanned, decision in zip(scans[mine], decisions[mine], strict=True):
             content.update(scanned.documents.tobytes() + decision.tobytes())
         names = [(source.name, source.size) for source in group]
-        key = sha256_json({"sources": names, "content": content.hexdigest(), "config": asdict(config)})
-        jobs.append(_Job(index, group, tuple(scans[mine]), tuple(decisions[mine]), out, config, key))
+        key = sha256_json({"sources": names, "content": content.hexdigest(), "config": asdict(config), "cut": cut})
+        jobs.append(_Job(index, group, tuple(scans[mine]), tuple(decisions[mine]), out, config, key, cut))
     return jobs
 
 
@@ -315,7 +338,7 @@ def _clean_group(job: _Job) -> Cleaned:
     cleaned = Cleaned()
     parts = Parts(job.out, part_name(job.index))
     for source, scanned, decisions in zip(job.sources, job.scans, job.decisions, strict=True):
-        cleaned += clean_source(source, scanned, decisions, job.config, parts)
+        cleaned += clean_source(source, scanned, decisions, job.config, parts, job.cut)
     parts.close()
     write_json_atomic(job.record, {"key": job.key, "cleaned": asdict(cleaned)})
     return cleaned
@@ -357,16 +380,23 @@ def _bar(
 
 def _report(scans: Sequence[Scan], decisions: Sequence[Decisions], groups: Sequence[Cleaned]) -> dict[str, Any]:
     """The report of the build; before pass 2, with nothing kept but the expected number of training documents."""
-    decided = np.bincount(np.concatenate([np.empty(0, np.uint8), *decisions]), minlength=4).tolist()
+    decided = np.bincount(np.concatenate([np.empty(0, np.uint8), *decisions]), minlength=7).tolist()
     cleaned = sum(groups, Cleaned())
-    train, validation = (cleaned.train, cleaned.validation) if groups else decided[:2]
-    dropped = {"too short": decided[TOO_SHORT], "duplicate": decided[DUPLICATE], "no words": cleaned.wordless}
+    expected = Cleaned(decided[TRAIN] + decided[DIVIDED], decided[VALIDATION] + decided[DIVIDED], decided[DIVIDED])
+    counted = cleaned if groups else expected
+    dropped = {
+        "too short": decided[TOO_SHORT],
+        "unreadable": decided[UNREADABLE],
+        "duplicate": decided[DUPLICATE],
+        "near duplicate": decided[NEAR_DUPLICATE],
+        "no words": cleaned.wordless,
+    }
     return {
         "documents": {
             "read": sum(decided),
-            "kept": train + validation,
-            "train": train,
-            "validation": validation,
+            "kept": counted.train + counted.validation - counted.divided,
+            "train": counted.train,
+            "validation": counted.validation,
             "dropped": dropped,
         },
         "bytes": {"read": sum(scan.read.bytes for scan in scans), "kept": cleaned.bytes},
@@ -388,6 +418,8 @@ def require_training_text(url: str, report: dict[str, Any], config: CorpusConfig
     raise InputError(
         f"corpus {url}: no training document left of {documents['read']} read in {report['sources']} files: "
         f"{dropped['too short']} under {config.min_characters} characters (corpus.min_characters), "
-        f"{dropped['duplicate']} duplicates, {dropped['no words']} without a word, {documents['validation']} held out "
+        f"{dropped['unreadable']} no text (undecodable bytes, control characters), "
+        f"{dropped['duplicate'] + dropped['near duplicate']} duplicates, {dropped['no words']} without a word, "
+        f"{documents['validation']} held out "
         f"(corpus.validation_fraction = {config.validation_fraction})"
     )

@@ -26,7 +26,8 @@ _START = re.compile(
 )
 _MAKERS = (
     r"(?:Produced|Prepared|Scanned|Typed|Proofread) (?:by|and)|E-?text (?:produced|prepared|scanned|typed)"
-    r"|Transcribed (?:from|form|by)|This e-?(?:text|book) was (?:produced|prepared|created|transcribed|scanned|typed|converted)"
+    r"|Transcribed (?:from|form|by)"
+    r"|This e-?(?:text|book) was (?:produced|prepared|created|transcribed|scanned|typed|converted)"
     r"|(?:Text|HTML) (?:file|version) (?:produced|prepared)|Credits?:?[ \t]*$"
 )
 """How a paragraph begins that says who made the file."""

@@ -20,9 +20,10 @@ from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.digests import FileDigests
 from tasks.store.store import Built, Store
-from tasks.tracking.logs import Meter
+from tasks.tracking.logs import Meter, logger
 
-VERSION = 1
+VERSION = 2
+_WARNED = 10  # documents left out
 
 
 @task(name="corpus", task_run_name="corpus", **STAGE_OPTIONS)
@@ -62,8 +63,16 @@ def corpus_made(counts: Mapping[str, Any]) -> str:
 
 
 def publish_report(built: Built, corpus_url: str) -> None:
-    """The corpus' counts as a table on the run's page."""
-    table = [{"what": name, "count": shown(count)} for name, count in _flat(built.manifest["counts"])]
+    """The corpus' counts as a table on the run's page; what was left out, and a held-out end, in the log, too."""
+    counts = built.manifest["counts"]
+    if end := counts.get("divided"):
+        logger().warning("no document fell into the validation split, so the end of one is held out: %s", end)
+    for line in counts.get("left_out", ())[:_WARNED]:
+        logger().warning("left out: %s", line)
+    if (more := len(counts.get("left_out", ())) - _WARNED) > 0:
+        logger().warning("left out: %d more documents, named in the corpus' report", more)
+    table = [{"what": name, "count": shown(count)} for name, count in _flat(counts)]
+    table += [{"what": "left out", "count": line} for line in counts.get("left_out", ())]
     publish_table(table, "corpus-report", f"Corpus {built.artifact.short} from {corpus_url}")
 
 

@@ -44,7 +44,7 @@ from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
 CORPUS_PART, SHARDS_PART = "corpus-part", whole_shards.PART
-VERSION = 1
+VERSION = 2
 MOST = 20_000
 """Partitions: each is memory-mapped while a model is trained, and Linux gives a process 65,530 mappings."""
 _AT_ONCE = 8  # questions to a store
@@ -85,7 +85,7 @@ def clean_partitions(store_url: str, corpus_url: str, config: CorpusConfig, dask
             for job, _ in zip(jobs, _chosen(parallel, jobs, dask_address)(_clean, jobs), strict=True):
                 told(sum(source.size for source in job.sources))
         cleaned = _each(partial(_known, store), parts)
-        dropped, report = compose(cleaned, config)
+        dropped, report = compose(cleaned, [source.name for source in sources], config)
         require_training_text(corpus_url, report, config)
         listed = [
             {"source": source.name, "part": part.digest, "dropped": gone}

@@ -97,12 +97,14 @@ def test_kept_documents_have_exactly_their_words_in_the_split_of_their_hash(raw:
             "kept": 20,
             "train": train,
             "validation": validation,
-            "dropped": {"too short": 2, "duplicate": 2, "no words": 1},
+            "dropped": {"too short": 2, "unreadable": 0, "duplicate": 2, "near duplicate": 0, "no words": 1},
         },
         "bytes": {"read": kept + extra, "kept": kept},
         "words": n_words,
         "characters_repaired": {"undecodable": 0, "ftfy": ftfy},
         "sources": 11,
+        "left_out": [],
+        "divided": "",
         "synthetic": False,
     }
     assert read_json(tmp_path / "out" / "report.json") == report
@@ -211,12 +213,14 @@ def test_very_many_small_documents_in_one_file(tmp_path: Path) -> None:
 # --- decisions -------------------------------------------------------------------------------------------------------
 
 
-def slow_decide(documents: list[tuple[bytes, int]], config: CorpusConfig) -> list[int]:
+def slow_decide(documents: list[tuple[bytes, int, int]], config: CorpusConfig) -> list[int]:
     seen: set[bytes] = set()
     decisions = []
-    for key, characters in documents:
+    for key, characters, unreadable in documents:
         if characters < config.min_characters:
             decisions.append(corpus_module.TOO_SHORT)
+        elif 4 * unreadable > characters:
+            decisions.append(corpus_module.UNREADABLE)
         elif key in seen and config.drop_duplicates:
             decisions.append(corpus_module.DUPLICATE)
         else:
@@ -235,11 +239,18 @@ def slow_decide(documents: list[tuple[bytes, int]], config: CorpusConfig) -> lis
 def test_decisions_equal_the_plain_rules(sources: list[list[tuple[int, int]]], drop: bool, fraction: float) -> None:
     config = CorpusConfig(min_characters=200, drop_duplicates=drop, validation_fraction=fraction)
     documents = [
-        [(hashlib.sha256(bytes([key])).digest(), 150 if key % 4 == 0 else 200 + key) for key, _ in source]
+        [(hashlib.sha256(bytes([key])).digest(), 150 if key % 4 == 0 else 200 + key, 20 * key) for key, _ in source]
         for source in sources
     ]
-    stats = [np.array(source, corpus_module.STATS) for source in documents]
-    decisions = decide(stats, config)
+    signatures = [np.random.default_rng(key).integers(1 << 32, size=64, dtype=np.uint32) for key in range(13)]
+    stats = [
+        np.array([(*row, signatures[key]) for row, (key, _) in zip(found, source, strict=True)], corpus_module.STATS)
+        for found, source in zip(documents, sources, strict=True)
+    ]
+    if not drop:
+        config = replace(config, near_duplicates=0.9)  # switched off with the equal ones
+    decisions, nearly = decide(stats, config)
+    assert not nearly
     assert [len(part) for part in decisions] == [len(source) for source in sources]
     assert np.concatenate(decisions).tolist() == slow_decide([d for source in documents for d in source], config)
 
@@ -274,11 +285,7 @@ def test_scan_hashes_the_decoded_and_stripped_text(tmp_path: Path) -> None:
     [
         (["short"], CorpusConfig(), "1 under 200 characters (corpus.min_characters)"),
         ([""], CorpusConfig(min_characters=0), "1 without a word"),
-        (
-            ["a", "a"],
-            CorpusConfig(min_characters=0, validation_fraction=0.9999),
-            "1 duplicates, 0 without a word, 1 held",
-        ),
+        (["\x00\x01 a", "\ufffd"], CorpusConfig(min_characters=0), "2 no text (undecodable bytes, control characters)"),
         ([], CorpusConfig(), "no training document left of 0 read in 1 files"),
         (["a"], CorpusConfig(validation_fraction=1.0), "corpus.validation_fraction = 1.0, expected 0 <= fraction < 1"),
     ],

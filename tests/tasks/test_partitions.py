@@ -112,7 +112,13 @@ def test_the_whole_is_that_of_an_undivided_build(books: Path, vocabulary: str, t
     report = build_corpus(str(books), tmp_path / "whole", CONFIG)
     counts = store.manifest(corpus)["counts"]
     assert {name: counts[name] for name in report} == report
-    assert report["documents"]["dropped"] == {"too short": 1, "duplicate": 3, "no words": 1}
+    assert report["documents"]["dropped"] == {
+        "too short": 1,
+        "unreadable": 0,
+        "duplicate": 3,
+        "near duplicate": 0,
+        "no words": 1,
+    }
 
     told = encode_corpus(tmp_path / "whole", Tokenizer.load(vocabulary), tmp_path / "encoded", SHARDS)
     folder = local_shards(store, shards)

@@ -1,0 +1,145 @@
+"""Which documents of a corpus are kept, and for which split: decided from what a first pass noted of each.
+
+No text is at hand here, so the decisions of a corpus of any size are made at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gptcore.config import CorpusConfig
+from gptcore.text.near_duplicates import PERMUTATIONS, NearDuplicate, near_duplicates
+
+DocumentStats = npt.NDArray[np.void]
+"""One record a document of a source, in order."""
+STATS = np.dtype([("hash", "V32"), ("characters", "<i8"), ("unreadable", "<i8"), ("signature", "<u4", (PERMUTATIONS,))])
+
+Decisions = npt.NDArray[np.uint8]
+"""One of the numbers below for each document of a source, in order."""
+TRAIN, VALIDATION, TOO_SHORT, DUPLICATE, UNREADABLE, NEAR_DUPLICATE, DIVIDED = range(7)
+"""DIVIDED: the first part is trained on and the end held out, as all documents fall into one split."""
+_UNREADABLE = 0.25  # of a document's characters; random bytes have half, a book in another encoding of Latin 5 %
+_BORDER = 1 << 16  # characters behind the place of a cut in which a paragraph's end is looked for
+
+
+def decide(stats: Sequence[DocumentStats], config: CorpusConfig) -> tuple[list[Decisions], list[NearDuplicate]]:
+    """What becomes of each document, from what pass 1 noted alone; and the near duplicates, numbered over all sources.
+
+    Too short comes first, then unreadable (more than a quarter undecodable bytes and control characters); of equal
+    documents the first in order is kept, and none that nearly repeats an earlier one; of the rest, a document is held
+    out if its hash, as a fraction of all hashes, lies below ``validation_fraction``. So no document's split depends on
+    others.
+    """
+    documents = np.concatenate([np.empty(0, STATS), *stats])
+    hashes = np.frombuffer(documents["hash"].tobytes(), ">u8").reshape(-1, 4)  # [documents, 4]
+    decisions = np.full(len(documents), TRAIN, np.uint8)
+    decisions[hashes[:, 0] < np.uint64(int(config.validation_fraction * 2**64))] = VALIDATION
+    if config.drop_duplicates:
+        order = np.lexsort(hashes.T)  # stable: among equals the first in order stays first
+        ordered = hashes[order]
+        decisions[order[1:][(ordered[1:] == ordered[:-1]).all(axis=1)]] = DUPLICATE
+    decisions[documents["unreadable"] > _UNREADABLE * documents["characters"]] = UNREADABLE
+    decisions[documents["characters"] < config.min_characters] = TOO_SHORT
+    nearly: list[NearDuplicate] = []
+    if config.drop_duplicates and config.near_duplicates < 1:
+        kept = np.flatnonzero(decisions <= VALIDATION)
+        nearly = near_duplicates(documents["signature"][kept], kept, config.near_duplicates)
+        decisions[[pair.document for pair in nearly]] = NEAR_DUPLICATE
+    return np.split(decisions, np.cumsum([len(part) for part in stats])[:-1]), nearly
+
+
+@dataclass(frozen=True)
+class Held:
+    """The end of a document that is held out."""
+
+    source: int
+    start: int
+    """The character from which on a paragraph's end is looked for, to cut there."""
+
+
+def divide(stats: Sequence[DocumentStats], decisions: Sequence[Decisions], config: CorpusConfig) -> Held | None:
+    """Where all documents fall into one split, mark the longest as :data:`DIVIDED`, so that its end alone is held out.
+
+    As many characters as ``validation_fraction`` of all, half of that document at most. One book is the first thing
+    that people try. Where there are documents of both splits, nothing changes.
+    """
+    decided = np.concatenate([np.empty(0, np.uint8), *decisions])
+    n_train, n_validation = int((decided == TRAIN).sum()), int((decided == VALIDATION).sum())
+    if not config.validation_fraction or bool(n_train) == bool(n_validation):
+        return None
+    for decision in decisions:
+        decision[decision == VALIDATION] = TRAIN
+    characters = [
+        np.where(decision == TRAIN, part["characters"], 0) for part, decision in zip(stats, decisions, strict=True)
+    ]
+    source = max(range(len(stats)), key=lambda n: int(characters[n].max(initial=0)))
+    document = int(characters[source].argmax())
+    longest, every = int(characters[source][document]), sum(int(part.sum()) for part in characters)
+    decisions[source][document] = DIVIDED
+    return Held(source, longest - min(round(config.validation_fraction * every), longest // 2))
+
+
+_NAMED = 100  # documents
+
+
+def left_out(
+    names: Sequence[str],
+    stats: Sequence[DocumentStats],
+    decisions: Sequence[Decisions],
+    nearly: Sequence[NearDuplicate],
+) -> list[str]:
+    """The first documents that were dropped for what they hold, each in a line that says why.
+
+    :param names: of the sources; a document of a source with several is called by its number, too.
+    """
+    called = [
+        name if len(part) == 1 else f"{name}, document {number}"
+        for name, part in zip(names, stats, strict=True)
+        for number in range(1, len(part) + 1)
+    ]
+    documents = np.concatenate([np.empty(0, STATS), *stats])
+    unreadable = np.flatnonzero(np.concatenate([np.empty(0, np.uint8), *decisions]) == UNREADABLE)
+    lines = [
+        f"{called[n]}: no text: {documents['unreadable'][n] / documents['characters'][n]:.0%} of it are undecodable "
+        "bytes and control characters"
+        for n in unreadable[:_NAMED]
+    ]
+    for pair in nearly[: _NAMED - len(lines)]:
+        alike = f"nearly the same as {called[pair.earlier]} ({pair.similarity:.0%} of the runs of 13 words)"
+        lines.append(f"{called[pair.document]}: {alike}")
+    return lines
+
+
+def divided(text: Iterator[str], cut: int) -> tuple[Iterator[str], Iterator[str]]:
+    """The first part of a document and the rest, to be read in this order.
+
+    Cut at the first end of a paragraph behind character ``cut``; of a line, where there is none nearby; else there.
+    """
+    rest: list[str] = []
+
+    def first() -> Iterator[str]:
+        left = cut
+        for piece in text:
+            if len(piece) <= left:
+                yield piece
+                left -= len(piece)
+                continue
+            while len(piece) < left + _BORDER and (more := next(text, "")):
+                piece += more
+            ends = [piece.find(border, left, left + _BORDER) + len(border) for border in ("\n\n", "\n")]
+            end = next(
+                (end for end, border in zip(ends, ("\n\n", "\n"), strict=True) if end >= left + len(border)), left
+            )
+            rest.append(piece[end:])
+            yield piece[:end]
+            return
+
+    def end() -> Iterator[str]:
+        yield from rest
+        yield from text
+
+    return first(), end()

@@ -1,0 +1,191 @@
+"""What is no text, nearly another text, or the only text of a corpus."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.config import CorpusConfig
+from gptcore.errors import InputError
+from gptcore.text.corpus import build_corpus, find_sources
+from gptcore.text.near_duplicates import PERMUTATIONS, RUN, Sketch, near_duplicates
+from gptcore.text.partition import Partition, clean_partition, compose
+from gptcore.text.parts import read_corpus
+from gptcore.text.selection import divided
+from tests.realdata import real_data
+
+WORDS = [f"{first}{second}" for first in "bdfgklmn" for second in ("an", "ero", "ilu")]
+
+
+def prose(seed: int, n_words: int = 3000) -> list[str]:
+    draws = random.Random(seed)
+    return [draws.choice(WORDS) + (".\n\n" if draws.random() < 0.02 else "") for _ in range(n_words)]
+
+
+def similarity(a: str, b: str) -> float:
+    first, second = ({text[i : i + RUN] for i in range(len(text) - RUN + 1)} for text in map(letters, (a, b)))
+    return len(first & second) / len(first | second)
+
+
+def letters(text: str) -> str:
+    return "".join(character for character in text.lower() if character.isascii() and character.isalnum())
+
+
+def signature(text: str, size: int = 1 << 20) -> np.ndarray:
+    sketch = Sketch()
+    for start in range(0, len(text), size):
+        sketch.update(text[start : start + size].encode())
+    return sketch.signature()
+
+
+@pytest.mark.parametrize("changed", [0, 5, 20, 60, 3000])
+def test_the_estimate_is_near_the_share_of_equal_runs(changed: int) -> None:
+    words = prose(1)
+    other = list(words)
+    for at in random.Random(2).sample(range(len(words)), changed):
+        other[at] = "changed"
+    exact = similarity(" ".join(words), " ".join(other))
+    estimated = float((signature(" ".join(words)) == signature(" ".join(other))).mean())
+    assert abs(estimated - exact) < 0.2  # three standard errors of 64 values, and which runs are looked at
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=3000), st.integers(1, 500))
+def test_pieces_case_and_punctuation_do_not_show(text: str, size: int) -> None:
+    assert np.array_equal(signature(text, size), signature(text))
+    plain = "".join(c for c in text if c.isascii())
+    assert np.array_equal(signature(plain.upper().replace(" ", " -\n")), signature(plain))
+
+
+def test_groups_of_near_duplicates_keep_their_first() -> None:
+    draws = np.random.default_rng(0)
+    base = draws.integers(1 << 32, size=(3, PERMUTATIONS), dtype=np.uint32)
+    rows = [base[0], base[1], base[0].copy(), base[2], base[0].copy(), base[1].copy()]
+    rows[2][:6] += 1
+    rows[4][:20] += 1  # too far from the first
+    found = near_duplicates(np.stack(rows), [10, 11, 12, 13, 14, 15], 0.8)
+    assert [(pair.document, pair.earlier) for pair in found] == [(12, 10), (15, 11)]
+    assert found[0].similarity == 1 - 6 / PERMUTATIONS
+    assert near_duplicates(np.zeros((0, PERMUTATIONS), np.uint32), [], 0.8) == []
+
+
+def edition(words: list[str], seed: int) -> str:
+    """The same text with other line breaks, quotes, capitals and a few printer's errors."""
+    draws = random.Random(seed)
+    quoted = (f"\u201c{word.title()}\u201d" if draws.random() < 0.1 else word for word in words)
+    return " ".join(quoted).replace(" ", "\n", 50)
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Path:
+    folder = tmp_path / "books"
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"b{number:02}.txt").write_text(" ".join(prose(number)), encoding="utf-8")
+    (folder / "z1.txt").write_text(edition(prose(3), 1), encoding="utf-8")
+    (folder / "a0.txt").write_text(edition(prose(7), 2), encoding="utf-8")
+    return folder
+
+
+def test_near_duplicates_are_named_and_dropped_in_one_pass_and_part_by_part(books: Path, tmp_path: Path) -> None:
+    config = CorpusConfig(validation_fraction=0.3)
+    report = build_corpus(str(books), tmp_path / "out", config)
+    assert report["documents"]["dropped"]["near duplicate"] == 2
+    assert [line.split(" (")[0] for line in report["left_out"]] == [
+        "b07.txt: nearly the same as a0.txt",
+        "z1.txt: nearly the same as b03.txt",
+    ]
+    sources = find_sources(str(books))
+    parts = []
+    for number, source in enumerate(sources):
+        counts = clean_partition(source, tmp_path / f"part{number}", config)
+        parts.append(Partition.read(counts, (tmp_path / f"part{number}" / "documents.npy").read_bytes()))
+    dropped, composed = compose(parts, [source.name for source in sources], config)
+    assert {**composed, "synthetic": False} == report
+    assert [source.name for source, gone in zip(sources, dropped, strict=True) if gone] == ["b07.txt", "z1.txt"]
+    everything = build_corpus(str(books), tmp_path / "all", CorpusConfig(validation_fraction=0.3, near_duplicates=1.0))
+    assert everything["documents"]["kept"] == report["documents"]["kept"] + 2
+    with pytest.raises(InputError, match=r"corpus\.near_duplicates = 0\.0, expected 0 < share <= 1"):
+        build_corpus(str(books), tmp_path / "none", CorpusConfig(near_duplicates=0.0))
+
+
+def test_one_of_the_real_books_is_another_and_no_other_pair_is() -> None:
+    books, more = real_data("books"), real_data("books-more")
+    sources = [*find_sources(str(books)), *find_sources(str(more / "*.txt.gz"))]
+    from gptcore.text.corpus import scan
+
+    config = CorpusConfig()
+    rows = np.stack([scan(source, config).documents["signature"][0] for source in sources])
+    found = near_duplicates(rows, range(len(sources)), 0.5)
+    assert [(sources[pair.document].name, sources[pair.earlier].name) for pair in found] == [
+        ("pg2641.txt", "Forster_View_1908.txt")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        (bytes(random.Random(0).randrange(256) for _ in range(4000)), False),
+        ("Ein Café in Köln, à la carte. ".encode("latin-1") * 100, True),
+        ("Это не текст в кодировке. ".encode("cp1251") * 100, False),
+        ("The old king. ".encode("utf-16") * 100, False),
+        ("Это текст. ".encode() * 100, True),
+    ],
+)
+def test_what_is_mostly_undecodable_is_no_book(tmp_path: Path, data: bytes, kept: bool) -> None:
+    folder = tmp_path / "books"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(data)
+    (folder / "b.txt").write_text(" ".join(prose(0)), encoding="utf-8")
+    report = build_corpus(str(folder), tmp_path / "out", CorpusConfig())
+    assert report["documents"]["dropped"]["unreadable"] == (not kept)
+    assert [line.partition(":")[0] for line in report["left_out"]] == ([] if kept else ["a.txt"])
+    if not kept:
+        (folder / "b.txt").unlink()
+        with pytest.raises(InputError, match="1 no text"):
+            build_corpus(str(folder), tmp_path / "alone", CorpusConfig())
+
+
+@pytest.mark.parametrize(("seeds", "fraction"), [([1], 0.1), ([1, 2], 0.1), ([1], 0.99)])
+@pytest.mark.parametrize("raw", [False, True])
+def test_of_one_book_the_end_is_held_out(tmp_path: Path, seeds: list[int], fraction: float, raw: bool) -> None:
+    """Whichever split its hash falls into."""
+    folder = tmp_path / "books"
+    folder.mkdir()
+    for number, seed in enumerate(seeds):
+        (folder / f"{number}.txt").write_text(" ".join(prose(seed, 3000 - 500 * number)), encoding="utf-8")
+    report = build_corpus(str(folder), tmp_path / "out", CorpusConfig(validation_fraction=fraction, raw=raw))
+    documents = report["documents"]
+    n = len(seeds)
+    assert (documents["kept"], documents["train"], documents["validation"]) == (n, n, 1)
+    assert report["divided"].startswith("0.txt, from character ")
+    splits = [read_corpus(tmp_path / "out", split) for split in ("train", "validation")]
+    train, held = ({name: "".join(rows) for name, rows in split} for split in splits)
+    (end,) = held.values()
+    (begin,) = (train[name] for name in held)
+    text = (folder / "0.txt").read_text(encoding="utf-8")
+    wanted = min(fraction * sum(path.stat().st_size for path in folder.iterdir()), len(text) / 2)
+    assert wanted - 800 < len(end) <= wanted  # up to the end of a paragraph
+    if raw:
+        assert begin + end == text
+        assert begin.endswith("\n\n")
+    else:
+        assert (begin + " " + end).replace(" .", ".").split() == text.split()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text("ab\n ", min_size=1, max_size=20), min_size=1, max_size=20), st.data())
+def test_a_divided_document_is_whole_and_cut_at_a_border(pieces: list[str], data: st.DataObject) -> None:
+    text = "".join(pieces)
+    cut = data.draw(st.integers(0, len(text) - 1))
+    first, rest = ("".join(part) for part in divided(iter(pieces), cut))
+    assert first + rest == text
+    assert len(first) >= cut
+    border = text.find("\n\n", cut), text.find("\n", cut)
+    expected = border[0] + 2 if border[0] >= 0 else border[1] + 1 if border[1] >= 0 else cut
+    assert len(first) == expected
