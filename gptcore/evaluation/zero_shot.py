@@ -22,7 +22,6 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.data.batches import choose_rows
 from gptcore.errors import InputError
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.files import sha256_json
@@ -33,6 +32,7 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import Example
 from gptcore.nlu.winograd import read_dprd
 from gptcore.nlu.zero_shot import ZERO_SHOT_TASKS, check_zero_shot
+from gptcore.seeds import choose_rows
 from gptcore.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
-from gptcore.prompting.items import SEED, UNKNOWN, Item
+from gptcore.prompting.items import SEED, UNKNOWN, FreeForm
 from gptcore.seeds import derive_seed
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')\u2019\u201d]*\s+")
 _WORD = re.compile(r"[\s\"'\u2018\u201c`]*(\w+(?:['\u2019-]\w+)*)")
 
-Measure = Callable[[Sequence[str], Sequence[Item]], dict[str, float]]
+Measure = Callable[[Sequence[str], Sequence[FreeForm]], dict[str, float]]
 """Written answers and what they answer -> scores as fractions, the headline first."""
 
 
@@ -25,12 +25,12 @@ def sentences(text: str) -> list[str]:
     return [part for part in _SENTENCE.split(" ".join(text.split())) if part]
 
 
-def last_word(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
+def last_word(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
     """Share of answers whose first word is the right one (LAMBADA)."""
     return {"accuracy": statistics.fmean(map(is_word, answers, items))}
 
 
-def is_word(answer: str, item: Item) -> bool:
+def is_word(answer: str, item: FreeForm) -> bool:
     """Whether an answer begins with the right word, whatever its case."""
     return first_word(answer) == first_word(item.answers[0])
 
@@ -41,7 +41,7 @@ def first_word(text: str) -> str:
     return found.group(1).lower() if found else ""
 
 
-def questions(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
+def questions(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
     """F1 of words and exact match, each the best over the right answers (Rajpurkar et al. 2016, section 6.1).
 
     F1 also of the questions with and without an answer by themselves.
@@ -56,7 +56,7 @@ def questions(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]
     return found
 
 
-def always_unknown(items: Sequence[Item]) -> list[tuple[str, list[str]]]:
+def always_unknown(items: Sequence[FreeForm]) -> list[tuple[str, list[str]]]:
     """The answer that needs no reading."""
     return [(f'always "{UNKNOWN}"', [UNKNOWN] * len(items))]
 
@@ -75,7 +75,7 @@ def _overlap(answer: str, right: str) -> float:
     return 2 * common / (len(found) + len(wanted))
 
 
-def rouge(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
+def rouge(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
     """ROUGE F1 with stemming: the mean of 1, 2 and L, and each; L over whole summaries, sentence by sentence."""
     from rouge_score.rouge_scorer import RougeScorer  # with it comes NLTK: a second
 
@@ -91,14 +91,14 @@ def rouge(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
     return {"rouge": statistics.fmean(found.values()), **found}
 
 
-def bleu(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
+def bleu(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
     """BLEU of the corpus (sacrebleu's tokenizer 13a), from 0 to 1."""
     from sacrebleu.metrics.bleu import BLEU
 
     return {"bleu": BLEU().corpus_score(list(answers), [[item.answers[0] for item in items]]).score / 100}
 
 
-def article_baselines(items: Sequence[Item]) -> list[tuple[str, list[str]]]:
+def article_baselines(items: Sequence[FreeForm]) -> list[tuple[str, list[str]]]:
     """Summaries without a model (GPT-2's paper, Table 4): three random sentences, and the first three."""
     articles = [item.context for item in items]
     return [

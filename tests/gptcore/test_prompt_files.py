@@ -52,25 +52,25 @@ def test_a_passage_is_written_as_running_text(tmp_path: Path) -> None:
     line = "`` do n't , '' she said . it 's ` just ' tom 's ; was n't it ? he took the cake\n"
     url = put(tmp_path, "LAMBADA/lambada_development_plain_text.txt", line)
     (item,) = reading.lambada(url).asked
-    assert item.questions[0] == "\"don't,\" she said. it's 'just' tom's; wasn't it? he took the"
+    assert item.question == "\"don't,\" she said. it's 'just' tom's; wasn't it? he took the"
     assert item.answers == ("cake",)
     (cloze,) = reading.lambada_cloze(url).asked
-    assert cloze.questions[0].endswith("he took the ____. ->")
+    assert cloze.question.endswith("he took the ____. ->")
 
 
 def test_a_mark_that_opens_before_the_last_word_stays(tmp_path: Path) -> None:
     url = put(tmp_path, "LAMBADA/lambada_development_plain_text.txt", "he bowed and said , `` sire\n")
     (item,) = reading.lambada(url).asked
-    assert (item.questions[0], item.answers) == ("he bowed and said,", ('"sire',))
+    assert (item.question, item.answers) == ("he bowed and said,", ('"sire',))
     assert is_word(' "Sire, I', item)
     (cloze,) = reading.lambada_cloze(url).asked
-    assert (cloze.questions[0], cloze.answers) == ('he bowed and said, "____. ->', ("sire",))
+    assert (cloze.question, cloze.answers) == ('he bowed and said, "____. ->', ("sire",))
 
 
 def test_an_opening_single_quote_before_the_last_word_would_be_an_apostrophe(tmp_path: Path) -> None:
     url = put(tmp_path, "LAMBADA/lambada_development_plain_text.txt", "he bowed and said , ` sire\n")
     (item,) = reading.lambada(url).asked
-    assert (item.questions[0], item.answers) == ("he bowed and said,", ("sire",))
+    assert (item.question, item.answers) == ("he bowed and said,", ("sire",))
 
 
 def test_a_passage_of_one_word_is_named(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_two_files_that_do_not_go_together(tmp_path: Path, theirs: str, message:
 
 def test_articles_with_either_names_of_columns(tmp_path: Path) -> None:
     text = 'id,highlights,article\n1,"One.\nTwo.","By. Someone.\nHe ""said"" so."\n'
-    (item,) = reading.summaries(put(tmp_path, "CNNDM/test.csv", text)).asked
+    (item,) = reading.summaries(put(tmp_path, "CNNDM/test.csv", text), "").asked
     assert item.context == 'He "said" so.'
     assert item.answers == ("One.\nTwo.",)
 
@@ -130,7 +130,7 @@ def test_articles_with_either_names_of_columns(tmp_path: Path) -> None:
 )
 def test_a_broken_table_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        reading.summaries(put(tmp_path, "CNNDM/test.csv", text))
+        reading.summaries(put(tmp_path, "CNNDM/test.csv", text), "")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_who_wrote_an_article_is_none_of_its_text(article: str, text: str | None
 
 
 def test_lede_3_of_the_real_sample_is_that_of_articles() -> None:
-    rows = reading.summaries(str(real_data("CNNDM").parent)).asked
+    rows = reading.summaries(str(real_data("CNNDM").parent), "").asked
     made = dict(article_baselines(rows))
     assert 100 * rouge(made["Lede-3"], rows)["rouge"] > 26  # published for the whole test set: 31.55
     assert not any(text.startswith("By. ") for text in made["Lede-3"])
@@ -212,7 +212,11 @@ def test_a_broken_game(tmp_path: Path, game: dict[str, object]) -> None:
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
-    for read, folder in ((reading.lambada, "LAMBADA"), (reading.questions, "SQuAD"), (reading.summaries, "CNNDM")):
+    for read, folder in (
+        (reading.lambada, "LAMBADA"),
+        (reading.questions, "SQuAD"),
+        (PROMPT_TASKS["summaries"].read, "CNNDM"),
+    ):
         with pytest.raises(InputError, match=f"{folder}: found no .* there, expected the public file"):
             read(str(tmp_path))
     put(tmp_path, "SQuAD/dev-v2.0.json", '{"data": []}')
@@ -318,5 +322,5 @@ def test_real_rows_are_all_read(name: str, folder: str, asked: int | None, pool:
         data = json.loads((Path(url) / "SQuAD/dev-v2.0.json").read_text())["data"]
         asked = sum(len(paragraph["qas"]) for article in data for paragraph in article["paragraphs"])
     assert len(rows.asked) == asked
-    assert all(item.answers and all(item.questions) for item in rows.asked)
-    assert not any("``" in item.questions[0] for item in rows.asked if name == "lambada")
+    assert all(all(item.questions) and all(item.shown) for item in rows.asked)
+    assert not any("``" in item.shown[0] for item in rows.asked if name == "lambada")

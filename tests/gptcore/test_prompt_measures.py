@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptcore.prompting.items import Item
+from gptcore.prompting.items import FreeForm
 from gptcore.prompting.measures import (
     always_unknown,
     bleu,
@@ -20,8 +20,8 @@ from gptcore.prompting.measures import (
 )
 
 
-def items(*answers: tuple[str, ...]) -> list[Item]:
-    return [Item(("?",), texts) for texts in answers]
+def items(*answers: tuple[str, ...]) -> list[FreeForm]:
+    return [FreeForm("?", texts) for texts in answers]
 
 
 def test_an_answer_is_compared_without_case_articles_and_marks() -> None:
