@@ -13,6 +13,7 @@ from flows.few_shot import few_shot
 from flows.forms.parameters import FewShotParameters
 from gptcore.errors import InputError
 from gptcore.prompting.config import PROMPT_SETTINGS
+from gptcore.prompting.tasks import PROMPT_TASKS
 from gptcore.sizes import SIZES, sized_preset
 from tasks.report.analysis import Analysis
 from tasks.stages.prompted import FILE
@@ -58,7 +59,9 @@ def test_three_sizes_stand_beside_each_other(found: list[Analysis], store: str) 
     for task, score, k, *cells in shots.rows:
         for name, cell in zip(names, cells[:3], strict=True):
             counts = kept[task, int(k), models[name]]
-            key = {counts["metric"]: "score", f"{counts['metric']}, calibrated": "calibrated"}.get(score, score)
+            headline = {counts["metric"], f"{counts['metric']}, {PROMPT_TASKS[task].normalisation}"}
+            key = "score" if score in headline else score.removeprefix(f"{counts['metric']}, ")
+            key = key if key in counts["scores"] else score
             value = counts["scores"][key]
             assert cell == (f"{value:,.1f}" if score.startswith("perplexity") else f"{100 * value:.1f}")
     weights = [int(row[2].replace(",", "")) for row in size.rows if row[0] == "recall"]
@@ -159,7 +162,7 @@ def test_tasks_without_room_are_told_of_and_refused_where_there_is_no_other(
     (tmp_path / "DPRD").symlink_to(Path(world[1]) / "DPRD")
     (shots,) = run(store, world, **alone, checkpoints=[largest])
     assert {row[0] for row in shots.rows} == {"dprd"}
-    assert "too few positions (n_ctx) for summaries: not asked" in shots.notes
+    assert "too few positions (n_ctx) for summaries, summaries-no-hint: not asked" in shots.notes
 
 
 def test_sizes_differ_in_their_networks_alone() -> None:
