@@ -59,8 +59,8 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
                 raise InputError(
                     f"{request.args[1]!r:.60}: {len(continuation)} tokens, expected n_ctx = {n_ctx} or fewer"
                 )
-        sums, _ = self._likelihood.continuations(pairs)
-        return list(zip(sums.tolist(), self._likelihood.likeliest(pairs).tolist(), strict=True))
+        sums, greedy = self._likelihood.greedy_continuations(pairs)
+        return list(zip(sums.tolist(), greedy.tolist(), strict=True))
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
         """Sum of log P of whole texts; beyond n_ctx in the harness' own windows, each of which scores new ids only."""
@@ -102,17 +102,18 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
             sampling = {name: settings[name] for name in _SAMPLING if name in settings}
         ids = [(self._tokenizer.encode(text) or self._start)[-(n_ctx - most) :] for text in contexts]
         end = self._tokenizer.end_of_text
+        if end is None:  # a vocabulary of words writes lower case, blanks around marks and one line break at a time
+            stops += [self._tokenizer.decode(self._tokenizer.encode(stop)) or "\n" for stop in stops]
         texts = generate_ids(
             self._model,
             ids,
             n_vocab=self._tokenizer.n_vocab,
             max_tokens=most,
             stop=() if end is None else (end,),
+            ended=lambda text: _before(written := self._tokenizer.decode(text), stops) != written,
             seed=seed,
             **sampling,
         )
-        if end is None:  # a vocabulary of words writes lower case, blanks around marks and one line break at a time
-            stops += [self._tokenizer.decode(self._tokenizer.encode(stop)) or "\n" for stop in stops]
         return [_before(self._tokenizer.decode(text), stops) for text in texts]
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:

@@ -58,8 +58,8 @@ class _Scorer:
         return np.asarray(sums / np.maximum(1, counts))
 
     def _scored(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[NDArray[Any], NDArray[Any]]:
-        told = functools.partial(self._progress, task) if self._progress is not None else None
-        return self._likelihood.continuations(pairs, told)
+        counted = functools.partial(self._progress, task) if self._progress is not None else None
+        return self._likelihood.continuations(pairs, counted)
 
 
 def zero_shot(
@@ -142,7 +142,7 @@ def _race(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None)
 def _dprd(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
     schemas = list(read_dprd(url, "test"))
     schemas = [schemas[row] for row in choose_rows(len(schemas), max_rows, _ROW_SEED)]
-    contexts = iter(tokenizer.encode_batch([f"{s.before} {name}" for s in schemas for name in s.referents]))
+    contexts = iter(tokenizer.encode_batch([schema.resolved(referent) for schema in schemas for referent in range(2)]))
     rests = [tokenizer.encode_next(schema.after) for schema in schemas]
     means = scorer.means("dprd", [(next(contexts), rest) for rest in rests for _ in range(2)])
     return _accuracy(means.reshape(-1, 2).argmax(axis=1), [schema.label for schema in schemas], 0.5)

@@ -17,7 +17,7 @@ from tasks.store.snapshots import model_folder
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-VERSION = 2
+VERSION = 3
 Scores = dict[str, dict[str, Any]]
 """Task -> {"score", "metric", "chance", "rows", ...}, scores as fractions."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,11 @@ from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, best_threshold, zero_shot
 from gptcore.models.transformer import GPT
 from gptcore.nlu.winograd import read_dprd
+from gptcore.prompting.assemble import select
+from gptcore.prompting.score import answer
+from gptcore.prompting.tasks import prompt_task
 from gptcore.text.bpe import WordTokenizer
+from gptcore.text.byte_bpe import ByteTokenizer
 from tests.realdata import real_data
 
 TEXT = "the cat sat on the mat because it was tired . very positive very negative what did who yes no"
@@ -111,8 +116,38 @@ def test_all_four_tasks_agree_with_a_plain_twin(world):
     assert result["race"]["score"] == pytest.approx(np.mean(right))
 
     rest = tokenizer.encode("was tired.")
-    named = [mean(tokenizer.encode(f"The cat sat on the mat because {name}"), rest) for name in ("The cat", "the mat")]
+    named = [mean(tokenizer.encode(f"The cat sat on the mat because {name}"), rest) for name in ("the cat", "the mat")]
     assert result["dprd"]["score"] == float(named[0] > named[1])
+
+
+def test_a_schema_is_spelt_as_in_a_prompt(world):
+    """A referent that stood at the beginning of a sentence, and whose something is: one score, whoever asks."""
+    model, _, data, gpt = world
+    names = [("The cat", "the mat"), ("A dog", "Tom"), ("The mat", "The dog"), ("Ann", "The king"), ("the cat", "Tom")]
+    text = "".join(
+        f"{a} saw {b} because {pronoun} {rest}.\n{pronoun}\n{a},{b}\n{(a, b)[row % 2]}\n\n"
+        for row, (a, b) in enumerate(names)
+        for pronoun, rest in (("it", "was tired"), ("his", "mat was positive"))
+    )
+    (Path(data) / "DPRD" / "test.c.txt").write_text(text, encoding="utf-8")
+    (Path(data) / "DPRD" / "train.c.txt").write_text(text, encoding="utf-8")
+    tokenizer = ByteTokenizer.train([TEXT + text] * 3, 60)
+    gpt = tiny_gpt(tokenizer.n_vocab, n_ctx=64)
+    gpt.save(model)
+    task = prompt_task("dprd")
+    asked = answer(gpt, tokenizer, task, select(task.read(data), 0), 0)
+    scored = []
+    for block in read_dprd(data, "test"):
+        rest = tokenizer.encode_next(block.after)
+        nats = [plain_total(gpt, tokenizer.encode(block.resolved(referent)), rest)[0] for referent in range(2)]
+        scored.append(int(np.argmax(nats)) == block.label)
+    assert zero_shot(model, tokenizer, data, ["dprd"])["dprd"]["score"] == asked.scores["score"] == np.mean(scored)
+    spelt_as_they_stood = []
+    for block in read_dprd(data, "test"):
+        rest = tokenizer.encode_next(block.after)
+        nats = [plain_total(gpt, tokenizer.encode(f"{block.before} {name}"), rest)[0] for name in block.referents]
+        spelt_as_they_stood.append(int(np.argmax(nats)) == block.label)
+    assert spelt_as_they_stood != scored, "or the test tells neither from the other"
 
 
 def test_max_rows_is_a_seeded_choice(world):
