@@ -110,7 +110,7 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
             n_vocab=self._tokenizer.n_vocab,
             max_tokens=most,
             stop=() if end is None else (end,),
-            ended=lambda text: _before(written := self._tokenizer.decode(text), stops) != written,
+            ended=(lambda written: _has_stop(self._tokenizer.decode(written), stops)) if stops else None,
             seed=seed,
             **sampling,
         )
@@ -128,6 +128,11 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         if whole[: len(before)] == before and len(whole) > len(before):
             return before, whole[len(before) :]
         return before, self._tokenizer.encode(f"{context[len(bare) :]}{continuation}")
+
+
+def _has_stop(text: str, stops: Sequence[str]) -> bool:
+    """Whether one of some stops stands in a text; an empty one is none."""
+    return any(stop in text for stop in stops if stop)
 
 
 def _before(text: str, stops: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, repeat
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +165,7 @@ def find_in_corpus(
     shared = scratch / "wanted.npy"
     np.save(shared, wanted)
     found = np.zeros(len(wanted), dtype=np.bool_)
-    for done, places in enumerate(map(_places_in_part, parts, repeat(shared)), start=1):
+    for done, places in enumerate(map(functools.partial(_places_in_part, shared), parts), start=1):
         found[places] = True
         if progress is not None:
             progress(done, len(parts))
@@ -173,7 +173,7 @@ def find_in_corpus(
     return found
 
 
-def _places_in_part(part: Path, shared: Path) -> NDArray[np.int64]:
+def _places_in_part(shared: Path, part: Path) -> NDArray[np.int64]:
     """Which of the 8-grams of a file stand in one part of a corpus."""
     wanted = np.load(shared, mmap_mode="r")
     documents = ((text for _, _, text in rows) for _, rows in groupby(read_part(part), key=lambda row: row[:2]))
