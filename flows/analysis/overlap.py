@@ -35,7 +35,9 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
     corpus = clean_corpus(store.url, corpus_url, preset.corpus, parameters.dask)
     built = measure_overlap(store.url, corpus, datasets_url, parameters.dask)
     words = store.manifest(corpus)["counts"]["words"]
-    sets: dict[str, dict[str, Any]] = built.manifest["counts"]["sets"]
+    counted: dict[str, dict[str, Any]] = built.manifest["counts"]["sets"]
+    wanted = set(map(str, parameters.tasks)) or {name.partition(" ")[0] for name in counted}
+    sets = {name: found for name, found in counted.items() if name.partition(" ")[0] in wanted}
     body = [
         (
             name,
@@ -64,7 +66,7 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
         if found["corpus"]["ngrams"]
     }
     title = f"Overlap: {N}-grams of test sets that stand in the training text"
-    identity = {"overlap": built.artifact.digest}
+    identity = {"overlap": built.artifact.digest, "sets": list(sets)}
     return publish_all([Analysis("overlap", title, header, body, identity, metrics, notes)], parameters)
 
 

@@ -48,9 +48,8 @@ def childrens_book(datasets_url: str, kind: Kind) -> Rows:
                 f"{url}, line {number}: found {len(block)} lines before the empty one, expected {SENTENCES + 1}"
             )
     if block:
-        raise InputError(
-            f"{url}, line {block[-1][0]}: found the end of the file, expected {SENTENCES + 1} lines in a block"
-        )
+        last = f"{url}, line {block[-1][0]}: found the end of the file after {len(block)} lines"
+        raise InputError(f"{last} of a block, expected {SENTENCES + 1}")
     return Rows(items)
 
 

@@ -48,11 +48,10 @@ def evaluation_texts(datasets_url: str) -> list[EvaluationTexts]:
             if split != "train":
                 rows = functools.partial(_examples, spec, datasets_url, split)
                 found.append(EvaluationTexts(f"{name} {split}", rows, train))
-    found += [
-        EvaluationTexts(name, functools.partial(_items, name, datasets_url, "asked"))
-        for name in PROMPTED
-        if has_folder(PROMPT_TASKS[name].folder, datasets_url)
-    ]
+    for name in PROMPTED:
+        if has_folder(PROMPT_TASKS[name].folder, datasets_url):
+            asked, pool = (functools.partial(_items, name, datasets_url, part) for part in ("asked", "pool"))
+            found.append(EvaluationTexts(name, asked, pool if name in _WITH_TRAIN_SPLIT else None))
     if has_blimp(datasets_url):
         found.append(EvaluationTexts(BLIMP, functools.partial(_pairs, datasets_url)))
     if not found:
@@ -113,10 +112,11 @@ PROMPTED: dict[str, Callable[[Item], tuple[str, ...]]] = {
     "cbt-ne": _continued,
     "dprd": _continued,
     "wsc273": _continued,
-    "summaries-no-hint": _beside,
+    "summaries": _beside,
     "en-fr": _beside,
     "squad": _beside,
     "recall": _turns,
     "sorting": _turns,
 }
 """Prompt task -> the texts of one of its rows; of tasks that ask the same files, one."""
+_WITH_TRAIN_SPLIT = ("dprd",)

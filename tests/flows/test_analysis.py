@@ -222,3 +222,21 @@ def test_figure_2_left_is_on_dev_rows_where_test_rows_have_labels_too() -> None:
         assert paper._dev_score(chain, "race", arm, tested) == 40.0
         dev = Row("row", "ours", "dev", {"race": 31.0}, {"race": Cell("dev", 3, 30.0, 32.0)})
         assert paper._dev_score(chain, "race", arm, dev) == 31.0
+
+
+def test_overlap_is_that_of_the_corpus_and_trains_nothing(
+    world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.stages.overlap._SMALL", 0)  # in processes of its own
+    before = {stage: len(Store(store).list(stage)) for stage in ("pretrain", "tokenizer")}
+    (whole,) = run("overlap", world, store, tmp_path, [])
+    assert {stage: len(Store(store).list(stage)) for stage in ("pretrain", "tokenizer")} == before
+    rows = {row["test set"]: row for row in read_csv(tmp_path / "overlap.csv")}
+    assert {"snli dev", "snli test", "rte dev", "lambada", "cbt-ne", "dprd", "squad", "recall"} <= set(rows)
+    assert any(float(row["in the corpus, %"]) > 0 for row in rows.values())
+    assert rows["rte dev"]["in its own train rows, %"] != "-"
+    assert rows["lambada"]["in its own train rows, %"] == "-"
+    assert any("Synthetic" in note for note in whole.notes)
+    (few,) = run("overlap", world, store, tmp_path, ["rte"])
+    assert [row[0] for row in few.rows] == ["rte dev"]
+    assert list(few.rows[0]) == list(next(row for row in whole.rows if row[0] == "rte dev"))

@@ -11,6 +11,7 @@ import pytest
 from gptcore.errors import InputError
 from gptcore.nlu.winograd import Pronoun, read_wsc273
 from gptcore.prompting import reading
+from gptcore.prompting.items import MultipleChoice
 from gptcore.prompting.measures import article_baselines, is_word, rouge
 from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, read_rows
 from tests.realdata import real_data
@@ -226,6 +227,65 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "SQuAD").rmdir()
     with pytest.raises(InputError, match="no data for any of mnli"):
         available_prompt_tasks(str(tmp_path))
+
+
+# --- the children's book test ---
+
+
+def block(last: str, sentences: int = 20) -> str:
+    lines = [f"{number} Sentence {number} , she said ." for number in range(1, sentences + 1)]
+    return "\n".join([*lines, f"{sentences + 1} {last}"]) + "\n\n"
+
+
+CANDIDATES = "ball|boat|cup|hat|kite|map|pen|ring|shoe|top"
+QUERY = f"`` Do n't take the XXXXX -LRB- or me -RRB- ! ''\tkite\t\t{CANDIDATES}"
+
+
+def test_a_sentence_with_a_blank_is_asked_with_each_candidate_and_what_follows(tmp_path: Path) -> None:
+    """The candidate's probability counts with that of the rest of the sentence (GPT-2's paper, section 3.2)."""
+    url = put(tmp_path, "CBT/cbtest_CN_valid_2000ex.txt", block(QUERY) * 2)
+    put(tmp_path, "CBT/cbtest_CN_test_2500ex.txt", "not asked")
+    items = PROMPT_TASKS["cbt-cn"].read(url).asked
+    assert len(items) == 2
+    item = items[0]
+    assert isinstance(item, MultipleChoice)
+    assert item.question.startswith("Sentence 1, she said. Sentence 2, she said.")
+    assert item.question.endswith("Sentence 20, she said. \"Don't take the")
+    assert item.answers == tuple(f'{word} (or me)!"' for word in CANDIDATES.split("|"))
+    assert item.shown[1] == 'kite (or me)!"'
+    with pytest.raises(InputError, match=r"CBT: found no cbtest_NE_valid\*\.txt or cbtest_NE_test\*\.txt there"):
+        PROMPT_TASKS["cbt-ne"].read(url)
+
+
+def test_a_mark_that_opens_before_the_blank_comes_with_the_candidate(tmp_path: Path) -> None:
+    url = put(tmp_path, "CBT/cbtest_CN_test_2500ex.txt", block(f"`` XXXXX ! ''\tkite\t\t{CANDIDATES}"))
+    (item,) = PROMPT_TASKS["cbt-cn"].read(url).asked
+    assert item.shown[0].endswith("she said.")
+    assert item.shown[1] == '"kite!"'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            block(QUERY.replace("|top", "")),
+            "line 21: found .*, expected a sentence with XXXXX, the word .* 10 can",
+        ),
+        (block(QUERY.replace("\tkite\t", "\tfish\t")), "line 21: found .* expected a sentence"),
+        (block(QUERY.replace("XXXXX", "kite")), "line 21: found .* expected a sentence with XXXXX"),
+        (block("No fields XXXXX ."), "line 21: found .* expected a sentence"),
+        (block(QUERY, 19), "line 21: found 20 lines before the empty one, expected 21"),
+        (
+            block(QUERY).rstrip().rpartition("\n")[0],
+            "line 20: found the end of the file after 20 lines of a block, expected 21",
+        ),
+        (block(QUERY).replace("7 Sentence", "8 Sentence"), "line 7: found .*, expected sentence 7 of a block"),
+        (block(QUERY).replace("3 Sentence 3 , she said .", "3 "), "line 3: found '3 ', expected sentence 3"),
+    ],
+)
+def test_a_broken_block_of_the_childrens_books_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        PROMPT_TASKS["cbt-cn"].read(put(tmp_path, "CBT/cbtest_CN_valid_2000ex.txt", text))
 
 
 # --- Winograd schemas ---
