@@ -168,6 +168,7 @@ def test_texts_of_a_set_are_those_of_its_file(tmp_path: Path) -> None:
         "lambada": [("he took the cake",)],
         "squad": [("Rollo led the Normans.", "Who led?", "Rollo")],
     }
+    assert [name for name, each in found.items() if each.train is None] == ["lambada", "squad"]
     train = found["rte dev"].train
     assert train is not None
     assert list(train()) == [("Premise of train.", "Hypothesis.")]

@@ -197,6 +197,41 @@ def test_settings_reach_the_generator(name: str, monkeypatch: pytest.MonkeyPatch
     assert (line_break in asked["stop"]) == (not name.startswith("summaries"))
 
 
+def test_every_row_has_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Rows([FreeForm(f"{text}", ("yes",)) for text in ("the cat", "a mat", "who", "the dog sat")])
+    asked, found = generated("summaries", rows, "x", monkeypatch)
+    by_prompt = dict(zip(asked["prompts"], asked["seed"], strict=True))
+    assert [by_prompt[item.shown[0]] for item in rows.asked] == [0, 1, 2, 3]
+    assert found.rows == 4
+
+
+@pytest.mark.parametrize(("name", "asked", "answer"), [("en-fr", "src.en", "ref.fr"), ("fr-en", "src.fr", "ref.en")])
+def test_which_language_is_asked(name: str, asked: str, answer: str, world: Path) -> None:
+    rows = prompt_task(name).read(str(world))
+    question, translation = rows.asked[0].shown
+    texts = [(world / "WMT14" / f"newstest2014-fren-{file}.sgm").read_text() for file in (asked, answer)]
+    assert question.endswith(" =")
+    assert f">{question.removesuffix(' =')}<" in texts[0]
+    assert f">{translation}<" in texts[1]
+    assert texts[0] != texts[1]
+    assert (rows.separator, rows.examples_from) == ("\n", "other asked rows")
+
+
+@pytest.mark.parametrize(("name", "above"), [("recall", True), ("sorting", False)])
+def test_which_game_is_asked(name: str, above: bool, world: Path) -> None:
+    for item in prompt_task(name).read(str(world)).asked:
+        assert item.earlier is not None
+        assert (item.shown[0] in {question for question, _ in item.earlier}) == above
+
+
+@pytest.mark.parametrize(("name", "kind"), [("cbt-cn", "CN"), ("cbt-ne", "NE")])
+def test_which_words_are_left_out(name: str, kind: str, world: Path) -> None:
+    items = prompt_task(name).read(str(world)).asked
+    answers = re.findall(r"\t(\w+)\t\t", (world / "CBT" / f"cbtest_{kind}_valid_2000ex.txt").read_text())
+    assert [item.shown[1] for item in items] == [f"{word}." for word in answers]
+    assert all(word.istitle() == (kind == "NE") for word in answers)
+
+
 def test_drawn_answers_differ_from_greedy_ones() -> None:
     rows = Rows([FreeForm(text, ("x",)) for text in ("the cat", "a mat", "who", "the dog sat", "on the", "5")])
     made = functools.partial(task, "f1", measure=lambda answers, items: {"f1": 0.0})
