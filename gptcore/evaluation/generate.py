@@ -166,14 +166,14 @@ def _drawn(
     repetition_penalty: float = 1.0,
     kept: int = 0,
 ) -> Iterator[list[int]]:
-    """The next id of each text, without end."""
+    """Yield the next id of each text, for as long as the caller asks."""
     reader = open_reader(model, len(prompts), kept)
     draws = [generator(seed, "generate") for seed in seeds]
     held = [set(ids) for ids in prompts]
     new: Sequence[Sequence[int]] = prompts
     while True:
         logits = penalised(reader.feed(new)[:, :n_vocab], held, repetition_penalty)
-        drawn = [sample(row, **settings, draws=its) for row, its in zip(logits, draws, strict=True)]
+        drawn = [sample(row, **settings, draws=own) for row, own in zip(logits, draws, strict=True)]
         yield drawn
         for ids, token in zip(held, drawn, strict=True):
             ids.add(token)
@@ -186,8 +186,8 @@ def penalised(logits: Tensor, held: Sequence[Collection[int]], penalty: float) -
         return logits
     logits = logits.clone()
     for row, ids in zip(logits, held, strict=True):
-        its = torch.tensor([index for index in ids if index < len(row)], dtype=torch.long, device=row.device)
-        row[its] = torch.where(row[its] > 0, row[its] / penalty, row[its] * penalty)
+        inside = torch.tensor([index for index in ids if index < len(row)], dtype=torch.long, device=row.device)
+        row[inside] = torch.where(row[inside] > 0, row[inside] / penalty, row[inside] * penalty)
     return logits
 
 

@@ -91,7 +91,10 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         return found
 
     def _written(self, contexts: Sequence[str], settings: Mapping[str, Any], seed: int) -> list[str]:
-        """Texts by the harness' settings, greedy unless they say ``do_sample``; at most half of n_ctx is written."""
+        """What the model writes on each context by the harness' settings, at most half of n_ctx.
+
+        Decoding is greedy unless they say ``do_sample``; it ends where every text has one of its stops.
+        """
         n_ctx = self._model.config.n_ctx
         until = settings.get("until", [])
         stops = [until] if isinstance(until, str) else list(until)
@@ -117,9 +120,10 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         return [_before(self._tokenizer.decode(text), stops) for text in texts]
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Ids of the two: of the whole, cut where the context's end; white space between belongs to the continuation.
+        """Ids of a context and of its continuation: those of the whole text, cut where the context ends.
 
-        Where the last piece reaches over the border, each is encoded by itself.
+        White space between the two belongs to the continuation. Where a piece reaches over the border, each of the two
+        is encoded by itself.
         """
         bare = context.rstrip()
         before, whole = self._tokenizer.encode(bare), self._tokenizer.encode(f"{context}{continuation}")

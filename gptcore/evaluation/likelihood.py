@@ -150,7 +150,7 @@ class NetworkLikelihood:
 
 
 def _log_probability(logits: Tensor, targets: Tensor) -> Tensor:
-    """In nats."""
+    """Log-probability of each id, in nats: [N]."""
     return -F.cross_entropy(logits, targets, reduction="none")
 
 

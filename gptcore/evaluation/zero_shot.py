@@ -49,11 +49,11 @@ class _Scorer:
         self._progress = progress
 
     def totals(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> NDArray[Any]:
-        """Summed log-probability of each (context, continuation)."""
+        """Summed log-probability of each continuation behind its context: float64 [N]."""
         return self._scored(task, pairs)[0]
 
     def means(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> NDArray[Any]:
-        """Average log-probability of the scored tokens; 0 where there is none."""
+        """Average log-probability of the tokens of each continuation: float64 [N]; 0 where it has none."""
         sums, counts = self._scored(task, pairs)
         return np.asarray(sums / np.maximum(1, counts))
 

@@ -41,7 +41,7 @@ class Holdout:
 
 @dataclass(frozen=True)
 class PromptTemplate:
-    """How a row is put to a language model that nothing has fine-tuned; {0} and {1} are its text fields."""
+    """How a row is put to a language model that is not fine-tuned; {0} and {1} stand for its text fields."""
 
     question: str
     """The answer goes on from here."""

@@ -1,4 +1,4 @@
-"""How written answers are counted: exact match and F1 (SQuAD), ROUGE (summaries), BLEU (translations), a last word."""
+"""How generated answers are scored: exact match and F1 (SQuAD), ROUGE (summaries), BLEU (translations), a last word."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SENTENCE = re.compile(r"(?<=[.!?])[\"')\u2019\u201d]*\s+")
 _WORD = re.compile(r"[\s\"'\u2018\u201c`]*(\w+(?:['\u2019-]\w+)*)")
 
 Measure = Callable[[Sequence[str], Sequence[FreeForm]], dict[str, float]]
-"""Written answers and what they answer -> scores as fractions, the headline first."""
+"""Takes generated answers and the rows that they answer; gives scores by name as fractions, the headline first."""
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, by their stops."""
+    """The sentences of a text, which end at a full stop, question mark or exclamation mark."""
     return [part for part in _SENTENCE.split(" ".join(text.split())) if part]
 
 
@@ -44,7 +44,7 @@ def first_word(text: str) -> str:
 def questions(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
     """F1 of words and exact match, each the best over the right answers (Rajpurkar et al. 2016, section 6.1).
 
-    F1 also of the questions with and without an answer by themselves.
+    F1 is also given for the questions with an answer alone, and for those without one.
     """
     pairs = list(zip(answers, items, strict=True))
     f1 = [max(_overlap(answer, right) for right in item.answers) for answer, item in pairs]
@@ -57,12 +57,12 @@ def questions(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, fl
 
 
 def always_unknown(items: Sequence[FreeForm]) -> list[tuple[str, list[str]]]:
-    """The answer that needs no reading."""
+    """The baseline that calls every question unanswerable."""
     return [(f'always "{UNKNOWN}"', [UNKNOWN] * len(items))]
 
 
 def _bare(text: str) -> str:
-    """Lower case, without punctuation, articles and needless space."""
+    """A text in lower case, without punctuation, articles and needless space."""
     letters = "".join(letter for letter in text.lower() if letter not in string.punctuation)
     return " ".join(_ARTICLES.sub(" ", letters).split())
 
@@ -76,7 +76,10 @@ def _overlap(answer: str, right: str) -> float:
 
 
 def rouge(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
-    """ROUGE F1 with stemming: the mean of 1, 2 and L, and each; L over whole summaries, sentence by sentence."""
+    """ROUGE-1, -2 and -L as F1 with stemming, and their mean, which is the headline (GPT-2's paper, Table 4).
+
+    ROUGE-L is that of whole summaries, compared sentence by sentence.
+    """
     from rouge_score.rouge_scorer import RougeScorer  # with it comes NLTK: a second
 
     kinds = ("rouge1", "rouge2", "rougeLsum")
@@ -92,7 +95,7 @@ def rouge(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]
 
 
 def bleu(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
-    """BLEU of the corpus (sacrebleu's tokenizer 13a), from 0 to 1."""
+    """BLEU over the whole corpus, with case and sacrebleu's tokenizer 13a, from 0 to 1."""
     from sacrebleu.metrics.bleu import BLEU
 
     return {"bleu": BLEU().corpus_score(list(answers), [[item.answers[0] for item in items]]).score / 100}

@@ -131,7 +131,7 @@ def _called(task: str, name: str, cell: PromptResult) -> str:
 
 
 def _each(row: Sequence[PromptResult]) -> str:
-    """Examples that found room, of each model where they differ."""
+    """How many examples found room, for each model where the models differ."""
     found = [f"{cell.shots:.1f}" for cell in row]
     return found[0] if len(set(found)) == 1 else " ".join(found)
 
@@ -145,7 +145,7 @@ def _shots(cells: Cells) -> list[int]:
 
 
 def _mean(cells: Cells, tasks: list[str], shots: int, label: str) -> float:
-    """Of the tasks that are scored by accuracy, of which there is one or more."""
+    """Mean headline of the tasks that are scored by accuracy, of which there is one or more."""
     found = [cells[task, shots, label] for task in tasks]
     scores = [_headline(cell) for cell in found if cell.metric == "accuracy"]
     return sum(scores) / len(scores)

@@ -19,7 +19,7 @@ from tasks.tracking.logs import Meter
 
 VERSION = 3
 Scores = dict[str, dict[str, Any]]
-"""Task -> {"score", "metric", "chance", "rows", ...}, scores as fractions."""
+"""For each task "score", "metric", "chance", "rows" and what else it has; scores are fractions."""
 
 
 @task(name="zero-shot", task_run_name="zero-shot {checkpoint.short} step {step}", **STAGE_OPTIONS)
