@@ -67,7 +67,25 @@ def test_three_sizes_stand_beside_each_other(found: list[Analysis], store: str) 
     weights = [int(row[2].replace(",", "")) for row in size.rows if row[0] == "recall"]
     assert weights == sorted(weights)
     assert len(set(weights)) == 3
+    for task, name, _, *cells in size.rows:
+        if task in TASKS:
+            scores = [kept[task, k, models[name]]["scores"]["score"] for k in (0, 2)]
+            assert cells == [f"{100 * score:.1f}" for score in scores], "the headline is the task's own"
     assert any("Synthetic" in note for note in shots.notes)
+
+
+def test_notes_tell_how_answers_compare_where_examples_are_from_and_what_is_published(found: list[Analysis]) -> None:
+    notes = found[0].notes
+    assert "candidates compare by their likelihood per token (GPT-3, section 2.4): sst2" in notes
+    assert "candidates compare by their probability: recall" in notes
+    assert "examples are from the train split: sst2, dprd" in notes
+    assert "examples are from other asked rows: lambada" in notes
+    assert "examples are from earlier turns of the row: squad, recall" in notes
+    assert any("GPT-2 1542M 63.24 (accuracy, no stop words)" in note for note in notes)
+    called = [row[1] for row in found[0].rows if (row[0], row[2]) == ("sst2", "0")]
+    others = ["accuracy, contextual calibration", "accuracy, total", "accuracy, unconditional"]
+    assert called == ["accuracy, per token", *others]
+    assert [row[1] for row in found[0].rows if (row[0], row[2]) == ("dprd", "0")] == ["accuracy"]
 
 
 def test_examples_are_in_the_prompts_as_far_as_they_fit(found: list[Analysis]) -> None:

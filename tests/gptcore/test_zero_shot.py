@@ -172,6 +172,28 @@ def test_a_schema_is_spelt_as_in_a_prompt(world):
     assert zero_shot(model, tokenizer, data, ["dprd"])["dprd"]["score"] == found.scores["score"] == 1.0
 
 
+def test_the_verdicts_of_sst2_compare_by_the_whole_words_probability(world):
+    """Whatever the pieces that a small vocabulary cuts them into; the mean of these would prefer the one of more."""
+    model, _, data, _ = world
+    tokenizer = ByteTokenizer.train(["negative very the cat sat on a mat"] * 3, 20)
+    words = [tokenizer.encode_next(word) for word in ("negative", "positive")]
+    assert len(words[0]) < len(words[1])
+    gpt = tiny_gpt(tokenizer.n_vocab, n_ctx=64)
+    gpt.save(model)
+    texts = ["the cat sat", "a mat", "cat on the mat", "sat", "the mat on a cat", "very cat"]
+
+    def guesses(divided):
+        contexts = [tokenizer.encode(f"{text} very") for text in texts]
+        nats = [[plain_total(gpt, context, word)[0] for word in words] for context in contexts]
+        return np.argmax(np.divide(nats, [len(word) if divided else 1 for word in words]), axis=1).tolist()
+
+    right = guesses(divided=False)
+    assert right != guesses(divided=True)
+    lines = "sentence\tlabel\n" + "".join(f"{text} \t{label}\n" for text, label in zip(texts, right, strict=True))
+    (Path(data) / "SST-2" / "dev.tsv").write_text(lines, encoding="utf-8")
+    assert zero_shot(model, tokenizer, data, ["sst2"])["sst2"]["score"] == 1.0
+
+
 def test_answers_of_race_compare_by_the_mean_of_their_tokens(world):
     """Section 5: the highest average token log-probability; a sum would prefer short answers."""
     model, tokenizer, data, gpt = world
