@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,11 @@ from flows.analysis.paper import ablations
 from flows.forms.parameters import AnalysisParameters
 from gptcore.config import FinetuneConfig, preset_named
 from gptcore.errors import InputError
+from gptcore.evaluation.overlap import build_set, find_in_texts, overlap, wanted_hashes
 from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.published import ABLATIONS
+from gptcore.prompting.evaluation_sets import evaluation_texts
+from gptcore.text.parts import read_corpus
 from tasks.report import analysis as analysis_report
 from tasks.report.analysis import Analysis
 from tasks.report.leaderboard import Cell, Row
@@ -237,6 +241,14 @@ def test_overlap_is_that_of_the_corpus_and_trains_nothing(
     assert rows["rte dev"]["in its own train rows, %"] != "-"
     assert rows["lambada"]["in its own train rows, %"] == "-"
     assert any("Synthetic" in note for note in whole.notes)
+    shelf = Store(store)
+    (built,) = shelf.list("overlap")
+    digest = shelf.manifest(built)["inputs"]["corpus"]["digest"]
+    folder = shelf.local(next(corpus for corpus in shelf.list("corpus") if corpus.digest == digest))
+    test = build_set("made", next(e for e in evaluation_texts(world[1]) if e.name == "snli dev").rows())
+    wanted = wanted_hashes([test])
+    training = find_in_texts(wanted, (rows for _, rows in read_corpus(folder, "train")))
+    assert shelf.manifest(built)["counts"]["sets"]["snli dev"]["corpus"] == asdict(overlap(test, wanted, training))
     (few,) = run("overlap", world, store, tmp_path, ["rte"])
     assert [row[0] for row in few.rows] == ["rte dev"]
     assert list(few.rows[0]) == list(next(row for row in whole.rows if row[0] == "rte dev"))

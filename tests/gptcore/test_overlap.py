@@ -69,6 +69,16 @@ def test_what_is_found_is_what_a_plain_twin_finds(
     assert [overlap(each, wanted, found) for each in built] == [plain_overlap(rows, whole) for rows in sets]
 
 
+@pytest.mark.parametrize("buffer", [1, 8, 9, 1 << 16])
+def test_an_8_gram_over_the_border_of_pieces_is_found(buffer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BUFFER", buffer)
+    words = [f"w{number}" for number in range(30)]
+    test = build_set("made", [[" ".join(words)]])
+    wanted = wanted_hashes([test])
+    assert overlap(test, wanted, find_in_texts(wanted, [words])) == Overlap(23, 23, 1, 1)
+    assert overlap(test, wanted, find_in_texts(wanted, [[word] for word in words])).found == 0
+
+
 def test_words_are_lower_cased_and_alphanumeric_with_single_spaces() -> None:
     """GPT-2's paper, section 4."""
     assert normalised("The  CAT_sat,\non (2) mats\u2014\u00c9t\u00e9!") == "the cat sat on 2 mats \u00e9t\u00e9"
