@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from prefect import flow
+from prefect.utilities.annotations import quote
 
 from flows.chain import WORLD_SEED, pretrain_on
 from flows.forms.checks import check_prompts, least_room, tasks_with_room
@@ -13,6 +15,7 @@ from flows.forms.parameters import FewShotParameters
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.servers import signals
+from gptcore.prompting.assemble import select
 from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import available_prompt_tasks, read_rows
 from gptcore.sizes import SIZES, sized_preset
@@ -44,13 +47,14 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     given = {ref: _given(store, ref) for ref in parameters.checkpoints}
     room = min([_n_ctx(store, model) for model in given.values()] or [least_room(parameters)])
     tasks = tasks_with_room(parameters.tasks, datasets_url, room)
-    for task in tasks:
-        read_rows(task, datasets_url)  # a broken row costs seconds, not three trainings
+    shots, max_rows = sorted(set(parameters.shots)), parameters.max_rows or None
+    # All rows are read here, once, and before anything is trained; of them those are kept that are asked or shown.
+    selections = {task: select(read_rows(task, datasets_url), max(shots), max_rows) for task in tasks}
     models = _labelled(store, given) if given else _sizes(store, parameters)
-    shots, rows = sorted(set(parameters.shots)), parameters.max_rows or None
     cells: Cells = {}
     for task in tasks:
-        found = answer_prompts(store.url, list(models.values()), datasets_url, task, shots, rows)
+        unseen: Any = quote(selections[task])  # by Prefect, which would look through every row of it
+        found = answer_prompts(store.url, list(models.values()), task, unseen, shots, max_rows)
         for label, model in models.items():
             cells |= {(task, k, label): found[model.digest, k] for k in shots}
     synthetic = is_synthetic(datasets_url)

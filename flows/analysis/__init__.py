@@ -6,6 +6,7 @@
     zero-shot   Figure 2, right: scores without fine-tuning, from the first updates to the last, Transformer and LSTM;
                 BLiMP in the same way, where its files are, with the n-gram models beside it
     learning    what more text brings: every task fine-tuned from models kept on the way, over the tokens they had seen
+    overlap     how much of every test set stands in the corpus, by 8-grams (GPT-2's paper, section 4); trains nothing
 
 What the store holds is not computed again: after a pipeline an analysis adds only its own runs.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flows.analysis.curves import learning, zero_shot_curves
+from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
 from flows.forms.parameters import AnalysisParameters
 from tasks.report.analysis import Analysis
@@ -25,5 +27,6 @@ ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
     "layers": layers,
     "zero-shot": zero_shot_curves,
     "learning": learning,
+    "overlap": overlap,
 }
 """Name on the command line -> flow."""

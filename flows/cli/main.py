@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     chain(run)
 
     run = command("analysis", commands.analysis, "make one of the paper's analyses: its table or figure")
-    run.add_argument("name", choices=["tables", "table5", "layers", "zero-shot", "learning"], help="which")
+    run.add_argument("name", choices=["tables", "table5", "layers", "zero-shot", "learning", "overlap"], help="which")
     chain(run)
     run.add_argument(
         "--max-rows", type=int, help="zero-shot rows of each task, BLiMP pairs of each field; 0: all (1000)"

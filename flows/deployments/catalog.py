@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from flows.abstracts import abstracts, abstracts_tables, generate
 from flows.analysis.curves import learning, zero_shot_curves
+from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
 from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
@@ -94,6 +95,7 @@ OFFERS = [
     Offer(layers, CPU, AnalysisParameters),
     Offer(zero_shot_curves, CPU, AnalysisParameters),
     Offer(learning, CPU, AnalysisParameters),
+    Offer(overlap, CPU, AnalysisParameters),
     Offer(sweep, CPU, SweepParameters),
     Offer(abstracts, CPU, AbstractsParameters),
     Offer(abstracts_tables, CPU, AbstractsTablesParameters),

@@ -23,16 +23,6 @@ def _generator(seed: int, *names: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(derive_seed(seed, *names)))
 
 
-def choose_rows(n_rows: int, max_rows: int | None, seed: int) -> NDArray[np.int64]:
-    """Row numbers to use, ascending: all, or ``max_rows`` drawn without replacement from ``seed``.
-
-    Raising ``max_rows`` only adds rows: the smaller choice is contained in the larger.
-    """
-    if max_rows is None or max_rows >= n_rows:
-        return np.arange(n_rows, dtype=np.int64)
-    return np.sort(_generator(seed, "rows").permutation(n_rows)[:max_rows]).astype(np.int64)
-
-
 class BucketedBatches:
     """Shuffled training batches of rows with like lengths.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -95,6 +95,7 @@ def generate_ids(
     n_vocab: int,
     max_tokens: int,
     stop: Collection[int] = (),
+    ended: Callable[[Sequence[int]], bool] | None = None,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
@@ -107,6 +108,7 @@ def generate_ids(
 
     :param n_vocab: ids below it are drawn, none of the special rows behind them.
     :param stop: ids at which a text ends; none: all are ``max_tokens`` long.
+    :param ended: whether a text has come to its end with these ids, the last of which is new; None: none has.
     :param repetition_penalty: positive logits of ids that the text holds already, its prompt included, are divided by
         it, negative ones multiplied (Keskar et al. 2019, section 4.1, as transformers has it); 1: off.
     :param seed: of the first prompt's draws, each next one's is one more; or one for each prompt.
@@ -126,7 +128,8 @@ def generate_ids(
         for row in list(going):
             if drawn[row] not in stop:
                 found[row].append(drawn[row])
-            if drawn[row] in stop or len(found[row]) == max_tokens:
+            is_over = drawn[row] in stop or (ended is not None and ended(found[row]))
+            if is_over or len(found[row]) == max_tokens:
                 going.remove(row)
         if not going:
             break
@@ -163,14 +166,14 @@ def _drawn(
     repetition_penalty: float = 1.0,
     kept: int = 0,
 ) -> Iterator[list[int]]:
-    """The next id of each text, without end."""
+    """Yield the next id of each text, for as long as the caller asks."""
     reader = open_reader(model, len(prompts), kept)
     draws = [generator(seed, "generate") for seed in seeds]
     held = [set(ids) for ids in prompts]
     new: Sequence[Sequence[int]] = prompts
     while True:
         logits = penalised(reader.feed(new)[:, :n_vocab], held, repetition_penalty)
-        drawn = [sample(row, **settings, draws=its) for row, its in zip(logits, draws, strict=True)]
+        drawn = [sample(row, **settings, draws=own) for row, own in zip(logits, draws, strict=True)]
         yield drawn
         for ids, token in zip(held, drawn, strict=True):
             ids.add(token)
@@ -183,8 +186,8 @@ def penalised(logits: Tensor, held: Sequence[Collection[int]], penalty: float) -
         return logits
     logits = logits.clone()
     for row, ids in zip(logits, held, strict=True):
-        its = torch.tensor([index for index in ids if index < len(row)], dtype=torch.long, device=row.device)
-        row[its] = torch.where(row[its] > 0, row[its] / penalty, row[its] * penalty)
+        inside = torch.tensor([index for index in ids if index < len(row)], dtype=torch.long, device=row.device)
+        row[inside] = torch.where(row[inside] > 0, row[inside] / penalty, row[inside] * penalty)
     return logits
 
 

@@ -59,8 +59,8 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
                 raise InputError(
                     f"{request.args[1]!r:.60}: {len(continuation)} tokens, expected n_ctx = {n_ctx} or fewer"
                 )
-        sums, _ = self._likelihood.continuations(pairs)
-        return list(zip(sums.tolist(), self._likelihood.likeliest(pairs).tolist(), strict=True))
+        sums, greedy = self._likelihood.greedy_continuations(pairs)
+        return list(zip(sums.tolist(), greedy.tolist(), strict=True))
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
         """Sum of log P of whole texts; beyond n_ctx in the harness' own windows, each of which scores new ids only."""
@@ -91,7 +91,10 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         return found
 
     def _written(self, contexts: Sequence[str], settings: Mapping[str, Any], seed: int) -> list[str]:
-        """Texts by the harness' settings, greedy unless they say ``do_sample``; at most half of n_ctx is written."""
+        """What the model writes on each context by the harness' settings, at most half of n_ctx.
+
+        Decoding is greedy unless they say ``do_sample``; it ends where every text has one of its stops.
+        """
         n_ctx = self._model.config.n_ctx
         until = settings.get("until", [])
         stops = [until] if isinstance(until, str) else list(until)
@@ -102,23 +105,25 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
             sampling = {name: settings[name] for name in _SAMPLING if name in settings}
         ids = [(self._tokenizer.encode(text) or self._start)[-(n_ctx - most) :] for text in contexts]
         end = self._tokenizer.end_of_text
+        if end is None:  # a vocabulary of words writes lower case, blanks around marks and one line break at a time
+            stops += [self._tokenizer.decode(self._tokenizer.encode(stop)) or "\n" for stop in stops]
         texts = generate_ids(
             self._model,
             ids,
             n_vocab=self._tokenizer.n_vocab,
             max_tokens=most,
             stop=() if end is None else (end,),
+            ended=(lambda written: _has_stop(self._tokenizer.decode(written), stops)) if stops else None,
             seed=seed,
             **sampling,
         )
-        if end is None:  # a vocabulary of words writes lower case, blanks around marks and one line break at a time
-            stops += [self._tokenizer.decode(self._tokenizer.encode(stop)) or "\n" for stop in stops]
         return [_before(self._tokenizer.decode(text), stops) for text in texts]
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Ids of the two: of the whole, cut where the context's end; white space between belongs to the continuation.
+        """Ids of a context and of its continuation: those of the whole text, cut where the context ends.
 
-        Where the last piece reaches over the border, each is encoded by itself.
+        White space between the two belongs to the continuation. Where a piece reaches over the border, each of the two
+        is encoded by itself.
         """
         bare = context.rstrip()
         before, whole = self._tokenizer.encode(bare), self._tokenizer.encode(f"{context}{continuation}")
@@ -127,6 +132,11 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         if whole[: len(before)] == before and len(whole) > len(before):
             return before, whole[len(before) :]
         return before, self._tokenizer.encode(f"{context[len(bare) :]}{continuation}")
+
+
+def _has_stop(text: str, stops: Sequence[str]) -> bool:
+    """Whether one of some stops stands in a text; an empty one is none."""
+    return any(stop in text for stop in stops if stop)
 
 
 def _before(text: str, stops: Sequence[str]) -> str:

@@ -61,7 +61,7 @@ class NetworkLikelihood:
                 windows.append(np.asarray(ids[begin : begin + n_ctx + 1], dtype=np.int64))
                 owners.append(owner)
         totals = np.zeros(len(sequences))
-        np.add.at(totals, owners, self._sums(windows, [1] * len(windows), progress))
+        np.add.at(totals, owners, self._scores(windows, [1] * len(windows), progress, _log_probability)[0])
         return totals
 
     def continuations(
@@ -79,12 +79,18 @@ class NetworkLikelihood:
         """
         windows, firsts = self._cut(pairs)
         counts = [max(0, len(window) - first) for window, first in zip(windows, firsts, strict=True)]
-        return self._sums(windows, firsts, progress), np.asarray(counts, dtype=np.int64)
+        (sums,) = self._scores(windows, firsts, progress, _log_probability)
+        return sums, np.asarray(counts, dtype=np.int64)
 
-    def likeliest(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> NDArray[np.bool_]:
-        """Whether each id of a continuation is the likeliest there, so that greedy decoding would give it: bool [N]."""
-        found: NDArray[np.bool_] = self._sums(*self._cut(pairs), None, _is_likeliest) == 0
-        return found
+    def greedy_continuations(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """The sums of :meth:`continuations`, and whether greedy decoding gives each continuation; in one pass.
+
+        :returns: float64 [N], and bool [N]: whether each of its ids is the likeliest one there.
+        """
+        sums, others = self._scores(*self._cut(pairs), None, _log_probability, _is_not_likeliest)
+        return sums, others == 0
 
     def _cut(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[NDArray[np.int64]], list[int]]:
         """What of each pair the model has positions for, and where in it the continuation begins (>= 1)."""
@@ -96,21 +102,22 @@ class NetworkLikelihood:
             firsts.append(max(1, len(context) - cut))
         return windows, firsts
 
-    def _sums(
+    def _scores(
         self,
         windows: Sequence[NDArray[np.int64]],
         firsts: Sequence[int],
         progress: Callable[[int, int], object] | None,
-        score: Callable[[Tensor, Tensor], Tensor] | None = None,
+        *scores: Callable[[Tensor, Tensor], Tensor],
     ) -> NDArray[np.float64]:
-        """What each window's ids from the one at ``firsts`` (>= 1) on come to, in batches of like length.
+        """What each window's ids from the one at ``firsts`` (>= 1) on add up to, in batches of like length.
 
-        :param score: of logits [N, V] and the ids [N] that came; None: the ids' log-probabilities.
+        :param scores: of logits [N, V] and the ids [N] that came, for each of them a number.
+        :returns: [scores, windows].
         """
-        sums, done = np.zeros(len(windows)), 0
+        sums, done = np.zeros((len(scores), len(windows))), 0
         for rows in by_length(np.asarray([len(window) for window in windows], dtype=np.int64), _BATCH_TOKENS):
             begins = np.asarray([firsts[row] for row in rows])
-            sums[rows] = self._batch([windows[row] for row in rows], begins, score or _log_probability)
+            sums[:, rows] = self._batch([windows[row] for row in rows], begins, scores)
             done += len(rows)
             if progress is not None:
                 progress(done, len(windows))
@@ -121,7 +128,7 @@ class NetworkLikelihood:
         self,
         windows: Sequence[NDArray[np.int64]],
         firsts: NDArray[np.int64],
-        score: Callable[[Tensor, Tensor], Tensor],
+        scores: Sequence[Callable[[Tensor, Tensor], Tensor]],
     ) -> NDArray[np.float64]:
         tokens = np.zeros((len(windows), max(2, *map(len, windows))), dtype=np.int64)  # (B, T + 1)
         for row, window in enumerate(windows):
@@ -133,19 +140,20 @@ class NetworkLikelihood:
         states = states[torch.from_numpy(owners), torch.from_numpy(positions)]  # (N, D)
         targets = torch.from_numpy(tokens[owners, positions + 1]).to(self._device)  # (N,)
         n_rows = max(1, (_CPU_LOGITS if self._device.type == "cpu" else _GPU_LOGITS) // self.n_vocab)
-        sums = np.zeros(len(windows))
+        sums = np.zeros((len(scores), len(windows)))
         for at in range(0, len(targets), n_rows):
             some = slice(at, at + n_rows)
-            found = score(self._model.logits(states[some]).float(), targets[some])
-            np.add.at(sums, owners[some], found.double().cpu().numpy())
+            logits = self._model.logits(states[some]).float()
+            for row_sums, score in zip(sums, scores, strict=True):
+                np.add.at(row_sums, owners[some], score(logits, targets[some]).double().cpu().numpy())
         return sums
 
 
 def _log_probability(logits: Tensor, targets: Tensor) -> Tensor:
-    """In nats."""
+    """Log-probability of each id, in nats: [N]."""
     return -F.cross_entropy(logits, targets, reduction="none")
 
 
-def _is_likeliest(logits: Tensor, targets: Tensor) -> Tensor:
-    """0 where an id is the likeliest, else 1."""
+def _is_not_likeliest(logits: Tensor, targets: Tensor) -> Tensor:
+    """1 where an id is not the likeliest one, else 0."""
     return (logits.argmax(dim=-1) != targets).float()

@@ -22,7 +22,6 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.data.batches import choose_rows
 from gptcore.errors import InputError
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.files import sha256_json
@@ -33,6 +32,7 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import Example
 from gptcore.nlu.winograd import read_dprd
 from gptcore.nlu.zero_shot import ZERO_SHOT_TASKS, check_zero_shot
+from gptcore.seeds import choose_rows
 from gptcore.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]
@@ -49,17 +49,17 @@ class _Scorer:
         self._progress = progress
 
     def totals(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> NDArray[Any]:
-        """Summed log-probability of each (context, continuation)."""
+        """Summed log-probability of each continuation behind its context: float64 [N]."""
         return self._scored(task, pairs)[0]
 
     def means(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> NDArray[Any]:
-        """Average log-probability of the scored tokens; 0 where there is none."""
+        """Average log-probability of the tokens of each continuation: float64 [N]; 0 where it has none."""
         sums, counts = self._scored(task, pairs)
         return np.asarray(sums / np.maximum(1, counts))
 
     def _scored(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[NDArray[Any], NDArray[Any]]:
-        told = functools.partial(self._progress, task) if self._progress is not None else None
-        return self._likelihood.continuations(pairs, told)
+        counted = functools.partial(self._progress, task) if self._progress is not None else None
+        return self._likelihood.continuations(pairs, counted)
 
 
 def zero_shot(
@@ -142,7 +142,7 @@ def _race(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None)
 def _dprd(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
     schemas = list(read_dprd(url, "test"))
     schemas = [schemas[row] for row in choose_rows(len(schemas), max_rows, _ROW_SEED)]
-    contexts = iter(tokenizer.encode_batch([f"{s.before} {name}" for s in schemas for name in s.referents]))
+    contexts = iter(tokenizer.encode_batch([schema.resolved(referent) for schema in schemas for referent in range(2)]))
     rests = [tokenizer.encode_next(schema.after) for schema in schemas]
     means = scorer.means("dprd", [(next(contexts), rest) for rest in rests for _ in range(2)])
     return _accuracy(means.reshape(-1, 2).argmax(axis=1), [schema.label for schema in schemas], 0.5)

@@ -1,6 +1,7 @@
 """Reading texts token by token: what the network made of the tokens before is kept, not computed again.
 
-Legend: B batch, T new tokens, P tokens before them, S = P + T at most, L layers, H heads, D width, V embedding rows.
+Legend: B batch, T new tokens, P tokens before them, S = P + T at most, W positions that a cache has room for, L layers,
+H heads, D width, V embedding rows.
 
 A :class:`Reader` gives after each token the logits that the network's own forward pass gives for the text so far, for
 several texts at once, each of its own length and as if it were alone. The Transformer keeps every layer's keys and
@@ -16,10 +17,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from gptcore.families import FAMILIES
 from gptcore.models.language_model import LanguageModel
@@ -39,52 +42,98 @@ class Reader(ABC):
     def feed(self, texts: Sequence[Sequence[int]]) -> Tensor:
         """Read on by ids, one at least of each text, and predict what comes next: [B, V], on the model's device.
 
-        What a text has more of than the shortest is read first, by itself.
+        Texts of different lengths are padded and share one pass. Where that would need more room than there is, what a
+        text has more of than the shortest is read first, by itself.
         """
-        shortest = min(len(ids) for ids in texts)
-        for row, ids in enumerate(texts):
-            if more := list(ids[: len(ids) - shortest]):
-                self._read(torch.tensor([more], device=self._device), slice(row, row + 1))
-        tokens = torch.tensor([list(ids[len(ids) - shortest :]) for ids in texts], device=self._device)  # (B, T)
-        return self._logits(self._read(tokens, slice(0, self._batch)))
+        longest = max(len(ids) for ids in texts)
+        if not self._has_room(longest):
+            shortest = min(len(ids) for ids in texts)
+            for row, ids in enumerate(texts):
+                if more := list(ids[: len(ids) - shortest]):
+                    self._read([more], slice(row, row + 1))
+            texts = [ids[len(ids) - shortest :] for ids in texts]
+        states = self._read(texts, slice(0, self._batch))  # (B, T, D)
+        ends = torch.tensor([len(ids) - 1 for ids in texts], device=states.device)
+        return self.logits(states[torch.arange(len(texts), device=states.device), ends])
+
+    @torch.no_grad()
+    def states(self, texts: Sequence[Sequence[int]]) -> Tensor:
+        """Read on by ids: what follows each of them is predicted from these states, [B, T, D], right-padded."""
+        return self._read(texts, slice(0, self._batch))
 
     @abstractmethod
-    def copies(self, batch: int) -> Reader:
-        """``batch`` texts that all begin with what this reader, of a single text, has read; it stays as it is."""
+    def logits(self, states: Tensor) -> Tensor:
+        """Scores of every row of the embedding, from states: [N, D] -> [N, V]."""
+
+    @staticmethod
+    @abstractmethod
+    def position_bytes(model: Any) -> int:
+        """Bytes that are kept of each position of a text."""
+
+    @property
+    @abstractmethod
+    def longest(self) -> int:
+        """Positions that are kept of the longest text."""
 
     @abstractmethod
-    def _read(self, tokens: Tensor, rows: slice) -> Tensor:
-        """Take in new tokens of the texts ``rows``, [b, T]: what the next is predicted from, [b, D]."""
+    def spread(self, rows: Sequence[int], room: int) -> Reader:
+        """A reader of texts that begin with what this one has read of its texts ``rows``; this one stays as it is.
+
+        :param rows: which of the texts, any of them several times.
+        :param room: how many further ids each of the new texts may have; only what these need is copied.
+        """
 
     @abstractmethod
-    def _logits(self, states: Tensor) -> Tensor:
-        """[B, D] -> [B, V]."""
+    def _has_room(self, n_new: int) -> bool:
+        """Whether every text can be padded to ``n_new`` further ids."""
+
+    @abstractmethod
+    def _read(self, texts: Sequence[Sequence[int]], rows: slice) -> Tensor:
+        """Take in new ids of the texts ``rows``: their states, [b, T, D], right-padded; an empty text takes in none."""
 
 
-def open_reader(model: LanguageModel, batch: int = 1, kept: int = 0) -> Reader:
+def _padded(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Ids of different lengths as one table [B, T], right-padded with 0, and their lengths [B], on the CPU."""
+    lengths = [len(ids) for ids in texts]
+    longest = max(lengths)
+    table = [[*ids, *[0] * (longest - len(ids))] for ids in texts]
+    return torch.tensor(table, device=device), torch.tensor(lengths)
+
+
+def bytes_per_position(model: LanguageModel) -> int:
+    """Bytes that a reader keeps of each position of a text."""
+    found: int = FAMILIES[model.config.family].part("reader").position_bytes(model)
+    return found
+
+
+def open_reader(model: LanguageModel, batch: int = 1, kept: int = 0, width: int | None = None) -> Reader:
     """A reader at the beginning of ``batch`` texts.
 
     :param model: in eval mode.
     :param kept: of each text, so much of what is first read (as far as it goes) stays in sight when the text outgrows
         n_ctx, if it takes no more than half of that; the LSTM has no such bound.
+    :param width: positions that the reader has room for, of texts that are spread afterwards; None: n_ctx.
     """
-    reader: Reader = FAMILIES[model.config.family].part("reader")(model, batch, kept)
+    reader: Reader = FAMILIES[model.config.family].part("reader")(model, batch, kept, width)
     return reader
 
 
 @dataclass
 class Cache:
-    """What a Transformer has read of B texts: the keys and values of each one's positions, with room for n_ctx."""
+    """What a Transformer has read of B texts: the keys and values of each one's positions, with room for W of them."""
 
-    keys: Tensor  # (L, B, n_ctx, D)
-    values: Tensor  # (L, B, n_ctx, D)
+    keys: Tensor  # (L, B, W, D)
+    values: Tensor  # (L, B, W, D)
     lengths: Tensor  # (B,) int64, on the CPU
 
     @classmethod
-    def empty(cls, model: GPT, batch: int = 1) -> Cache:
-        """Room for ``batch`` texts, on the model's device. Zeros: what is there already is multiplied by 0."""
+    def empty(cls, model: GPT, batch: int = 1, width: int | None = None) -> Cache:
+        """Room for ``batch`` texts, on the model's device. Zeros: what is there already is multiplied by 0.
+
+        :param width: positions of each text, padding included; None: n_ctx.
+        """
         c = model.config
-        shape = (c.n_layer, batch, c.n_ctx, c.n_embd)
+        shape = (c.n_layer, batch, c.n_ctx if width is None else width, c.n_embd)
         weight = model.tokens.weight
         return cls(weight.new_zeros(shape), weight.new_zeros(shape), torch.zeros(batch, dtype=torch.int64))
 
@@ -92,32 +141,54 @@ class Cache:
         """The same of some texts; what is read into it is read into this one."""
         return Cache(self.keys[:, rows], self.values[:, rows], self.lengths[rows])
 
+    def spread(self, rows: Sequence[int], room: int) -> Cache:
+        """A copy of the texts ``rows``, as far as they are read, with room for ``room`` further positions each."""
+        chosen = torch.tensor(rows, dtype=torch.int64)
+        lengths = self.lengths[chosen]
+        read = int(lengths.max())
 
-def step(model: GPT, tokens: Tensor, cache: Cache, product: Products | None = None) -> Tensor:
+        def copied(tensor: Tensor) -> Tensor:  # (L, B, W, D) -> (L, len(rows), read + room, D)
+            L, _, _, D = tensor.shape
+            new = tensor.new_zeros(L, len(rows), read + room, D)
+            new[:, :, :read] = tensor[:, :, :read].index_select(1, chosen.to(tensor.device))
+            return new
+
+        return Cache(copied(self.keys), copied(self.values), lengths)
+
+
+def step(
+    model: GPT, tokens: Tensor, cache: Cache, product: Products | None = None, counts: Tensor | None = None
+) -> Tensor:
     """The states of new tokens, given those in the cache, which takes them in: ids [B, T] -> [B, T, D].
 
     Equal to the last T states of the model's own pass over all tokens of each text in eval mode.
 
-    :raises ValueError: if a text exceeds n_ctx.
+    :param counts: [B], on the CPU: how many of the T ids each text has, the others being padding behind them, whose
+        states mean nothing and which is not taken in; None: all of them.
+    :raises ValueError: if a text exceeds n_ctx, or with its padding the cache's width.
     """
     product = product or Products()
     B, T = tokens.shape
-    n_ctx = model.config.n_ctx
+    n_ctx, width = model.config.n_ctx, cache.keys.shape[2]
     end = int(cache.lengths.max()) + T
-    if end > n_ctx:
-        raise ValueError(f"a sequence of {end} tokens does not fit n_ctx = {n_ctx}")
+    longest = end if counts is None else int((cache.lengths + counts).max())
+    if longest > n_ctx:
+        raise ValueError(f"a sequence of {longest} tokens does not fit n_ctx = {n_ctx}")
+    if end > width:
+        raise ValueError(f"{end} positions do not fit a cache of {width}")
     places = (cache.lengths[:, None] + torch.arange(T)).to(tokens.device)  # (B, T)
-    x = F.embedding(tokens, model.tokens.weight) + F.embedding(places, model.positions.weight)  # (B, T, D)
+    positions = F.embedding(places.clamp(max=n_ctx - 1), model.positions.weight)  # only padding stands beyond n_ctx
+    x = F.embedding(tokens, model.tokens.weight) + positions  # (B, T, D)
     mask = None
     if B * T > 1:
         unseen = torch.arange(end, device=tokens.device) > places[:, :, None]  # (B, T, S)
         mask = torch.zeros_like(unseen, dtype=x.dtype).masked_fill_(unseen, float("-inf"))[:, None]  # for all heads
-    into = (places + n_ctx * torch.arange(B, device=tokens.device)[:, None]).view(-1)  # rows of (B * n_ctx, D)
+    into = (places + width * torch.arange(B, device=tokens.device)[:, None]).view(-1)  # rows of (B * W, D)
     for block, keys, values in zip(model.blocks, cache.keys, cache.values, strict=True):
         assert isinstance(block, Block)
         attend = partial(_attend, block.attention, keys, values, into, end, mask, product)
         x = block.joined(x, attend, partial(_feed, block.feed_forward, product))
-    cache.lengths += T
+    cache.lengths += T if counts is None else counts
     states: Tensor = model.norm(x)
     return states
 
@@ -151,12 +222,12 @@ def _attend(
 class TransformerReader(Reader):
     """Reads with a :class:`Cache`; a text longer than n_ctx goes on from its newest half, behind what is kept."""
 
-    def __init__(self, model: GPT, batch: int, kept: int = 0) -> None:
+    def __init__(self, model: GPT, batch: int, kept: int = 0, width: int | None = None) -> None:
         super().__init__(model, batch)
         self._kept = kept
         self._heads: list[list[int]] = [[] for _ in range(batch)]
         self._model = model
-        self._cache = Cache.empty(model, batch)
+        self._cache = Cache.empty(model, batch, width)
         self._product = Products(model, batch)
         self._windows: list[list[int]] = [[] for _ in range(batch)]  # the tokens in the cache
 
@@ -175,44 +246,82 @@ class TransformerReader(Reader):
             self._windows[row] = window
         return super().feed(new)
 
-    def copies(self, batch: int) -> TransformerReader:
+    def spread(self, rows: Sequence[int], room: int) -> TransformerReader:
         """See :class:`Reader`."""
-        other = TransformerReader(self._model, 0, self._kept)
-        other._batch, other._product = batch, Products()  # a few steps do not earn the packing of all weights
-        other._heads, other._windows = ([list(ids) for ids in own * batch] for own in (self._heads, self._windows))
-        cache = self._cache
-        other._cache = Cache(
-            cache.keys.repeat(1, batch, 1, 1), cache.values.repeat(1, batch, 1, 1), cache.lengths.repeat(batch)
-        )
+        other = TransformerReader(self._model, 0, self._kept, 0)
+        other._batch, other._product = len(rows), Products()  # a few steps do not earn the packing of all weights
+        other._heads, other._windows = ([list(own[row]) for row in rows] for own in (self._heads, self._windows))
+        longest = max(len(self._windows[row]) for row in rows)
+        beyond = longest + room > self._model.config.n_ctx  # then a text may be read anew from its newest half
+        other._cache = self._cache.spread(rows, max(room, self._model.config.n_ctx - longest) if beyond else room)
         return other
 
-    def _read(self, tokens: Tensor, rows: slice) -> Tensor:
-        return step(self._model, tokens, self._cache.of(rows), self._product)[:, -1]
+    @staticmethod
+    def position_bytes(model: GPT) -> int:
+        """See :class:`Reader`: a key and a value of each block."""
+        return 2 * model.config.n_layer * model.config.n_embd * model.tokens.weight.element_size()
 
-    def _logits(self, states: Tensor) -> Tensor:
+    @property
+    def longest(self) -> int:
+        """See :class:`Reader`."""
+        return int(self._cache.lengths.max())
+
+    def logits(self, states: Tensor) -> Tensor:
+        """See :class:`Reader`."""
         return self._product.with_weight(self._model.tokens.weight, states)
+
+    def _has_room(self, n_new: int) -> bool:
+        return int(self._cache.lengths.max()) + n_new <= self._cache.keys.shape[2]
+
+    def _read(self, texts: Sequence[Sequence[int]], rows: slice) -> Tensor:
+        tokens, counts = _padded(texts, self._device)
+        return step(self._model, tokens, self._cache.of(rows), self._product, counts)
 
 
 class LSTMReader(Reader):
     """Carries the recurrent states along."""
 
-    def __init__(self, model: LSTM, batch: int, kept: int = 0) -> None:
+    def __init__(self, model: LSTM, batch: int, kept: int = 0, width: int | None = None) -> None:
         super().__init__(model, batch)
         self._model = model
         weight = model.tokens.weight
         self._hidden, self._cell = (weight.new_zeros(1, batch, model.config.n_units) for _ in range(2))
 
-    def copies(self, batch: int) -> LSTMReader:
-        """See :class:`Reader`."""
-        other = LSTMReader(self._model, batch)
-        other._hidden, other._cell = (state.repeat(1, batch, 1) for state in (self._hidden, self._cell))
+    def spread(self, rows: Sequence[int], room: int) -> LSTMReader:
+        """See :class:`Reader`; a state has room for any number of ids."""
+        other = LSTMReader(self._model, 0)
+        other._batch = len(rows)
+        chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
+        other._hidden, other._cell = (state.index_select(1, chosen) for state in (self._hidden, self._cell))
         return other
 
-    def _read(self, tokens: Tensor, rows: slice) -> Tensor:
-        before = self._hidden[:, rows].contiguous(), self._cell[:, rows].contiguous()
-        units, (self._hidden[:, rows], self._cell[:, rows]) = self._model.recurrent(self._model.tokens(tokens), before)
-        projected: Tensor = self._model.projection(units[:, -1])  # (b, T, units) -> (b, D)
-        return projected
+    @staticmethod
+    def position_bytes(model: LSTM) -> int:
+        """See :class:`Reader`: nothing, as one state is kept of a whole text."""
+        return 0
 
-    def _logits(self, states: Tensor) -> Tensor:
+    @property
+    def longest(self) -> int:
+        """See :class:`Reader`: one state."""
+        return 1
+
+    def logits(self, states: Tensor) -> Tensor:
+        """See :class:`Reader`."""
         return self._model.logits(states)
+
+    def _has_room(self, n_new: int) -> bool:
+        return True
+
+    def _read(self, texts: Sequence[Sequence[int]], rows: slice) -> Tensor:
+        tokens, counts = _padded(texts, self._device)
+        taking = counts.nonzero()[:, 0]  # a packed sequence has one step at least
+        chosen = torch.arange(self._batch)[rows][taking].to(self._device)
+        before = self._hidden[:, chosen], self._cell[:, chosen]
+        packed = pack_padded_sequence(
+            self._model.tokens(tokens[taking.to(self._device)]), counts[taking], batch_first=True, enforce_sorted=False
+        )
+        found, (self._hidden[:, chosen], self._cell[:, chosen]) = self._model.recurrent(packed, before)
+        units, _ = pad_packed_sequence(found, batch_first=True, total_length=tokens.shape[1])
+        states = units.new_zeros(*tokens.shape, self._model.config.n_embd)
+        states[taking.to(self._device)] = self._model.projection(units)  # (b, T, units) -> (b, T, D)
+        return states

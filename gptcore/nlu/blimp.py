@@ -19,7 +19,7 @@ from gptcore.nlu.readers import Record, decoded_lines, has_folder, parse_object,
 BLIMP = "blimp"
 FOLDER = "BLiMP"
 PAIRS = 1000
-"""Published, of each paradigm."""
+"""Minimal pairs that each paradigm has, as published."""
 CHANCE = 0.5
 
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -54,11 +54,12 @@ FIELDS: dict[str, tuple[str, ...]] = {
         "regular_plural_subject_verb_agreement_1 regular_plural_subject_verb_agreement_2",
     }.items()
 }
-"""Field -> its paradigms, which are the files' names. The paper's 12; the files have a 13th `linguistics_term`, see
-:data:`_MERGED`."""
+"""The name of each field and the paradigms that make it up, which are the files' names.
+
+These are the paper's 12 fields; the files have a 13th `linguistics_term`, see :data:`_MERGED`."""
 
 PARADIGMS = tuple(paradigm for paradigms in FIELDS.values() for paradigm in paradigms)
-"""All 67."""
+"""The names of all 67 paradigms."""
 
 _MERGED = {"s-selection": "argument_structure"}  # as the paper's 12 phenomena and BabyLM's 12 columns have it
 
@@ -68,7 +69,7 @@ COLUMNS = (BLIMP, *(f"{BLIMP}/{field}" for field in FIELDS))
 
 @dataclass(frozen=True)
 class Pair:
-    """A minimal pair."""
+    """A minimal pair: two sentences that differ in little, of which only the first is well formed."""
 
     good: str
     bad: str

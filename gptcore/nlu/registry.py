@@ -40,8 +40,8 @@ class Holdout:
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """How a row is put to a language model that nothing has fine-tuned; {0} and {1} are its text fields."""
+class PromptTemplate:
+    """How a row is put to a language model that is not fine-tuned; {0} and {1} stand for its text fields."""
 
     question: str
     """The answer goes on from here."""
@@ -72,7 +72,7 @@ class TaskSpec:
     """Table of the paper that holds the published scores."""
     paper: dict[str, float | None]
     """This task's leaderboard columns and the paper's own score in each: per cent, test split; None: not published."""
-    prompt: Prompt | None = None
+    prompt: PromptTemplate | None = None
     """For models that nothing fine-tunes; None: the fields line by line, "Answer:", and the label texts."""
     labels: tuple[str, ...] = ()
     """Label texts in class order; none for a score. In the form "choices": the names of the right choices in order."""
@@ -132,9 +132,9 @@ _NLI = ("entailment", "neutral", "contradiction")
 _RTE = ("not_entailment", "entailment")
 
 # After GPT-3's paper, appendix G, which has prompts for RTE, ANLI, RACE and Story Cloze; the others are made like them.
-_THREE_WAYS = Prompt("{0}\nQuestion: {1} True, False, or Neither?\nAnswer:", ("True", "Neither", "False"))
-_TWO_WAYS = Prompt("{0}\nQuestion: {1} True or False?\nAnswer:", ("False", "True"))
-_ALIKE = Prompt("{0}\n{1}\nQuestion: Do these two mean the same? Yes or No?\nAnswer:", ("No", "Yes"))
+_THREE_WAYS = PromptTemplate("{0}\nQuestion: {1} True, False, or Neither?\nAnswer:", ("True", "Neither", "False"))
+_TWO_WAYS = PromptTemplate("{0}\nQuestion: {1} True or False?\nAnswer:", ("False", "True"))
+_ALIKE = PromptTemplate("{0}\n{1}\nQuestion: Do these two mean the same? Yes or No?\nAnswer:", ("No", "Yes"))
 
 _TASKS = (
     TaskSpec(
@@ -204,7 +204,7 @@ _TASKS = (
         context=1,
         label="label",
         labels=_RTE,
-        prompt=Prompt("{1}\nQuestion: {0} Is the answer in it? Yes or No?\nAnswer:", ("No", "Yes")),
+        prompt=PromptTemplate("{1}\nQuestion: {0} Is the answer in it? Yes or No?\nAnswer:", ("No", "Yes")),
         metrics=("accuracy",),
         table=2,
         paper={"qnli": 88.1},
@@ -240,7 +240,7 @@ _TASKS = (
         choices=("RandomFifthSentenceQuiz1", "RandomFifthSentenceQuiz2"),
         label="AnswerRightEnding",
         labels=("1", "2"),
-        prompt=Prompt("{0}"),
+        prompt=PromptTemplate("{0}"),
         metrics=("accuracy",),
         seeds=5,
         table=3,
@@ -261,7 +261,7 @@ _TASKS = (
         choices=("option A", "option B", "option C", "option D"),
         label="answers",
         labels=("A", "B", "C", "D"),
-        prompt=Prompt("\nQuestion: {1}\nAnswer:", context="{0}"),
+        prompt=PromptTemplate("\nQuestion: {1}\nAnswer:", context="{0}"),
         metrics=("accuracy",),
         table=3,
         paper={"race_m": 62.9, "race_h": 57.4, "race": 59.0},
@@ -276,7 +276,7 @@ _TASKS = (
         fields=("sentence",),
         label="acceptable",
         labels=("0", "1"),
-        prompt=Prompt("{0}\nQuestion: Is this good English? Yes or No?\nAnswer:", ("No", "Yes")),
+        prompt=PromptTemplate("{0}\nQuestion: Is this good English? Yes or No?\nAnswer:", ("No", "Yes")),
         metrics=("matthews", "accuracy"),
         seeds=5,
         table=4,
@@ -291,7 +291,7 @@ _TASKS = (
         fields=("sentence",),
         label="label",
         labels=("0", "1"),  # negative, positive
-        prompt=Prompt("Review: {0}\nSentiment:", ("negative", "positive")),
+        prompt=PromptTemplate("Review: {0}\nSentiment:", ("negative", "positive")),
         metrics=("accuracy",),
         table=4,
         paper={"sst2": 91.3},
@@ -324,7 +324,7 @@ _TASKS = (
         context=None,
         label="score",
         score_range=(0.0, 5.0),  # six classes with soft labels, after Tai et al. 2015
-        prompt=Prompt("{0}\n{1}\nQuestion: How alike are they, from 0 to 5?\nAnswer:", tuple("012345")),
+        prompt=PromptTemplate("{0}\n{1}\nQuestion: How alike are they, from 0 to 5?\nAnswer:", tuple("012345")),
         metrics=("pearson", "spearman"),
         seeds=5,
         table=4,

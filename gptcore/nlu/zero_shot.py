@@ -9,13 +9,13 @@ from gptcore.nlu.blimp import BLIMP, has_blimp
 from gptcore.nlu.readers import available, has_folder
 
 ZERO_SHOT_TASKS = ("cola", "sst2", "race", "dprd")
-"""Those that section 5 has a heuristic for."""
+"""The tasks that section 5 has a heuristic for."""
 WITHOUT_TRAINING = (*ZERO_SHOT_TASKS, BLIMP)
-"""All that a pre-trained model is scored on as it is."""
+"""Everything that a pre-trained model is scored on without fine-tuning."""
 
 
 def check_zero_shot(tasks: Sequence[str], known: Sequence[str] = ZERO_SHOT_TASKS) -> None:
-    """Refuse a task that is not among ``known``: one without a heuristic of section 5.
+    """Refuse a task that is not among ``known``; by default one without a heuristic of section 5.
 
     :raises InputError: naming it.
     """
@@ -24,7 +24,7 @@ def check_zero_shot(tasks: Sequence[str], known: Sequence[str] = ZERO_SHOT_TASKS
 
 
 def available_zero_shot(datasets_url: str) -> list[str]:
-    """Those of section 5's tasks whose data is there, and ``blimp`` where that is.
+    """The tasks of section 5 whose data is there, and ``blimp`` where its files are.
 
     :raises InputError: there is none.
     """

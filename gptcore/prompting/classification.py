@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
+import functools
+
 from gptcore.nlu.readers import Example, load_task
-from gptcore.nlu.registry import Prompt, TaskSpec
-from gptcore.prompting.items import NOTHING, Item, Rows
+from gptcore.nlu.registry import PromptTemplate, TaskSpec
+from gptcore.prompting.items import NO_CONTENT, Graded, MultipleChoice, Rows
+from gptcore.prompting.rows import ItemsOfExamples
 
 
 def rows(spec: TaskSpec, datasets_url: str) -> Rows:
-    """Dev rows as they are asked, train rows as examples.
+    """Dev rows to ask, train rows as examples.
 
     :raises InputError: a missing file or a broken row.
     """
+    template = spec.prompt or plain_template(spec)
+    recipe = [template.context, template.question, list(template.answers)]
     asked, pool = (
-        [item(spec, row) for row in load_task(spec.name, datasets_url, split) if row.label is not None]
+        ItemsOfExamples(
+            [row for row in load_task(spec.name, datasets_url, split) if row.label is not None],
+            functools.partial(item, spec),
+            recipe,
+        )
         for split in ("dev", "train")
     )
-    return Rows(asked, pool)
+    return Rows(asked, pool, "the train split")
 
 
-def plain(spec: TaskSpec) -> Prompt:
+def plain_template(spec: TaskSpec) -> PromptTemplate:
     """The template of a task that has none of its own."""
-    lines = "\n".join(f"{{{place}}}" for place in range(len(spec.fields)))
+    lines = "\n".join(f"{{{number}}}" for number in range(len(spec.fields)))
     if spec.form == "choices":
-        return Prompt(f"{lines}\nAnswer:")
+        return PromptTemplate(f"{lines}\nAnswer:")
     if spec.score_range:
         low, high = map(int, spec.score_range)
-        return Prompt(f"{lines}\nFrom {low} to {high}:", tuple(map(str, range(low, high + 1))))
-    return Prompt(f"{lines}\nAnswer:", spec.labels)
+        return PromptTemplate(f"{lines}\nFrom {low} to {high}:", tuple(map(str, range(low, high + 1))))
+    return PromptTemplate(f"{lines}\nAnswer:", spec.labels)
 
 
-def item(spec: TaskSpec, row: Example) -> Item:
-    """A row by its task's template."""
-    prompt, fields = spec.prompt or plain(spec), [" ".join(text.split()) for text in row.fields]
-    return Item(
-        questions=(prompt.question.format(*fields),),
-        answers=prompt.answers or tuple(" ".join(choice.split()) for choice in row.choices),
-        right=row.label,
-        context=prompt.context.format(*fields),
-        empty=prompt.question.format(*[NOTHING] * len(fields)),
-        subset=row.subset,
-    )
+def item(spec: TaskSpec, row: Example) -> MultipleChoice | Graded:
+    """A labelled row by its task's template.
+
+    :raises ValueError: a row without a label.
+    """
+    if row.label is None:
+        raise ValueError(f"{row}: found no label, expected a labelled row")
+    template, fields = spec.prompt or plain_template(spec), [" ".join(text.split()) for text in row.fields]
+    question, context = template.question.format(*fields), template.context.format(*fields)
+    no_content = template.question.format(*[NO_CONTENT] * len(fields))
+    if spec.score_range:
+        grade = row.label - spec.score_range[0]
+        return Graded(question, template.answers, grade, context, no_content, row.subset)
+    answers = template.answers or tuple(" ".join(choice.split()) for choice in row.choices)
+    return MultipleChoice(question, answers, int(row.label), context, no_content=no_content, subset=row.subset)

@@ -1,69 +1,164 @@
-"""What a prompt is made from: a row of any task as the text before its answer, and the answers that it may have."""
+"""What a prompt is made from: one row of a task, as the text that an answer goes on and the answers that it may have.
+
+There are four kinds of rows: a choice among answers, a grade, a Winograd schema, and an answer in words of the model's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, ClassVar
 
-NOTHING = "N/A"
-"""What stands in a row's fields where a prompt is to say nothing (Zhao et al. 2021, section 5)."""
+NO_CONTENT = "N/A"
+"""Stands for a row's texts in a prompt without content (Zhao et al. 2021, section 5)."""
+ANSWER_CONTEXT = "Answer:"
+"""The prompt that only says that an answer follows (GPT-3's paper, section 2.4)."""
 SEED = 0
-"""Names the rows that are asked, their examples and what is drawn."""
+"""Names the draws of the rows that are asked, of their examples, and of what the model samples."""
 UNKNOWN = "unknown"
-"""The right answer to a question without one in its passage."""
+"""The right answer to a question that its passage leaves open."""
+
+Turns = tuple[tuple[str, str], ...]
+"""Questions and answers that came before a question, about the same context, in their order."""
+
+
+class Normalisation(StrEnum):
+    """How the log-probability of an answer behind its prompt becomes the score by which answers compare."""
+
+    TOTAL = "total"
+    """log P(answer | prompt)."""
+    PER_TOKEN = "per token"  # noqa: S105  # no password
+    """The same, divided by the answer's number of tokens (GPT-3's paper, section 2.4: most tasks)."""
+    UNCONDITIONAL = "unconditional"
+    """log P(answer | prompt) - log P(answer | "Answer:") (GPT-3's paper, section 2.4: ARC, OpenBookQA, RACE)."""
+    CONTEXTUAL = "contextual calibration"
+    """log P(answer | prompt) - log P(answer | the same examples and a question without content) (Zhao et al. 2021)."""
 
 
 @dataclass(frozen=True)
-class Item:
-    """A row as a prompt."""
+class MultipleChoice:
+    """A question with several answers, one of which is right."""
 
-    questions: tuple[str, ...]
-    """The text that an answer goes on: one for all answers, or where the answer is the same, one for each reading."""
+    question: str
     answers: tuple[str, ...]
-    """To choose from; where answers are written, those that are right."""
-    right: float | None = None
-    """Index of the right answer, or of the right question where there are several; a grade where answers are grades.
-    None: answers are written, and the first is shown in an example."""
+    right: int
+    """Index of the right answer."""
     context: str = ""
-    """Stands before the question; what of it does not fit is cut from its end."""
-    earlier: tuple[tuple[str, str], ...] | None = None
-    """Questions and answers that came before this one, about the same context: its examples, the nearest ones. None:
-    examples are other rows, each with its own context."""
-    empty: str = ""
-    """The question about nothing, which tells how likely an answer is without one; empty: it has none."""
+    """Stands before the question; where the prompt is too long, its end is cut off."""
+    earlier: Turns | None = None
+    """The examples of this question; None: examples are other rows, each with its own context."""
+    no_content: str = ""
+    """The question with :data:`NO_CONTENT` in the place of its texts; empty: the task has no such question."""
     subset: str = ""
-    """Part of the split that the row belongs to (MNLI, RACE)."""
+    """The part of the split that the row belongs to (MNLI, RACE)."""
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """What answers go on: the question."""
+        return (self.question,)
 
     @property
     def shown(self) -> tuple[str, str]:
-        """Question and right answer of an example."""
-        if self.right is None:
-            return self.questions[0], self.answers[0]
-        nearest = round(self.right)
-        if len(self.questions) > 1:
-            return self.questions[nearest], self.answers[0]
-        return self.questions[0], self.answers[nearest]
+        """Question and answer of the row as an example."""
+        return self.question, self.answers[self.right]
 
 
 @dataclass(frozen=True)
-class Writing:
-    """How an answer is written."""
+class Graded:
+    """A question whose answers are the grades 0, 1, ... in words; the right one may lie between two of them."""
+
+    question: str
+    answers: tuple[str, ...]
+    right: float
+    """The grade."""
+    context: str = ""
+    """As in :class:`MultipleChoice`."""
+    no_content: str = ""
+    """As in :class:`MultipleChoice`."""
+    subset: str = ""
+    """As in :class:`MultipleChoice`."""
+    earlier: ClassVar[None] = None
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """What grades go on: the question."""
+        return (self.question,)
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """Question and nearest grade of the row as an example."""
+        return self.question, self.answers[round(self.right)]
+
+
+@dataclass(frozen=True)
+class WinogradSchema:
+    """Two readings of the beginning of a text, and its rest, which the right reading makes likelier."""
+
+    readings: tuple[str, str]
+    rest: str
+    right: int
+    """Index of the right reading."""
+    context: ClassVar[str] = ""
+    earlier: ClassVar[None] = None
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """What the rest goes on: each reading."""
+        return self.readings
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """Right reading and rest of the row as an example."""
+        return self.readings[self.right], self.rest
+
+
+@dataclass(frozen=True)
+class FreeForm:
+    """A question that the model answers in its own words."""
+
+    question: str
+    answers: tuple[str, ...]
+    """All that are right; the first one is shown in an example."""
+    context: str = ""
+    """As in :class:`MultipleChoice`."""
+    earlier: Turns | None = None
+    """As in :class:`MultipleChoice`."""
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """What the answer goes on: the question."""
+        return (self.question,)
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """Question and first right answer of the row as an example."""
+        return self.question, self.answers[0]
+
+
+Item = MultipleChoice | Graded | WinogradSchema | FreeForm
+"""A row of any kind."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How an answer in the model's own words is generated, and what of it counts."""
 
     max_tokens: int
-    least: int = 0
-    """What a model must have room for where ``max_tokens`` is more than half of its positions; 0: for all of them."""
+    """The most tokens that are generated."""
+    min_room: int = 0
+    """Tokens that a model must have room for where ``max_tokens`` is more than half of its positions; 0: for all."""
     top_k: int = 1
-    """1: always the likeliest token."""
+    """Tokens that each one is drawn from; 1: always the likeliest."""
     one_line: bool = True
-    """The answer ends with its line."""
+    """Whether the answer ends with its line."""
     sentences: int = 0
-    """Only so many sentences are kept; 0: all."""
+    """How many sentences are kept; 0: all."""
 
     @property
     def needed(self) -> int:
         """The tokens that a model must have room for."""
-        return self.least or self.max_tokens
+        return self.min_room or self.max_tokens
 
     def room(self, n_ctx: int) -> int:
         """The longest answer of a model with ``n_ctx`` positions: half of them are left to what it is asked."""
@@ -71,30 +166,43 @@ class Writing:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What came of a task under one number of shots."""
+class PromptResult:
+    """The scores of one model on one task behind one number of examples."""
 
     metric: str
-    """The headline's."""
+    """Name of the headline's metric."""
     scores: Mapping[str, float]
-    """Fractions: ``score`` (the headline), ``calibrated`` where answers are chosen or graded, others by name."""
+    """Fractions: "score" (the headline); each :class:`Normalisation` by name where answers are chosen; others by name.
+    Only what is called a perplexity is none."""
     chance: float | None
     """The headline of a guess that has seen no row; None where there is no such thing."""
     shots: float
     """Examples that found room before a question, on average."""
     rows: int
+    """How many rows were asked."""
+    examples_from: str = ""
+    """Where the examples come from, in words."""
     answers: Sequence[Mapping[str, Any]] = ()
-    """One a row: the end of its prompt, what was answered, what is right."""
+    """For each row "prompt" (its end), "answer" (what was answered) and "right" (what is right)."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a task: what is asked, and what examples are drawn from."""
+    """The rows of a task: those that may be asked, and those that examples are drawn from."""
 
     asked: Sequence[Item]
     pool: Sequence[Item] = field(default=())
     """Labelled rows that are never asked; empty: examples are other rows of ``asked``."""
-    between: str = "\n\n"
-    """What sets examples apart from each other and from the question."""
-    apart: int = 0
-    """So many neighbours of a row are no examples for it: a schema's twin stands beside it."""
+    pool_name: str = ""
+    """What the pool is, in words: "the train split"."""
+    separator: str = "\n\n"
+    """Stands between two examples, and between the last one and the question."""
+    excluded_neighbours: int = 0
+    """How many rows on either side of a row are no examples for it: the twin of a Winograd schema stands beside it."""
+
+    @property
+    def examples_from(self) -> str:
+        """Where the examples come from, in words."""
+        if self.pool:
+            return self.pool_name
+        return "earlier turns of the row" if self.asked and self.asked[0].earlier is not None else "other asked rows"

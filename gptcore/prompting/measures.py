@@ -1,4 +1,4 @@
-"""How written answers are counted: exact match and F1 (SQuAD), ROUGE (summaries), BLEU (translations), a last word."""
+"""How generated answers are scored: exact match and F1 (SQuAD), ROUGE (summaries), BLEU (translations), a last word."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
-from gptcore.prompting.items import SEED, UNKNOWN, Item
+from gptcore.prompting.items import SEED, UNKNOWN, FreeForm
 from gptcore.seeds import derive_seed
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')\u2019\u201d]*\s+")
 _WORD = re.compile(r"[\s\"'\u2018\u201c`]*(\w+(?:['\u2019-]\w+)*)")
 
-Measure = Callable[[Sequence[str], Sequence[Item]], dict[str, float]]
-"""Written answers and what they answer -> scores as fractions, the headline first."""
+Measure = Callable[[Sequence[str], Sequence[FreeForm]], dict[str, float]]
+"""Takes generated answers and the rows that they answer; gives scores by name as fractions, the headline first."""
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, by their stops."""
+    """The sentences of a text, which end at a full stop, question mark or exclamation mark."""
     return [part for part in _SENTENCE.split(" ".join(text.split())) if part]
 
 
-def last_word(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
+def last_word(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
     """Share of answers whose first word is the right one (LAMBADA)."""
     return {"accuracy": statistics.fmean(map(is_word, answers, items))}
 
 
-def is_word(answer: str, item: Item) -> bool:
+def is_word(answer: str, item: FreeForm) -> bool:
     """Whether an answer begins with the right word, whatever its case."""
     return first_word(answer) == first_word(item.answers[0])
 
@@ -41,10 +41,10 @@ def first_word(text: str) -> str:
     return found.group(1).lower() if found else ""
 
 
-def questions(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
+def questions(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
     """F1 of words and exact match, each the best over the right answers (Rajpurkar et al. 2016, section 6.1).
 
-    F1 also of the questions with and without an answer by themselves.
+    F1 is also given for the questions with an answer alone, and for those without one.
     """
     pairs = list(zip(answers, items, strict=True))
     f1 = [max(_overlap(answer, right) for right in item.answers) for answer, item in pairs]
@@ -56,13 +56,13 @@ def questions(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]
     return found
 
 
-def always_unknown(items: Sequence[Item]) -> list[tuple[str, list[str]]]:
-    """The answer that needs no reading."""
+def always_unknown(items: Sequence[FreeForm]) -> list[tuple[str, list[str]]]:
+    """The baseline that calls every question unanswerable."""
     return [(f'always "{UNKNOWN}"', [UNKNOWN] * len(items))]
 
 
 def _bare(text: str) -> str:
-    """Lower case, without punctuation, articles and needless space."""
+    """A text in lower case, without punctuation, articles and needless space."""
     letters = "".join(letter for letter in text.lower() if letter not in string.punctuation)
     return " ".join(_ARTICLES.sub(" ", letters).split())
 
@@ -75,8 +75,11 @@ def _overlap(answer: str, right: str) -> float:
     return 2 * common / (len(found) + len(wanted))
 
 
-def rouge(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
-    """ROUGE F1 with stemming: the mean of 1, 2 and L, and each; L over whole summaries, sentence by sentence."""
+def rouge(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
+    """ROUGE-1, -2 and -L as F1 with stemming, and their mean, which is the headline (GPT-2's paper, Table 4).
+
+    ROUGE-L is that of whole summaries, compared sentence by sentence.
+    """
     from rouge_score.rouge_scorer import RougeScorer  # with it comes NLTK: a second
 
     kinds = ("rouge1", "rouge2", "rougeLsum")
@@ -91,14 +94,14 @@ def rouge(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
     return {"rouge": statistics.fmean(found.values()), **found}
 
 
-def bleu(answers: Sequence[str], items: Sequence[Item]) -> dict[str, float]:
-    """BLEU of the corpus (sacrebleu's tokenizer 13a), from 0 to 1."""
+def bleu(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
+    """BLEU over the whole corpus, with case and sacrebleu's tokenizer 13a, from 0 to 1."""
     from sacrebleu.metrics.bleu import BLEU
 
     return {"bleu": BLEU().corpus_score(list(answers), [[item.answers[0] for item in items]]).score / 100}
 
 
-def article_baselines(items: Sequence[Item]) -> list[tuple[str, list[str]]]:
+def article_baselines(items: Sequence[FreeForm]) -> list[tuple[str, list[str]]]:
     """Summaries without a model (GPT-2's paper, Table 4): three random sentences, and the first three."""
     articles = [item.context for item in items]
     return [

@@ -1,4 +1,7 @@
-"""The public files of what GPT-2 was asked: LAMBADA, CNN/Daily Mail, WMT14, SQuAD, and games; each row as an item."""
+"""The public files of what GPT-2 was asked: LAMBADA, CNN/Daily Mail, WMT14, SQuAD, and games; each row as an item.
+
+The children's book test has a module of its own, :mod:`gptcore.prompting.childrens_book`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import fsspec
 from gptcore.errors import InputError
 from gptcore.filesystems import file_system, is_folder, names_in
 from gptcore.nlu.readers import csv_rows, lines, parse_object, show, unreadable
-from gptcore.prompting.items import UNKNOWN, Item, Rows
+from gptcore.prompting.items import UNKNOWN, FreeForm, Item, MultipleChoice, Rows
 
 _DETOKENISED = (
     (r"``\s*", '"'),
@@ -25,7 +28,7 @@ _DETOKENISED = (
     (r"\b(gon|wan) na\b", r"\1na"),
     (r"\s+([.,;:?!])", r"\1"),
 )
-_LAMBADA = ("lambada_test_plain_text.txt", "lambada_development_plain_text.txt")  # the paper's numbers: test
+_LAMBADA_TEST, _LAMBADA_DEVELOPMENT = "lambada_test_plain_text.txt", "lambada_development_plain_text.txt"
 _SQUAD = ("dev-v2.0.json", "dev-v1.1.json")
 _CNNDM = ("test.csv", "cnn_dailymail*.csv")
 _BYLINE = re.compile(r"^By\. .{1,80}?\. (?=[A-Z'\"\u2018\u201c])")
@@ -42,16 +45,27 @@ _LONGEST = 1 << 24  # characters of a field
 def lambada(datasets_url: str) -> Rows:
     """Passages whose last word only the whole passage tells (Paperno et al. 2016); marks as in running text.
 
+    The test file is asked, on which the papers report, and examples are drawn from the development file. Where one of
+    the two is missing, the other one is asked, and examples are its other passages.
+
     :raises InputError: no such file, or a passage of fewer than two words.
     """
+    asked = file_of(datasets_url, "LAMBADA", (_LAMBADA_TEST, _LAMBADA_DEVELOPMENT))
+    beside = find_file(datasets_url, "LAMBADA", (_LAMBADA_DEVELOPMENT,))
+    if beside is None or beside == asked:
+        return Rows(_passages(asked))
+    return Rows(_passages(asked), _passages(beside), "the development file")
+
+
+def _passages(url: str) -> list[FreeForm]:
+    """The passages of a file of LAMBADA without their last words, which are the answers."""
     items = []
-    url = file_of(datasets_url, "LAMBADA", _LAMBADA)
     for number, line in _lines(url):
         passage, _, last = detokenised(line.strip()).rpartition(" ")
         if not passage or not any(map(str.isalpha, last)):
             raise InputError(f"{url}, line {number}: found {show(line.strip())}, expected a passage of words")
-        items.append(Item((passage,), (last.rstrip("\"'").lstrip("'"),)))  # an opening " is what comes next
-    return Rows(items)
+        items.append(FreeForm(passage, (last.rstrip("\"'").lstrip("'"),)))  # an opening " is what comes next
+    return items
 
 
 def lambada_cloze(datasets_url: str) -> Rows:
@@ -59,12 +73,16 @@ def lambada_cloze(datasets_url: str) -> Rows:
 
     :raises InputError: as :func:`lambada`.
     """
-    items = []
-    for item in lambada(datasets_url).asked:
+
+    def with_blank(item: Item) -> FreeForm:
+        assert isinstance(item, FreeForm)
         word = item.answers[0].lstrip('"')
         opening = item.answers[0].removesuffix(word)
-        items.append(Item((f"{item.questions[0]} {opening}____. ->",), (word,)))
-    return Rows(items, between="\n")
+        return FreeForm(f"{item.question} {opening}____. ->", (word,))
+
+    rows = lambada(datasets_url)
+    asked, pool = ([with_blank(item) for item in part] for part in (rows.asked, rows.pool))
+    return Rows(asked, pool, rows.pool_name, separator="\n")
 
 
 def detokenised(text: str) -> str:
@@ -74,17 +92,20 @@ def detokenised(text: str) -> str:
     return text
 
 
-def summaries(datasets_url: str) -> Rows:
-    """Articles of CNN and the Daily Mail and their highlights, behind "TL;DR:" (GPT-2's paper, section 3.6).
+def summaries(datasets_url: str, hint: str) -> Rows:
+    """Articles of CNN and the Daily Mail and their highlights (GPT-2's paper, section 3.6).
 
-    Columns: the article's (``text`` or ``article``), the highlights' (``y`` or ``highlights``), one a line.
+    :param hint: stands behind an article and says that its summary follows; empty: nothing says so.
+
+    The file has a column of articles (``text`` or ``article``) and one of highlights (``y`` or ``highlights``), which
+    stand on a line each.
 
     :raises InputError: no such file or column, or an empty field.
     """
     url = file_of(datasets_url, "CNNDM", _CNNDM)
     return Rows(
         [
-            Item(("\nTL;DR:",), (highlights,), context=without_byline(" ".join(article.split())))
+            FreeForm(hint, (highlights,), context=without_byline(" ".join(article.split())))
             for article, highlights in _columns(url, (("text", "article"), ("y", "highlights")))
         ]
     )
@@ -110,7 +131,7 @@ def translations(datasets_url: str, source: str, target: str) -> Rows:
     if [name for name, _ in found[0]] != [name for name, _ in found[1]]:
         raise InputError(f"{urls[1]}: its {len(found[1])} sentences are not those of {urls[0]} ({len(found[0])})")
     pairs = zip(found[0], found[1], strict=True)
-    return Rows([Item((f"{text} =",), (translation,)) for (_, text), (_, translation) in pairs], between="\n")
+    return Rows([FreeForm(f"{text} =", (translation,)) for (_, text), (_, translation) in pairs], separator="\n")
 
 
 def questions(datasets_url: str) -> Rows:
@@ -122,7 +143,7 @@ def questions(datasets_url: str) -> Rows:
     :raises InputError: no such file, or one of another shape.
     """
     url = file_of(datasets_url, "SQuAD", _SQUAD)
-    items = []
+    items: list[FreeForm] = []
     for paragraph in _paragraphs(url):
         context = " ".join(paragraph["context"].split())
         earlier: list[tuple[str, str]] = []
@@ -130,7 +151,7 @@ def questions(datasets_url: str) -> Rows:
             texts = dict.fromkeys(answer["text"] for answer in asked["answers"])
             answers = tuple(texts) if asked.get("is_impossible") is not True and texts else (UNKNOWN,)
             question = " ".join(asked["question"].split())
-            item = Item((f"\nQ: {question}\nA:",), answers, context=context, earlier=tuple(earlier))
+            item = FreeForm(f"\nQ: {question}\nA:", answers, context, tuple(earlier))
             items.append(item)
             earlier.append(item.shown)
     return Rows(items)
@@ -153,7 +174,7 @@ def games(datasets_url: str, kind: str) -> Rows:
         if not _is_pairs(turns) or not _are_texts(labels) or any(label not in labels for _, label in turns):
             raise InputError(f'{url}, line {number}: expected {{"lines": [[word, label], ...], "labels": [...]}}')
         *earlier, (word, label) = [(f"\n{word} ->", label) for word, label in turns]
-        items.append(Item((word,), tuple(labels), labels.index(label), earlier=tuple(earlier)))
+        items.append(MultipleChoice(word, tuple(labels), labels.index(label), earlier=tuple(earlier)))
     return Rows(items)
 
 
@@ -162,13 +183,20 @@ def file_of(datasets_url: str, folder: str, patterns: Sequence[str]) -> str:
 
     :raises InputError: there is none.
     """
+    found = find_file(datasets_url, folder, patterns)
+    if found is None:
+        url = f"{datasets_url.rstrip('/')}/{folder}"
+        raise InputError(f"{url}: found no {' or '.join(patterns)} there, expected the public file")
+    return found
+
+
+def find_file(datasets_url: str, folder: str, patterns: Sequence[str]) -> str | None:
+    """The same; None where there is none."""
     url = f"{datasets_url.rstrip('/')}/{folder}"
     fs, path = file_system(url)
     names = sorted(names_in(fs, path)) if is_folder(fs, path) else []
     found = [name for pattern in patterns for name in fnmatch.filter(names, pattern)]
-    if not found:
-        raise InputError(f"{url}: found no {' or '.join(patterns)} there, expected the public file")
-    return f"{url}/{found[0]}"
+    return f"{url}/{found[0]}" if found else None
 
 
 def _lines(url: str) -> Iterator[tuple[int, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gptcore.nlu.winograd import Pronoun, read_dprd, read_wsc273
-from gptcore.prompting.items import Item, Rows
+from gptcore.prompting.items import Rows, WinogradSchema
 
 
 def dprd(datasets_url: str) -> Rows:
@@ -17,16 +17,16 @@ def dprd(datasets_url: str) -> Rows:
 
     :raises InputError: a missing file or a broken row.
     """
-    return Rows(_items(read_dprd(datasets_url, "test")), _items(read_dprd(datasets_url, "train")))
+    return Rows(_items(read_dprd(datasets_url, "test")), _items(read_dprd(datasets_url, "train")), "the train split")
 
 
 def wsc273(datasets_url: str) -> Rows:
-    """The Winograd Schema Challenge.
+    """The Winograd Schema Challenge, where a schema's twin, which stands beside it, is no example for it.
 
     :raises InputError: a missing file or a broken row.
     """
-    return Rows(_items(read_wsc273(datasets_url)), apart=1)
+    return Rows(_items(read_wsc273(datasets_url)), excluded_neighbours=1)
 
 
-def _items(schemas: Iterable[Pronoun]) -> list[Item]:
-    return [Item((schema.resolved(0), schema.resolved(1)), (schema.after,), right=schema.label) for schema in schemas]
+def _items(schemas: Iterable[Pronoun]) -> list[WinogradSchema]:
+    return [WinogradSchema((schema.resolved(0), schema.resolved(1)), schema.after, schema.label) for schema in schemas]

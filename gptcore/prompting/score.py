@@ -1,41 +1,53 @@
-"""A model's answers to prompts, and what they are worth.
+"""A model's answers to prompts, and their scores.
 
-Three kinds of answers. Chosen: the likeliest of the candidates, by its log-probability behind the prompt; calibrated by
-what the same answer gets behind a prompt about nothing (Zhao et al. 2021, for words; GPT-3's paper, section 2.4, for a
-row's own choices). Graded: the mean of the grades 0, 1, ..., each by its probability. Written: drawn token by token.
+Answers are chosen, graded or generated. A chosen one is the likeliest of the candidates by the task's normalisation;
+the scores by every other :class:`gptcore.prompting.items.Normalisation` stand beside it. A grade is the mean of the
+grades 0, 1, ..., each weighted by its probability.
 """
 
 from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.data.batches import choose_rows
 from gptcore.errors import InputError
 from gptcore.evaluation.generate import generate_ids
 from gptcore.models.language_model import LanguageModel
 from gptcore.nlu.metrics import METRICS
 from gptcore.nlu.metrics import score as scores_of
 from gptcore.nlu.registry import REGISTRY
-from gptcore.prompting.assemble import Prompt, drawn, empty_prompt, prompts
-from gptcore.prompting.items import SEED, Answered, Item, Rows, Writing
+from gptcore.prompting.assemble import AskedRow, EncodedPrompt, Selection, prompt_without_content, prompts
+from gptcore.prompting.items import (
+    ANSWER_CONTEXT,
+    SEED,
+    Decoding,
+    FreeForm,
+    Graded,
+    MultipleChoice,
+    Normalisation,
+    PromptResult,
+    WinogradSchema,
+)
+from gptcore.prompting.likelihoods import answer_likelihoods
 from gptcore.prompting.measures import sentences
+from gptcore.prompting.published import NO_STOP_WORDS, WORD_PERPLEXITY
 from gptcore.prompting.tasks import PromptTask
-from gptcore.prompting.words import answers_after, last_words
+from gptcore.prompting.words import last_words
 from gptcore.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], object]
 """Called with (prompts done, in all)."""
-_AT_ONCE = 16  # texts that are written together
+_AT_ONCE = 16  # answers that are generated together
 _SHOWN = 400  # characters of a prompt's end
 
-Asked = Sequence[tuple[Item, list[Item]]]
-"""Rows and the examples drawn for each."""
+Ids = tuple[int, ...]
+Question = tuple[Ids, tuple[Ids, ...]]
+"""A prompt, and the answers that may go on it."""
 
 
 class _Run(NamedTuple):
@@ -44,11 +56,8 @@ class _Run(NamedTuple):
     model: LanguageModel
     tokenizer: Tokenizer
     task: PromptTask
-    asked: Asked
-    places: Sequence[int]
-    """Of what is asked among all rows."""
+    selection: Selection
     shots: int
-    between: str
     progress: Progress | None
 
 
@@ -56,65 +65,125 @@ def answer(
     model: LanguageModel,
     tokenizer: Tokenizer,
     task: PromptTask,
-    rows: Rows,
+    selection: Selection,
     shots: int,
-    max_rows: int | None = None,
     progress: Progress | None = None,
-) -> Answered:
+) -> PromptResult:
     """Put rows of a task to a model behind ``shots`` examples each.
 
     :param model: in eval mode.
-    :param max_rows: at most so many rows, drawn by a seed; None: all.
+    :param selection: the rows, with ``shots`` examples or more.
     :raises InputError: a tokenizer of another model, or a model with too few positions for the answers.
     """
     if model.config.n_vocab != tokenizer.n_vocab:
         raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
     task.check_room(model.config.n_ctx)
-    places = [int(place) for place in choose_rows(len(rows.asked), max_rows, SEED)]
-    asked = [(rows.asked[place], drawn(rows, place, shots, SEED)) for place in places]
-    run = _Run(model, tokenizer, task, asked, places, shots, rows.between, progress)
-    return _chosen(run) if task.writing is None else _written(run)
+    run = _Run(model, tokenizer, task, selection, shots, progress)
+    return _chosen(run) if task.decoding is None else _generated(run, task.decoding)
 
 
-# --- chosen and graded ---
+# --- chosen and graded answers ---
 
 
-def _chosen(run: _Run) -> Answered:
-    model, tokenizer, task, asked, _, shots, between, progress = run
-    encode = functools.cache(tokenizer.encode_next)
-    known: dict[tuple[tuple[int, ...], tuple[str, ...]], NDArray[np.float64]] = {}  # prompts about nothing are few
-    plain, calibrated, kept, shown = [], [], [], []
-    for done, (item, examples) in enumerate(asked, start=1):
-        answers = [encode(text) for text in item.answers]
-        lengths = np.asarray([max(1, len(ids)) for ids in answers])
-        room = max(1, model.config.n_ctx - int(lengths.max()))
-        found = prompts(tokenizer, item, examples, shots, room, between)
-        own = np.concatenate([answers_after(model, prompt.ids, answers) for prompt in found])
-        plain.append(own / lengths if task.per_token else own)
-        if item.empty:
-            empty = empty_prompt(tokenizer, item, examples, found[0].shots, room, between)
-            if (key := (tuple(empty), item.answers)) not in known:
-                known[key] = answers_after(model, empty, answers)
-            own = own - known[key]
-        calibrated.append(own)
-        kept.append(found[0].shots)
-        shown.append(tokenizer.decode(found[0].ids)[-_SHOWN:])
-        if progress is not None:
-            progress(done, len(asked))
-    decide = _grade if task.metric in ("pearson", "spearman") else _likeliest
-    right = np.asarray([item.right for item, _ in asked], dtype=np.float64)
-    guesses = np.asarray([decide(values) for values in plain])
+class _Questions(NamedTuple):
+    """One row, as what its candidates go on."""
+
+    row: AskedRow
+    prompts: list[EncodedPrompt]
+    answers: tuple[Ids, ...]
+    without_content: Ids
+    """The prompt that says nothing, behind the same examples; empty: the task has none."""
+
+    @property
+    def item(self) -> MultipleChoice | Graded | WinogradSchema:
+        """The row."""
+        assert not isinstance(self.row.item, FreeForm)
+        return self.row.item
+
+
+def _chosen(run: _Run) -> PromptResult:
+    asked = [_questions(run, row) for row in run.selection.rows]
+    answer_context = tuple(run.tokenizer.encode(ANSWER_CONTEXT))
+    wanted: dict[Question, int] = {}  # prompts without content are few: each is scored once
+    for each in asked:
+        for ids in (*(tuple(prompt.ids) for prompt in each.prompts), each.without_content, answer_context):
+            if ids:
+                wanted.setdefault((ids, each.answers), len(wanted))
+    found = answer_likelihoods(run.model, list(wanted), run.progress)
+    by_normalisation: dict[Normalisation, list[float]] = {}
+    decide = _grade if run.task.metric in ("pearson", "spearman") else _likeliest
+    for each in asked:
+        nats = np.concatenate([found[wanted[tuple(prompt.ids), each.answers]] for prompt in each.prompts])
+        unconditional = found[wanted[answer_context, each.answers]]
+        no_content = found[wanted[each.without_content, each.answers]] if each.without_content else None
+        for name, values in _normalised(each, nats, unconditional, no_content):
+            by_normalisation.setdefault(name, []).append(decide(values))
+    return _result(run, asked, {name: np.asarray(guesses) for name, guesses in by_normalisation.items()})
+
+
+def _questions(run: _Run, row: AskedRow) -> _Questions:
+    """A row's prompts and candidates as ids."""
+    item, tokenizer, separator = row.item, run.tokenizer, run.selection.separator
+    assert not isinstance(item, FreeForm)
+    texts = (item.rest,) if isinstance(item, WinogradSchema) else item.answers
+    answers = tuple(tuple(tokenizer.encode_next(text)) for text in texts)
+    room = max(1, run.model.config.n_ctx - max(map(len, answers)))
+    found = prompts(tokenizer, item, row.examples, run.shots, room, separator)
+    if isinstance(item, WinogradSchema) or not item.no_content:
+        return _Questions(row, found, answers, ())
+    kept = found[0].shots
+    return _Questions(
+        row, found, answers, tuple(prompt_without_content(tokenizer, item, row.examples, kept, room, separator))
+    )
+
+
+def _normalised(
+    each: _Questions,
+    nats: NDArray[np.float64],
+    unconditional: NDArray[np.float64],
+    no_content: NDArray[np.float64] | None,
+) -> Iterator[tuple[Normalisation, NDArray[np.float64]]]:
+    """The scores of a row's candidates by every normalisation that means something for it.
+
+    :param nats: log-probabilities behind the row's prompt; of a schema, of its rest behind each reading.
+    :param unconditional: the same behind :data:`gptcore.prompting.items.ANSWER_CONTEXT`.
+    :param no_content: the same behind the prompt without content; None: there is none.
+    """
+    yield Normalisation.TOTAL, nats
+    if isinstance(each.item, WinogradSchema):
+        return  # both readings have the same rest: the others would change nothing
+    if isinstance(each.item, MultipleChoice):
+        yield Normalisation.PER_TOKEN, nats / [max(1, len(ids)) for ids in each.answers]
+    yield Normalisation.UNCONDITIONAL, nats - unconditional
+    if no_content is not None:
+        yield Normalisation.CONTEXTUAL, nats - no_content
+
+
+def _result(run: _Run, asked: Sequence[_Questions], guesses: dict[Normalisation, NDArray[np.float64]]) -> PromptResult:
+    """Scores of guesses by each normalisation; the task's own is the headline."""
+    task = run.task
+    right = np.asarray([each.item.right for each in asked], dtype=np.float64)
     measure = METRICS[task.metric]  # type: ignore[index]  # a chosen answer's metric is one of them
-    scores = {"score": measure(guesses, right)}
+    headline = guesses[task.normalisation]
     if task.name in REGISTRY:
-        scores = scores_of(REGISTRY[task.name], guesses, right, [item.subset for item, _ in asked])
-    if any(item.empty for item, _ in asked):
-        scores["calibrated"] = measure(np.asarray([decide(values) for values in calibrated]), right)
+        subsets = ["" if isinstance(each.item, WinogradSchema) else each.item.subset for each in asked]
+        scores = scores_of(REGISTRY[task.name], headline, right, subsets)
+    else:
+        scores = {"score": measure(headline, right)}
+    if len(guesses) > 1:
+        scores |= {name.value: measure(values, right) for name, values in guesses.items()}
     lines = [
-        {"prompt": prompt, "answer": _named(item, guess), "right": _named(item, float(item.right or 0))}
-        for prompt, (item, _), guess in zip(shown, asked, guesses, strict=True)
+        {
+            "prompt": run.tokenizer.decode(each.prompts[0].ids)[-_SHOWN:],
+            "answer": _in_words(each.item, guess),
+            "right": _in_words(each.item, float(each.item.right)),
+        }
+        for each, guess in zip(asked, headline, strict=True)
     ]
-    return Answered(task.metric, scores, _chance(task, asked), statistics.fmean(kept), len(asked), lines)
+    shots = statistics.fmean(each.prompts[0].shots for each in asked)
+    return PromptResult(
+        task.metric, scores, _chance(task, asked), shots, len(asked), run.selection.examples_from, lines
+    )
 
 
 def _likeliest(scores: NDArray[np.float64]) -> float:
@@ -127,80 +196,93 @@ def _grade(scores: NDArray[np.float64]) -> float:
     return float(weights @ np.arange(len(scores)) / weights.sum())
 
 
-def _named(item: Item, value: float) -> str:
+def _in_words(item: MultipleChoice | Graded | WinogradSchema, value: float) -> str:
     """An answer in words; a grade between two of them as a number."""
-    if len(item.questions) > 1:
-        return item.questions[round(value)][-100:]
+    if isinstance(item, WinogradSchema):
+        return item.readings[round(value)][-100:]
     return item.answers[round(value)] if value == round(value) else f"{value:.2f}"
 
 
-def _chance(task: PromptTask, asked: Asked) -> float:
+def _chance(task: PromptTask, asked: Sequence[_Questions]) -> float:
     """The headline of guessing evenly: for accuracy one of n, for a correlation 0, for F1 that of even guesses."""
     if task.metric == "accuracy":
-        return statistics.fmean(1 / max(len(item.answers), len(item.questions)) for item, _ in asked)
+        return statistics.fmean(1 / max(len(each.answers), len(each.prompts)) for each in asked)
     if task.metric == "f1":
-        ones = statistics.fmean(float(item.right or 0) for item, _ in asked)
+        ones = statistics.fmean(each.item.right for each in asked)
         return ones / (ones + 0.5)  # precision is the share of ones, recall a half
     return 0.0
 
 
-# --- written ---
+# --- generated answers ---
 
 
-def _written(run: _Run) -> Answered:
-    model, tokenizer, task, asked, places, shots, between, progress = run
-    writing, measure = task.writing, task.measure
-    assert writing is not None
+def _generated(run: _Run, decoding: Decoding) -> PromptResult:
+    model, tokenizer, task, selection, shots, progress = run
+    measure = task.measure
     assert measure is not None
-    room = model.config.n_ctx - writing.room(model.config.n_ctx)
-    found = [prompts(tokenizer, item, examples, shots, room, between)[0] for item, examples in asked]
-    items = [item for item, _ in asked]
+    room = model.config.n_ctx - decoding.room(model.config.n_ctx)
+    items = [row.item for row in selection.rows if isinstance(row.item, FreeForm)]
+    found = [prompts(tokenizer, row.item, row.examples, shots, room, selection.separator)[0] for row in selection.rows]
     texts = [""] * len(items)
     order = sorted(range(len(items)), key=lambda row: len(found[row].ids))  # like lengths together
-    stops = _line_ends(tokenizer) if writing.one_line else frozenset[int]()
+    stops = _line_ends(tokenizer) if decoding.one_line else frozenset[int]()
     for first in range(0, len(order), _AT_ONCE):
         some = order[first : first + _AT_ONCE]
-        seeds = [SEED + places[row] for row in some]  # a row's draws are its own, whichever others are asked
-        ids = _continued(model, tokenizer, [found[row] for row in some], writing, stops, seeds)
+        # a row's draws are its own, whichever others are asked
+        seeds = [SEED + selection.rows[row].number for row in some]
+        ids = _continued(model, tokenizer, [found[row] for row in some], decoding, stops, seeds)
         for row, drawn_ids in zip(some, ids, strict=True):
-            texts[row] = _answer_text(tokenizer.decode(drawn_ids), writing)
+            texts[row] = _answer_text(tokenizer.decode(drawn_ids), decoding)
         if progress is not None:
             progress(min(first + _AT_ONCE, len(order)), len(order))
     scores = measure(texts, items)
     if task.word:
         words = last_words(model, tokenizer, [prompt.ids for prompt in found], items)
-        scores |= {"accuracy, no stop words": words.accuracy, "perplexity of the word": words.perplexity}
-    chance = None
-    for name, guesses in task.baselines(items) if task.baselines else ():
-        blind = measure(guesses, items)
-        scores[name] = blind[task.metric]
-        parts = (part for part in blind if part.startswith(f"{task.metric}-"))  # of a mean, as ROUGE's
-        scores |= {f"{name}, {part}": blind[part] for part in parts}
-        chance = scores[name] if chance is None else chance
+        scores |= {NO_STOP_WORDS: words.accuracy, WORD_PERPLEXITY: words.perplexity}
+    blind, chance = _baselines(task, items)
     lines = [
         {"prompt": tokenizer.decode(prompt.ids)[-_SHOWN:], "answer": text, "right": item.answers[0]}
         for prompt, item, text in zip(found, items, texts, strict=True)
     ]
-    shots_found = statistics.fmean(prompt.shots for prompt in found)
-    scores = {"score": scores[task.metric], **scores}
-    return Answered(task.metric, scores, chance, shots_found, len(items), lines)
+    return PromptResult(
+        task.metric,
+        {"score": scores[task.metric], **scores, **blind},
+        chance,
+        statistics.fmean(prompt.shots for prompt in found),
+        len(items),
+        selection.examples_from,
+        lines,
+    )
+
+
+def _baselines(task: PromptTask, items: Sequence[FreeForm]) -> tuple[dict[str, float], float | None]:
+    """Scores of answers that are given without a model, and the first of them, which is a blind guess's."""
+    assert task.measure is not None
+    scores: dict[str, float] = {}
+    chance = None
+    for name, guesses in task.baselines(items) if task.baselines else ():
+        blind = task.measure(guesses, items)
+        parts = {part: value for part, value in blind.items() if part.startswith(f"{task.metric}-")}  # of a mean
+        scores |= {name: blind[task.metric], **{f"{name}, {part}": value for part, value in parts.items()}}
+        chance = blind[task.metric] if chance is None else chance
+    return scores, chance
 
 
 def _continued(
     model: LanguageModel,
     tokenizer: Tokenizer,
-    found: Sequence[Prompt],
-    writing: Writing,
+    found: Sequence[EncodedPrompt],
+    decoding: Decoding,
     stops: frozenset[int],
     seeds: Sequence[int],
 ) -> list[list[int]]:
     """What the model writes on prompts."""
-    settings: dict[str, Any] = {"temperature": 0.0} if writing.top_k == 1 else {"top_k": writing.top_k}
+    settings: dict[str, Any] = {"temperature": 0.0} if decoding.top_k == 1 else {"top_k": decoding.top_k}
     return generate_ids(
         model,
         [prompt.ids for prompt in found],
         n_vocab=tokenizer.n_vocab,
-        max_tokens=writing.room(model.config.n_ctx),
+        max_tokens=decoding.room(model.config.n_ctx),
         stop=stops | ({tokenizer.end_of_text} if tokenizer.end_of_text is not None else set()),
         seed=seeds,
         **settings,
@@ -213,8 +295,8 @@ def _line_ends(tokenizer: Tokenizer) -> frozenset[int]:
     return frozenset(index for index in range(tokenizer.n_vocab) if "\n" in tokenizer.decode([index]))
 
 
-def _answer_text(text: str, writing: Writing) -> str:
-    """The part of what was written that is the answer."""
-    if writing.one_line:
+def _answer_text(text: str, decoding: Decoding) -> str:
+    """The part of what was generated that is the answer."""
+    if decoding.one_line:
         return text.partition("\n")[0].strip()
-    return " ".join(sentences(text)[: writing.sentences or None])
+    return " ".join(sentences(text)[: decoding.sentences or None])

@@ -8,23 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gptcore.errors import InputError
-from gptcore.files import sha256_json
 from gptcore.nlu.readers import available, has_folder
-from gptcore.nlu.registry import REGISTRY
-from gptcore.prompting import classification, measures, reading, schemas
-from gptcore.prompting.items import Item, Rows, Writing
+from gptcore.nlu.registry import REGISTRY, TaskSpec
+from gptcore.prompting import childrens_book, classification, measures, reading, schemas
+from gptcore.prompting.items import Decoding, FreeForm, Normalisation, Rows
+from gptcore.prompting.published import PUBLISHED_PROMPTED, PublishedScore
 from gptcore.settings import recorded
-
-
-@dataclass(frozen=True)
-class Published:
-    """A number of a paper."""
-
-    who: str
-    score: float
-    """In per cent."""
-    parts: tuple[float, ...] = ()
-    """What the score is the mean of: ROUGE-1, -2 and -L."""
 
 
 @dataclass(frozen=True)
@@ -33,59 +22,73 @@ class PromptTask:
 
     name: str
     folder: str
+    """Its folder among those of the datasets."""
     metric: str
-    """The headline's."""
+    """Name of the headline's metric."""
     read: Callable[[str], Rows]
-    """From the folder of datasets.
+    """Reads the rows from the folder of datasets.
 
     :raises InputError: a missing file or a broken row.
     """
-    writing: Writing | None = None
-    """How an answer is written; None: it is chosen."""
+    normalisation: Normalisation = Normalisation.TOTAL
+    """How the candidates of the headline compare."""
+    decoding: Decoding | None = None
+    """How an answer is generated; None: it is chosen among candidates."""
     measure: measures.Measure | None = None
-    """How written answers are counted."""
+    """How generated answers are scored."""
     word: bool = False
-    """The answer is one word, whose probability counts too (LAMBADA)."""
-    per_token: bool = False
-    """Candidates of different lengths compare by their probability a token (GPT-3's paper, section 2.4)."""
-    baselines: Callable[[Sequence[Item]], Iterable[tuple[str, list[str]]]] | None = None
+    """Whether the answer is one word, whose probability counts too (LAMBADA)."""
+    baselines: Callable[[Sequence[FreeForm]], Iterable[tuple[str, list[str]]]] | None = None
     """Names and answers that are given without a model; the first is what a blind guess gets."""
-    published: Sequence[Published] = ()
+
+    @property
+    def published(self) -> Sequence[PublishedScore]:
+        """Scores of papers, to stand beside ours."""
+        return PUBLISHED_PROMPTED.get(self.name, ())
 
     def has_room(self, n_ctx: int) -> bool:
-        """Whether a model has positions for the task's written answers, and as many for what it is asked."""
-        return self.writing is None or self.writing.room(n_ctx) >= self.writing.needed
+        """Whether a model has positions for the task's generated answers, and as many for what it is asked."""
+        return self.decoding is None or self.decoding.room(n_ctx) >= self.decoding.needed
 
     def check_room(self, n_ctx: int) -> None:
-        """The same as an error.
+        """Refuse a model that has too few positions for the task's generated answers.
 
-        :raises InputError: it has not.
+        :raises InputError: naming the task, the model's positions and how many are needed.
         """
-        if self.writing is not None and not self.has_room(n_ctx):
+        if self.decoding is not None and not self.has_room(n_ctx):
             raise InputError(
-                f"{self.name}: found a model with n_ctx = {n_ctx}, expected {2 * self.writing.needed} or more, "
-                f"as answers have {self.writing.needed} tokens"
+                f"{self.name}: found a model with n_ctx = {n_ctx}, expected {2 * self.decoding.needed} or more, "
+                f"as answers have {self.decoding.needed} tokens"
             )
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What of it decides the scores, beside the rows."""
-        writing = None if self.writing is None else recorded(self.writing)
-        return {"metric": self.metric, "writing": writing, "word": self.word, "per_token": self.per_token}
+        """What of the task decides the scores, beside the rows."""
+        decoding = None if self.decoding is None else recorded(self.decoding)
+        normalisation = None if self.decoding is not None else self.normalisation.value
+        return {"metric": self.metric, "decoding": decoding, "word": self.word, "normalisation": normalisation}
+
+
+def _normalisation(spec: TaskSpec) -> Normalisation:
+    """How the candidates of one of the twelve compare, as in GPT-3's paper, section 2.4.
+
+    RACE is among the three datasets that it divides by the answer's unconditional probability; the others compare by
+    the likelihood a token. Grades need probabilities.
+    """
+    if spec.name == "race":
+        return Normalisation.UNCONDITIONAL
+    return Normalisation.TOTAL if spec.score_range else Normalisation.PER_TOKEN
 
 
 _TWELVE = tuple(
     PromptTask(
-        spec.name,
-        spec.folder,
-        spec.headline,
-        functools.partial(classification.rows, spec),
-        per_token=spec.form == "choices",
+        spec.name, spec.folder, spec.headline, functools.partial(classification.rows, spec), _normalisation(spec)
     )
     for spec in REGISTRY.values()
 )
-_LINE = Writing(max_tokens=128, least=60)  # a third of WMT14's French is longer than 60 pieces
-_WORD = Writing(max_tokens=6)
+_LINE = Decoding(max_tokens=128, min_room=60)  # a third of WMT14's French is longer than 60 pieces
+_WORD = Decoding(max_tokens=6)
+_SUMMARY = Decoding(max_tokens=100, top_k=2, one_line=False, sentences=3)  # GPT-2's paper, section 3.6
 
 PROMPT_TASKS: dict[str, PromptTask] = {
     task.name: task
@@ -96,8 +99,8 @@ PROMPT_TASKS: dict[str, PromptTask] = {
             "LAMBADA",
             "accuracy",
             reading.lambada,
-            _WORD,
-            measures.last_word,
+            decoding=_WORD,
+            measure=measures.last_word,
             word=True,
         ),
         PromptTask(
@@ -105,63 +108,62 @@ PROMPT_TASKS: dict[str, PromptTask] = {
             "LAMBADA",
             "accuracy",
             reading.lambada_cloze,
-            _WORD,
-            measures.last_word,
+            decoding=_WORD,
+            measure=measures.last_word,
             word=True,
         ),
-        PromptTask("dprd", "DPRD", "accuracy", schemas.dprd, per_token=True),
-        PromptTask("wsc273", "WSC273", "accuracy", schemas.wsc273, per_token=True),
+        PromptTask("cbt-cn", "CBT", "accuracy", functools.partial(childrens_book.childrens_book, kind="CN")),
+        PromptTask("cbt-ne", "CBT", "accuracy", functools.partial(childrens_book.childrens_book, kind="NE")),
+        PromptTask("dprd", "DPRD", "accuracy", schemas.dprd),
+        PromptTask("wsc273", "WSC273", "accuracy", schemas.wsc273),
         PromptTask(
             "summaries",
             "CNNDM",
             "rouge",
-            reading.summaries,
-            Writing(max_tokens=100, top_k=2, one_line=False, sentences=3),
-            measures.rouge,
+            functools.partial(reading.summaries, hint="\nTL;DR:"),
+            decoding=_SUMMARY,
+            measure=measures.rouge,
             baselines=measures.article_baselines,
-            published=(
-                Published("Bottom-Up Sum", 32.75, (41.22, 18.68, 38.34)),
-                Published("Lede-3", 31.55, (40.38, 17.66, 36.62)),
-                Published("Seq2Seq + Attn", 23.99, (31.33, 11.81, 28.83)),
-                Published("GPT-2 TL;DR:", 21.40, (29.34, 8.27, 26.58)),
-                Published("Random-3", 20.98, (28.78, 8.63, 25.52)),
-                Published("GPT-2 no hint", 15.03, (21.58, 4.03, 19.47)),
-            ),
+        ),
+        PromptTask(
+            "summaries-no-hint",
+            "CNNDM",
+            "rouge",
+            functools.partial(reading.summaries, hint=""),
+            decoding=_SUMMARY,
+            measure=measures.rouge,
+            baselines=measures.article_baselines,
         ),
         PromptTask(
             "en-fr",
             "WMT14",
             "bleu",
             functools.partial(reading.translations, source="en", target="fr"),
-            _LINE,
-            measures.bleu,
-            published=(Published("GPT-2 1542M", 5.0),),
+            decoding=_LINE,
+            measure=measures.bleu,
         ),
         PromptTask(
             "fr-en",
             "WMT14",
             "bleu",
             functools.partial(reading.translations, source="fr", target="en"),
-            _LINE,
-            measures.bleu,
+            decoding=_LINE,
+            measure=measures.bleu,
         ),
         PromptTask(
             "squad",
             "SQuAD",
             "f1",
             reading.questions,
-            Writing(max_tokens=20),
-            measures.questions,
+            decoding=Decoding(max_tokens=20),
+            measure=measures.questions,
             baselines=measures.always_unknown,
-            published=(Published("GPT-2 1542M, on CoQA, all of whose questions have answers", 55.0),),
         ),
-        *(
-            PromptTask(kind, "Games", "accuracy", functools.partial(reading.games, kind=kind))
-            for kind in ("recall", "sorting")
-        ),
+        PromptTask("recall", "Games", "accuracy", functools.partial(reading.games, kind="recall")),
+        PromptTask("sorting", "Games", "accuracy", functools.partial(reading.games, kind="sorting")),
     )
 }
-"""Name -> task. Published numbers: GPT-2's paper, its Table 4, sections 3.5 and 3.7."""
+"""Name -> task."""
 
 
 def prompt_task(name: str) -> PromptTask:
@@ -200,10 +202,3 @@ def read_rows(name: str, datasets_url: str) -> Rows:
         folder = f"{datasets_url.rstrip('/')}/{PROMPT_TASKS[name].folder}"
         raise InputError(f"{folder}: found no row to ask, expected one or more")
     return rows
-
-
-def digest(rows: Rows) -> str:
-    """SHA-256 of rows: files which say the same are the same."""
-    told = [rows.between] if rows.between != Rows.between else []
-    items = ([list(vars(item).values()) for item in part] for part in (rows.asked, rows.pool))
-    return sha256_json([rows.apart, *told, *items])

@@ -1,11 +1,16 @@
-"""What prompts are tried on, in the public sets' formats: LAMBADA, DPRD, SQuAD, CNN/Daily Mail, WMT14, and games."""
+"""What prompts are tried on, in the public sets' formats.
+
+LAMBADA, DPRD, SQuAD, CNN/Daily Mail, WMT14, the children's book test, and games.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TypeVar
 from xml.sax.saxutils import escape
@@ -20,8 +25,8 @@ _ITEM = TypeVar("_ITEM")
 
 
 def prompted(w: Writer, rows: int = ROWS) -> None:
-    """Write all six, of so many rows each (passages, articles, games); what is in them is held out of the web."""
-    for write in (_lambada, _dprd, _squad, _cnndm, _wmt14, _games):
+    """Write all seven, of so many rows each (passages, articles, games); what is in them is held out of the web."""
+    for write in (_lambada, _dprd, _squad, _cnndm, _wmt14, _games, _cbt):
         write(w, rows)
 
 
@@ -97,3 +102,18 @@ def _games(w: Writer, n: int) -> None:
         games = _draw(w, n, f"games/{kind}", make, web.lines_of)
         lines = [json.dumps({"lines": game.lines, "labels": game.labels}) + "\n" for game in games]
         w.write(f"Games/{kind}.jsonl", "".join(lines))
+
+
+def _cbt(w: Writer, n: int) -> None:
+    """Twenty sentences, one with a blank, the word that is left out and ten candidates, as the Penn Treebank writes."""
+    for kind in ("CN", "NE"):
+        blocks = []
+        for item in _draw(w, n, f"cbt/{kind}", partial(web.blank, kind == "NE"), lambda item: " ".join(item.sentences)):
+            lines = [f"{number} {_in_tokens(text)}" for number, text in enumerate(item.sentences, start=1)]
+            blocks.append("\n".join(lines) + f"\t{item.answer}\t\t{'|'.join(item.candidates)}\n\n")
+        w.write(f"CBT/cbtest_{kind}_valid_2000ex.txt", "".join(blocks))
+
+
+def _in_tokens(sentence: str) -> str:
+    """A sentence with a blank before each of its marks."""
+    return re.sub(r"([.,])", r" \1", sentence)

@@ -50,6 +50,15 @@ class News:
 
 
 @dataclass(frozen=True)
+class Blank:
+    """Sentences, the last of which has XXXXX in the place of a word, that word, and ten candidates for it."""
+
+    sentences: tuple[str, ...]
+    answer: str
+    candidates: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Game:
     """Words sorted by a rule of the day: every word of a kind has the label that the kind got today."""
 
@@ -157,14 +166,34 @@ def game(rng: Random, words: Words, once: bool = False) -> Game:
 
 def cloze(rng: Random, words: Words) -> tuple[str, str]:
     """A passage without its last word, which what happened before makes certain, and that word."""
+    told, (asked, by_name), (asked_too, by_thing) = _events(rng, words)
+    passage = " ".join(told)
+    return (f"{passage} {asked}", by_name) if rng.random() < 0.5 else (f"{passage} {asked_too}", by_thing)
+
+
+def _events(rng: Random, words: Words) -> tuple[list[str], tuple[str, str], tuple[str, str]]:
+    """Three sentences, and two that follow from them without their last word: a name, and a thing."""
     a, b, c = facts.cast(rng, words, 3)
     thing, other = rng.sample(words.made(), 2)
     first, second = facts.gift(rng, words, a, b, thing), facts.gift(rng, words, b, c, other)
     start, goal = rng.sample(words.spots, 2)
-    passage = f"{first.text} {second.text} {facts.journey(rng, words, a, start, goal).text}"
-    if rng.random() < 0.5:
-        return f"{passage} So the {thing} belongs to", b.name
-    return f"{passage} So {c.name} has the", other
+    told = [first.text, second.text, facts.journey(rng, words, a, start, goal).text]
+    return told, (f"So the {thing} belongs to", b.name), (f"So {c.name} has the", other)
+
+
+def blank(name: bool, rng: Random, words: Words) -> Blank:
+    """Twenty sentences and a last one with a blank, for a name or a thing, which what happened before makes certain."""
+    told, by_name, by_thing = _events(rng, words)
+    asked, answer = by_name if name else by_thing
+    sentences = [*(plain(rng, words).text for _ in range(20 - len(told))), *told]
+    passage = " ".join(sentences)
+    others = [person.name for person in words.people] if name else list(words.made())
+    others = [word for word in dict.fromkeys(others) if word != answer]
+    rng.shuffle(others)
+    others.sort(key=lambda word: word not in passage)  # those of the passage first
+    candidates = [answer, *others[:9]]
+    rng.shuffle(candidates)
+    return Blank((*sentences, f"{asked} XXXXX."), answer, tuple(candidates))
 
 
 def schema(rng: Random, words: Words) -> tuple[str, str, tuple[str, str], str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gptcore.prompting.items import UNKNOWN, Answered
-from gptcore.prompting.tasks import PROMPT_TASKS, Published
+from gptcore.prompting.items import UNKNOWN, Normalisation, PromptResult
+from gptcore.prompting.tasks import PROMPT_TASKS
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.store.artifact import Artifact
@@ -13,11 +13,17 @@ from tasks.store.references import n_parameters
 from tasks.store.store import Store
 
 _BASELINES = ("Lede-3", "Random-3", f'always "{UNKNOWN}"')
+_MEANING = {
+    Normalisation.TOTAL: "their probability",
+    Normalisation.PER_TOKEN: "their likelihood per token (GPT-3, section 2.4)",
+    Normalisation.UNCONDITIONAL: 'their probability over that behind "Answer:" (GPT-3, section 2.4)',
+    Normalisation.CONTEXTUAL: "their probability over that behind a question without content (Zhao et al. 2021)",
+}
 _SYNTHETIC = "Synthetic data: the numbers are of gptmill's generated world, not of real text."
 
 
-Cells = dict[tuple[str, int, str], Answered]
-"""(task, shots, label of the model) -> what came of it."""
+Cells = dict[tuple[str, int, str], PromptResult]
+"""(task, shots, label of the model) -> its result."""
 
 
 def by_shots(
@@ -34,20 +40,20 @@ def by_shots(
         for k in shots:
             row = [cells[task, k, label] for label in models]
             for name in _scores(task, row[0]):
-                called = {"score": row[0].metric, "calibrated": f"{row[0].metric}, calibrated"}.get(name, name)
+                called = _called(task, name, row[0])
                 found = [_number(name, cell.scores[name]) for cell in row]
                 if name.partition(", ")[0] in _BASELINES and k != shots[0]:
                     continue  # they see no examples
-                chance = "" if row[0].chance is None or name not in ("score", "calibrated") else _percent(row[0].chance)
+                has_chance = row[0].chance is not None and name in ("score", *Normalisation)
+                chance = _percent(row[0].chance or 0.0) if has_chance else ""
                 body.append((task, called, str(k), *found, chance, _each(row), f"{row[0].rows:,}"))
             metrics |= {
-                f"{task}/{k} shots/{label}": _headline(task, cell) / 100
-                for label, cell in zip(models, row, strict=True)
+                f"{task}/{k} shots/{label}": _headline(cell) / 100 for label, cell in zip(models, row, strict=True)
             }
     figures, levels = [], []
     for task in tasks:
         curves = [
-            Curve(label, [(k, _headline(task, cells[task, k, label])) for k in shots], color)
+            Curve(label, [(k, _headline(cells[task, k, label])) for k in shots], color)
             for color, label in enumerate(models)
         ]
         figures.append(Figure(curves, "examples before the question", _unit(cells, task), task))
@@ -76,7 +82,7 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
     sizes = {label: n_parameters(store, model) for label, model in models.items()}
     ordered = sorted(models, key=lambda label: sizes[label])
     body = [
-        (task, label, f"{sizes[label]:,}", *(f"{_headline(task, cells[task, k, label]):.1f}" for k in shots))
+        (task, label, f"{sizes[label]:,}", *(f"{_headline(cells[task, k, label]):.1f}" for k in shots))
         for task in tasks
         for label in ordered
     ]
@@ -90,7 +96,7 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
             [
                 Curve(
                     f"{k} examples",
-                    [(sizes[label] / 1e6, _headline(task, cells[task, k, label])) for label in ordered],
+                    [(sizes[label] / 1e6, _headline(cells[task, k, label])) for label in ordered],
                     color,
                 )
                 for color, k in enumerate(shots)
@@ -109,21 +115,23 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
     return Analysis("few-shot-size", title, header, [*body, *mean], _identity(cells, models), {}, notes, panels)
 
 
-def _told(item: Published) -> str:
-    """A number of a paper, and what it is the mean of."""
-    parts = f" ({', '.join(f'{part:.2f}' for part in item.parts)})" if item.parts else ""
-    return f"{item.who} {item.score:.2f}{parts}"
+def _scores(task: str, cell: PromptResult) -> list[str]:
+    """Names of the scores, the headline's first; not those under which the headline stands a second time."""
+    again = {cell.metric, task, PROMPT_TASKS[task].normalisation.value}
+    others = cell.scores.keys() - again - {"score"}
+    return ["score", *sorted(others, key=lambda name: (name not in set(Normalisation), name))]
 
 
-def _scores(task: str, cell: Answered) -> list[str]:
-    """What there is beside the headline, which comes first and stands under its own name, or its column's, too."""
-    return sorted(
-        cell.scores.keys() - {cell.metric, task}, key=lambda name: (name != "score", name != "calibrated", name)
-    )
+def _called(task: str, name: str, cell: PromptResult) -> str:
+    """What a row of the table is called: where candidates compare by several normalisations, each names its own."""
+    if name == "score":
+        several = Normalisation.TOTAL in cell.scores
+        return f"{cell.metric}, {PROMPT_TASKS[task].normalisation}" if several else cell.metric
+    return f"{cell.metric}, {name}" if name in set(Normalisation) else name
 
 
-def _each(row: Sequence[Answered]) -> str:
-    """Examples that found room, of each model where they differ."""
+def _each(row: Sequence[PromptResult]) -> str:
+    """How many examples found room, for each model where the models differ."""
     found = [f"{cell.shots:.1f}" for cell in row]
     return found[0] if len(set(found)) == 1 else " ".join(found)
 
@@ -137,16 +145,15 @@ def _shots(cells: Cells) -> list[int]:
 
 
 def _mean(cells: Cells, tasks: list[str], shots: int, label: str) -> float:
-    """Of the tasks that are scored by accuracy, of which there is one or more."""
-    found = [(task, cells[task, shots, label]) for task in tasks]
-    scores = [_headline(task, cell) for task, cell in found if cell.metric == "accuracy"]
+    """Mean headline of the tasks that are scored by accuracy, of which there is one or more."""
+    found = [cells[task, shots, label] for task in tasks]
+    scores = [_headline(cell) for cell in found if cell.metric == "accuracy"]
     return sum(scores) / len(scores)
 
 
-def _headline(task: str, cell: Answered) -> float:
-    """In per cent. Words for classes are calibrated; a row's own choices are compared by probability a token alone."""
-    calibrated = "calibrated" in cell.scores and not PROMPT_TASKS[task].per_token
-    return 100 * cell.scores["calibrated" if calibrated else "score"]
+def _headline(cell: PromptResult) -> float:
+    """The task's headline in per cent."""
+    return 100 * cell.scores["score"]
 
 
 def _unit(cells: Cells, task: str) -> str:
@@ -175,7 +182,7 @@ def _identity(cells: Cells, models: Mapping[str, Artifact]) -> dict[str, object]
         "models": {label: model.digest for label, model in models.items()},
         "tasks": _tasks(cells),
         "shots": _shots(cells),
-        "scores": [_headline(task, cell) for (task, _, _), cell in cells.items()],  # other rows, another run
+        "scores": [_headline(cell) for (task, _, _), cell in cells.items()],  # other rows, another run
     }
 
 
@@ -185,9 +192,17 @@ def _notes(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic
         counts = store.manifest(model)["counts"]
         seen = f", {counts['tokens_seen']:,} tokens seen" if "tokens_seen" in counts else ""
         notes.append(f"{label}: {n_parameters(store, model):,} weights{seen}; model {model.short}")
-    notes.append("curves: words for classes are calibrated, a row's own choices compared by probability a token")
+    headlines: dict[Normalisation, list[str]] = {}
+    sources: dict[str, list[str]] = {}
+    for task in _tasks(cells):
+        cell = next(found for (name, _, _), found in cells.items() if name == task)
+        if Normalisation.TOTAL in cell.scores:
+            headlines.setdefault(PROMPT_TASKS[task].normalisation, []).append(task)
+        sources.setdefault(cell.examples_from, []).append(task)
+    notes += [f"candidates compare by {_MEANING[name]}: {', '.join(tasks)}" for name, tasks in headlines.items()]
+    notes += [f"examples are from {source}: {', '.join(tasks)}" for source, tasks in sources.items()]
     notes.append(
         "rows and examples are drawn by seed 0; a prompt that is too long for n_ctx drops examples: found room"
     )
     published = {task: PROMPT_TASKS[task].published for task in _tasks(cells)}
-    return notes + [f"{task}, published: " + ", ".join(map(_told, items)) for task, items in published.items() if items]
+    return notes + [f"{task}, published: " + ", ".join(map(str, items)) for task, items in published.items() if items]

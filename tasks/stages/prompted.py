@@ -10,8 +10,9 @@ from typing import Any
 from prefect import task
 
 from gptcore.files import write_bytes_atomic
-from gptcore.prompting.items import SEED, Answered
-from gptcore.prompting.tasks import digest, prompt_task, read_rows
+from gptcore.prompting.assemble import Selection
+from gptcore.prompting.items import SEED, PromptResult
+from gptcore.prompting.tasks import prompt_task
 from gptcore.text.tokenizer import Tokenizer
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
@@ -19,7 +20,7 @@ from tasks.store.lineage import tokenizer_of
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-VERSION = 4
+VERSION = 5
 FILE = "answers.jsonl"
 """One line a row that was asked: "prompt" (its end), "answer", "right"."""
 
@@ -28,26 +29,26 @@ FILE = "answers.jsonl"
 def answer_prompts(
     store_url: str,
     models: Sequence[Artifact],
-    datasets_url: str,
     task_name: str,
+    selection: Selection,
     shots: Sequence[int],
     max_rows: int | None,
-) -> dict[tuple[str, int], Answered]:
-    """Put a task's rows to pre-trained models, without training them; the rows are read once.
+) -> dict[tuple[str, int], PromptResult]:
+    """Put a task's rows to pre-trained models, without training them.
 
     :param models: `pretrain` artifacts, or imported ones.
     :param task_name: of :data:`gptcore.prompting.tasks.PROMPT_TASKS`.
+    :param selection: the rows, at most ``max_rows`` of them, each with the largest of ``shots`` examples; wrapped in
+        Prefect's ``quote``, so that it does not look through them.
     :param shots: numbers of examples before a question, as far as n_ctx holds them.
-    :param max_rows: at most so many rows, drawn by a seed; None: all.
-    :returns: (a model's digest, shots) -> what came of it, without the answers, which the artifact has.
-    :raises InputError: an unknown task, missing or broken data, or a model with too few positions.
+    :returns: (a model's digest, shots) -> its result, without the answers, which the artifact has.
+    :raises InputError: an unknown task, or a model with too few positions.
     """
-    store, found, rows = Store(store_url), prompt_task(task_name), read_rows(task_name, datasets_url)
-    identity = digest(rows)
+    store, found = Store(store_url), prompt_task(task_name)
 
-    def answered(model: Artifact, k: int) -> Answered:
+    def answered(model: Artifact, k: int) -> PromptResult:
         settings = {"task": task_name, **found.recorded, "shots": k, "max_rows": max_rows, "seed": SEED}
-        recipe = Recipe("prompted", VERSION, settings, {"checkpoint": model, "rows": identity})
+        recipe = Recipe("prompted", VERSION, settings, {"checkpoint": model, "rows": selection.digest})
 
         def produce(out: Path) -> dict[str, Any]:
             from gptcore.machine.device import pick_device
@@ -56,14 +57,14 @@ def answer_prompts(
 
             words = Tokenizer.load(str(store.local(tokenizer_of(store, model))))
             network = load_model(str(store.local(model) / "model")).to(pick_device(0)).eval()
-            told = Meter("prompted", "prompts")
-            came = answer(network, words, found, rows, k, max_rows, lambda done, of: told(task_name, done, of))
-            lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in came.answers)
+            meter = Meter("prompted", "prompts")
+            result = answer(network, words, found, selection, k, lambda done, of: meter(task_name, done, of))
+            lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in result.answers)
             write_bytes_atomic(out / FILE, lines.encode())
-            return {name: value for name, value in vars(came).items() if name != "answers"}
+            return {name: value for name, value in vars(result).items() if name != "answers"}
 
         built = build(store, recipe, produce, "prompted", _made, f"{task_name}, {k} shots, {model.short}", "score")
-        return Answered(**built.manifest["counts"])
+        return PromptResult(**built.manifest["counts"])
 
     return {(model.digest, k): answered(model, k) for k in shots for model in models}
 

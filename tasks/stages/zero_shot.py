@@ -17,9 +17,9 @@ from tasks.store.snapshots import model_folder
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-VERSION = 2
+VERSION = 3
 Scores = dict[str, dict[str, Any]]
-"""Task -> {"score", "metric", "chance", "rows", ...}, scores as fractions."""
+"""For each task "score", "metric", "chance", "rows" and what else it has; scores are fractions."""
 
 
 @task(name="zero-shot", task_run_name="zero-shot {checkpoint.short} step {step}", **STAGE_OPTIONS)

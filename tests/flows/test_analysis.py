@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,11 @@ from flows.analysis.paper import ablations
 from flows.forms.parameters import AnalysisParameters
 from gptcore.config import FinetuneConfig, preset_named
 from gptcore.errors import InputError
+from gptcore.evaluation.overlap import build_set, find_in_texts, overlap, wanted_hashes
 from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.published import ABLATIONS
+from gptcore.prompting.evaluation_sets import evaluation_texts
+from gptcore.text.parts import read_corpus
 from tasks.report import analysis as analysis_report
 from tasks.report.analysis import Analysis
 from tasks.report.leaderboard import Cell, Row
@@ -222,3 +226,29 @@ def test_figure_2_left_is_on_dev_rows_where_test_rows_have_labels_too() -> None:
         assert paper._dev_score(chain, "race", arm, tested) == 40.0
         dev = Row("row", "ours", "dev", {"race": 31.0}, {"race": Cell("dev", 3, 30.0, 32.0)})
         assert paper._dev_score(chain, "race", arm, dev) == 31.0
+
+
+def test_overlap_is_that_of_the_corpus_and_trains_nothing(
+    world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.stages.overlap._SMALL", 0)  # in processes of its own
+    before = {stage: len(Store(store).list(stage)) for stage in ("pretrain", "tokenizer")}
+    (whole,) = run("overlap", world, store, tmp_path, [])
+    assert {stage: len(Store(store).list(stage)) for stage in ("pretrain", "tokenizer")} == before
+    rows = {row["test set"]: row for row in read_csv(tmp_path / "overlap.csv")}
+    assert {"snli dev", "snli test", "rte dev", "lambada", "cbt-ne", "dprd", "squad", "recall"} <= set(rows)
+    assert any(float(row["in the corpus, %"]) > 0 for row in rows.values())
+    assert rows["rte dev"]["in its own train rows, %"] != "-"
+    assert rows["lambada"]["in its own train rows, %"] == "-"
+    assert any("Synthetic" in note for note in whole.notes)
+    shelf = Store(store)
+    (built,) = shelf.list("overlap")
+    digest = shelf.manifest(built)["inputs"]["corpus"]["digest"]
+    folder = shelf.local(next(corpus for corpus in shelf.list("corpus") if corpus.digest == digest))
+    test = build_set("made", next(e for e in evaluation_texts(world[1]) if e.name == "snli dev").rows())
+    wanted = wanted_hashes([test])
+    training = find_in_texts(wanted, (rows for _, rows in read_corpus(folder, "train")))
+    assert shelf.manifest(built)["counts"]["sets"]["snli dev"]["corpus"] == asdict(overlap(test, wanted, training))
+    (few,) = run("overlap", world, store, tmp_path, ["rte"])
+    assert [row[0] for row in few.rows] == ["rte dev"]
+    assert list(few.rows[0]) == list(next(row for row in whole.rows if row[0] == "rte dev"))

@@ -13,6 +13,7 @@ from flows.few_shot import few_shot
 from flows.forms.parameters import FewShotParameters
 from gptcore.errors import InputError
 from gptcore.prompting.config import PROMPT_SETTINGS
+from gptcore.prompting.tasks import PROMPT_TASKS
 from gptcore.sizes import SIZES, sized_preset
 from tasks.report.analysis import Analysis
 from tasks.stages.prompted import FILE
@@ -58,13 +59,33 @@ def test_three_sizes_stand_beside_each_other(found: list[Analysis], store: str) 
     for task, score, k, *cells in shots.rows:
         for name, cell in zip(names, cells[:3], strict=True):
             counts = kept[task, int(k), models[name]]
-            key = {counts["metric"]: "score", f"{counts['metric']}, calibrated": "calibrated"}.get(score, score)
+            headline = {counts["metric"], f"{counts['metric']}, {PROMPT_TASKS[task].normalisation}"}
+            key = "score" if score in headline else score.removeprefix(f"{counts['metric']}, ")
+            key = key if key in counts["scores"] else score
             value = counts["scores"][key]
             assert cell == (f"{value:,.1f}" if score.startswith("perplexity") else f"{100 * value:.1f}")
     weights = [int(row[2].replace(",", "")) for row in size.rows if row[0] == "recall"]
     assert weights == sorted(weights)
     assert len(set(weights)) == 3
+    for task, name, _, *cells in size.rows:
+        if task in TASKS:
+            scores = [kept[task, k, models[name]]["scores"]["score"] for k in (0, 2)]
+            assert cells == [f"{100 * score:.1f}" for score in scores], "the headline is the task's own"
     assert any("Synthetic" in note for note in shots.notes)
+
+
+def test_notes_tell_how_answers_compare_where_examples_are_from_and_what_is_published(found: list[Analysis]) -> None:
+    notes = found[0].notes
+    assert "candidates compare by their likelihood per token (GPT-3, section 2.4): sst2" in notes
+    assert "candidates compare by their probability: recall" in notes
+    assert "examples are from the train split: sst2, dprd" in notes
+    assert "examples are from other asked rows: lambada" in notes
+    assert "examples are from earlier turns of the row: squad, recall" in notes
+    assert any("GPT-2 1542M 63.24 (accuracy, no stop words)" in note for note in notes)
+    called = [row[1] for row in found[0].rows if (row[0], row[2]) == ("sst2", "0")]
+    others = ["accuracy, contextual calibration", "accuracy, total", "accuracy, unconditional"]
+    assert called == ["accuracy, per token", *others]
+    assert [row[1] for row in found[0].rows if (row[0], row[2]) == ("dprd", "0")] == ["accuracy"]
 
 
 def test_examples_are_in_the_prompts_as_far_as_they_fit(found: list[Analysis]) -> None:
@@ -159,7 +180,7 @@ def test_tasks_without_room_are_told_of_and_refused_where_there_is_no_other(
     (tmp_path / "DPRD").symlink_to(Path(world[1]) / "DPRD")
     (shots,) = run(store, world, **alone, checkpoints=[largest])
     assert {row[0] for row in shots.rows} == {"dprd"}
-    assert "too few positions (n_ctx) for summaries: not asked" in shots.notes
+    assert "too few positions (n_ctx) for summaries, summaries-no-hint: not asked" in shots.notes
 
 
 def test_sizes_differ_in_their_networks_alone() -> None:

@@ -14,6 +14,7 @@ from gptcore.config import ModelConfig
 from gptcore.errors import InputError
 from gptcore.evaluation.harness import HarnessModel
 from gptcore.evaluation.likelihood import NetworkLikelihood
+from gptcore.models import incremental
 from gptcore.models.transformer import GPT
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
@@ -138,7 +139,49 @@ def test_greedy_decoding_is_known_as_such(folders: tuple[Path, Path, GPT, Tokeni
             best.append(int(gpt(torch.tensor([ids + best]))[0, -1].argmax()))
     other = [*best[:2], (best[2] + 1) % tokenizer.n_vocab]
     likelihood = NetworkLikelihood(gpt)
-    assert likelihood.likeliest([(ids, best), (ids, other), (ids, [])]).tolist() == [True, False, True]
+    sums, greedy = likelihood.greedy_continuations([(ids, best), (ids, other), (ids, [])])
+    assert greedy.tolist() == [True, False, True]
+    assert sums == pytest.approx(likelihood.continuations([(ids, best), (ids, other), (ids, [])])[0])
+
+
+def test_a_request_goes_through_the_network_once(
+    folders: tuple[Path, Path, GPT, Tokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, passes = HarnessModel(*folders[:2]), 0
+    real = GPT.hidden
+
+    def counted(gpt: GPT, tokens: torch.Tensor) -> torch.Tensor:
+        nonlocal passes
+        passes += len(tokens)
+        return real(gpt, tokens)
+
+    monkeypatch.setattr(GPT, "hidden", counted)
+    model.loglikelihood([Request("the cat", f" {word}") for word in ("sat", "ran", "yes", "no", "dog")])
+    assert passes == 5
+
+
+def test_generation_ends_where_every_text_has_its_stop(
+    folders: tuple[Path, Path, GPT, Tokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow twin writes to the end and cuts; the passes are those up to the stop that comes last."""
+    model, tokenizer, n = HarnessModel(*folders[:2]), folders[3], 14
+    contexts = ("the cat", "is it a dog", "who ran")
+    whole = [model.generate_until([Request(text, {"max_gen_toks": n})])[0] for text in contexts]
+    stops = [text[len(text) // 3 :][:2] for text in whole]
+    steps: list[int] = []
+    real = incremental.step
+
+    def counted(gpt: GPT, tokens: torch.Tensor, *more: Any) -> torch.Tensor:
+        steps.append(tokens.shape[1])
+        return real(gpt, tokens, *more)
+
+    monkeypatch.setattr(incremental, "step", counted)
+    settings = {"until": stops, "max_gen_toks": n}
+    found = model.generate_until([Request(text, settings) for text in contexts])
+    spelt = stops + ([tokenizer.decode(tokenizer.encode(s)) for s in stops] if tokenizer.end_of_text is None else [])
+    cuts = [min(text.find(stop) for stop in spelt if stop and stop in text) for text in whole]
+    assert found == [text[:cut] for text, cut in zip(whole, cuts, strict=True)]
+    assert len(steps) < n
 
 
 def test_texts_end_at_their_stops(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:

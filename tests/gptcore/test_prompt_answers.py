@@ -12,12 +12,15 @@ import torch
 
 from gptcore.errors import InputError
 from gptcore.models.transformer import GPT
-from gptcore.prompting.items import Item, Rows, Writing
-from gptcore.prompting.measures import last_word
+from gptcore.prompting import reading
+from gptcore.prompting.assemble import select
+from gptcore.prompting.items import Decoding, FreeForm, Rows
+from gptcore.prompting.measures import first_word, last_word
 from gptcore.prompting.score import answer
-from gptcore.prompting.words import said_word, stop_words
+from gptcore.prompting.words import STOP_WORDS, said_words
 from gptcore.text.byte_bpe import ByteTokenizer
-from tests.gptcore.test_prompting import ITEMS, TEXT, TOKENIZER, model, task, total
+from tests.gptcore.test_prompting import ITEMS, TEXT, TOKENIZER, model, put, task, total
+from tests.realdata import real_data
 
 
 def greedy(gpt: GPT, ids: list[int], n: int) -> list[int]:
@@ -37,10 +40,10 @@ def test_a_written_answer_is_greedy_and_ends_with_its_line() -> None:
         seen.extend(answers)
         return {"f1": 0.25}
 
-    items = [Item((f"the {name}",), ("x",)) for name in ("cat", "dog sat on the", "mat")]
-    made = task("f1", writing=Writing(max_tokens=8), measure=measure)
-    found = answer(gpt, TOKENIZER, made, Rows(items), 0)
-    plain = [TOKENIZER.decode(greedy(gpt, TOKENIZER.encode(item.questions[0]), 8)) for item in items]
+    items = [FreeForm(f"the {name}", ("x",)) for name in ("cat", "dog sat on the", "mat")]
+    made = task("f1", decoding=Decoding(max_tokens=8), measure=measure)
+    found = put(gpt, made, Rows(items))
+    plain = [TOKENIZER.decode(greedy(gpt, TOKENIZER.encode(item.question), 8)) for item in items]
     ends = [text.partition("<|endoftext|>")[0].partition("\n")[0].strip() for text in plain]
     assert seen == ends
     assert found.scores == {"score": 0.25, "f1": 0.25}
@@ -48,13 +51,14 @@ def test_a_written_answer_is_greedy_and_ends_with_its_line() -> None:
 
 
 def test_a_rows_draws_are_its_own_whichever_others_are_asked() -> None:
-    gpt, rows = model(), Rows([Item((text,), ("x",)) for text in ("the cat", "the dog sat", "a mat on the mat", "who")])
+    gpt, rows = (
+        model(),
+        Rows([FreeForm(text, ("x",)) for text in ("the cat", "the dog sat", "a mat on the mat", "who")]),
+    )
     drawn = {}
     for max_rows in (None, 2):
-        made = task("f1", writing=Writing(max_tokens=12, top_k=5), measure=lambda answers, items: {"f1": 0.0})
-        drawn[max_rows] = {
-            line["prompt"]: line["answer"] for line in answer(gpt, TOKENIZER, made, rows, 0, max_rows).answers
-        }
+        made = task("f1", decoding=Decoding(max_tokens=12, top_k=5), measure=lambda answers, items: {"f1": 0.0})
+        drawn[max_rows] = {line["prompt"]: line["answer"] for line in put(gpt, made, rows, max_rows=max_rows).answers}
     assert len(drawn[2]) == 2
     assert drawn[2].items() <= drawn[None].items()
 
@@ -65,20 +69,20 @@ def test_a_baseline_has_the_parts_of_a_mean_beside_it() -> None:
 
     made = task(
         "rouge",
-        writing=Writing(max_tokens=2),
+        decoding=Decoding(max_tokens=2),
         measure=measure,
         baselines=lambda items: [("Lede-3", [""] * len(items))],
     )
-    found = answer(model(), TOKENIZER, made, Rows([Item(("the cat",), ("x",))]), 0)
+    found = put(model(), made, Rows([FreeForm("the cat", ("x",))]))
     assert found.chance == 0.2
     assert found.scores.keys() - measure(0, 0).keys() == {"score", "Lede-3", "Lede-3, rouge-1", "Lede-3, rouge-2"}
 
 
 def test_a_last_word_counts_with_its_probability_and_without_stop_words() -> None:
     gpt = model()
-    items = [Item((text,), (last,)) for text, last in (("the cat sat on the", "mat"), ("who", "sat"))]
-    found = answer(gpt, TOKENIZER, task(writing=Writing(max_tokens=4), measure=last_word, word=True), Rows(items), 0)
-    nats = [total(gpt, TOKENIZER.encode(item.questions[0]), TOKENIZER.encode(f" {item.answers[0]}")) for item in items]
+    items = [FreeForm(text, (last,)) for text, last in (("the cat sat on the", "mat"), ("who", "sat"))]
+    found = put(gpt, task(decoding=Decoding(max_tokens=4), measure=last_word, word=True), Rows(items))
+    nats = [total(gpt, TOKENIZER.encode(item.question), TOKENIZER.encode(f" {item.answers[0]}")) for item in items]
     assert found.scores["perplexity of the word"] == pytest.approx(math.exp(-np.mean(nats)), rel=1e-4)
 
 
@@ -96,8 +100,8 @@ class Told:
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts
 
-    def copies(self, batch: int) -> Told:
-        return Told(self.texts * batch)
+    def spread(self, rows: list[int], room: int) -> Told:
+        return Told([self.texts[row] for row in rows])
 
     def feed(self, ids: list[list[int]]) -> torch.Tensor:
         self.texts = [
@@ -120,8 +124,13 @@ class Vocabulary:
         return WORDS.__getitem__
 
 
+def said(*prompts: list[int]) -> list[str]:
+    reader = Told([""] * len(prompts))
+    return said_words(reader, Vocabulary(), prompts, reader.feed(list(prompts)))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "word"),
     [
         ({}, "car"),  # "the" is a stop word; "car" has 0.25 * 0.9, "cat" 0.2
         ({" ca": {"r": 0.7, "t": 0.3}}, "cat"),  # 0.175
@@ -132,29 +141,41 @@ class Vocabulary:
 )
 @pytest.mark.parametrize("together", [1, 2, 10])
 def test_the_likeliest_word_that_is_no_stop_word(
-    table: dict[str, dict[str, float]], said: str, together: int, monkeypatch: pytest.MonkeyPatch
+    table: dict[str, dict[str, float]], word: str, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Told, "TABLE", {**Told.TABLE, **table})
-    monkeypatch.setattr("gptcore.prompting.words.open_reader", lambda model: Told([""]))
     monkeypatch.setattr("gptcore.prompting.words._CANDIDATES", together)
-    assert said_word(None, Vocabulary(), [0]) == said  # type: ignore[arg-type]
+    assert said([0]) == [word]
+    assert said([0], [0, 1], [0]) == [word, "cat", word]  # each as if it were alone
 
 
 def test_where_there_are_stop_words_only_the_likeliest_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {"the", "of", "and"} < stop_words()
-    monkeypatch.setattr("gptcore.prompting.words.open_reader", lambda model: Told([""]))
-    monkeypatch.setattr("gptcore.prompting.words.stop_words", lambda: {"the", "cat", "car", "s"})
-    assert said_word(None, Vocabulary(), [0]) == "the"  # type: ignore[arg-type]
+    monkeypatch.setattr("gptcore.prompting.words.STOP_WORDS", {"the", "cat", "car", "s"})
+    assert said([0]) == ["the"]
+
+
+def test_stop_words_are_those_that_lean_on_a_word_behind_them() -> None:
+    assert {"the", "of", "and", "was", "he", "s"} < STOP_WORDS
+    content = {"fire", "cry", "name", "move", "bill", "top", "either", "though", "will", "mine", "him", "for", "down"}
+    assert not STOP_WORDS & content
+    assert all(word == word.lower() for word in STOP_WORDS)
+
+
+def test_every_last_word_of_lambada_can_be_said() -> None:
+    rows = reading.lambada(str(real_data("LAMBADA").parent)).asked
+    words = [first_word(item.answers[0]) for item in rows if isinstance(item, FreeForm)]
+    assert len(words) == 4869
+    assert not [word for word in words if word in STOP_WORDS]
 
 
 def test_a_model_with_too_few_positions_for_its_answers_is_refused() -> None:
-    made = task("f1", writing=Writing(max_tokens=30), measure=last_word)
+    made = task("f1", decoding=Decoding(max_tokens=30), measure=last_word)
     with pytest.raises(
         InputError, match="made: found a model with n_ctx = 48, expected 60 or more, as answers have 30 tokens"
     ):
-        answer(model(), TOKENIZER, made, Rows(ITEMS), 0)
+        put(model(), made, Rows(ITEMS))
 
 
 def test_a_tokenizer_of_another_model_is_refused() -> None:
     with pytest.raises(InputError, match="expected the tokenizer's"):
-        answer(model(), ByteTokenizer.train([TEXT], 5), task(), Rows(ITEMS), 0)
+        answer(model(), ByteTokenizer.train([TEXT], 5), task(), select(Rows(ITEMS), 0), 0)

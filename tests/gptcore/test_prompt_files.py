@@ -11,6 +11,7 @@ import pytest
 from gptcore.errors import InputError
 from gptcore.nlu.winograd import Pronoun, read_wsc273
 from gptcore.prompting import reading
+from gptcore.prompting.items import MultipleChoice
 from gptcore.prompting.measures import article_baselines, is_word, rouge
 from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, read_rows
 from tests.realdata import real_data
@@ -52,25 +53,25 @@ def test_a_passage_is_written_as_running_text(tmp_path: Path) -> None:
     line = "`` do n't , '' she said . it 's ` just ' tom 's ; was n't it ? he took the cake\n"
     url = put(tmp_path, "LAMBADA/lambada_development_plain_text.txt", line)
     (item,) = reading.lambada(url).asked
-    assert item.questions[0] == "\"don't,\" she said. it's 'just' tom's; wasn't it? he took the"
+    assert item.question == "\"don't,\" she said. it's 'just' tom's; wasn't it? he took the"
     assert item.answers == ("cake",)
     (cloze,) = reading.lambada_cloze(url).asked
-    assert cloze.questions[0].endswith("he took the ____. ->")
+    assert cloze.question.endswith("he took the ____. ->")
 
 
 def test_a_mark_that_opens_before_the_last_word_stays(tmp_path: Path) -> None:
     url = put(tmp_path, "LAMBADA/lambada_development_plain_text.txt", "he bowed and said , `` sire\n")
     (item,) = reading.lambada(url).asked
-    assert (item.questions[0], item.answers) == ("he bowed and said,", ('"sire',))
+    assert (item.question, item.answers) == ("he bowed and said,", ('"sire',))
     assert is_word(' "Sire, I', item)
     (cloze,) = reading.lambada_cloze(url).asked
-    assert (cloze.questions[0], cloze.answers) == ('he bowed and said, "____. ->', ("sire",))
+    assert (cloze.question, cloze.answers) == ('he bowed and said, "____. ->', ("sire",))
 
 
 def test_an_opening_single_quote_before_the_last_word_would_be_an_apostrophe(tmp_path: Path) -> None:
     url = put(tmp_path, "LAMBADA/lambada_development_plain_text.txt", "he bowed and said , ` sire\n")
     (item,) = reading.lambada(url).asked
-    assert (item.questions[0], item.answers) == ("he bowed and said,", ("sire",))
+    assert (item.question, item.answers) == ("he bowed and said,", ("sire",))
 
 
 def test_a_passage_of_one_word_is_named(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_two_files_that_do_not_go_together(tmp_path: Path, theirs: str, message:
 
 def test_articles_with_either_names_of_columns(tmp_path: Path) -> None:
     text = 'id,highlights,article\n1,"One.\nTwo.","By. Someone.\nHe ""said"" so."\n'
-    (item,) = reading.summaries(put(tmp_path, "CNNDM/test.csv", text)).asked
+    (item,) = reading.summaries(put(tmp_path, "CNNDM/test.csv", text), "").asked
     assert item.context == 'He "said" so.'
     assert item.answers == ("One.\nTwo.",)
 
@@ -130,7 +131,7 @@ def test_articles_with_either_names_of_columns(tmp_path: Path) -> None:
 )
 def test_a_broken_table_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        reading.summaries(put(tmp_path, "CNNDM/test.csv", text))
+        reading.summaries(put(tmp_path, "CNNDM/test.csv", text), "")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_who_wrote_an_article_is_none_of_its_text(article: str, text: str | None
 
 
 def test_lede_3_of_the_real_sample_is_that_of_articles() -> None:
-    rows = reading.summaries(str(real_data("CNNDM").parent)).asked
+    rows = reading.summaries(str(real_data("CNNDM").parent), "").asked
     made = dict(article_baselines(rows))
     assert 100 * rouge(made["Lede-3"], rows)["rouge"] > 26  # published for the whole test set: 31.55
     assert not any(text.startswith("By. ") for text in made["Lede-3"])
@@ -212,7 +213,11 @@ def test_a_broken_game(tmp_path: Path, game: dict[str, object]) -> None:
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
-    for read, folder in ((reading.lambada, "LAMBADA"), (reading.questions, "SQuAD"), (reading.summaries, "CNNDM")):
+    for read, folder in (
+        (reading.lambada, "LAMBADA"),
+        (reading.questions, "SQuAD"),
+        (PROMPT_TASKS["summaries"].read, "CNNDM"),
+    ):
         with pytest.raises(InputError, match=f"{folder}: found no .* there, expected the public file"):
             read(str(tmp_path))
     put(tmp_path, "SQuAD/dev-v2.0.json", '{"data": []}')
@@ -222,6 +227,65 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "SQuAD").rmdir()
     with pytest.raises(InputError, match="no data for any of mnli"):
         available_prompt_tasks(str(tmp_path))
+
+
+# --- the children's book test ---
+
+
+def block(last: str, sentences: int = 20) -> str:
+    lines = [f"{number} Sentence {number} , she said ." for number in range(1, sentences + 1)]
+    return "\n".join([*lines, f"{sentences + 1} {last}"]) + "\n\n"
+
+
+CANDIDATES = "ball|boat|cup|hat|kite|map|pen|ring|shoe|top"
+QUERY = f"`` Do n't take the XXXXX -LRB- or me -RRB- ! ''\tkite\t\t{CANDIDATES}"
+
+
+def test_a_sentence_with_a_blank_is_asked_with_each_candidate_and_what_follows(tmp_path: Path) -> None:
+    """The candidate's probability counts with that of the rest of the sentence (GPT-2's paper, section 3.2)."""
+    url = put(tmp_path, "CBT/cbtest_CN_valid_2000ex.txt", block(QUERY) * 2)
+    put(tmp_path, "CBT/cbtest_CN_test_2500ex.txt", "not asked")
+    items = PROMPT_TASKS["cbt-cn"].read(url).asked
+    assert len(items) == 2
+    item = items[0]
+    assert isinstance(item, MultipleChoice)
+    assert item.question.startswith("Sentence 1, she said. Sentence 2, she said.")
+    assert item.question.endswith("Sentence 20, she said. \"Don't take the")
+    assert item.answers == tuple(f'{word} (or me)!"' for word in CANDIDATES.split("|"))
+    assert item.shown[1] == 'kite (or me)!"'
+    with pytest.raises(InputError, match=r"CBT: found no cbtest_NE_valid\*\.txt or cbtest_NE_test\*\.txt there"):
+        PROMPT_TASKS["cbt-ne"].read(url)
+
+
+def test_a_mark_that_opens_before_the_blank_comes_with_the_candidate(tmp_path: Path) -> None:
+    url = put(tmp_path, "CBT/cbtest_CN_test_2500ex.txt", block(f"`` XXXXX ! ''\tkite\t\t{CANDIDATES}"))
+    (item,) = PROMPT_TASKS["cbt-cn"].read(url).asked
+    assert item.shown[0].endswith("she said.")
+    assert item.shown[1] == '"kite!"'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            block(QUERY.replace("|top", "")),
+            "line 21: found .*, expected a sentence with XXXXX, the word .* 10 can",
+        ),
+        (block(QUERY.replace("\tkite\t", "\tfish\t")), "line 21: found .* expected a sentence"),
+        (block(QUERY.replace("XXXXX", "kite")), "line 21: found .* expected a sentence with XXXXX"),
+        (block("No fields XXXXX ."), "line 21: found .* expected a sentence"),
+        (block(QUERY, 19), "line 21: found 20 lines before the empty one, expected 21"),
+        (
+            block(QUERY).rstrip().rpartition("\n")[0],
+            "line 20: found the end of the file after 20 lines of",
+        ),
+        (block(QUERY).replace("7 Sentence", "8 Sentence"), "line 7: found .*, expected sentence 7 of a block"),
+        (block(QUERY).replace("3 Sentence 3 , she said .", "3 "), "line 3: found '3 ', expected sentence 3"),
+    ],
+)
+def test_a_broken_block_of_the_childrens_books_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        PROMPT_TASKS["cbt-cn"].read(put(tmp_path, "CBT/cbtest_CN_valid_2000ex.txt", text))
 
 
 # --- Winograd schemas ---
@@ -318,5 +382,5 @@ def test_real_rows_are_all_read(name: str, folder: str, asked: int | None, pool:
         data = json.loads((Path(url) / "SQuAD/dev-v2.0.json").read_text())["data"]
         asked = sum(len(paragraph["qas"]) for article in data for paragraph in article["paragraphs"])
     assert len(rows.asked) == asked
-    assert all(item.answers and all(item.questions) for item in rows.asked)
-    assert not any("``" in item.questions[0] for item in rows.asked if name == "lambada")
+    assert all(all(item.questions) and all(item.shown) for item in rows.asked)
+    assert not any("``" in item.shown[0] for item in rows.asked if name == "lambada")

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptcore.prompting.items import Item
+from gptcore.prompting.items import FreeForm
 from gptcore.prompting.measures import (
     always_unknown,
+    article_baselines,
     bleu,
     first_word,
     last_word,
@@ -20,8 +21,8 @@ from gptcore.prompting.measures import (
 )
 
 
-def items(*answers: tuple[str, ...]) -> list[Item]:
-    return [Item(("?",), texts) for texts in answers]
+def items(*answers: tuple[str, ...]) -> list[FreeForm]:
+    return [FreeForm("?", texts) for texts in answers]
 
 
 def test_an_answer_is_compared_without_case_articles_and_marks() -> None:
@@ -80,6 +81,16 @@ def test_sentences_end_at_their_stops() -> None:
     text = 'He came. "Who?" she asked! It was\n3.5 miles. '
     assert sentences(text) == ["He came.", '"Who?', "she asked!", "It was 3.5 miles."]
     assert lede(text, 2) == 'He came. "Who?'
+
+
+def test_a_blind_guess_of_a_summary_is_three_random_sentences_and_lede_stands_beside_it() -> None:
+    article = "One came. Two came. Three came. Four came. Five came."
+    asked = [FreeForm("", ("x",), context=article)] * 8
+    (random_name, random_texts), (lede_name, lede_texts) = article_baselines(asked)
+    assert (random_name, lede_name) == ("Random-3", "Lede-3")
+    assert lede_texts == ["One came. Two came. Three came."] * 8
+    assert len(set(random_texts)) > 1
+    assert {len(sentences(text)) for text in random_texts} == {3}
 
 
 def test_random_sentences_are_in_order_and_by_seed() -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from gptcore.prompting import reading, schemas
 from gptcore.prompting.config import PROMPT_SETTINGS
-from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, digest, read_rows
+from gptcore.prompting.rows import digest
+from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, read_rows
 from gptcore.storyworld import web
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.lexicon import KINDS, Words
@@ -25,7 +26,7 @@ WORDS = Words()
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Writer]:
-    """The six sets, and who wrote them."""
+    """The seven sets, and who wrote them."""
     writer = Writer(tmp_path_factory.mktemp("datasets"), 5)
     prompted(writer)
     return str(writer.folder), writer
@@ -113,14 +114,16 @@ def test_the_last_word_of_a_passage_follows_from_it(seed: int) -> None:
 def test_every_set_is_read_and_right(sets: tuple[str, Writer]) -> None:
     url = sets[0]
     named = {name for name, task in PROMPT_TASKS.items() if (Path(url) / task.folder).is_dir()}
-    assert named == {"lambada", "lambada-cloze", "dprd", "summaries", "en-fr", "fr-en", "squad", "recall", "sorting"}
+    cloze = {"lambada", "lambada-cloze", "cbt-cn", "cbt-ne", "dprd"}
+    generated = {"summaries", "summaries-no-hint", "en-fr", "fr-en", "squad"}
+    assert named == cloze | generated | {"recall", "sorting"}
     assert set(available_prompt_tasks(url)) == named
     for name in sorted(named):
         rows = read_rows(name, url)
         assert len(rows.asked) == {"dprd": ROWS // 2, "squad": 4 * ROWS}.get(name, ROWS)
         assert digest(rows) == digest(read_rows(name, url))
     there, back = reading.translations(url, "en", "fr").asked, reading.translations(url, "fr", "en").asked
-    assert [item.questions[0] for item in there] == [f"{item.answers[0]} =" for item in back]
+    assert [item.question for item in there] == [f"{item.answers[0]} =" for item in back]
     data = json.loads((Path(url) / "SQuAD/dev-v2.0.json").read_text())
     paragraphs = data["data"][0]["paragraphs"]
     unanswered = 0
@@ -143,7 +146,7 @@ def test_questions_are_a_conversation(sets: tuple[str, Writer]) -> None:
 def test_of_a_game_the_last_line_is_asked(sets: tuple[str, Writer]) -> None:
     items = reading.games(sets[0], "recall").asked
     game = json.loads((Path(sets[0]) / "Games/recall.jsonl").read_text().splitlines()[0])
-    assert items[0].questions == (f"\n{game['lines'][-1][0]} ->",)
+    assert items[0].question == f"\n{game['lines'][-1][0]} ->"
     assert items[0].shown[1] == game["lines"][-1][1]
     assert items[0].earlier == tuple((f"\n{word} ->", label) for word, label in game["lines"][:-1])
 
@@ -159,3 +162,14 @@ def test_schemas_in_words(seed: int) -> None:
     (item,) = schemas._items([schema])
     assert item.shown == (f"{before} Now {right}", schema.after)
     assert web.told_of(text, names)[names.index(right)] == f"{before} Now {right} {schema.after}."
+
+
+@given(seeds, st.booleans())
+def test_the_word_that_is_left_out_follows_from_what_was_told(seed: int, name: bool) -> None:
+    found = web.blank(name, Random(seed), WORDS)
+    assert len(found.sentences) == 21
+    assert [text.count("XXXXX") for text in found.sentences] == [0] * 20 + [1]
+    assert found.answer in " ".join(found.sentences[:20])
+    assert len(set(found.candidates)) == 10
+    assert found.answer in found.candidates
+    assert all((word in {person.name for person in WORDS.people}) == name for word in found.candidates)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,11 @@ from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, best_threshold, zero_shot
 from gptcore.models.transformer import GPT
 from gptcore.nlu.winograd import read_dprd
+from gptcore.prompting.assemble import select
+from gptcore.prompting.score import answer
+from gptcore.prompting.tasks import prompt_task
 from gptcore.text.bpe import WordTokenizer
+from gptcore.text.byte_bpe import ByteTokenizer
 from tests.realdata import real_data
 
 TEXT = "the cat sat on the mat because it was tired . very positive very negative what did who yes no"
@@ -111,8 +116,105 @@ def test_all_four_tasks_agree_with_a_plain_twin(world):
     assert result["race"]["score"] == pytest.approx(np.mean(right))
 
     rest = tokenizer.encode("was tired.")
-    named = [mean(tokenizer.encode(f"The cat sat on the mat because {name}"), rest) for name in ("The cat", "the mat")]
+    named = [mean(tokenizer.encode(f"The cat sat on the mat because {name}"), rest) for name in ("the cat", "the mat")]
     assert result["dprd"]["score"] == float(named[0] > named[1])
+
+
+def test_colas_threshold_comes_from_the_training_rows(world):
+    """Dev rows whose labels are all turned round get the opposite score, where a threshold of their own would not."""
+    model, tokenizer, data, _ = world
+    straight = zero_shot(model, tokenizer, data, ["cola"])["cola"]
+    lines = "".join(f"src\t{1 - label}\t\t{text}\n" for text, label in SENTENCES[::-1])
+    (Path(data) / "CoLA" / "dev.tsv").write_text(lines, encoding="utf-8")
+    turned = zero_shot(model, tokenizer, data, ["cola"])["cola"]
+    assert straight["score"] > 0
+    assert turned["score"] == pytest.approx(-straight["score"])
+    assert turned["threshold"] == straight["threshold"]
+
+
+def test_a_schema_is_spelt_as_in_a_prompt(world):
+    """A referent that stood at the beginning of a sentence, and whose something is: one score, whoever asks.
+
+    Right is what the plain twin says by the spelling of prompts, so that any other one would have a lower score.
+    """
+    model, _, data, _ = world
+    names = [("The cat", "the mat"), ("A dog", "Tom"), ("The mat", "The dog"), ("Ann", "The king"), ("the cat", "Tom")]
+    asked = [
+        (f"{a} saw {b} because {pronoun} {rest}.", pronoun, a, b)
+        for a, b in names
+        for pronoun, rest in (("it", "was tired"), ("his", "mat was positive"))
+    ]
+
+    def write(right):
+        blocks = [f"{text}\n{who}\n{a},{b}\n{(a, b)[r]}\n\n" for (text, who, a, b), r in zip(asked, right, strict=True)]
+        for split in ("test", "train"):
+            (Path(data) / "DPRD" / f"{split}.c.txt").write_text("".join(blocks), encoding="utf-8")
+        return list(read_dprd(data, "test"))
+
+    schemas = write([0] * len(asked))
+    tokenizer = ByteTokenizer.train([TEXT + " ".join(text for text, *_ in asked)] * 3, 60)
+    gpt = tiny_gpt(tokenizer.n_vocab, n_ctx=64)
+    gpt.save(model)
+
+    def guesses(spelt):
+        rests = [tokenizer.encode_next(schema.after) for schema in schemas]
+        nats = [
+            [plain_total(gpt, tokenizer.encode(spelt(schema, referent)), rest)[0] for referent in range(2)]
+            for schema, rest in zip(schemas, rests, strict=True)
+        ]
+        return np.argmax(nats, axis=1).tolist()
+
+    right = guesses(lambda schema, referent: schema.resolved(referent))
+    assert right != guesses(lambda schema, referent: f"{schema.before} {schema.referents[referent]}")
+    write(right)
+    task = prompt_task("dprd")
+    found = answer(gpt, tokenizer, task, select(task.read(data), 0), 0)
+    assert zero_shot(model, tokenizer, data, ["dprd"])["dprd"]["score"] == found.scores["score"] == 1.0
+
+
+def test_the_verdicts_of_sst2_compare_by_the_whole_words_probability(world):
+    """Whatever the pieces that a small vocabulary cuts them into; the mean of these would prefer the one of more."""
+    model, _, data, _ = world
+    tokenizer = ByteTokenizer.train(["negative very the cat sat on a mat"] * 3, 20)
+    words = [tokenizer.encode_next(word) for word in ("negative", "positive")]
+    assert len(words[0]) < len(words[1])
+    gpt = tiny_gpt(tokenizer.n_vocab, n_ctx=64)
+    gpt.save(model)
+    texts = ["the cat sat", "a mat", "cat on the mat", "sat", "the mat on a cat", "very cat"]
+
+    def guesses(divided):
+        contexts = [tokenizer.encode(f"{text} very") for text in texts]
+        nats = [[plain_total(gpt, context, word)[0] for word in words] for context in contexts]
+        return np.argmax(np.divide(nats, [len(word) if divided else 1 for word in words]), axis=1).tolist()
+
+    right = guesses(divided=False)
+    assert right != guesses(divided=True)
+    lines = "sentence\tlabel\n" + "".join(f"{text} \t{label}\n" for text, label in zip(texts, right, strict=True))
+    (Path(data) / "SST-2" / "dev.tsv").write_text(lines, encoding="utf-8")
+    assert zero_shot(model, tokenizer, data, ["sst2"])["sst2"]["score"] == 1.0
+
+
+def test_answers_of_race_compare_by_the_mean_of_their_tokens(world):
+    """Section 5: the highest average token log-probability; a sum would prefer short answers."""
+    model, tokenizer, data, gpt = world
+    options = ["no", "the cat sat on the mat", "it was tired because it was tired", "very very very"]
+    article, questions = "the cat sat on the mat .", ["who sat ?", "what was it ?", "did the cat ?", "who was tired ?"]
+
+    def guesses(divided):
+        found = []
+        for question in questions:
+            pairs = [(tokenizer.encode(f"{article} {question}"), tokenizer.encode(option)) for option in options]
+            scores = [plain_total(gpt, *pair) for pair in pairs]
+            found.append(int(np.argmax([total / (count if divided else 1) for total, count in scores])))
+        return found
+
+    right = guesses(divided=True)
+    assert right != guesses(divided=False)
+    passage = {"answers": ["ABCD"[place] for place in right], "options": [options] * 4, "questions": questions}
+    for level in ("middle", "high"):
+        text = json.dumps({**passage, "article": article, "id": f"{level}1.txt"})
+        (Path(data) / "RACE" / "dev" / level / "1.txt").write_text(text, encoding="utf-8")
+    assert zero_shot(model, tokenizer, data, ["race"])["race"]["score"] == 1.0
 
 
 def test_max_rows_is_a_seeded_choice(world):

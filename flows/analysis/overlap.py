@@ -1,0 +1,77 @@
+"""How much of the test sets stands in the training text (GPT-2's paper, section 4 and Table 6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from flows.analysis.common import publish_all
+from flows.chain import books_and_datasets
+from flows.forms.parameters import AnalysisParameters, chosen_preset
+from flows.forms.run_names import from_form
+from flows.servers import signals
+from gptcore.evaluation.overlap import N
+from gptcore.synthetic import is_synthetic
+from gptcore.text.corpus import find_sources
+from tasks.report.analysis import Analysis
+from tasks.stages.corpus import clean_corpus
+from tasks.stages.overlap import measure_overlap
+from tasks.store.store import Store
+
+
+@flow(name="analysis-overlap", flow_run_name=from_form, persist_result=False)
+def overlap(parameters: AnalysisParameters) -> list[Analysis]:
+    """Share of every test set's 8-grams that stand in the corpus, beside that in the task's own training rows.
+
+    Only the corpus is made for it, no tokenizer and no model.
+
+    :raises InputError: missing or broken input, before anything is computed from it.
+    """
+    signals.listen()
+    preset, store = chosen_preset(parameters), Store(parameters.store)
+    corpus_url, datasets_url = books_and_datasets(store, parameters.corpus, parameters.datasets)
+    find_sources(corpus_url)
+    corpus = clean_corpus(store.url, corpus_url, preset.corpus, parameters.dask)
+    built = measure_overlap(store.url, corpus, datasets_url, parameters.dask)
+    words = store.manifest(corpus)["counts"]["words"]
+    counted: dict[str, dict[str, Any]] = built.manifest["counts"]["sets"]
+    wanted = set(map(str, parameters.tasks)) or {name.partition(" ")[0] for name in counted}
+    sets = {name: found for name, found in counted.items() if name.partition(" ")[0] in wanted}
+    body = [
+        (
+            name,
+            f"{found['corpus']['rows']:,}",
+            f"{found['corpus']['ngrams']:,}",
+            _share(found["corpus"], "found", "ngrams"),
+            _share(found["corpus"], "rows_found", "rows"),
+            _share(found["train"], "found", "ngrams"),
+        )
+        for name, found in sets.items()
+    ]
+    header = ("test set", "rows", f"{N}-grams", "in the corpus, %", "rows with any, %", "in its own train rows, %")
+    notes = [
+        *(
+            ["Synthetic data: the numbers are of gptmill's generated world, not of real text."]
+            if is_synthetic(datasets_url)
+            else []
+        ),
+        f"corpus {corpus.short}: {words:,} words, of which the training documents count",
+        f"{N}-grams of lower-cased alphanumeric words; a text that several rows have is counted once",
+        "published, of WebText: 3.2 % on average over common test sets (GPT-2's paper, section 4)",
+    ]
+    metrics = {
+        f"{name}/overlap": 100 * found["corpus"]["found"] / found["corpus"]["ngrams"]
+        for name, found in sets.items()
+        if found["corpus"]["ngrams"]
+    }
+    title = f"Overlap: {N}-grams of test sets that stand in the training text"
+    identity = {"overlap": built.artifact.digest, "sets": list(sets)}
+    return publish_all([Analysis("overlap", title, header, body, identity, metrics, notes)], parameters)
+
+
+def _share(counts: dict[str, int] | None, part: str, whole: str) -> str:
+    """A share in per cent; a dash where there is nothing to divide."""
+    if counts is None or not counts[whole]:
+        return "-"
+    return f"{100 * counts[part] / counts[whole]:.2f}"
