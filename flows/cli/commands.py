@@ -120,6 +120,7 @@ def abstracts(options: argparse.Namespace) -> None:
         raise InputError("--only: expected `gptmill abstracts tables` before it")
     form, section = ("AbstractsTablesParameters", "star") if tables else ("AbstractsParameters", "adapt")
     only = {"only": _listed(options.only)} if tables else {}
+    only["categories"] = _listed(options.categories)
     filled = fill(form, options, overrides=_overrides(options.config), **only)
     from flows.forms.checks import check_blocks
     from flows.forms.parameters import OnPapers

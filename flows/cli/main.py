@@ -188,6 +188,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--corpus", metavar="URL", default="", help="books to pre-train on (generated world)")
     store(run)
+    run.add_argument(
+        "--categories", default="", metavar="A,B", help="only papers in one of them (the paper's four, where there are)"
+    )
     run.add_argument("--titles", type=int, help="held-out papers to write abstracts for (as the preset says)")
     run.add_argument("--only", default="", metavar="A,B", help="tables: only these of table3 to table7 and sizes (all)")
     run.add_argument("--nproc", type=int, help="processes of a pre-training, one a GPU (all of a machine's; else 1)")

@@ -173,6 +173,12 @@ class OnPapers(_Form):
         8, 0, ge=0, description="Trainings at the same time. 0: both; for tables one a core, or one a GPU."
     )
     out: str = _field(9, "", description="A local folder for the tables (Markdown, CSV). Empty: none.")
+    categories: list[str] = _field(
+        10,
+        [],
+        description="arXiv categories, e.g. cs.CL: only papers in one of them. Empty: the paper's four (cs.AI, cs.LG, "
+        "cs.CL, cs.CV), or all where none is in those.",
+    )
 
 
 class AbstractsParameters(OnPapers):

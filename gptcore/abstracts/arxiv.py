@@ -19,6 +19,8 @@ import fsspec
 from gptcore.errors import InputError
 from gptcore.filesystems import exists, file_fingerprint, file_system, is_folder
 
+CATEGORIES = ("cs.AI", "cs.LG", "cs.CL", "cs.CV")
+"""Those of the paper's subset (section 2)."""
 ENDINGS = (".tsv", ".tsv.xz", ".tsv.gz")
 _COLUMNS = ("arxiv_id", "created", "categories", "title", "abstract")
 _LONGEST = 1 << 20  # characters of a field; the longest abstract has some thousands
@@ -49,6 +51,8 @@ class Archive:
     """Of them, records of a paper that an earlier one holds."""
     empty: int
     """Of them, records without a title or an abstract."""
+    other: int = 0
+    """Of them, records of other categories than the wanted ones."""
 
 
 def archive_files(url: str) -> list[str]:
@@ -80,30 +84,46 @@ def archive_fingerprint(files: Sequence[str]) -> list[dict[str, object]]:
         raise InputError(f"{error.filename or files}: cannot be read: {error}") from error
 
 
-def read_archive(files: Sequence[str], progress: Callable[[int], object] | None = None) -> Archive:
+def read_archive(
+    files: Sequence[str], progress: Callable[[int], object] | None = None, categories: Sequence[str] = ()
+) -> Archive:
     """The papers of files, each once and in order of date.
 
     Of several records of one paper the first counts, in the order of ``files``.
 
     :param progress: called with 1 for each file read.
+    :param categories: only papers that are in one of these, first or not; none: :data:`CATEGORIES`, where any paper is
+        in one of those, and else every paper.
     :raises InputError: a file that cannot be read or is no such table, a record that does not have its fields, a date
         that is none, or no paper at all; names file and line.
     """
     papers: dict[str, Paper] = {}
-    read = empty = 0
+    read = empty = records = 0
     for file in files:
         for paper in _records(file):
             read += 1
             if not (paper.title and paper.abstract):
                 empty += 1
             else:
+                records += 1
                 papers.setdefault(paper.arxiv_id, paper)
         if progress is not None:
             progress(1)
     if not papers:
         raise InputError(f"{', '.join(files)}: found no paper with a title and an abstract")
-    ordered = sorted(papers.values(), key=lambda paper: (paper.created, paper.arxiv_id))
-    return Archive(ordered, read, read - empty - len(papers), empty)
+    wanted = set(categories or CATEGORIES)
+    chosen = [paper for paper in papers.values() if wanted & set(categories_of(paper))]
+    if categories and not chosen:
+        there = ", ".join(sorted({name for paper in papers.values() for name in categories_of(paper)})[:20])
+        raise InputError(f"{', '.join(files)}: found no paper in {', '.join(categories)}, but in {there or 'none'}")
+    chosen = chosen or list(papers.values())
+    ordered = sorted(chosen, key=lambda paper: (paper.created, paper.arxiv_id))
+    return Archive(ordered, read, records - len(papers), empty, len(papers) - len(chosen))
+
+
+def categories_of(paper: Paper) -> list[str]:
+    """The categories of a paper, its own field first."""
+    return paper.categories.replace(",", " ").split()
 
 
 def _records(file: str) -> Iterator[Paper]:

@@ -11,6 +11,8 @@ r"""What sections 4.4 to 4.6 say of generated abstracts by eye, counted. Every m
     copied_4, _8     share of an abstract's 4-grams (8-grams) of words that stand in some training abstract
     longest_copy     words of the longest stretch copied from one, the mean over abstracts
     distinct_1, _2   different words (pairs of words) of all abstracts by their number (Li et al. 2016)
+    title_words      of a title's words that no training text has, the share that its abstract says (2.2)
+    field            share whose field (first category) a classifier of real training abstracts tells from them (4.4)
     self_bleu        how like the abstracts are to each other: mean BLEU-4 of each against the others (Zhu et al. 2018),
                      a hundred of them, spread evenly, where there are more
 

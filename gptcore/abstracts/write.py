@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 import numpy as np
 
+from gptcore.abstracts.arxiv import Paper
 from gptcore.abstracts.config import SamplingConfig
 from gptcore.abstracts.documents import marks, prompt_ids
 from gptcore.abstracts.measures import Written
@@ -65,28 +66,49 @@ def write_abstracts(
     return written
 
 
+def title_words(seen: Set[str], titles: Sequence[str], abstracts: Sequence[str]) -> float | None:
+    """Of the words of titles that ``seen`` has not, the share that the abstract below says; None: there are none."""
+    used = [
+        word in words
+        for title, abstract in zip(titles, abstracts, strict=True)
+        for words in [set(words_of(abstract))]
+        for word in dict.fromkeys(words_of(title))
+        if word not in seen
+    ]
+    return sum(used) / len(used) if used else None
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in lower case."""
+    return [word.lower() for word in _WORD.findall(text)]
+
+
 def future_words(
-    model: LanguageModel, tokenizer: Tokenizer, known: Iterable[str], titles: Sequence[str]
+    model: LanguageModel, tokenizer: Tokenizer, seen: Set[str], papers: Sequence[Paper]
 ) -> dict[str, float]:
-    """How unexpected words of later titles are that no earlier text has, beside those that one has (section 2.2).
+    """How well a model uses words of later titles that it was not trained on, beside those that it was (section 2.2).
 
-    Each occurrence of a word counts.
+    A word of a title is looked at where the paper's own abstract says it first: its perplexity is that of its ids
+    together, given the title and the abstract up to there. Means are geometric.
 
-    A word's perplexity is that of its ids together, after the beginning of the title; means are geometric.
-
-    :param known: texts from before the split.
-    :returns: "new_words", "new_word_perplexity" and "known_word_perplexity"; the perplexities only where there are
-        words.
+    :param seen: the words of the training texts, and of no others, in lower case.
+    :returns: "new_words" (that the abstracts say), "new_word_perplexity" and "known_word_perplexity"; the perplexities
+        only where there are words.
     """
-    seen = {word.lower() for text in known for word in _WORD.findall(text)}
-    start = [marks(tokenizer).start]
     pairs, new = [], []
-    for title in titles:
-        for match in _WORD.finditer(title):
-            begin = match.start() - (title[: match.start()].endswith(" "))  # a space goes with the word behind it
-            before = [*start, *tokenizer.encode(title[:begin])]
-            pairs.append((before, tokenizer.encode(title[begin : match.end()])))
-            new.append(match[0].lower() not in seen)
+    for paper in papers:
+        prompt = prompt_ids(tokenizer, paper.title)
+        asked = set(words_of(paper.title))
+        for match in _WORD.finditer(paper.abstract):
+            if (word := match[0].lower()) not in asked:
+                continue
+            asked.remove(word)
+            begin = match.start() - (paper.abstract[: match.start()].endswith(" "))  # a space goes with its word
+            ids = tokenizer.encode(paper.abstract[begin : match.end()])
+            room = model.config.n_ctx - len(prompt) - len(ids)
+            if room > 0:
+                pairs.append(([*prompt, *tokenizer.encode(paper.abstract[:begin])[-room:]], ids))
+                new.append(word not in seen)
     if not pairs:
         return {"new_words": 0.0}
     sums, _ = NetworkLikelihood(model).continuations(pairs)

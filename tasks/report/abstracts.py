@@ -87,7 +87,10 @@ def split_table(store: Store, papers: Artifact, ids: Artifact) -> Analysis:
         notes=[
             *_notes(store, ids),
             f"{counts['read']:,} records of {counts['files']} files, {counts['repeated']:,} of papers that another "
-            f"record holds, {counts['empty']:,} without a title or an abstract",
+            f"record holds, {counts['empty']:,} without a title or an abstract, "
+            f"{counts['of other categories']:,} papers of other categories",
+            "papers by category, the first that each names: "
+            + ", ".join(f"{name} {count:,}" for name, count in counts["by category"].items()),
         ],
     )
 
@@ -226,13 +229,16 @@ def measures_table(store: Store, written: Artifact, ids: Artifact) -> Analysis:
     names = list(dict.fromkeys([*counts["generated"], *counts["real"]]))
     future = counts["future"]
     notes = [
-        f"titles of the test split: {future['new_words']:,.0f} times a word that no text before them has"
+        f"test abstracts say {future['new_words']:,.0f} words of their titles that no training text has"
         + "".join(
             f", {kind} words' perplexity {future[f'{kind}_word_perplexity']:,.0f}"
             for kind in ("new", "known")
             if f"{kind}_word_perplexity" in future
         )
     ]
+    if "field_by_chance" in counts:
+        chance = counts["field_by_chance"]
+        notes.append(f"field: by chance {chance:.3f}; what the classifier reaches on real abstracts is its own limit")
     return Analysis(
         "abstracts-measures",
         "Generated abstracts beside the real ones, counted",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from gptcore.abstracts.documents import (
     write_papers,
     write_texts,
 )
+from gptcore.abstracts.fields import field_of
 from gptcore.files import sha256_json
 from gptcore.synthetic import is_synthetic
 from gptcore.text.tokenizer import Tokenizer
@@ -28,26 +30,36 @@ from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-VERSION = 1
+VERSION = 2
 
 
 @task(name="papers", task_run_name="papers", **STAGE_OPTIONS)
-def collect_papers(store_url: str, arxiv_url: str) -> Artifact:
+def collect_papers(store_url: str, arxiv_url: str, categories: Sequence[str] = ()) -> Artifact:
     """Titles and abstracts, each paper once, by date and split 9 : 0.5 : 0.5: ``train.txt`` and its like, and rows.
 
     :param arxiv_url: a file of the arXiv Archive, or a folder of them.
+    :param categories: see :func:`gptcore.abstracts.arxiv.read_archive`.
     :raises InputError: none there, one that is broken, or too few papers.
     """
     files = archive_files(arxiv_url)
-    recipe = Recipe("papers", VERSION, {}, {"files": sha256_json(archive_fingerprint(files))})
+    settings = {"categories": sorted(categories)}
+    recipe = Recipe("papers", VERSION, settings, {"files": sha256_json(archive_fingerprint(files))})
 
     def produce(out: Path) -> dict[str, Any]:
-        archive = read_archive(files, Meter("papers", "files").counting("read", len(files)))
+        archive = read_archive(files, Meter("papers", "files").counting("read", len(files)), categories)
         splits = split_by_date(archive.papers)
         write_papers(splits, out)
         write_texts(splits, out)
         counts = {"papers": len(archive.papers), "read": archive.read, "repeated": archive.repeated}
-        return {**counts, "empty": archive.empty, "files": len(files), "synthetic": is_synthetic(arxiv_url)}
+        fields = Counter(field_of(paper) or "none" for paper in archive.papers)
+        return {
+            **counts,
+            "empty": archive.empty,
+            "of other categories": archive.other,
+            "by category": dict(fields.most_common()),
+            "files": len(files),
+            "synthetic": is_synthetic(arxiv_url),
+        }
 
     return build(Store(store_url), recipe, produce, "papers", _collected).artifact
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from prefect import task
 
 from gptcore.abstracts.config import SamplingConfig
 from gptcore.abstracts.documents import read_papers
+from gptcore.abstracts.fields import FieldClassifier
 from gptcore.abstracts.measures import Written, measures
 from gptcore.abstracts.titles import TITLES
 from gptcore.files import write_bytes_atomic
@@ -22,7 +23,7 @@ from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-VERSION = 3
+VERSION = 4
 FILE = "written.jsonl"
 """One line a title: "title", "generated", "ended", and "real" where the paper is one of the held-out ones."""
 _FUTURE = 300  # titles whose words are asked for
@@ -45,7 +46,12 @@ def write_and_measure(
     recipe = Recipe("written", VERSION, settings, {"model": model, "papers": papers})
 
     def produce(out: Path) -> dict[str, Any]:
-        from gptcore.abstracts.write import future_words, write_abstracts  # torch: not where the store has it all
+        from gptcore.abstracts.write import (  # torch: not where the store has it all
+            future_words,
+            title_words,
+            words_of,
+            write_abstracts,
+        )
         from gptcore.machine.device import pick_device
         from gptcore.models.build import load_model
 
@@ -66,13 +72,25 @@ def write_and_measure(
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         write_bytes_atomic(out / FILE, text.encode())
         abstracts = [paper.abstract for paper in train]
-        before = [*train, *read_papers(folder, "valid")]
-        known = (text for paper in before for text in (paper.title, paper.abstract))
-        later = [paper.title for paper in test[:: max(1, len(test) // _FUTURE)]]
+        seen = {word for paper in train for text in (paper.title, paper.abstract) for word in words_of(text)}
+        later = test[:: max(1, len(test) // _FUTURE)]
+        generated = written[len(appendix) :]
+        titles_of, classifier = [paper.title for paper in chosen], FieldClassifier(train)
+
+        def counted(items: Sequence[Written]) -> dict[str, float]:
+            texts = [item.abstract for item in items]
+            of_titles = {
+                "title_words": title_words(seen, titles_of, texts),
+                "field": classifier.share_right(chosen, texts),
+            }
+            return measures(items, abstracts) | {name: value for name, value in of_titles.items() if value is not None}
+
+        chance = classifier.by_chance(chosen)
         return {
-            "generated": measures(written[len(appendix) :], abstracts),
-            "real": measures([Written(paper.title, paper.abstract) for paper in chosen], abstracts),
-            "future": future_words(network, words, known, later),
+            "generated": counted(generated),
+            "real": counted([Written(paper.title, paper.abstract) for paper in chosen]),
+            **({} if chance is None else {"field_by_chance": chance}),
+            "future": future_words(network, words, seen, later),
             "titles": len(lines),
         }
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcore.abstracts.arxiv import Paper, archive_files, read_archive
+from gptcore.abstracts.arxiv import CATEGORIES, Paper, archive_files, read_archive
 from gptcore.abstracts.documents import (
     SPLITS,
     distribution,
@@ -86,6 +86,26 @@ def test_a_paper_in_several_files_counts_once_as_the_first_has_it(tmp_path: Path
     found = read_archive(archive_files(str(tmp_path)))
     assert [paper.title for paper in found.papers] == ["First file", "Same day", "Last"]
     assert (found.read, found.repeated, found.empty) == (6, 1, 2)
+
+
+def test_only_papers_of_the_wanted_categories_count(tmp_path: Path) -> None:
+    rows = {"1": "cs.CL", "2": "math.CO", "3": "stat.ML,cs.LG", "4": "cs.NE", "5": "cmp-lg cs.CL"}
+    lines = [f"{n}\tabstract\t{n}\t{categories}\t2018-01-0{n}\ttitle" for n, categories in rows.items()]
+    path = tmp_path / "cs.tsv"
+    path.write_text("\n".join(["\t".join(COLUMNS), *lines]) + "\n", encoding="utf-8")
+
+    def found(*categories: str) -> tuple[list[str], int]:
+        archive = read_archive([str(path)], categories=categories)
+        assert archive.repeated == 0
+        return [paper.arxiv_id for paper in archive.papers], archive.other
+
+    assert CATEGORIES == ("cs.AI", "cs.LG", "cs.CL", "cs.CV"), "section 2"
+    assert found() == (["1", "3", "5"], 2)
+    assert found("cs.NE", "math.CO") == (["2", "4"], 3)
+    with pytest.raises(InputError, match=r"cs\.tsv: found no paper in cs\.RO, but in cmp-lg, cs\.CL, cs\.LG, cs\.NE"):
+        found("cs.RO")
+    path.write_text("\n".join(["\t".join(COLUMNS), lines[1], lines[3]]) + "\n", encoding="utf-8")
+    assert found() == (["2", "4"], 0), "none of the paper's four: every paper"
 
 
 @pytest.mark.parametrize(
@@ -184,12 +204,13 @@ def test_a_word_vocabulary_has_no_end_of_text() -> None:
 
 def test_the_archives_own_files() -> None:
     found = read_archive(archive_files(str(real_data("arxiv"))))
-    assert (len(found.papers), found.read, found.repeated, found.empty) == (20_847, 22_519, 1672, 0)
+    assert (len(found.papers), found.read, found.repeated, found.empty) == (15_602, 22_519, 1672, 0)
+    assert found.other == 20_847 - 15_602, "in none of the paper's four categories"
     splits = split_by_date(found.papers)
-    assert [len(splits[name]) for name in SPLITS] == [18_763, 1042, 1042]
+    assert [len(splits[name]) for name in SPLITS] == [14_042, 780, 780]
     released = Tokenizer.load(real_data("gpt2"))
     some = splits["test"][::50]
-    assert 4000 < sum(len(document_ids(released, paper)) for paper in some) < 6000
+    assert 3000 < sum(len(document_ids(released, paper)) for paper in some) < 4500
     assert {paper.arxiv_id for paper in splits["train"]}.isdisjoint(paper.arxiv_id for paper in splits["test"])
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 
 import pytest
 import torch
 
 from gptcore import GPT
-from gptcore.abstracts.arxiv import Archive, archive_files, read_archive
+from gptcore.abstracts.arxiv import Archive, Paper, archive_files, read_archive
 from gptcore.abstracts.config import SamplingConfig
-from gptcore.abstracts.documents import N_MARKS, marks, split_by_date
+from gptcore.abstracts.documents import N_MARKS, marks, prompt_ids, split_by_date
+from gptcore.abstracts.fields import FieldClassifier, field_of
 from gptcore.abstracts.measures import Written, balanced, key_term, measures
-from gptcore.abstracts.write import future_words, write_abstracts
+from gptcore.abstracts.write import future_words, title_words, write_abstracts
 from gptcore.config import ModelConfig
 from gptcore.errors import InputError
 from gptcore.storyworld.papers import archive
@@ -64,19 +66,51 @@ def test_a_title_without_words_or_another_tokenizer_is_refused(model: GPT) -> No
         write_abstracts(model, ByteTokenizer.train(["a b"], 1), ["a"], SamplingConfig())
 
 
-def test_words_of_later_titles_agree_with_one_word_at_a_time(model: GPT) -> None:
-    found = future_words(model, TOKENIZER, ["we study a SLOW kiln"], ["Zalor: A Slow Kiln"])
+def paper(title: str, abstract: str, categories: str = "cs.CL") -> Paper:
+    return Paper("1", datetime.date(2020, 1, 1), categories, title, abstract)
+
+
+def test_words_of_later_titles_are_looked_at_where_the_abstract_uses_them_one_at_a_time(model: GPT) -> None:
+    """Their first uses in the paper's own abstract, given title and abstract up to there."""
+    one = paper("Zalor: A Slow Kiln", "We fire a Kiln by zalor, then Zalor again")
+    found = future_words(model, TOKENIZER, {"we", "study", "a", "slow", "kiln"}, [one])
     assert found["new_words"] == 1.0
+    title = prompt_ids(TOKENIZER, one.title)
     nats = []
-    for before, word in (("", "Zalor"), ("Zalor:", " A"), ("Zalor: A", " Slow"), ("Zalor: A Slow", " Kiln")):
-        ids, total = [marks(TOKENIZER).start, *TOKENIZER.encode(before)], 0.0
+    for before, word in (("We fire a Kiln by", " zalor"), ("We fire", " a"), ("We fire a", " Kiln")):
+        ids, total = [*title, *TOKENIZER.encode(before)], 0.0
         for index in TOKENIZER.encode(word):
             with torch.no_grad():
                 total -= torch.log_softmax(model(torch.tensor([ids]))[0, -1], -1)[index].item()
             ids.append(index)
         nats.append(total)
     assert found["new_word_perplexity"] == pytest.approx(math.exp(nats[0]), rel=1e-4)
-    assert found["known_word_perplexity"] == pytest.approx(math.exp(sum(nats[1:]) / 3), rel=1e-4)
+    assert found["known_word_perplexity"] == pytest.approx(math.exp(sum(nats[1:]) / 2), rel=1e-4)
+    assert future_words(model, TOKENIZER, set(), [paper("Zalor", "nothing of it")]) == {"new_words": 0.0}
+
+
+def test_title_words_that_no_training_text_has_are_looked_for_in_the_abstract() -> None:
+    titles = ["Zalor: a Kiln", "Bremix and Zalor", "a kiln"]
+    abstracts = ["we fire ZALOR's kiln with zalor", "bremixed zalor", "unheard"]
+    assert title_words({"a", "kiln", "and"}, titles, abstracts) == 2 / 3
+    assert title_words({"a", "kiln", "and", "zalor", "bremix"}, titles, abstracts) is None
+
+
+def test_a_classifier_of_real_abstracts_tells_the_field_of_others(generated: Archive) -> None:
+    splits = split_by_date(generated.papers)
+    test = splits["test"]
+    classifier = FieldClassifier(splits["train"])
+    real = classifier.share_right(test, [one.abstract for one in test])
+    chance = classifier.by_chance(test)
+    assert real is not None
+    assert chance is not None
+    assert real > 0.95 > 0.35 > chance > 0.05
+    others = [*test[1:], test[0]]
+    shuffled = classifier.share_right(test, [one.abstract for one in others])
+    same = sum(field_of(a) == field_of(b) for a, b in zip(test, others, strict=True)) / len(test)
+    assert shuffled == pytest.approx(same, abs=0.05), "an abstract of another field counts as wrong"
+    assert FieldClassifier(test[:1]).share_right(test, [one.abstract for one in test]) is None
+    assert FieldClassifier([paper("a", "b", "")]).by_chance(test) is None
 
 
 def test_the_generated_archive_is_like_the_real_one(generated: Archive) -> None:
