@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Settings = TypeVar("Settings", bound="DataclassInstance")
-"""A frozen dataclass of gptcore/config.py."""
+"""A frozen dataclass of gptcore/config."""
 
 
 def recorded(config: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ seeds = 1                               # 1: fine-tunes of each task; the mean c
 [settings.pretrain]                     # what all trials have in common, as a --config file has it
 steps = 3200
 
-[space.pretrain]                        # what each trial draws, under the names of gptcore/config.py
+[space.pretrain]                        # what each trial draws, under the names of gptcore/config
 lr = { low = 5e-4, high = 5e-3, scale = "log" }
 batch_size = [8, 16, 32]
 

@@ -1,0 +1,36 @@
+"""Every setting of the pipeline, as frozen dataclasses, and the four presets."""
+
+from __future__ import annotations
+
+from gptcore.config.network import (
+    LAYER_NORM_EPSILON,
+    LSTMConfig,
+    ModelConfig,
+    NetworkConfig,
+    check_same_shape,
+    network_config,
+)
+from gptcore.config.presets import PRESETS, Preset, demo, long, paper, preset_named, small
+from gptcore.config.text import CorpusConfig, ShardConfig, TokenizerConfig
+from gptcore.config.training import FinetuneConfig, PretrainConfig
+
+__all__ = [
+    "LAYER_NORM_EPSILON",
+    "PRESETS",
+    "CorpusConfig",
+    "FinetuneConfig",
+    "LSTMConfig",
+    "ModelConfig",
+    "NetworkConfig",
+    "Preset",
+    "PretrainConfig",
+    "ShardConfig",
+    "TokenizerConfig",
+    "check_same_shape",
+    "demo",
+    "long",
+    "network_config",
+    "paper",
+    "preset_named",
+    "small",
+]

@@ -1,0 +1,183 @@
+"""Settings of networks, of which each family names its own; the defaults are the paper's (section 4.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from gptcore.errors import InputError
+from gptcore.families import recorded_family, with_family
+from gptcore.limits import require_sizes
+from gptcore.settings import derived, replace_settings
+
+LAYER_NORM_EPSILON = 1e-5  # original code
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The Transformer decoder of section 4.1."""
+
+    n_vocab: int = 40_478
+    """Words and pieces; the released vocabulary has 40 478 (original code)."""
+    n_special: int = 0
+    """Rows appended: 0 while pre-training, 3 when fine-tuning (start, delimiter, classify), 2 for titles of papers."""
+    n_ctx: int = 512
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    n_inner: int = 3072
+    embd_pdrop: float = 0.1
+    attn_pdrop: float = 0.1
+    resid_pdrop: float = 0.1
+    init_std: float = 0.02
+    """Weights start as N(0, 0.02); biases 0, gains 1."""
+    original: bool = False
+    """Embeddings as released (original code): one table of words, specials and positions, dropped as a whole once a
+    forward pass, for the lookup and the tied softmax alike."""
+    norm_first: bool = False
+    """GPT-2's decoder: norms before the sub-layers and after the last block, output weights of sub-layers scaled."""
+    family: str = derived("")
+    """Empty: the one that has such norms."""
+
+    def __post_init__(self) -> None:
+        if not self.family:
+            object.__setattr__(self, "family", recorded_family({"norm_first": self.norm_first}).name)
+        require_sizes(self, ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner"), ("n_special", "n_layer"))
+        if self.n_embd % self.n_head:
+            raise InputError(f"model.n_embd = {self.n_embd} is not a multiple of model.n_head = {self.n_head}")
+
+    @property
+    def layers(self) -> int:
+        """Blocks that a fine-tune can take over."""
+        return self.n_layer
+
+    @property
+    def shape(self) -> str:
+        """The size in short, for tables."""
+        return f"{self.n_layer} x {self.n_embd}"
+
+    @property
+    def shape_in_words(self) -> str:
+        """The size in words, for lists of models."""
+        return f"{self.n_layer} layers x {self.n_embd}"
+
+    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
+        """See :func:`gptcore.families.with_family`."""
+        return with_family(values.pop("family"), values)
+
+
+@dataclass(frozen=True)
+class LSTMConfig:
+    """The recurrent network of Table 5: a single layer of 2048 units in the same framework (section 5)."""
+
+    n_vocab: int = 40_478
+    n_special: int = 0
+    n_ctx: int = 512
+    """Length of the windows it is trained on; the network itself has no bound."""
+    n_units: int = 2048
+    n_embd: int = 768
+    """Width of the embeddings; the units are projected back to it, so that input and output are tied as in the
+    Transformer (the paper does not say)."""
+    embd_pdrop: float = 0.1
+    resid_pdrop: float = 0.1
+    """Dropout after the projection."""
+    init_std: float = 0.02
+    family: str = derived("lstm")
+
+    def __post_init__(self) -> None:
+        require_sizes(self, ("n_vocab", "n_ctx", "n_units", "n_embd"), ("n_special",))
+
+    @property
+    def layers(self) -> int:
+        """Blocks that a fine-tune can take over: the one."""
+        return 1
+
+    @property
+    def shape(self) -> str:
+        """The size in short, for tables."""
+        return f"{self.n_units}"
+
+    @property
+    def shape_in_words(self) -> str:
+        """The size in words, for lists of models."""
+        return f"LSTM of {self.n_units}"
+
+    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
+        """See :func:`gptcore.families.with_family`."""
+        return with_family(values.pop("family"), values)
+
+
+class NetworkConfig(Protocol):
+    """What the settings of any family's network have in common: a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def family(self) -> str:
+        """Its family's name."""
+        ...
+
+    @property
+    def n_vocab(self) -> int:
+        """Words and pieces."""
+        ...
+
+    @property
+    def n_special(self) -> int:
+        """Rows appended to them."""
+        ...
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions of a sequence."""
+        ...
+
+    @property
+    def n_embd(self) -> int:
+        """Width of the states that a head reads."""
+        ...
+
+    @property
+    def init_std(self) -> float:
+        """Standard deviation of the weights drawn."""
+        ...
+
+    @property
+    def layers(self) -> int:
+        """Blocks that a fine-tune can take over."""
+        ...
+
+    @property
+    def shape(self) -> str:
+        """The size in short, for tables."""
+        ...
+
+    @property
+    def shape_in_words(self) -> str:
+        """The size in words, for lists of models."""
+        ...
+
+
+def network_config(settings: Any, where: str = "model") -> NetworkConfig:
+    """The network that recorded settings describe, by their family.
+
+    :raises InputError: an unknown family or field, or a value of no use; names ``where`` they stand.
+    """
+    family = recorded_family(settings, where)
+    known = {k: v for k, v in settings.items() if k != "family"} if isinstance(settings, Mapping) else settings
+    config: NetworkConfig = replace_settings(family.part("config")(family=family.name), known, where)
+    return config
+
+
+def check_same_shape(found: NetworkConfig, wanted: NetworkConfig, where: str) -> None:
+    """Whether weights of the one network fit the other; dropout and how weights are drawn may differ.
+
+    :param where: what has the shape ``found``, for the error message.
+    :raises InputError: naming the first setting of the shape that differs.
+    """
+    ours, theirs = ({"network": type(c).__name__, **dataclasses.asdict(c)} for c in (wanted, found))
+    for name, value in ours.items():
+        if name != "init_std" and not name.endswith("_pdrop") and theirs.get(name) != value:
+            raise InputError(f"{where}: its {name} is {theirs.get(name)}, expected {value} as in the settings")

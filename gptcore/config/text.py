@@ -1,0 +1,56 @@
+"""Settings of text: how documents are read, cut into pieces and kept as ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gptcore.families import DEFAULT, FAMILIES
+from gptcore.settings import derived
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """How raw documents are read and cleaned."""
+
+    text_field: str = "text"
+    """Field of .jsonl rows, column of .parquet files, that holds the text."""
+    strip_gutenberg: bool = True
+    """Cut Project Gutenberg headers and licences from documents that carry them."""
+    min_characters: int = 200
+    """Documents with fewer characters (after stripping) are dropped and counted."""
+    drop_duplicates: bool = True
+    """Of documents with equal content only the first, in sorted order of the sources, is kept."""
+    near_duplicates: float = 0.8
+    """A document that has at least this share of its runs of 13 words in common with an earlier one (estimated; of all
+    runs of either) is dropped like an equal one; 1: equal ones alone."""
+    validation_fraction: float = 0.05
+    """Expected share of documents held out; which ones follows from each document's own hash."""
+    strict: bool = False
+    """Undecodable bytes: an error that names file and byte offset, instead of replaced and counted."""
+    raw: bool = derived(False)
+    """For a family whose tokenizer takes any text as it is: no ftfy, no spaCy, no lower case. Line ends are unified and
+    licences cut as ever."""
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """Byte pair encoding: GPT-1's, over words that end in </w>, or GPT-2's, over the bytes of any text."""
+
+    n_merges: int = 40_000
+    family: str = derived(DEFAULT)
+    """Whose kind of tokenizer it is."""
+
+    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The kind of tokenizer, not the family: two families that share a kind share their tokenizers."""
+        family = FAMILIES[values.pop("family")]
+        kind = {"kind": family.tokenizer} if family.tokenizer_recorded is None else family.tokenizer_recorded
+        return {**values, **kind}
+
+
+@dataclass(frozen=True)
+class ShardConfig:
+    """Arrow IPC files of token ids."""
+
+    max_tokens: int = 16_000_000
+    """Upper bound of one file, in tokens (32 MB of uint16)."""

@@ -1,0 +1,83 @@
+"""Settings of trainings; the defaults are the paper's (section 4.1 unless another place is named)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gptcore.limits import require_training
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """Unsupervised pre-training, L1 (section 3.1)."""
+
+    batch_size: int = 64
+    """Sequences of n_ctx tokens an update, over all processes and accumulation steps."""
+    micro_batch_size: int | None = None
+    """Sequences that one process holds at once: smaller means gradient accumulation. None: the whole of its share on a
+    GPU, 4096 tokens on a CPU."""
+    epochs: float = 100.0
+    """One epoch = as many sampled tokens as the training corpus has."""
+    steps: int | None = None
+    """Updates; overrides epochs."""
+    lr: float = 2.5e-4
+    warmup_steps: int = 2000
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01
+    """Modified L2 (decoupled, after Loshchilov and Hutter) on all non bias or gain weights."""
+    clip_norm: float = 1.0
+    """Global gradient norm (original code; the paper is silent)."""
+    eval_every: int = 1000
+    """Updates between validations on the held-out documents."""
+    eval_tokens: int = 262_144
+    """Held-out tokens read by a validation during training; the last one reads them all."""
+    checkpoint_every: int = 1000
+    keep_checkpoints: int = 3
+    precision: str = "auto"
+    """auto, float32 or bfloat16 (autocast)."""
+    seed: int = 42
+    original: bool = False
+    """Adam as released (original code): see gptcore.training.optim."""
+
+    def __post_init__(self) -> None:
+        require_training(self, "pretrain")
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """Supervised fine-tuning, L3 = L2 + lm_coef * L1 (section 3.2)."""
+
+    lr: float = 6.25e-5
+    batch_size: int = 32
+    epochs: int = 3
+    warmup: float = 0.002
+    """Share of all updates over which the rate rises linearly; then it falls linearly to 0."""
+    lm_coef: float = 0.5
+    """lambda of equation 5; 0 switches the auxiliary objective off."""
+    clf_pdrop: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    max_train_rows: int | None = None
+    """Use only the first rows, after a seeded shuffle; None: all."""
+    max_eval_rows: int | None = None
+    """The same for each evaluated split."""
+    n_transfer: int | None = None
+    """Blocks taken from the checkpoint besides the embeddings; 0: embeddings only; -1: nothing at all (original code);
+    None: all (Figure 2, left)."""
+    snapshot: int | None = None
+    """Which of the models that a pre-training kept on its way, by its updates; None: the final one."""
+    pretrained: bool = True
+    """False: same shape, random weights (Table 5, "w/o pre-training")."""
+    precision: str = "auto"
+    seed: int = 0
+    original: bool = False
+    """The released recipe (original code): its Adam, its truncation, its choice of the best parameters, a softmax over
+    position rows too, n_ctx shrunk to the longest example."""
+
+    def __post_init__(self) -> None:
+        require_training(self, "finetune")
