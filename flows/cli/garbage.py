@@ -16,7 +16,7 @@ from tasks.store.store import Store
 from tasks.tracking.referred import referred
 from tasks.tracking.tracker import Tracker
 
-_MEASURES = ("ngrams", "baseline", "evaluation", "zero-shot", "blimp", "prompted", "written")
+_MEASURES = ("ngrams", "baseline", "evaluation", "zero-shot", "blimp", "prompted", "overlap", "written")
 _TRACKED = ("pretrain", "finetune", "adapt")
 _WORLDS = "storyworld"
 _STAGES = (
@@ -35,6 +35,7 @@ _STAGES = (
     "zero-shot",
     "blimp",
     "prompted",
+    "overlap",
     "imported",
     "papers",
     "papers-ids",

@@ -9,7 +9,7 @@ import pytest
 from gptcore.abstracts.config import PRESETS, AdaptConfig, at_size
 from gptcore.abstracts.published import SWEEPS, SweepTable
 from gptcore.errors import InputError
-from gptcore.families import SHAPES
+from gptcore.families import FAMILIES
 from tasks.report.abstracts import cells
 
 
@@ -42,5 +42,5 @@ def test_a_table_that_cannot_be_scaled_names_the_setting() -> None:
 
 @pytest.mark.parametrize(("size", "lr"), [("82M", 5e-5), ("345M", 2e-5), ("774M", 1e-5), ("1558M", 3e-4)])
 def test_each_released_size_has_its_rate_of_table_2(size: str, lr: float) -> None:
-    model = dict(zip(("n_layer", "n_head", "n_embd"), SHAPES[size], strict=True))
+    model = {**FAMILIES["gpt2"].shapes[size], "n_ctx": 8}
     assert at_size(AdaptConfig(lr=3e-4, epochs=2), model) == AdaptConfig(lr=lr, epochs=2)

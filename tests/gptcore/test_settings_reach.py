@@ -1,0 +1,147 @@
+"""Every setting reaches what it is for: a training changes with each, and text is drawn as it was asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from gptcore import GPT
+from gptcore.abstracts import write
+from gptcore.abstracts.config import AdaptConfig, SamplingConfig
+from gptcore.abstracts.documents import N_MARKS
+from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig
+from gptcore.machine import process
+from gptcore.training import adapt, finetune, pretrain
+from tests.gptcore.test_adapt import job_for as adapt_job  # noqa: F401  # a fixture
+from tests.gptcore.test_finetune import job as finetune_job
+from tests.gptcore.test_finetune import world  # noqa: F401  # a fixture
+from tests.gptcore.test_pretrain import job_for as pretrain_job  # noqa: F401  # a fixture
+from tests.gptcore.test_pretrain import shards  # noqa: F401  # a fixture
+from tests.gptcore.test_write import TITLES, TOKENIZER
+
+Job = dict[str, Any]
+OTHER: dict[str, Any] = {
+    "lr": 3e-4,
+    "batch_size": 3,
+    "epochs": 2,
+    "steps": 5,
+    "warmup_steps": 4,
+    "warmup": 0.9,
+    "beta1": 0.5,
+    "beta2": 0.6,
+    "epsilon": 1e-2,
+    "weight_decay": 5.0,
+    "clip_norm": 1e-3,
+    "lm_coef": 0.9,
+    "clf_pdrop": 0.6,
+    "max_train_rows": 5,
+    "n_transfer": 0,
+    "block_size": 8,
+    "accumulation": 3,
+    "seed": 7,
+    "original": True,
+    "pretrained": False,
+}
+"""A value of each setting that has to change the weights; the others say how often something is written or looked at,
+how much of it, in which type, or where the training starts."""
+ELSEWHERE = {
+    "micro_batch_size",  # the same update in parts
+    "eval_every",
+    "eval_tokens",
+    "eval_blocks",
+    "evaluations",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "max_eval_rows",
+    "precision",
+    "snapshot",  # chooses the folder of the model to start from
+}
+FEW = {"pretrain": {"steps": 8, "warmup_steps": 2, "lr": 1e-3}, "adapt": {"epochs": 1.0}, "finetune": {"epochs": 1}}
+KINDS = {"pretrain": PretrainConfig, "adapt": AdaptConfig, "finetune": FinetuneConfig}
+CASES = [
+    (kind, field.name)
+    for kind, config in KINDS.items()
+    for field in dataclasses.fields(config)
+    if field.name not in ELSEWHERE
+    and (kind, field.name) != ("finetune", "pretrained")  # tests/gptcore/test_finetune.py
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def trained(
+    pretrain_job: Callable[..., Job],  # noqa: F811
+    adapt_job: Callable[..., Job],  # noqa: F811
+    world: Any,  # noqa: F811
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., dict[str, torch.Tensor]]:
+    """Weights of a short training of a kind, with some settings changed."""
+    plain: dict[str, dict[str, torch.Tensor]] = {}
+
+    def run(kind: str, **changes: Any) -> dict[str, torch.Tensor]:
+        if not changes and kind in plain:
+            return plain[kind]
+        folder: Path = tmp_path_factory.mktemp(kind)
+        settings = {**FEW[kind], **changes}
+        if kind == "finetune":
+            finetune.run(finetune_job(world, "stsb", folder, **settings), process.StopRequest())
+        elif kind == "pretrain":
+            pretrain.run(pretrain_job(folder, **settings), process.StopRequest())
+        else:
+            adapt.run(adapt_job(folder, **settings), process.StopRequest())
+        weights = load_file(folder / "model" / "model.safetensors")
+        if not changes:
+            plain[kind] = weights
+        return weights
+
+    return run
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_every_setting_of_a_training_changes_it(
+    trained: Callable[..., dict[str, torch.Tensor]], kind: str, name: str
+) -> None:
+    value = OTHER[name]
+    if kind == "adapt" and name == "epochs":
+        value = 2.0
+    if kind == "pretrain" and name == "epochs":
+        before, after = trained(kind, steps=None, epochs=0.3), trained(kind, steps=None, epochs=0.6)
+    else:
+        before, after = trained(kind), trained(kind, **{name: value})
+    assert before.keys() != after.keys() or any(not torch.equal(before[part], after[part]) for part in before)
+
+
+def test_abstracts_are_drawn_with_every_setting_of_the_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 32, "norm_first": True}
+    config = ModelConfig(n_vocab=TOKENIZER.n_vocab, n_special=N_MARKS, n_ctx=64, **sizes)
+    model = GPT(config, torch.Generator().manual_seed(2)).eval()
+    asked: list[dict[str, Any]] = []
+
+    def seen(model: GPT, prompts: list[list[int]], **settings: Any) -> list[list[int]]:
+        asked.append(settings)
+        return [[] for _ in prompts]
+
+    sampling = SamplingConfig(max_tokens=9, temperature=0.7, top_k=5, top_p=0.8, repetition_penalty=1.3, seed=11)
+    with monkeypatch.context() as patch:
+        patch.setattr(write, "generate_ids", seen)
+        write.write_abstracts(model, TOKENIZER, [TITLES[0]] * 20, sampling)
+    handed = [{name: call[name] for name in dataclasses.asdict(sampling)} for call in asked]
+    assert handed == [{**dataclasses.asdict(sampling), "seed": 11 + first} for first in (0, 8, 16)]
+    twenty = write.write_abstracts(model, TOKENIZER, [TITLES[0]] * 20, sampling)
+    assert len({item.abstract for item in twenty}) > 10, "each title has its own draws"
+    for number in (0, 7, 8, 19):
+        alone = write.write_abstracts(model, TOKENIZER, TITLES[:1], dataclasses.replace(sampling, seed=11 + number))
+        assert alone[0].abstract == twenty[number].abstract, "those of the seed with its number"
