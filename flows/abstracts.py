@@ -19,11 +19,10 @@ from flows.forms.parameters import (
     AbstractsTablesParameters,
     GenerateParameters,
     OnPapers,
-    chosen_abstracts,
-    language_overrides,
 )
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
+from flows.forms.settings import chosen_abstracts, language_overrides
 from flows.servers import signals
 from gptcore.abstracts.config import AdaptConfig, at_size
 from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable

@@ -10,8 +10,9 @@ from flows.dispatch import pretrained
 from flows.failures import Failures, leave_out, raise_if_all
 from flows.forms.checks import chosen_tasks
 from flows.forms.choices import list_checkpoints
-from flows.forms.parameters import PipelineParameters, chosen_preset
+from flows.forms.parameters import PipelineParameters
 from flows.forms.references import pretrained_model
+from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from gptcore.config import Preset
 from gptcore.errors import InputError

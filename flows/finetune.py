@@ -7,9 +7,10 @@ from prefect import flow
 from flows.failures import Failures, leave_out, raise_if_all
 from flows.fanout import Arm, Settings, score_tasks
 from flows.forms.checks import chosen_tasks, datasets_folder
-from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, chosen_preset
+from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
+from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.errors import InputError

@@ -7,9 +7,10 @@ import dataclasses
 from prefect import flow
 
 from flows.forms.choices import list_checkpoints
-from flows.forms.parameters import PretrainParameters, chosen_preset
+from flows.forms.parameters import PretrainParameters
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
+from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from tasks.stages.pretrain import pretrain_model
 from tasks.stages.tokenizer import check_kind

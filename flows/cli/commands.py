@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.cli.run import fill, run, run_and_print, run_board, show_board
+from flows.forms.readers import config_file, listed, task_names, toml_file
 from gptcore.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,32 +20,25 @@ if TYPE_CHECKING:
 
     from tasks.report.analysis import Analysis
 
-_FINETUNE_FORM = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_rows", "layers")
 _MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and still a date
 
 
 def pipeline(options: argparse.Namespace) -> None:
-    filled = fill("PipelineParameters", options, overrides=_overrides(options.config), tasks=_names(options.tasks))
+    filled = fill("PipelineParameters", options)
     from flows.pipeline import pipeline
 
     run_and_print(pipeline, filled, options)
 
 
 def pretrain(options: argparse.Namespace) -> None:
-    filled = fill("PretrainParameters", options, overrides=_overrides(options.config))
+    filled = fill("PretrainParameters", options)
     from flows.pretrain import pretrain
 
     print(run(pretrain, filled, options).url)
 
 
 def finetune(options: argparse.Namespace) -> None:
-    from gptcore.nlu.registry import task_spec
-
-    chosen = {name: getattr(options, name) for name in _FINETUNE_FORM if getattr(options, name) is not None}
-    if options.no_aux_lm:
-        chosen["lm_coef"] = 0.0
-    task_spec(options.task)
-    filled = fill("FinetuneParameters", options, **chosen, pretrained=not options.no_pretraining)
+    filled = fill("FinetuneParameters", options, **({"lm_coef": 0.0} if options.no_aux_lm else {}))
     from flows.finetune import finetune
 
     board, page = run_board(finetune, filled, options)
@@ -52,8 +46,7 @@ def finetune(options: argparse.Namespace) -> None:
 
 
 def finetune_all(options: argparse.Namespace) -> None:
-    extra = {"overrides": _overrides(options.config), "tasks": _names(options.tasks)}
-    filled = fill("FinetuneAllParameters", options, **extra)
+    filled = fill("FinetuneAllParameters", options)
     from flows.finetune import finetune_all
 
     run_and_print(finetune_all, filled, options)
@@ -78,7 +71,7 @@ def zero_shot(options: argparse.Namespace) -> None:
     check_places(vars(options))
     if options.max_rows is not None and options.max_rows < 1:
         raise InputError(f"--max-rows: found {options.max_rows}, expected 1 or more")
-    tasks = _listed(options.tasks)
+    tasks = listed(options.tasks)
     results = zero_shot(options.store, options.checkpoint, options.datasets, tasks, options.max_rows)
     width = max(6, *map(len, results))
     for task, scores in results.items():
@@ -87,8 +80,7 @@ def zero_shot(options: argparse.Namespace) -> None:
 
 
 def analysis(options: argparse.Namespace) -> None:
-    extra = {"overrides": _overrides(options.config), "tasks": _names(options.tasks)}
-    filled = fill("AnalysisParameters", options, **extra)
+    filled = fill("AnalysisParameters", options)
     from flows.analysis import ANALYSES
 
     for found in run(ANALYSES[options.name], filled, options):
@@ -96,7 +88,6 @@ def analysis(options: argparse.Namespace) -> None:
 
 
 def sweep(options: argparse.Namespace) -> None:
-    from flows.forms.checks import toml_file
     from gptcore.sweep.plan import read_plan
 
     plan = toml_file(options.file, "")
@@ -119,9 +110,7 @@ def abstracts(options: argparse.Namespace) -> None:
     if options.only and not tables:
         raise InputError("--only: expected `gptmill abstracts tables` before it")
     form, section = ("AbstractsTablesParameters", "star") if tables else ("AbstractsParameters", "adapt")
-    only = {"only": _listed(options.only)} if tables else {}
-    only["categories"] = _listed(options.categories)
-    filled = fill(form, options, overrides=_overrides(options.config), **only)
+    filled = fill(form, options)
     from flows.forms.checks import check_blocks
     from flows.forms.parameters import OnPapers
 
@@ -145,27 +134,24 @@ def _print_all(analyses: Iterable[Analysis]) -> None:
 
 def _write_abstracts(options: argparse.Namespace) -> None:
     from flows.forms.checks import check_places
-    from flows.forms.parameters import chosen_sampling
+    from flows.forms.settings import chosen_sampling
     from flows.inference import write_abstracts
 
     if not options.title:
         raise InputError('gptmill abstracts generate: found no --title, expected one or more: --title "..."')
-    trained = ("arxiv", "checkpoint", "corpus", "titles", "only", "nproc", "jobs", "out")
+    trained = ("arxiv", "checkpoint", "corpus", "categories", "titles", "only", "nproc", "jobs", "out")
     if odd := [name for name in trained if getattr(options, name)]:
         raise InputError(f"gptmill abstracts generate: --{odd[0]} says nothing to a model that is there")
     check_places(vars(options))
-    sampling = chosen_sampling(options.preset or "paper", _overrides(options.config), options.seed)
-    for title, abstract in write_abstracts(options.store, options.model, options.title, sampling):
+    sampling = chosen_sampling(
+        options.preset or "paper", {} if options.config is None else config_file(options.config), options.seed
+    )
+    for title, abstract in write_abstracts(options.store, options.model or None, options.title, sampling):
         print(f"{title}\n\n{abstract}\n")
 
 
 def few_shot(options: argparse.Namespace) -> None:
-    shots = _listed(options.shots or "")
-    if not all(item.isdecimal() for item in shots):
-        raise InputError(f"--shots: found {options.shots!r}, expected numbers, as 0,1,4")
-    given = {"checkpoints": _listed(options.checkpoint), "tasks": _listed(options.tasks)}
-    extra = {"shots": [int(item) for item in shots]} if shots else {}
-    filled = fill("FewShotParameters", options, overrides=_overrides(options.config), **given, **extra)
+    filled = fill("FewShotParameters", options)
     from flows.few_shot import few_shot
 
     for found in run(few_shot, filled, options):
@@ -277,7 +263,7 @@ def submission(options: argparse.Namespace) -> None:
     from flows.forms.checks import check_places
 
     check_places(vars(options))
-    tasks = _names(options.tasks)
+    tasks = task_names(options.tasks)
     report = submission(options.store, options.checkpoint, options.out, options.datasets, tasks)
     for name, counts in report["files"].items():
         print(f"{name:<12} {counts['rows']:>7} rows")
@@ -307,23 +293,6 @@ def _look_up_model(options: argparse.Namespace, task: str = "") -> None:
         fine_tuned_model(store, model, task)
     else:
         any_model(store, options.model)
-
-
-def _overrides(config: str | None) -> dict[str, Any]:
-    """The settings in a TOML file; none without a file."""
-    from flows.forms.checks import toml_file
-
-    return {} if config is None else toml_file(config, "--config ")
-
-
-def _names(comma_separated: str) -> list[str]:
-    from gptcore.nlu.registry import task_spec
-
-    return [task_spec(name).name for name in _listed(comma_separated)]
-
-
-def _listed(comma_separated: str) -> list[str]:
-    return [item.strip() for item in comma_separated.split(",") if item.strip()]
 
 
 def _decoded(line: bytes, number: int) -> str:

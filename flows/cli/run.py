@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def fill(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
-    """The flow's form, filled from the options of the same names; what it names is looked up, the servers are tried.
+    """The flow's form, filled from its fields' options; what it names is looked up, the servers are tried.
 
     Where no Prefect server is set, one of this process' own begins to start; the imports that follow are not searched
     for garbage (see :func:`run`).
@@ -29,17 +29,16 @@ def fill(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
 
     from flows.forms import parameters
     from flows.forms.checks import check_form
+    from flows.forms.option import flag_of, given_fields
     from flows.servers.preflight import require_servers
     from flows.servers.temporary_server import begin_server
 
     model: type[BaseModel] = getattr(parameters, form)
-    given = {n: getattr(options, n) for n in model.model_fields if getattr(options, n, None) is not None}
     try:
-        filled = model.model_validate({**given, **extra})
+        filled = model.model_validate({**given_fields(model, options, besides=extra), **extra})
     except ValidationError as error:
         first = error.errors()[0]
-        name = "-".join(str(part) for part in first["loc"][:1]).replace("_", "-")
-        raise InputError(f"--{name}: found {first['input']!r}; {first['msg']}") from None
+        raise InputError(f"{flag_of(model, str(first['loc'][0]))}: found {first['input']!r}; {first['msg']}") from None
     check_form(filled)
     require_servers()
     begin_server()

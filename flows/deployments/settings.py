@@ -26,7 +26,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import ValidationError
 
-from flows.forms.parameters import PipelineParameters, chosen_preset
+from flows.forms.parameters import PipelineParameters
+from flows.forms.settings import chosen_preset
 from gptcore.errors import InputError, refuse_password
 from tasks.store.state import state_folder
 

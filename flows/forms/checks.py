@@ -5,20 +5,16 @@ The flows use the same functions: a run that the Prefect UI starts has passed no
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.forms.parameters import (
     AbstractsTablesParameters,
     FewShotParameters,
     OnPapers,
-    chosen_abstracts,
-    chosen_preset,
-    language_overrides,
 )
 from flows.forms.references import WORDS, in_store, pretrained_model
+from flows.forms.settings import chosen_abstracts, chosen_preset, language_overrides
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.published import BY_SIZE, TABLES
 from gptcore.config import network_config
@@ -303,16 +299,3 @@ def check_address(ref: str, stages: tuple[str, ...]) -> str | None:
     raise InputError(
         f"--model {ref}: expected an address with /{stages[0]}/<digest>, or a model's folder and --tokenizer"
     )
-
-
-def toml_file(file: str, option: str) -> dict[str, Any]:
-    """What a TOML file holds.
-
-    :raises InputError: it cannot be read, or is none.
-    """
-    try:
-        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{option}{file}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; a number of thousands of digits; deep brackets
-        raise InputError(f"{option}{file}: not TOML: {error}") from None

@@ -1,27 +1,27 @@
-"""The forms: one flat pydantic model a flow. The Prefect UI draws them, the command line fills the same ones.
+"""The forms: one flat pydantic model a flow. The Prefect UI draws them, the options of the command line fill them.
 
 Flat and without unions on purpose: nested optionals and unions come out wrong in the browser, a StrEnum of two or
-more values comes out as a drop-down. `position` orders the fields.
+more values comes out as a drop-down. The number of each field orders the fields.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from flows.forms.option import Option, as_typed, field, spoken
+from flows.forms.readers import config_file, shot_counts, task_name, task_names
+from flows.servers.environment import LIGHT_STORE
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
-from gptcore.abstracts.config import AbstractsPreset, SamplingConfig
+from gptcore.abstracts.config import SamplingConfig
 from gptcore.abstracts.published import TABLES
-from gptcore.config import PRESETS, FinetuneConfig, Preset, preset_named
-from gptcore.errors import InputError
+from gptcore.config import PRESETS, FinetuneConfig
 from gptcore.families import offered
 from gptcore.nlu.registry import REGISTRY
 from gptcore.prompting.tasks import PROMPT_TASKS
-from gptcore.settings import replace_settings
 from gptcore.sizes import SIZES
 
 TaskName = StrEnum("TaskName", {name: name for name in REGISTRY})  # type: ignore[misc]  # values known at run time
@@ -32,188 +32,218 @@ AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABS
 AbstractsTableName = StrEnum("AbstractsTableName", {name: name for name in TABLES})  # type: ignore[misc]  # as above
 SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # as above
 
-_PAPER = FinetuneConfig()
 _SAMPLING = SamplingConfig()
-
-
-def _field(position: int, default: Any = ..., *, description: str, **limits: Any) -> Any:
-    return Field(default, description=description, json_schema_extra={"position": position}, **limits)
-
-
-_CHECKPOINT = (
-    "Pre-trained model: one of the store's, or type a digest (or its beginning), a URL, latest, or "
-    "models:/NAME@ALIAS of MLflow's registry."
-)
+_ADDRESS = Option(metavar="URL")
+_MODEL = Option(metavar="REF")
 
 
 class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", use_enum_values=True)
 
 
-def chosen_preset(form: Any) -> Preset:
-    """The preset of a form, of the family that it may ask for, with its overrides applied.
-
-    :raises InputError: an unknown setting, or a value that does not fit.
-    """
-    family = getattr(form, "family", "gpt")
-    if (found := form.overrides.get("family", family)) != family != "gpt":
-        raise InputError(f"family = {found!r} in the settings, --family {family}; expected one of the two")
-    return preset_named(form.preset, {"family": family, **form.overrides})
+# --- fields of several forms
 
 
-_ADAPTATION = ("adapt", "sampling", "star")
-"""Sections of the settings that are about fine-tuning on abstracts; the others are the language model's."""
+def _preset(default: str, text: str = "Sizes and schedules: demo, small, long or paper.") -> Any:
+    return field(0, default, text, title="Preset")
 
 
-def chosen_abstracts(form: Any) -> tuple[Preset, AbstractsPreset]:
-    """The language model's preset that a form asks for, and that of its fine-tuning on abstracts.
-
-    :raises InputError: an unknown setting, or a value that does not fit.
-    """
-    own, overrides = ABSTRACTS[form.preset], language_overrides(form.overrides)
-    changes = {
-        name: replace_settings(getattr(own, name), form.overrides.get(name, {}), f"overrides: {name}")
-        for name in _ADAPTATION
-    }
-    if overrides.get("family", "gpt2") != "gpt2":
-        raise InputError(f"overrides: family = {overrides['family']!r}; expected gpt2, whose vocabulary has the marks")
-    return preset_named(form.preset, {**overrides, "family": "gpt2"}), dataclasses.replace(own, **changes)
+def _store(position: int) -> Any:
+    return field(position, LIGHT_STORE, "Where artifacts live: a folder or any fsspec URL (s3://...).", option=_ADDRESS)
 
 
-def language_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the settings of a form of abstracts, those of the language model that it starts from."""
-    return {name: values for name, values in overrides.items() if name not in _ADAPTATION}
+def _corpus(position: int, text: str = "Books: folder, glob or URL.", empty: str = "") -> Any:
+    return field(position, "", text, empty=empty or "the generated, synthetic world", option=_ADDRESS)
 
 
-def chosen_sampling(preset: str, overrides: dict[str, Any], seed: int | None) -> SamplingConfig:
-    """How abstracts are drawn under a preset with overrides, of which the other sections do not matter here.
-
-    :param seed: None: the settings' own.
-    :raises InputError: an unknown preset or setting, or a value that does not fit.
-    """
-    if preset not in ABSTRACTS:
-        raise InputError(f"preset {preset!r} is not known; expected one of {', '.join(ABSTRACTS)}")
-    chosen = replace_settings(ABSTRACTS[preset].sampling, overrides.get("sampling", {}), "overrides: sampling")
-    return chosen if seed is None else dataclasses.replace(chosen, seed=seed)
+def _datasets(position: int, text: str = "Folder of the twelve datasets.") -> Any:
+    option = Option(metavar="URL", help=f"{spoken(text)}, hf:// too")
+    return field(position, "", text, empty="the generated, synthetic world", option=option)
 
 
-_FAMILY = "Network and text: gpt (words, norms last) or gpt2 (bytes of any text, norms first)."
-_NPROC = "Training processes for pre-training, one a GPU. 0: as many as a machine has GPUs; without any, one."
-_SHARD = "Weights, gradients and optimiser sharded over the processes: for models beyond one GPU. Same results."
-_START = "Go on from a pre-trained model's weights: its digest (or beginning), a URL, latest. Empty: random weights."
+def _overrides(position: int, example: str, text: str = "Settings that differ") -> Any:
+    in_file = Option("config", "FILE", "TOML file with settings that differ from the preset", config_file)
+    return field(position, {}, f"{text}, e.g. {example}.", option=in_file)
+
+
+def _tasks(position: int) -> Any:
+    option = Option(read=task_names)
+    return field(position, [], "Only these tasks.", empty="every task whose data is there", option=option)
+
+
+def _checkpoint(position: int) -> Any:
+    return field(
+        position,
+        "latest",
+        "Pre-trained model: one of the store's, or type a digest (or its beginning), a URL, latest, or "
+        "models:/NAME@ALIAS of MLflow's registry.",
+        option=_MODEL,
+    )
+
+
+def _start(position: int) -> Any:
+    return field(
+        position,
+        "",
+        "Go on from a pre-trained model's weights: its digest (or beginning), a URL, latest.",
+        empty="random weights",
+        title="From",
+        option=Option("from", "REF"),
+    )
+
+
+def _nproc(position: int) -> Any:
+    text = "Training processes for pre-training, one a GPU."
+    return field(position, 0, text, empty="as many as a machine has GPUs; without any, one", ge=0)
+
+
+def _shard(position: int) -> Any:
+    text = "Weights, gradients and optimiser sharded over the processes: for models beyond one GPU. Same results."
+    return field(position, False, text)
+
+
+def _family(position: int) -> Any:
+    return field(
+        position,
+        "gpt",
+        "Network and text: gpt (words, norms last) or gpt2 (bytes of any text, norms first).",
+        title="Family",
+        option=Option(metavar="NAME", help=f"network and text: {', '.join(offered())}"),
+    )
+
+
+def _jobs(position: int) -> Any:
+    return field(position, 0, "Fine-tunes at the same time.", empty="one a core, or one a GPU; 16 on Slurm", ge=0)
+
+
+def _dask(position: int) -> Any:
+    text = "Dask scheduler address for the corpus stages."
+    return field(position, "", text, empty="this machine", option=Option(metavar="ADDRESS", help=text[:-1]))
+
+
+def _out(position: int, what: str = "the tables (Markdown, CSV) and figures (PNG)") -> Any:
+    return field(position, "", f"A local folder for {what}.", empty="none", option=Option(metavar="FOLDER"))
+
+
+# --- forms
 
 
 class PipelineParameters(_Form):
     """The whole chain: books to leaderboard."""
 
-    preset: PresetName = _field(
-        0, "demo", title="Preset", description="Sizes and schedules: demo, small, long or paper."
+    preset: PresetName = _preset("demo")
+    store: str = _store(1)
+    corpus: str = _corpus(2)
+    datasets: str = _datasets(3)
+    tasks: list[TaskName] = _tasks(4)
+    seeds: int = field(
+        5, 0, "Fine-tunes of each task, with seeds 0, 1, 2, ...", empty="as preset and task say", ge=0, le=100
     )
-    store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
-    corpus: str = _field(2, "", description="Books: folder, glob or URL. Empty: the generated, synthetic world.")
-    datasets: str = _field(3, "", description="Folder of the twelve datasets. Empty: the generated, synthetic world.")
-    tasks: list[TaskName] = _field(4, [], description="Only these tasks. Empty: every task whose data is there.")
-    seeds: int = _field(
-        5, 0, ge=0, le=100, description="Fine-tunes of each task, with seeds 0, 1, 2, ... 0: as preset and task say."
-    )
-    overrides: dict[str, Any] = _field(
-        6, {}, description='Settings that differ from the preset, e.g. {"finetune": {"lr": 1e-4}}.'
-    )
-    nproc: int = _field(7, 0, ge=0, description=_NPROC)
-    jobs: int = _field(8, 0, ge=0, description="Fine-tunes at the same time. 0: one a core, or one a GPU; 16 on Slurm.")
-    dask: str = _field(9, "", description="Dask scheduler address for the corpus stages. Empty: this machine.")
-    tokenizer: str = _field(
+    overrides: dict[str, Any] = _overrides(6, '{"finetune": {"lr": 1e-4}}', "Settings that differ from the preset")
+    nproc: int = _nproc(7)
+    jobs: int = _jobs(8)
+    dask: str = _dask(9)
+    tokenizer: str = field(
         10,
         "",
-        description="Pinned tokenizer: digest (or beginning), latest, a URL, or a folder with a vocabulary; then only "
-        "new books are read. Empty: learnt from the corpus.",
+        "Pinned tokenizer: digest (or beginning), latest, a URL, or a folder with a vocabulary; then only new books "
+        "are read.",
+        empty="learnt from the corpus",
+        option=_MODEL,
     )
-    start: str = _field(11, "", title="From", description=_START)
-    shard: bool = _field(12, False, description=_SHARD)
-    family: FamilyName = _field(13, "gpt", title="Family", description=_FAMILY)
+    start: str = _start(11)
+    shard: bool = _shard(12)
+    family: FamilyName = _family(13)
 
 
 class AnalysisParameters(PipelineParameters):
     """One of the paper's analyses, from the artifacts of a pipeline; what is missing is made."""
 
-    max_rows: int = _field(
-        14,
-        1000,
-        ge=0,
-        description="Zero-shot rows of each task (of BLiMP pairs of each field), drawn by a seed. 0: all.",
+    max_rows: int = field(
+        14, 1000, "Zero-shot rows of each task (of BLiMP pairs of each field), drawn by a seed. 0: all.", ge=0
     )
-    out: str = _field(
-        15, "", description="A local folder for the tables (Markdown, CSV) and figures (PNG). Empty: none."
-    )
+    out: str = _out(15)
 
 
 class OnPapers(_Form):
     """Papers, and the language model that is fine-tuned on them."""
 
-    preset: AbstractsPresetName = _field(
-        0, "demo", title="Preset", description="Sizes and schedules: demo, small, paper."
-    )
-    store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
-    arxiv: str = _field(
+    preset: AbstractsPresetName = _preset("demo", "Sizes and schedules: demo, small, paper.")
+    store: str = _store(1)
+    arxiv: str = field(
         2,
         "",
+        "Its file or folder (.tsv.xz).",
+        empty="the generated, synthetic papers",
         title="arXiv Archive",
-        description="Its file or folder (.tsv.xz). Empty: the generated, synthetic papers.",
+        option=Option(metavar="URL", help="arXiv Archive: a .tsv, .tsv.xz or .tsv.gz, or a folder"),
     )
-    checkpoint: str = _field(
+    checkpoint: str = field(
         3,
         "",
-        description="GPT-2 to start from: one of the store's, as elsewhere, or a folder of Hugging Face's. Empty: one "
-        "is pre-trained on the books.",
+        "GPT-2 to start from: one of the store's, as elsewhere, or a folder of Hugging Face's.",
+        empty="one is pre-trained on the books",
+        option=_MODEL,
     )
-    corpus: str = _field(4, "", description="Books: folder, glob or URL. Empty: the generated, synthetic world.")
-    overrides: dict[str, Any] = _field(5, {}, description='Settings that differ, e.g. {"adapt": {"lr": 5e-5}}.')
-    nproc: int = _field(7, 0, ge=0, description=_NPROC)
-    jobs: int = _field(
-        8, 0, ge=0, description="Trainings at the same time. 0: both; for tables one a core, or one a GPU."
-    )
-    out: str = _field(9, "", description="A local folder for the tables (Markdown, CSV). Empty: none.")
-    categories: list[str] = _field(
+    corpus: str = _corpus(4)
+    overrides: dict[str, Any] = _overrides(5, '{"adapt": {"lr": 5e-5}}')
+    nproc: int = _nproc(7)
+    jobs: int = field(8, 0, "Trainings at the same time.", empty="both; for tables one a core, or one a GPU", ge=0)
+    out: str = _out(9, "the tables (Markdown, CSV)")
+    categories: list[str] = field(
         10,
         [],
-        description="arXiv categories, e.g. cs.CL: only papers in one of them. Empty: the paper's four (cs.AI, cs.LG, "
-        "cs.CL, cs.CV), or all where none is in those.",
+        "arXiv categories, e.g. cs.CL: only papers in one of them.",
+        empty="the paper's four (cs.AI, cs.LG, cs.CL, cs.CV), or all where none is in those",
     )
 
 
 class AbstractsParameters(OnPapers):
     """Abstracts from titles: a GPT-2 fine-tuned on arXiv's papers, its losses and what it writes."""
 
-    titles: int = _field(
-        6, 0, ge=0, le=10_000, description="Held-out papers to write abstracts for. 0: as the preset says."
-    )
+    titles: int = field(6, 0, "Held-out papers to write abstracts for.", empty="as the preset says", ge=0, le=10_000)
 
 
 class AbstractsTablesParameters(OnPapers):
     """The paper's Tables 3 to 7, one setting changed in each, and models of other sizes."""
 
-    only: list[AbstractsTableName] = _field(6, [], description="Only these tables. Empty: every one that can be made.")
+    only: list[AbstractsTableName] = field(
+        6,
+        [],
+        "Only these tables.",
+        empty="every one that can be made",
+        option=Option(help=f"tables: only these of {', '.join(TABLES)}"),
+    )
 
 
 class GenerateParameters(_Form):
     """Abstracts under titles of your own, by a model that is there."""
 
-    titles: list[str] = _field(0, min_length=1, description="Each gets an abstract.")
-    model: str = _field(
+    # `gptmill abstracts generate` draws as its preset and --config say, and prints: the fields without an option.
+
+    titles: list[str] = field(
+        0,
+        text="Each gets an abstract.",
+        min_length=1,
+        option=Option("title", "TEXT", "generate: of an abstract to write; may come again", repeated=True),
+    )
+    model: str = field(
         1,
         "",
-        description="Fine-tuned on abstracts: digest, beginning of it, or address. Empty: the one that wrote last.",
+        "Fine-tuned on abstracts: digest, beginning of it, or address.",
+        empty="the one that wrote last",
+        option=Option(metavar="REF", help="generate: a digest or address"),
     )
-    store: str = _field(2, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
-    max_tokens: int = _field(3, _SAMPLING.max_tokens, ge=1, description="At most so many tokens an abstract.")
-    temperature: float = _field(4, _SAMPLING.temperature, ge=0, description="Below 1: likelier words; 0: likeliest.")
-    top_k: int = _field(5, _SAMPLING.top_k, ge=0, description="Draw from so many likeliest tokens. 0: all.")
-    top_p: float = _field(6, _SAMPLING.top_p, gt=0, le=1, description="Mass of the nucleus that is drawn from.")
-    repetition_penalty: float = _field(
-        7, _SAMPLING.repetition_penalty, ge=1, description="Makes what the text holds less likely. 1: off."
+    store: str = _store(2)
+    max_tokens: int = field(3, _SAMPLING.max_tokens, "At most so many tokens an abstract.", ge=1, option=None)
+    temperature: float = field(4, _SAMPLING.temperature, "Below 1: likelier words; 0: likeliest.", ge=0, option=None)
+    top_k: int = field(5, _SAMPLING.top_k, "Draw from so many likeliest tokens. 0: all.", ge=0, option=None)
+    top_p: float = field(6, _SAMPLING.top_p, "Mass of the nucleus that is drawn from.", gt=0, le=1, option=None)
+    repetition_penalty: float = field(
+        7, _SAMPLING.repetition_penalty, "Makes what the text holds less likely. 1: off.", ge=1, option=None
     )
-    seed: int = _field(8, _SAMPLING.seed, description="Names the draws.")
-    out: str = _field(9, "", description="A local folder for the page. Empty: none.")
+    seed: int = field(8, _SAMPLING.seed, "Names the draws.", option=None)
+    out: str = field(9, "", "A local folder for the page.", empty="none", option=None)
 
     @property
     def sampling(self) -> SamplingConfig:
@@ -227,102 +257,120 @@ class GenerateParameters(_Form):
 class FewShotParameters(_Form):
     """Answers from prompts, without fine-tuning: zero-shot and behind examples."""
 
-    preset: SizedPresetName = _field(
-        0, "demo", title="Preset", description="Whose three sizes are pre-trained: demo, small, paper."
-    )
-    store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
-    checkpoints: list[str] = _field(
+    preset: SizedPresetName = _preset("demo", "Whose three sizes are pre-trained: demo, small, paper.")
+    store: str = _store(1)
+    checkpoints: list[str] = field(
         2,
         [],
-        description="Pre-trained models: digests (or their beginnings), URLs, latest, or folders of Hugging Face's. "
-        "Empty: three sizes of GPT-2 are pre-trained on the corpus.",
+        "Pre-trained models: digests (or their beginnings), URLs, latest, or folders of Hugging Face's.",
+        empty="three sizes of GPT-2 are pre-trained on the corpus",
+        option=Option("checkpoint"),
     )
-    datasets: str = _field(3, "", description="Folder of the datasets. Empty: the generated, synthetic world.")
-    corpus: str = _field(4, "", description="Text to pre-train on. Empty: the generated world's web.")
-    tasks: list[PromptTaskName] = _field(5, [], description="Only these tasks. Empty: every task whose data is there.")
-    shots: list[Annotated[int, Field(ge=0, le=100)]] = _field(
-        6, [0, 1, 4, 8], min_length=1, description="Examples before a question, each tried."
+    datasets: str = _datasets(3, "Folder of the datasets.")
+    corpus: str = _corpus(4, "Text to pre-train on.", "the generated world's web")
+    tasks: list[PromptTaskName] = field(5, [], "Only these tasks.", empty="every task whose data is there")
+    shots: list[Annotated[int, Field(ge=0, le=100)]] = field(
+        6,
+        [0, 1, 4, 8],
+        "Examples before a question, each tried.",
+        min_length=1,
+        option=Option(metavar="K,L", read=shot_counts),
     )
-    max_rows: int = _field(7, 200, ge=0, description="Rows of each task, drawn by a seed. 0: all.")
-    overrides: dict[str, Any] = _field(
-        8, {}, description='Settings of the pre-training that differ, e.g. {"pretrain": {"steps": 500}}.'
+    max_rows: int = field(7, 200, "Rows of each task, drawn by a seed. 0: all.", ge=0)
+    overrides: dict[str, Any] = _overrides(
+        8, '{"pretrain": {"steps": 500}}', "Settings of the pre-training that differ"
     )
-    nproc: int = _field(9, 0, ge=0, description=_NPROC)
-    out: str = _field(10, "", description="A local folder for the tables (Markdown, CSV) and figures. Empty: none.")
+    nproc: int = _nproc(9)
+    out: str = _out(10, "the tables (Markdown, CSV) and figures")
 
 
 class PretrainParameters(_Form):
     """Pre-training alone, on shards that are there."""
 
-    preset: PresetName = _field(
-        0, "paper", title="Preset", description="Sizes and schedules: demo, small, long or paper."
+    preset: PresetName = _preset("paper")
+    store: str = _store(1)
+    shards: str = field(
+        2, "latest", "Shards: digest (or its beginning), URL, or latest.", option=Option(metavar="URL|DIGEST")
     )
-    store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
-    shards: str = _field(2, "latest", description="Shards: digest (or its beginning), URL, or latest.")
-    steps: int = _field(3, 0, ge=0, description="Updates. 0: as the preset says.")
-    overrides: dict[str, Any] = _field(4, {}, description='Settings that differ, e.g. {"pretrain": {"lr": 1e-3}}.')
-    nproc: int = _field(5, 0, ge=0, description=_NPROC)
-    start: str = _field(6, "", title="From", description=_START)
-    shard: bool = _field(7, False, description=_SHARD)
-    family: FamilyName = _field(8, "gpt", title="Family", description=_FAMILY)
+    steps: int = field(3, 0, "Updates.", empty="as the preset says", ge=0)
+    overrides: dict[str, Any] = _overrides(4, '{"pretrain": {"lr": 1e-3}}')
+    nproc: int = _nproc(5)
+    start: str = _start(6)
+    shard: bool = _shard(7)
+    family: FamilyName = _family(8)
+
+
+def _published(position: int, name: str, text: str, **limits: Any) -> Any:
+    """A setting of fine-tuning, which the paper gives: section 4.1."""
+    default = getattr(FinetuneConfig(), name)
+    option = Option(help=spoken(text))
+    return field(position, default, f"{text} (paper: {as_typed(default)}).", option=option, **limits)
 
 
 class FinetuneParameters(_Form):
     """One task, from one checkpoint. The defaults are the paper's (section 4.1)."""
 
-    task: TaskName = _field(0, title="Task", description="Which of the twelve datasets.")
-    checkpoint: str = _field(1, "latest", description=_CHECKPOINT)
-    seeds: int = _field(
-        2, 0, ge=0, le=100, description="Runs with seeds 0, 1, ...; the median counts. 0: 5 for small sets, else 1."
+    task: TaskName = field(
+        0,
+        text="Which of the twelve datasets.",
+        title="Task",
+        option=Option(metavar="TASK", help=" ".join(REGISTRY), read=task_name, positional=True),
     )
-    lr: float = _field(3, _PAPER.lr, gt=0, allow_inf_nan=False, description="Maximum learning rate (paper: 6.25e-5).")
-    batch_size: int = _field(4, _PAPER.batch_size, ge=1, description="Examples an update (paper: 32).")
-    epochs: int = _field(5, _PAPER.epochs, ge=1, description="Passes over the training rows (paper: 3).")
-    lm_coef: float = _field(
-        6, _PAPER.lm_coef, ge=0, allow_inf_nan=False, description="Weight of the auxiliary LM objective (paper: 0.5)."
+    checkpoint: str = _checkpoint(1)
+    seeds: int = field(
+        2, 0, "Runs with seeds 0, 1, ...; the median counts.", empty="5 for small sets, else 1", ge=0, le=100
     )
-    clf_pdrop: float = _field(7, _PAPER.clf_pdrop, ge=0, lt=1, description="Dropout on the classifier (paper: 0.1).")
-    pretrained: bool = _field(8, True, description="Off: the same network from random weights.")
-    layers: int = _field(9, -1, ge=-1, description="Blocks transferred; 0: embeddings only; -1: all.")
-    max_train_rows: int = _field(10, 0, ge=0, description="Train on so many rows, drawn by the seed. 0: all.")
-    store: str = _field(11, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
-    datasets: str = _field(12, "", description="Folder of the datasets. Empty: the generated, synthetic world.")
+    lr: float = _published(3, "lr", "Maximum learning rate", gt=0, allow_inf_nan=False)
+    batch_size: int = _published(4, "batch_size", "Examples an update", ge=1)
+    epochs: int = _published(5, "epochs", "Passes over the training rows", ge=1)
+    lm_coef: float = _published(6, "lm_coef", "Weight of the auxiliary LM objective", ge=0, allow_inf_nan=False)
+    clf_pdrop: float = _published(7, "clf_pdrop", "Dropout on the classifier", ge=0, lt=1)
+    pretrained: bool = field(
+        8,
+        True,
+        "Off: the same network from random weights.",
+        option=Option("no-pretraining", help="random weights instead of the checkpoint's"),
+    )
+    layers: int = field(9, -1, "Blocks transferred; 0: embeddings only", empty="all", ge=-1)
+    max_train_rows: int = field(10, 0, "Train on so many rows, drawn by the seed.", empty="all", ge=0)
+    store: str = _store(11)
+    datasets: str = _datasets(12, "Folder of the datasets.")
 
 
 class FinetuneAllParameters(_Form):
     """Every task whose data is there, from one checkpoint."""
 
-    preset: PresetName = _field(
-        0, "demo", title="Preset", description="Fine-tuning settings: demo, small, long or paper."
-    )
-    checkpoint: str = _field(1, "latest", description=_CHECKPOINT)
-    store: str = _field(2, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
-    datasets: str = _field(3, "", description="Folder of the datasets. Empty: the generated, synthetic world.")
-    tasks: list[TaskName] = _field(4, [], description="Only these tasks. Empty: every task whose data is there.")
-    seeds: int = _field(5, 0, ge=0, le=100, description="Runs with seeds 0, 1, 2, ... 0: as preset and task say.")
-    overrides: dict[str, Any] = _field(6, {}, description='Settings that differ, e.g. {"finetune": {"lr": 1e-4}}.')
-    jobs: int = _field(7, 0, ge=0, description="Fine-tunes at the same time. 0: one a core, or one a GPU; 16 on Slurm.")
+    preset: PresetName = _preset("demo", "Fine-tuning settings: demo, small, long or paper.")
+    checkpoint: str = _checkpoint(1)
+    store: str = _store(2)
+    datasets: str = _datasets(3, "Folder of the datasets.")
+    tasks: list[TaskName] = _tasks(4)
+    seeds: int = field(5, 0, "Runs with seeds 0, 1, 2, ...", empty="as preset and task say", ge=0, le=100)
+    overrides: dict[str, Any] = _overrides(6, '{"finetune": {"lr": 1e-4}}')
+    jobs: int = _jobs(7)
 
 
 class SweepParameters(_Form):
     """A search for better settings: trials drawn from a space, of which the best go on to longer trainings."""
 
-    sweep: dict[str, Any] = _field(
+    sweep: dict[str, Any] = field(
         0,
-        description='What the file of a sweep holds, as JSON: {"preset": "small", "objective": "validation/loss", '
+        text='What the file of a sweep holds, as JSON: {"preset": "small", "objective": "validation/loss", '
         '"trials": 9, "space": {"pretrain": {"lr": {"low": 5e-4, "high": 5e-3, "scale": "log"}}}}.',
+        option=Option("file", "FILE", "TOML: what to try, and what decides (see below)", positional=True),
     )
-    store: str = _field(1, "runs/demo", description="Where artifacts live: a folder or any fsspec URL (s3://...).")
-    corpus: str = _field(2, "", description="Books: folder, glob or URL. Empty: the generated, synthetic world.")
-    datasets: str = _field(3, "", description="Folder of the twelve datasets. Empty: the generated, synthetic world.")
-    checkpoint: str = _field(
+    store: str = _store(1)
+    corpus: str = _corpus(2)
+    datasets: str = _datasets(3)
+    checkpoint: str = field(
         4,
         "",
-        description="Pre-trained model that every trial fine-tunes: one of the store's, or as elsewhere. Empty: "
-        "each trial's own.",
+        "Pre-trained model that every trial fine-tunes: one of the store's, or as elsewhere.",
+        empty="each trial's own",
+        option=_MODEL,
     )
-    nproc: int = _field(5, 0, ge=0, description="Training processes of each pre-training, one a GPU. 0: one.")
-    jobs: int = _field(
-        6, 0, ge=0, description="Trainings at the same time. 0: pre-trainings one a GPU, fine-tunes one a core or GPU."
+    nproc: int = field(5, 0, "Training processes of each pre-training, one a GPU.", empty="one", ge=0)
+    jobs: int = field(
+        6, 0, "Trainings at the same time.", empty="pre-trainings one a GPU, fine-tunes one a core or GPU", ge=0
     )
-    dask: str = _field(7, "", description="Dask scheduler address for the corpus stages. Empty: this machine.")
+    dask: str = _dask(7)

@@ -8,7 +8,8 @@ from typing import Any
 from prefect.runtime import flow_run
 from pydantic import BaseModel
 
-from flows.forms.parameters import PretrainParameters, SweepParameters, chosen_preset
+from flows.forms.parameters import PretrainParameters, SweepParameters
+from flows.forms.settings import chosen_preset
 from tasks.tracking.tracker import flatten
 
 _PLACES = {"store", "datasets", "corpus", "shards", "out", "dask", "jobs", "nproc", "shard"}  # where, not what

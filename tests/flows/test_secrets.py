@@ -48,7 +48,7 @@ def test_a_traceback_is_shown_without_passwords(
     def broken(*_: object) -> None:
         raise OSError(f"cannot reach {ADDRESS}")
 
-    monkeypatch.setattr("flows.cli.stack.status", broken)
+    monkeypatch.setattr("flows.servers.stack.control.status", broken)
     assert main(["--debug", "status"]) == 1
     said = capsys.readouterr().err
     assert "Traceback" in said

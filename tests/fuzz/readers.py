@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from flows.cli.commands import _overrides
+from flows.forms.readers import config_file
 from flows.servers.environment import read_stack
 from gptcore.config import LSTMConfig, ModelConfig, preset_named
 from gptcore.data.shards import Shards, write_shards
@@ -107,7 +107,7 @@ def _corpus(folder: Path) -> None:
 
 
 def _settings_file(folder: Path) -> None:
-    preset_named("demo", _overrides(str(folder / "settings.toml")))
+    preset_named("demo", config_file(str(folder / "settings.toml")))
 
 
 SETTINGS = """\

@@ -204,9 +204,9 @@ def parse(command: list[str]) -> str:
     assert command[:2] == ["tini", "--"]
     program, *arguments = command[2:]
     if program == "gptmill":
-        from flows.cli.main import _parser
+        from flows.cli.main import parser
 
-        _parser().parse_args(arguments)
+        parser().parse_args(arguments)
     elif program == "prefect":
         from prefect.cli._app import _app
 

@@ -1,0 +1,64 @@
+"""What the text of an option means to the field that it fills."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from gptcore.errors import InputError
+
+
+def listed(comma_separated: str) -> list[str]:
+    """The names in a list such as ``a,b``."""
+    return [item.strip() for item in comma_separated.split(",") if item.strip()]
+
+
+def task_name(text: str) -> str:
+    """The name of one of the twelve tasks.
+
+    :raises InputError: an unknown task.
+    """
+    from gptcore.nlu.registry import task_spec
+
+    return task_spec(text).name
+
+
+def task_names(comma_separated: str) -> list[str]:
+    """The names in a list of some of the twelve tasks.
+
+    :raises InputError: an unknown task.
+    """
+    return [task_name(name) for name in listed(comma_separated)]
+
+
+def shot_counts(comma_separated: str) -> list[int]:
+    """The numbers in a list of numbers of examples.
+
+    :raises InputError: something else than a number.
+    """
+    found = listed(comma_separated)
+    if not all(item.isdecimal() for item in found):
+        raise InputError(f"--shots: found {comma_separated!r}, expected numbers, as 0,1,4")
+    return [int(item) for item in found]
+
+
+def config_file(file: str) -> dict[str, Any]:
+    """The settings in the TOML file that ``--config`` names.
+
+    :raises InputError: it cannot be read, or is none.
+    """
+    return toml_file(file, "--config ")
+
+
+def toml_file(file: str, option: str) -> dict[str, Any]:
+    """What a TOML file holds.
+
+    :raises InputError: it cannot be read, or is none.
+    """
+    try:
+        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{option}{file}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; a number of thousands of digits; deep brackets
+        raise InputError(f"{option}{file}: not TOML: {error}") from None

@@ -1,0 +1,156 @@
+"""Each option of a command is said once, in a form's field: its name, its help, and its default."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from flows.cli.main import parser
+from flows.cli.options import Command, CommandParser, add_options
+from flows.cli.table import COMMANDS
+from flows.forms import parameters
+from flows.forms.option import given_fields, options_of
+from flows.forms.readers import toml_file
+from gptcore.families import offered
+
+FORMS = {
+    name: form
+    for name, form in vars(parameters).items()
+    if name.endswith("Parameters") and isinstance(form, type) and issubclass(form, BaseModel)
+}
+FILLED_BY = {form: command for command in COMMANDS for form in command.forms}
+ONLY_IN_THE_BROWSER = {
+    ("GenerateParameters", name)
+    for name in ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "out")
+}
+NOTHING_SAID = {"shard", "pretrained", "overrides", "task", "sweep", "titles"}
+"""Fields whose default no help text says: flags, what must be given, and settings, of which none is the default."""
+DEFAULTS = {
+    "demo": "demo",
+    "paper": "paper",
+    "gpt": "gpt",
+    "latest": "latest",
+    "runs/demo": "runs/demo",
+    "0,1,4,8": [0, 1, 4, 8],
+}
+
+
+def options(command: Command) -> dict[str, argparse.Action]:
+    """The options of a command by their names, and its arguments by what stands for them."""
+    made = CommandParser(command=command)
+    add_options(made, command)
+    return {(action.option_strings or [action.metavar or action.dest])[-1]: action for action in made._actions}
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    return parser().parse_args(arguments)
+
+
+def test_every_form_is_filled_by_a_command() -> None:
+    assert set(FILLED_BY) == set(FORMS)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_field_has_one_option_or_is_for_the_browser_alone(form: str) -> None:
+    there = options(FILLED_BY[form])
+    made = {option.field: option.flag for option in options_of(FORMS[form])}
+    without = {(form, name) for name in FORMS[form].model_fields if name not in made}
+    assert without == {pair for pair in ONLY_IN_THE_BROWSER if pair[0] == form}
+    assert len(set(made.values())) == len(made), "no two fields share an option"
+    assert set(made.values()) <= set(there)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_default_that_help_says_is_the_forms(form: str) -> None:
+    there = options(FILLED_BY[form])
+    for option in options_of(FORMS[form]):
+        field = FORMS[form].model_fields[option.field]
+        text = there[option.flag].help or ""
+        if option.field in NOTHING_SAID and option.said_default == "":
+            assert field.is_required() or field.default in (True, False, {}), option.field
+        elif field.default in ("", [], 0, -1):
+            mark = field.default if isinstance(field.default, int) else "Empty"
+            words = (field.description or "").rpartition(f"{mark}: ")[2].removesuffix(".")
+            assert words, (form, option.field)
+            assert text.endswith(f" ({words})"), "the browser's words for it"
+        else:
+            said = re.search(r" \(([^()]*)\)$", text)
+            assert said, (form, option.field)
+            assert DEFAULTS.get(said[1], said[1]) == field.default or float(said[1]) == field.default
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_command_that_is_told_nothing_fills_the_forms_defaults(form: str) -> None:
+    needed = {"finetune": ["rte"], "analysis": ["tables"], "sweep": ["plan.toml"]}
+    command = FILLED_BY[form].name
+    found = given_fields(FORMS[form], parsed(command, *needed.get(command, [])), besides=["sweep"])
+    fields = FORMS[form].model_fields
+    assert {name: value for name, value in found.items() if value != fields[name].default} == (
+        {"task": "rte"} if "task" in fields else {}
+    )
+
+
+def test_options_fill_their_fields() -> None:
+    def given(form: str, *arguments: str) -> dict[str, object]:
+        fields = FORMS[form].model_fields
+        found = given_fields(FORMS[form], parsed(*arguments), besides=["sweep"])
+        return {name: value for name, value in found.items() if value != fields[name].default}
+
+    assert given("PretrainParameters", "pretrain", "--from", "abc", "--shard", "--steps", "0") == {
+        "start": "abc",
+        "shard": True,
+    }
+    assert given("PipelineParameters", "pipeline", "--tasks", "rte, cola", "--tasks", " rte,sst2") == {
+        "tasks": ["rte", "sst2"]
+    }
+    assert given("FinetuneParameters", "finetune", "cola", "--no-pretraining", "--lr", "1e-3", "--layers", "0") == {
+        "task": "cola",
+        "pretrained": False,
+        "lr": 1e-3,
+        "layers": 0,
+    }
+    assert given("FewShotParameters", "few-shot", "--checkpoint", "a,b", "--shots", "2,0", "--max-rows", "0") == {
+        "checkpoints": ["a", "b"],
+        "shots": [2, 0],
+        "max_rows": 0,
+    }
+    assert given("FewShotParameters", "few-shot", "--shots", "") == {}
+    assert given("AbstractsParameters", "abstracts", "--titles", "7") == {"titles": 7}
+    assert given("AbstractsTablesParameters", "abstracts", "tables", "--only", "table3,sizes") == {
+        "only": ["table3", "sizes"]
+    }
+    assert given("GenerateParameters", "abstracts", "generate", "--title", "A, b", "--title", "C") == {
+        "titles": ["A, b", "C"]
+    }
+
+
+def test_a_settings_file_fills_the_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[finetune]\nlr = 1e-4\n", encoding="utf-8")
+    for command, form in (("pipeline", "PipelineParameters"), ("abstracts", "AbstractsParameters")):
+        assert given_fields(FORMS[form], parsed(command, "--config", str(file)))["overrides"] == toml_file(
+            str(file), ""
+        )
+    assert parsed("abstracts").preset is None, "which generate reads as the paper's"
+
+
+def test_family_offers_every_family_and_the_form_takes_no_other() -> None:
+    assert ", ".join(offered()) in str(options(FILLED_BY["PretrainParameters"])["--family"].help)
+    with pytest.raises(ValidationError):
+        FORMS["PretrainParameters"].model_validate({"family": "none"})
+
+
+def test_the_program_imports_no_form_before_a_command_is_chosen() -> None:
+    code = (
+        "import sys; from flows.cli.main import parser; p = parser(); p.format_help(); "
+        "p.parse_args(['leaderboard']); print('pydantic' in sys.modules, 'flows.forms.parameters' in sys.modules); "
+        "p.parse_args(['pretrain']); print('pydantic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "True"]
