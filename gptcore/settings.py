@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gptcore.errors import InputError
@@ -68,8 +69,15 @@ def setting_type(kind: type[Any], name: str, where: str) -> str:
     """
     fields = {f.name: str(f.type) for f in dataclasses.fields(kind) if not f.metadata.get("derived")}
     if name not in fields:
-        raise InputError(f"{where}.{name} is not a setting; expected one of {', '.join(fields)}")
+        raise InputError(f"{where}.{name} is not a setting; {nearest(name, fields)}")
     return fields[name]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What a message says behind an unknown name: the nearest that is known, and all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    return (f"did you mean {near[0]}? " if near else "") + f"expected one of {', '.join(names)}"
 
 
 def checked(value: Any, annotation: str, where: str) -> Any:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import gc as garbage
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gptcore.errors import InputError
@@ -39,11 +41,28 @@ def fill(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"{flag_of(model, str(first['loc'][0]))}: found {first['input']!r}; {first['msg']}") from None
-    check_form(filled)
+    with naming_file(options):
+        check_form(filled)
     require_servers()
     begin_server()
     garbage.disable()
     return filled
+
+
+@contextmanager
+def naming_file(options: argparse.Namespace) -> Iterator[None]:
+    """Errors of the form's field ``overrides`` name the file of ``--config``, which filled it.
+
+    :raises InputError: the same error, of the file.
+    """
+    file = getattr(options, "config", None)
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        if not file or not text.startswith("overrides"):
+            raise
+        raise InputError(f"--config {file}{text.removeprefix('overrides')}") from None
 
 
 def run(flow: Any, filled: BaseModel, options: argparse.Namespace) -> Any:

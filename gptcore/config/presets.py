@@ -17,7 +17,7 @@ from gptcore.config.text import CorpusConfig, ShardConfig, TokenizerConfig
 from gptcore.config.training import FinetuneConfig, PretrainConfig
 from gptcore.errors import InputError
 from gptcore.families import DEFAULT, FAMILIES, Family, family_settings, shape_settings
-from gptcore.settings import checked, replace_settings
+from gptcore.settings import checked, nearest, replace_settings
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,8 @@ def _changed(preset: Preset, overrides: Mapping[str, Any], source: str) -> Prese
             changed = replace_settings(getattr(preset, section), values, f"{source}: {section}")
             preset = dataclasses.replace(preset, **{section: changed})
         else:
-            known = ", ".join([*_SECTIONS, "tasks", "family", "shape", "scratch", "seeds"])
-            raise InputError(f"{source}: {section} = {values!r} is not a section of settings; expected one of {known}")
+            known = [*_SECTIONS, "tasks", "family", "shape", "scratch", "seeds"]
+            raise InputError(f"{source}: {section} is not a section of settings; {nearest(section, known)}")
     return preset
 
 

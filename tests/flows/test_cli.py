@@ -64,9 +64,16 @@ BAD = {
     "a store that is a file": (["pretrain", "--store", "{tmp}/file"], "--store"),
     "no such settings file": (["pipeline", "--config", "{tmp}/none.toml"], "none.toml"),
     "settings that are not TOML": (["pipeline", "--config", "{tmp}/file"], "not TOML"),
-    "an unknown setting": (["pipeline", "--config", "{tmp}/unknown.toml"], "finetune.rate is not a setting"),
+    "an unknown setting": (
+        ["pipeline", "--config", "{tmp}/unknown.toml"],
+        "{tmp}/unknown.toml: finetune.rate is not a",
+    ),
+    "a misspelt setting": (["pipeline", "--config", "{tmp}/misspelt.toml"], "did you mean batch_size?"),
     "a setting of the wrong type": (["pipeline", "--config", "{tmp}/type.toml"], "expected int"),
-    "an unknown section": (["pipeline", "--config", "{tmp}/section.toml"], "not a section"),
+    "an unknown section": (
+        ["pipeline", "--config", "{tmp}/section.toml"],
+        "section.toml: fine is not a section of settings; did you mean",
+    ),
     "no such tokenizer": (["encode", "--tokenizer", "{tmp}/empty"], "empty"),
 }
 
@@ -80,6 +87,7 @@ def test_bad_input_is_one_line_and_exit_code_two(
     (tmp_path / "books" / "a.txt").write_text("A book.\n" * 50, encoding="utf-8")
     (tmp_path / "file").write_text("= no toml", encoding="utf-8")
     (tmp_path / "unknown.toml").write_text("[finetune]\nrate = 1\n", encoding="utf-8")
+    (tmp_path / "misspelt.toml").write_text("[finetune]\nbatchsize = 1\n", encoding="utf-8")
     (tmp_path / "type.toml").write_text('[finetune]\nepochs = "three"\n', encoding="utf-8")
     (tmp_path / "section.toml").write_text("[fine]\ntune = 1\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -88,7 +96,8 @@ def test_bad_input_is_one_line_and_exit_code_two(
     assert main([part.format(tmp=tmp_path) for part in arguments]) == 2
     line = failed_line(capsys)
     assert line.startswith("gptmill: error: ")
-    assert words in line
+    assert words.format(tmp=tmp_path) in line
+    assert "overrides" not in line, "a user of the command line knows of no such thing"
     left = [path for path in tmp_path.rglob("*") if path.is_file() and ".locks" not in path.parts]
     assert sorted(left) == before
 

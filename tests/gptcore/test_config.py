@@ -55,7 +55,9 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
     [
         ({"fine": {}}, "not a section"),
         ({"finetune": 3}, "expected a table"),
-        ({"finetune": {"rate": 1}}, "finetune.rate is not a setting"),
+        ({"finetune": {"rate": 1}}, "finetune.rate is not a setting; expected one of lr, "),
+        ({"finetune": {"max_rows": 1}}, "not a setting; did you mean max_eval_rows? expected one of lr, "),
+        ({"pretran": {"steps": 1}}, "pretran is not a section of settings; did you mean pretrain? expected"),
         ({"finetune": {"epochs": 1.5}}, "expected int"),
         ({"finetune": {"epochs": True}}, "expected int"),
         ({"finetune": {"lr": "fast"}}, "expected float"),
