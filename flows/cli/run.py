@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from gptcore.errors import InputError
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
+    from flows.forms.parameters import Form
     from tasks.report.leaderboard import Leaderboard
 
 
-def fill(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
+def fill(form: str, options: argparse.Namespace, **extra: Any) -> Form:
     """The flow's form, filled from its fields' options; what it names is looked up, the servers are tried.
 
     Where no Prefect server is set, one of this process' own begins to start; the imports that follow are not searched
@@ -30,19 +29,18 @@ def fill(form: str, options: argparse.Namespace, **extra: Any) -> BaseModel:
     from pydantic import ValidationError
 
     from flows.forms import parameters
-    from flows.forms.checks import check_form
     from flows.forms.option import flag_of, given_fields
     from flows.servers.preflight import require_servers
     from flows.servers.temporary_server import begin_server
 
-    model: type[BaseModel] = getattr(parameters, form)
+    model: type[Form] = getattr(parameters, form)
     try:
         filled = model.model_validate({**given_fields(model, options, besides=extra), **extra})
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"{flag_of(model, str(first['loc'][0]))}: found {first['input']!r}; {first['msg']}") from None
     with naming_file(options):
-        check_form(filled)
+        filled.check()
     require_servers()
     begin_server()
     garbage.disable()
@@ -65,7 +63,7 @@ def naming_file(options: argparse.Namespace) -> Iterator[None]:
         raise InputError(f"--config {file}{text.removeprefix('overrides')}") from None
 
 
-def run(flow: Any, filled: BaseModel, options: argparse.Namespace) -> Any:
+def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:
     """Run a flow with its filled form on the Prefect server that is set, else on one of this process' own."""
     from flows.cli.display import shown
     from flows.servers.temporary_server import ensure_server
@@ -81,7 +79,7 @@ def run(flow: Any, filled: BaseModel, options: argparse.Namespace) -> Any:
         return flow(filled)
 
 
-def run_board(flow: Any, filled: BaseModel, options: argparse.Namespace) -> tuple[Leaderboard, str]:
+def run_board(flow: Any, filled: Form, options: argparse.Namespace) -> tuple[Leaderboard, str]:
     """The same for a flow that fills the leaderboard: its board, and the words that lead to the page of all of it.
 
     Keeps that one for the next who asks, as MLflow is at hand here.
@@ -92,7 +90,7 @@ def run_board(flow: Any, filled: BaseModel, options: argparse.Namespace) -> tupl
     return board, kept_leaderboard()[1]
 
 
-def run_and_print(flow: Any, filled: BaseModel, options: argparse.Namespace) -> None:
+def run_and_print(flow: Any, filled: Form, options: argparse.Namespace) -> None:
     """The same, and print the board, also where some tasks failed.
 
     :raises SomeFailed: after the board of the others is printed.

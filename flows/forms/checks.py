@@ -6,15 +6,10 @@ The flows use the same functions: a run that the Prefect UI starts has passed no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flows.forms.parameters import (
-    AbstractsTablesParameters,
-    FewShotParameters,
-    OnPapers,
-)
 from flows.forms.references import WORDS, in_store, pretrained_model
-from flows.forms.settings import chosen_abstracts, chosen_preset, language_overrides
+from flows.forms.settings import chosen_abstracts, language_overrides
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.published import BY_SIZE, TABLES
 from gptcore.config import network_config
@@ -28,87 +23,83 @@ from tasks.store.artifact import Artifact
 from tasks.store.references import check_start, named_tokenizer
 from tasks.store.store import Store
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
 _PLACES = {
     name: f"--{name}" for name in ("store", "corpus", "arxiv", "datasets", "tokenizer", "checkpoint", "shards", "model")
 } | {"start": "--from"}
 """Fields that may hold an address -> the option that fills them."""
 
 
-def check_form(form: BaseModel) -> None:
-    """Look up what a filled form names: settings, sources, artifacts, datasets.
-
-    :raises InputError: for the first that is not there.
-    """
-    given = dict(form)
-    check_places(given)
-    store = Store(given["store"])
-    if "sweep" in given:
-        _check_sweep(store, given)
-        return
-    if "shots" in given:
-        assert isinstance(form, FewShotParameters)
-        check_prompts(form)
-        return
-    if "arxiv" in given:
-        _check_abstracts(store, form)
-    elif "preset" in given:
-        chosen_preset(form)
-    if given.get("corpus"):
+def check_corpus(corpus: str) -> None:
+    """:raises InputError: there is no document; nothing is asked of the generated world, which is none yet."""
+    if corpus:
         from gptcore.text.corpus import find_sources
 
-        find_sources(given["corpus"])
-    tokenizer = store.manifest(store.resolve(given["shards"], "shards"))["counts"] if "shards" in given else {}
-    if given.get("tokenizer"):
-        tokenizer = _tokenizer(store, given["tokenizer"])
-    if given.get("start"):
-        model = chosen_preset(form).model
-        check_start(store, pretrained_model(store, given["start"]), model, tokenizer.get("tokenizer_digest", ""))
-    if given.get("dask"):
+        find_sources(corpus)
+
+
+def check_dask(address: str) -> None:
+    """:raises InputError: no scheduler answers at the address that a form may have."""
+    if address:
         from tasks.jobs.cluster import check_cluster
 
-        check_cluster(given["dask"])
-    if given.get("checkpoint") and "arxiv" not in given:
-        network = network_config(store.manifest(pretrained_model(store, given["checkpoint"]))["config"]["model"])
-        if given.get("layers", -1) > (there := network.layers):
-            raise InputError(f"--layers: found {given['layers']}, the checkpoint has {there} blocks")
-    tasks = [given["task"]] if "task" in given else given.get("tasks", ())
-    if ("checkpoint" in given and "arxiv" not in given) or given.get("datasets"):
-        chosen_tasks(tasks, datasets_folder(store, given["datasets"]))
+        check_cluster(address)
 
 
-def _check_abstracts(store: Store, form: Any) -> None:
-    """The same for abstracts: their settings, the archive's files, the model to start from.
+def check_network(store: Store, checkpoint: str, layers: int = -1) -> None:
+    """See that a pre-trained model is there, and has the blocks that are to be transferred.
+
+    :param layers: -1: all that it has.
+    :raises InputError: it is not, or has fewer.
+    """
+    network = network_config(store.manifest(pretrained_model(store, checkpoint))["config"]["model"])
+    if layers > network.layers:
+        raise InputError(f"--layers: found {layers}, the checkpoint has {network.layers} blocks")
+
+
+def check_weights(store: Store, start: str, model: Any, tokenizer: Mapping[str, Any]) -> None:
+    """See that the model whose weights a pre-training goes on from, where it does, fits the network and the text.
+
+    :param tokenizer: what is known of the tokenizer; empty where it is yet to be learnt.
+    :raises InputError: it is not there, or does not fit.
+    """
+    if start:
+        check_start(store, pretrained_model(store, start), model, tokenizer.get("tokenizer_digest", ""))
+
+
+def check_papers(form: Any) -> None:
+    """See that what a form about papers names is there: settings, the archive's files.
 
     How long blocks may be depends on which section of the settings is used: :func:`check_blocks`.
 
     :raises InputError: for the first that is not there, or that nothing would read.
     """
     from gptcore.abstracts.arxiv import archive_files
+
+    chosen_abstracts(form)
+    if form.arxiv:
+        archive_files(form.arxiv)
+    check_no_pretraining(form)
+
+
+def check_start_of_abstracts(store: Store, form: Any) -> None:
+    """:raises InputError: the store's model that a form about papers starts from is not there, or reads other text."""
     from tasks.stages.imported import is_model_folder
     from tasks.stages.tokenizer import check_kind
     from tasks.store.lineage import tokenizer_of
 
-    preset, _ = chosen_abstracts(form)
-    if form.arxiv:
-        archive_files(form.arxiv)
-    check_no_pretraining(form)
-    if isinstance(form, AbstractsTablesParameters):
-        chosen_tables(form)
     if form.checkpoint and not is_model_folder(form.checkpoint):  # which is looked at as it is imported
+        preset, _ = chosen_abstracts(form)
         check_kind(store, tokenizer_of(store, pretrained_model(store, form.checkpoint)), preset.tokenizer)
 
 
-def check_no_pretraining(form: OnPapers) -> None:
+def check_no_pretraining(form: Any) -> None:
     """:raises InputError: a model to start from, and settings of another that would be pre-trained."""
     idle = ["--corpus"] * bool(form.corpus) + [name for name in language_overrides(form.overrides) if name != "family"]
     if form.checkpoint and idle:
         raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle[0]} beside it")
 
 
-def chosen_tables(form: AbstractsTablesParameters) -> list[str]:
+def chosen_tables(form: Any) -> list[str]:
     """The tables to make: those wanted, else every one.
 
     :raises InputError: models of other sizes are wanted where nothing is pre-trained, or where all would have one size.
@@ -121,7 +112,7 @@ def chosen_tables(form: AbstractsTablesParameters) -> list[str]:
     return list(form.only) or [name for name in TABLES if name != BY_SIZE]
 
 
-def check_blocks(form: OnPapers, section: str) -> None:
+def check_blocks(form: Any, section: str) -> None:
     """See that the model has positions for the blocks of one section of the settings, as far as it is known yet.
 
     :param section: "adapt", or "star" for the tables.
@@ -145,7 +136,7 @@ def check_positions(section: str, configs: Iterable[AdaptConfig], n_ctx: int) ->
         raise InputError(f"{section}.block_size = {size}: expected {n_ctx} or less, the model's n_ctx")
 
 
-def check_prompts(form: FewShotParameters) -> None:
+def check_prompts(form: Any) -> None:
     """The same for prompts: the models, or what they are pre-trained on; the tasks, and that they have room.
 
     :raises InputError: for the first that is not there.
@@ -159,15 +150,12 @@ def check_prompts(form: FewShotParameters) -> None:
         if not is_model_folder(ref):
             pretrained_model(store, ref)
     room = least_room(form)
-    if form.corpus:
-        from gptcore.text.corpus import find_sources
-
-        find_sources(form.corpus)
+    check_corpus(form.corpus)
     if form.datasets:
         tasks_with_room(form.tasks, form.datasets, room if not form.checkpoints else None)
 
 
-def least_room(form: FewShotParameters) -> int:
+def least_room(form: Any) -> int:
     """The fewest positions of the sizes that a form would pre-train.
 
     :raises InputError: settings that do not fit, or that would make the sizes one.
@@ -196,26 +184,21 @@ def tasks_with_room(wanted: Sequence[str], datasets_url: str, n_ctx: int | None)
     return list(wanted) or found
 
 
-def _check_sweep(store: Store, given: Mapping[str, Any]) -> None:
+def check_sweep(store: Store, form: Any) -> None:
     """The same for a sweep: its plan, and what the plan needs.
 
     :raises InputError: for the first that is not there.
     """
     from gptcore.sweep.plan import read_plan
 
-    plan = read_plan(given["sweep"], "sweep", bool(given["checkpoint"]))
-    if given["checkpoint"]:
-        pretrained_model(store, given["checkpoint"])
-    elif given["corpus"]:
-        from gptcore.text.corpus import find_sources
-
-        find_sources(given["corpus"])
-    if given["dask"]:
-        from tasks.jobs.cluster import check_cluster
-
-        check_cluster(given["dask"])
-    if plan.tasks and (given["checkpoint"] or given["datasets"]):
-        chosen_tasks(plan.tasks, datasets_folder(store, given["datasets"]))
+    plan = read_plan(form.sweep, "sweep", bool(form.checkpoint))
+    if form.checkpoint:
+        pretrained_model(store, form.checkpoint)
+    else:
+        check_corpus(form.corpus)
+    check_dask(form.dask)
+    if plan.tasks and (form.checkpoint or form.datasets):
+        chosen_tasks(plan.tasks, datasets_folder(store, form.datasets))
 
 
 def check_places(given: Mapping[str, Any]) -> None:
@@ -234,11 +217,13 @@ def check_places(given: Mapping[str, Any]) -> None:
     Store(given["store"])
 
 
-def _tokenizer(store: Store, ref: str) -> dict[str, Any]:
-    """What is known of the tokenizer that ``ref`` names.
+def known_tokenizer(store: Store, ref: str) -> dict[str, Any]:
+    """What is known of the tokenizer that ``ref`` names; nothing where it is empty.
 
     :raises InputError: there is none, or it is broken.
     """
+    if not ref:
+        return {}
     found = named_tokenizer(store, ref)
     if isinstance(found, Artifact):
         return dict(store.manifest(found)["counts"])

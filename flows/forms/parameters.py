@@ -2,27 +2,33 @@
 
 Flat and without unions on purpose: nested optionals and unions come out wrong in the browser, a StrEnum of two or
 more values comes out as a drop-down. The number of each field orders the fields.
+
+Checks are imported where a form is checked: who asks for `--help` waits for none of what they need.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.forms.option import Option, as_typed, field, spoken
-from flows.forms.readers import config_file, shot_counts, task_name, task_names
-from flows.servers.environment import LIGHT_STORE
+from flows.forms import fields
+from flows.forms.option import Option, field
+from flows.forms.readers import shot_counts, task_name
+from flows.forms.settings import chosen_preset
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import SamplingConfig
 from gptcore.abstracts.published import TABLES
-from gptcore.config import PRESETS, FinetuneConfig
+from gptcore.config import PRESETS
 from gptcore.families import offered
 from gptcore.nlu.registry import REGISTRY
 from gptcore.prompting.tasks import PROMPT_TASKS
 from gptcore.sizes import SIZES
+
+if TYPE_CHECKING:
+    from tasks.store.store import Store
 
 TaskName = StrEnum("TaskName", {name: name for name in REGISTRY})  # type: ignore[misc]  # values known at run time
 PromptTaskName = StrEnum("PromptTaskName", {name: name for name in PROMPT_TASKS})  # type: ignore[misc]  # as above
@@ -33,127 +39,68 @@ AbstractsTableName = StrEnum("AbstractsTableName", {name: name for name in TABLE
 SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # as above
 
 _SAMPLING = SamplingConfig()
-_ADDRESS = Option(metavar="URL")
-_MODEL = Option(metavar="REF")
 
 
-class _Form(BaseModel):
+class Form(BaseModel):
+    """What a flow is told. Of each form, :meth:`check` looks up what its fields name before anything is computed."""
+
     model_config = ConfigDict(extra="forbid", use_enum_values=True)
 
+    def check(self) -> None:
+        """Look up what the filled form names: settings, sources, artifacts, datasets.
 
-# --- fields of several forms
+        :raises InputError: for the first that is not there.
+        """
+        from flows.forms import checks
+        from tasks.store.store import Store
 
+        given = dict(self)
+        checks.check_places(given)
+        self._look_up(Store(given["store"]))
 
-def _preset(default: str, text: str = "Sizes and schedules: demo, small, long or paper.") -> Any:
-    return field(0, default, text, title="Preset")
-
-
-def _store(position: int) -> Any:
-    return field(position, LIGHT_STORE, "Where artifacts live: a folder or any fsspec URL (s3://...).", option=_ADDRESS)
-
-
-def _corpus(position: int, text: str = "Books: folder, glob or URL.", empty: str = "") -> Any:
-    return field(position, "", text, empty=empty or "the generated, synthetic world", option=_ADDRESS)
-
-
-def _datasets(position: int, text: str = "Folder of the twelve datasets.") -> Any:
-    option = Option(metavar="URL", help=f"{spoken(text)}, hf:// too")
-    return field(position, "", text, empty="the generated, synthetic world", option=option)
+    def _look_up(self, store: Store) -> None:
+        """The form's own checks, in this order: settings, text, tokenizer, weights, scheduler, checkpoint, tasks."""
 
 
-def _overrides(position: int, example: str, text: str = "Settings that differ") -> Any:
-    in_file = Option("config", "FILE", "TOML file with settings that differ from the preset", config_file)
-    return field(position, {}, f"{text}, e.g. {example}.", option=in_file)
-
-
-def _tasks(position: int) -> Any:
-    option = Option(read=task_names)
-    return field(position, [], "Only these tasks.", empty="every task whose data is there", option=option)
-
-
-def _checkpoint(position: int) -> Any:
-    return field(
-        position,
-        "latest",
-        "Pre-trained model: one of the store's, or type a digest (or its beginning), a URL, latest, or "
-        "models:/NAME@ALIAS of MLflow's registry.",
-        option=_MODEL,
-    )
-
-
-def _start(position: int) -> Any:
-    return field(
-        position,
-        "",
-        "Go on from a pre-trained model's weights: its digest (or beginning), a URL, latest.",
-        empty="random weights",
-        title="From",
-        option=Option("from", "REF"),
-    )
-
-
-def _nproc(position: int) -> Any:
-    text = "Training processes for pre-training, one a GPU."
-    return field(position, 0, text, empty="as many as a machine has GPUs; without any, one", ge=0)
-
-
-def _shard(position: int) -> Any:
-    text = "Weights, gradients and optimiser sharded over the processes: for models beyond one GPU. Same results."
-    return field(position, False, text)
-
-
-def _family(position: int) -> Any:
-    return field(
-        position,
-        "gpt",
-        "Network and text: gpt (words, norms last) or gpt2 (bytes of any text, norms first).",
-        title="Family",
-        option=Option(metavar="NAME", help=f"network and text: {', '.join(offered())}"),
-    )
-
-
-def _jobs(position: int) -> Any:
-    return field(position, 0, "Fine-tunes at the same time.", empty="one a core, or one a GPU; 16 on Slurm", ge=0)
-
-
-def _dask(position: int) -> Any:
-    text = "Dask scheduler address for the corpus stages."
-    return field(position, "", text, empty="this machine", option=Option(metavar="ADDRESS", help=text[:-1]))
-
-
-def _out(position: int, what: str = "the tables (Markdown, CSV) and figures (PNG)") -> Any:
-    return field(position, "", f"A local folder for {what}.", empty="none", option=Option(metavar="FOLDER"))
-
-
-# --- forms
-
-
-class PipelineParameters(_Form):
+class PipelineParameters(Form):
     """The whole chain: books to leaderboard."""
 
-    preset: PresetName = _preset("demo")
-    store: str = _store(1)
-    corpus: str = _corpus(2)
-    datasets: str = _datasets(3)
-    tasks: list[TaskName] = _tasks(4)
+    preset: PresetName = fields.preset("demo")
+    store: str = fields.store(1)
+    corpus: str = fields.corpus(2)
+    datasets: str = fields.datasets(3)
+    tasks: list[TaskName] = fields.tasks(4)
     seeds: int = field(
         5, 0, "Fine-tunes of each task, with seeds 0, 1, 2, ...", empty="as preset and task say", ge=0, le=100
     )
-    overrides: dict[str, Any] = _overrides(6, '{"finetune": {"lr": 1e-4}}', "Settings that differ from the preset")
-    nproc: int = _nproc(7)
-    jobs: int = _jobs(8)
-    dask: str = _dask(9)
+    overrides: dict[str, Any] = fields.overrides(
+        6, '{"finetune": {"lr": 1e-4}}', "Settings that differ from the preset"
+    )
+    nproc: int = fields.nproc(7)
+    jobs: int = fields.jobs(8)
+    dask: str = fields.dask(9)
     tokenizer: str = field(
         10,
         "",
         "Pinned tokenizer: digest (or beginning), latest, a URL, or a folder with a vocabulary; then only new books "
         "are read.",
         empty="learnt from the corpus",
-        option=_MODEL,
+        option=fields.MODEL,
     )
-    start: str = _start(11)
-    shard: bool = _shard(12)
-    family: FamilyName = _family(13)
+    start: str = fields.start(11)
+    shard: bool = fields.shard(12)
+    family: FamilyName = fields.family(13)
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        model = chosen_preset(self).model
+        checks.check_corpus(self.corpus)
+        tokenizer = checks.known_tokenizer(store, self.tokenizer)
+        checks.check_weights(store, self.start, model, tokenizer)
+        checks.check_dask(self.dask)
+        if self.datasets:
+            checks.chosen_tasks(self.tasks, self.datasets)
 
 
 class AnalysisParameters(PipelineParameters):
@@ -162,14 +109,14 @@ class AnalysisParameters(PipelineParameters):
     max_rows: int = field(
         14, 1000, "Zero-shot rows of each task (of BLiMP pairs of each field), drawn by a seed. 0: all.", ge=0
     )
-    out: str = _out(15)
+    out: str = fields.out(15)
 
 
-class OnPapers(_Form):
+class OnPapers(Form):
     """Papers, and the language model that is fine-tuned on them."""
 
-    preset: AbstractsPresetName = _preset("demo", "Sizes and schedules: demo, small, paper.")
-    store: str = _store(1)
+    preset: AbstractsPresetName = fields.preset("demo", "Sizes and schedules: demo, small, paper.")
+    store: str = fields.store(1)
     arxiv: str = field(
         2,
         "",
@@ -183,19 +130,30 @@ class OnPapers(_Form):
         "",
         "GPT-2 to start from: one of the store's, as elsewhere, or a folder of Hugging Face's.",
         empty="one is pre-trained on the books",
-        option=_MODEL,
+        option=fields.MODEL,
     )
-    corpus: str = _corpus(4)
-    overrides: dict[str, Any] = _overrides(5, '{"adapt": {"lr": 5e-5}}')
-    nproc: int = _nproc(7)
+    corpus: str = fields.corpus(4)
+    overrides: dict[str, Any] = fields.overrides(5, '{"adapt": {"lr": 5e-5}}')
+    nproc: int = fields.nproc(7)
     jobs: int = field(8, 0, "Trainings at the same time.", empty="both; for tables one a core, or one a GPU", ge=0)
-    out: str = _out(9, "the tables (Markdown, CSV)")
+    out: str = fields.out(9, "the tables (Markdown, CSV)")
     categories: list[str] = field(
         10,
         [],
         "arXiv categories, e.g. cs.CL: only papers in one of them.",
         empty="the paper's four (cs.AI, cs.LG, cs.CL, cs.CV), or all where none is in those",
     )
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        checks.check_papers(self)
+        self._look_up_tables()
+        checks.check_start_of_abstracts(store, self)
+        checks.check_corpus(self.corpus)
+
+    def _look_up_tables(self) -> None:
+        """Nothing is wanted of tables but where they are chosen."""
 
 
 class AbstractsParameters(OnPapers):
@@ -215,8 +173,13 @@ class AbstractsTablesParameters(OnPapers):
         option=Option(help=f"tables: only these of {', '.join(TABLES)}"),
     )
 
+    def _look_up_tables(self) -> None:
+        from flows.forms import checks
 
-class GenerateParameters(_Form):
+        checks.chosen_tables(self)
+
+
+class GenerateParameters(Form):
     """Abstracts under titles of your own, by a model that is there."""
 
     # `gptmill abstracts generate` draws as its preset and --config say, and prints: the fields without an option.
@@ -234,7 +197,7 @@ class GenerateParameters(_Form):
         empty="the one that wrote last",
         option=Option(metavar="REF", help="generate: a digest or address"),
     )
-    store: str = _store(2)
+    store: str = fields.store(2)
     max_tokens: int = field(3, _SAMPLING.max_tokens, "At most so many tokens an abstract.", ge=1, option=None)
     temperature: float = field(4, _SAMPLING.temperature, "Below 1: likelier words; 0: likeliest.", ge=0, option=None)
     top_k: int = field(5, _SAMPLING.top_k, "Draw from so many likeliest tokens. 0: all.", ge=0, option=None)
@@ -254,11 +217,11 @@ class GenerateParameters(_Form):
         return SamplingConfig(**{each.name: getattr(self, each.name) for each in dataclasses.fields(SamplingConfig)})
 
 
-class FewShotParameters(_Form):
+class FewShotParameters(Form):
     """Answers from prompts, without fine-tuning: zero-shot and behind examples."""
 
-    preset: SizedPresetName = _preset("demo", "Whose three sizes are pre-trained: demo, small, paper.")
-    store: str = _store(1)
+    preset: SizedPresetName = fields.preset("demo", "Whose three sizes are pre-trained: demo, small, paper.")
+    store: str = fields.store(1)
     checkpoints: list[str] = field(
         2,
         [],
@@ -266,8 +229,8 @@ class FewShotParameters(_Form):
         empty="three sizes of GPT-2 are pre-trained on the corpus",
         option=Option("checkpoint"),
     )
-    datasets: str = _datasets(3, "Folder of the datasets.")
-    corpus: str = _corpus(4, "Text to pre-train on.", "the generated world's web")
+    datasets: str = fields.datasets(3, "Folder of the datasets.")
+    corpus: str = fields.corpus(4, "Text to pre-train on.", "the generated world's web")
     tasks: list[PromptTaskName] = field(5, [], "Only these tasks.", empty="every task whose data is there")
     shots: list[Annotated[int, Field(ge=0, le=100)]] = field(
         6,
@@ -277,37 +240,42 @@ class FewShotParameters(_Form):
         option=Option(metavar="K,L", read=shot_counts),
     )
     max_rows: int = field(7, 200, "Rows of each task, drawn by a seed. 0: all.", ge=0)
-    overrides: dict[str, Any] = _overrides(
+    overrides: dict[str, Any] = fields.overrides(
         8, '{"pretrain": {"steps": 500}}', "Settings of the pre-training that differ"
     )
-    nproc: int = _nproc(9)
-    out: str = _out(10, "the tables (Markdown, CSV) and figures")
+    nproc: int = fields.nproc(9)
+    out: str = fields.out(10, "the tables (Markdown, CSV) and figures")
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        checks.check_prompts(self)
 
 
-class PretrainParameters(_Form):
+class PretrainParameters(Form):
     """Pre-training alone, on shards that are there."""
 
-    preset: PresetName = _preset("paper")
-    store: str = _store(1)
+    preset: PresetName = fields.preset("paper")
+    store: str = fields.store(1)
     shards: str = field(
         2, "latest", "Shards: digest (or its beginning), URL, or latest.", option=Option(metavar="URL|DIGEST")
     )
     steps: int = field(3, 0, "Updates.", empty="as the preset says", ge=0)
-    overrides: dict[str, Any] = _overrides(4, '{"pretrain": {"lr": 1e-3}}')
-    nproc: int = _nproc(5)
-    start: str = _start(6)
-    shard: bool = _shard(7)
-    family: FamilyName = _family(8)
+    overrides: dict[str, Any] = fields.overrides(4, '{"pretrain": {"lr": 1e-3}}')
+    nproc: int = fields.nproc(5)
+    start: str = fields.start(6)
+    shard: bool = fields.shard(7)
+    family: FamilyName = fields.family(8)
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        model = chosen_preset(self).model
+        shards = store.manifest(store.resolve(self.shards, "shards"))
+        checks.check_weights(store, self.start, model, shards["counts"])
 
 
-def _published(position: int, name: str, text: str, **limits: Any) -> Any:
-    """A setting of fine-tuning, which the paper gives: section 4.1."""
-    default = getattr(FinetuneConfig(), name)
-    option = Option(help=spoken(text))
-    return field(position, default, f"{text} (paper: {as_typed(default)}).", option=option, **limits)
-
-
-class FinetuneParameters(_Form):
+class FinetuneParameters(Form):
     """One task, from one checkpoint. The defaults are the paper's (section 4.1)."""
 
     task: TaskName = field(
@@ -316,15 +284,15 @@ class FinetuneParameters(_Form):
         title="Task",
         option=Option(metavar="TASK", help=" ".join(REGISTRY), read=task_name, positional=True),
     )
-    checkpoint: str = _checkpoint(1)
+    checkpoint: str = fields.checkpoint(1)
     seeds: int = field(
         2, 0, "Runs with seeds 0, 1, ...; the median counts.", empty="5 for small sets, else 1", ge=0, le=100
     )
-    lr: float = _published(3, "lr", "Maximum learning rate", gt=0, allow_inf_nan=False)
-    batch_size: int = _published(4, "batch_size", "Examples an update", ge=1)
-    epochs: int = _published(5, "epochs", "Passes over the training rows", ge=1)
-    lm_coef: float = _published(6, "lm_coef", "Weight of the auxiliary LM objective", ge=0, allow_inf_nan=False)
-    clf_pdrop: float = _published(7, "clf_pdrop", "Dropout on the classifier", ge=0, lt=1)
+    lr: float = fields.published(3, "lr", "Maximum learning rate", gt=0, allow_inf_nan=False)
+    batch_size: int = fields.published(4, "batch_size", "Examples an update", ge=1)
+    epochs: int = fields.published(5, "epochs", "Passes over the training rows", ge=1)
+    lm_coef: float = fields.published(6, "lm_coef", "Weight of the auxiliary LM objective", ge=0, allow_inf_nan=False)
+    clf_pdrop: float = fields.published(7, "clf_pdrop", "Dropout on the classifier", ge=0, lt=1)
     pretrained: bool = field(
         8,
         True,
@@ -333,24 +301,39 @@ class FinetuneParameters(_Form):
     )
     layers: int = field(9, -1, "Blocks transferred; 0: embeddings only", empty="all", ge=-1)
     max_train_rows: int = field(10, 0, "Train on so many rows, drawn by the seed.", empty="all", ge=0)
-    store: str = _store(11)
-    datasets: str = _datasets(12, "Folder of the datasets.")
+    store: str = fields.store(11)
+    datasets: str = fields.datasets(12, "Folder of the datasets.")
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        if self.checkpoint:
+            checks.check_network(store, self.checkpoint, self.layers)
+        checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets))
 
 
-class FinetuneAllParameters(_Form):
+class FinetuneAllParameters(Form):
     """Every task whose data is there, from one checkpoint."""
 
-    preset: PresetName = _preset("demo", "Fine-tuning settings: demo, small, long or paper.")
-    checkpoint: str = _checkpoint(1)
-    store: str = _store(2)
-    datasets: str = _datasets(3, "Folder of the datasets.")
-    tasks: list[TaskName] = _tasks(4)
+    preset: PresetName = fields.preset("demo", "Fine-tuning settings: demo, small, long or paper.")
+    checkpoint: str = fields.checkpoint(1)
+    store: str = fields.store(2)
+    datasets: str = fields.datasets(3, "Folder of the datasets.")
+    tasks: list[TaskName] = fields.tasks(4)
     seeds: int = field(5, 0, "Runs with seeds 0, 1, 2, ...", empty="as preset and task say", ge=0, le=100)
-    overrides: dict[str, Any] = _overrides(6, '{"finetune": {"lr": 1e-4}}')
-    jobs: int = _jobs(7)
+    overrides: dict[str, Any] = fields.overrides(6, '{"finetune": {"lr": 1e-4}}')
+    jobs: int = fields.jobs(7)
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        chosen_preset(self)
+        if self.checkpoint:
+            checks.check_network(store, self.checkpoint)
+        checks.chosen_tasks(self.tasks, checks.datasets_folder(store, self.datasets))
 
 
-class SweepParameters(_Form):
+class SweepParameters(Form):
     """A search for better settings: trials drawn from a space, of which the best go on to longer trainings."""
 
     sweep: dict[str, Any] = field(
@@ -359,18 +342,23 @@ class SweepParameters(_Form):
         '"trials": 9, "space": {"pretrain": {"lr": {"low": 5e-4, "high": 5e-3, "scale": "log"}}}}.',
         option=Option("file", "FILE", "TOML: what to try, and what decides (see below)", positional=True),
     )
-    store: str = _store(1)
-    corpus: str = _corpus(2)
-    datasets: str = _datasets(3)
+    store: str = fields.store(1)
+    corpus: str = fields.corpus(2)
+    datasets: str = fields.datasets(3)
     checkpoint: str = field(
         4,
         "",
         "Pre-trained model that every trial fine-tunes: one of the store's, or as elsewhere.",
         empty="each trial's own",
-        option=_MODEL,
+        option=fields.MODEL,
     )
     nproc: int = field(5, 0, "Training processes of each pre-training, one a GPU.", empty="one", ge=0)
     jobs: int = field(
         6, 0, "Trainings at the same time.", empty="pre-trainings one a GPU, fine-tunes one a core or GPU", ge=0
     )
-    dask: str = _dask(7)
+    dask: str = fields.dask(7)
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        checks.check_sweep(store, self)

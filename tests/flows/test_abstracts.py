@@ -310,7 +310,7 @@ def test_a_folder_of_hugging_faces_is_fine_tuned_as_it_is(
 
 
 def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[str, str], tmp_path: Path) -> None:
-    from flows.forms.checks import check_blocks, check_form
+    from flows.forms.checks import check_blocks
 
     for changes, message in (
         ({"arxiv": str(tmp_path)}, "no file of the arXiv Archive here"),
@@ -323,10 +323,10 @@ def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[
     ):
         form = AbstractsParameters(preset="demo", **{"arxiv": papers, "store": str(tmp_path / "store"), **changes})
         with pytest.raises(InputError, match=message):
-            check_form(form)
+            form.check()
     short = {"model": {"n_ctx": 32}, "adapt": {"block_size": 32}}  # star's blocks are of 96, and no business of adapt's
     form = AbstractsParameters(preset="demo", arxiv=papers, store=str(tmp_path / "store"), overrides=short)
-    check_form(form)
+    form.check()
     check_blocks(form, "adapt")
     with pytest.raises(InputError, match=r"^star\.block_size = 96: expected 32 or less, the model's n_ctx"):
         check_blocks(form, "star")
@@ -337,7 +337,7 @@ def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[
     ):
         given = {"arxiv": papers, "store": str(tmp_path / "store"), "only": ["sizes"], **changes}
         with pytest.raises(InputError, match=message):
-            check_form(AbstractsTablesParameters(preset="demo", **given))
+            AbstractsTablesParameters(preset="demo", **given).check()
     assert not (tmp_path / "store").exists()
 
 

@@ -11,7 +11,6 @@ import fsspec
 import pytest
 
 from flows.cli.main import main
-from flows.forms.checks import check_form
 from flows.forms.parameters import PipelineParameters
 from flows.servers.preflight import require_servers
 from gptcore.connectivity import require_s3
@@ -99,7 +98,7 @@ def test_every_address_of_a_form_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_p
     fsspec.get_filesystem_class("s3").clear_instance_cache()
     for field, option in {"tokenizer": "--tokenizer", "start": "--from", "corpus": "--corpus"}.items():
         with pytest.raises(InputError, match=rf"^{option} s3://x: cannot be used \(Invalid endpoint: garbage\)"):
-            check_form(PipelineParameters.model_validate({"store": str(tmp_path), field: "s3://x"}))
+            PipelineParameters.model_validate({"store": str(tmp_path), field: "s3://x"}).check()
 
 
 @pytest.mark.parametrize(

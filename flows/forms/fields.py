@@ -1,0 +1,102 @@
+"""Fields that several forms have, each at its own position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flows.forms.option import Option, as_typed, field, spoken
+from flows.forms.readers import config_file, task_names
+from flows.servers.environment import LIGHT_STORE
+from gptcore.config import FinetuneConfig
+from gptcore.families import offered
+
+ADDRESS = Option(metavar="URL")
+MODEL = Option(metavar="REF")
+
+
+def preset(default: str, text: str = "Sizes and schedules: demo, small, long or paper.") -> Any:
+    return field(0, default, text, title="Preset")
+
+
+def store(position: int) -> Any:
+    return field(position, LIGHT_STORE, "Where artifacts live: a folder or any fsspec URL (s3://...).", option=ADDRESS)
+
+
+def corpus(position: int, text: str = "Books: folder, glob or URL.", empty: str = "") -> Any:
+    return field(position, "", text, empty=empty or "the generated, synthetic world", option=ADDRESS)
+
+
+def datasets(position: int, text: str = "Folder of the twelve datasets.") -> Any:
+    option = Option(metavar="URL", help=f"{spoken(text)}, hf:// too")
+    return field(position, "", text, empty="the generated, synthetic world", option=option)
+
+
+def overrides(position: int, example: str, text: str = "Settings that differ") -> Any:
+    in_file = Option("config", "FILE", "TOML file with settings that differ from the preset", config_file)
+    return field(position, {}, f"{text}, e.g. {example}.", option=in_file)
+
+
+def tasks(position: int) -> Any:
+    option = Option(read=task_names)
+    return field(position, [], "Only these tasks.", empty="every task whose data is there", option=option)
+
+
+def checkpoint(position: int) -> Any:
+    return field(
+        position,
+        "latest",
+        "Pre-trained model: one of the store's, or type a digest (or its beginning), a URL, latest, or "
+        "models:/NAME@ALIAS of MLflow's registry.",
+        option=MODEL,
+    )
+
+
+def start(position: int) -> Any:
+    return field(
+        position,
+        "",
+        "Go on from a pre-trained model's weights: its digest (or beginning), a URL, latest.",
+        empty="random weights",
+        title="From",
+        option=Option("from", "REF"),
+    )
+
+
+def nproc(position: int) -> Any:
+    text = "Training processes for pre-training, one a GPU."
+    return field(position, 0, text, empty="as many as a machine has GPUs; without any, one", ge=0)
+
+
+def shard(position: int) -> Any:
+    text = "Weights, gradients and optimiser sharded over the processes: for models beyond one GPU. Same results."
+    return field(position, False, text)
+
+
+def family(position: int) -> Any:
+    return field(
+        position,
+        "gpt",
+        "Network and text: gpt (words, norms last) or gpt2 (bytes of any text, norms first).",
+        title="Family",
+        option=Option(metavar="NAME", help=f"network and text: {', '.join(offered())}"),
+    )
+
+
+def jobs(position: int) -> Any:
+    return field(position, 0, "Fine-tunes at the same time.", empty="one a core, or one a GPU; 16 on Slurm", ge=0)
+
+
+def dask(position: int) -> Any:
+    text = "Dask scheduler address for the corpus stages."
+    return field(position, "", text, empty="this machine", option=Option(metavar="ADDRESS", help=text[:-1]))
+
+
+def out(position: int, what: str = "the tables (Markdown, CSV) and figures (PNG)") -> Any:
+    return field(position, "", f"A local folder for {what}.", empty="none", option=Option(metavar="FOLDER"))
+
+
+def published(position: int, name: str, text: str, **limits: Any) -> Any:
+    """A setting of fine-tuning, which the paper gives: section 4.1."""
+    default = getattr(FinetuneConfig(), name)
+    option = Option(help=spoken(text))
+    return field(position, default, f"{text} (paper: {as_typed(default)}).", option=option, **limits)
