@@ -42,6 +42,7 @@ from tasks.report.abstracts import (
     sweep_table,
 )
 from tasks.report.analysis import Analysis, publish
+from tasks.report.card import amount
 from tasks.stages.adapt import adapt_model, adapt_recipe
 from tasks.stages.corpus import clean_corpus
 from tasks.stages.imported import import_model, is_model_folder
@@ -51,7 +52,8 @@ from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import train_tokenizer
 from tasks.stages.written import read_written, write_and_measure
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import own_tokenizer
+from tasks.store.lineage import ancestor, own_tokenizer
+from tasks.store.references import n_parameters
 from tasks.store.store import Store
 
 
@@ -82,6 +84,9 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
         measures_table(store, written, ids),
         generated_page(store, written, read_written(store, written), ids),
     ]
+    if parameters.beside:
+        first = {_named(store, checkpoint): (checkpoint, models[0])}
+        found.append(_beside(store, parameters, preset, own.adapt, first))
     for analysis in found:
         publish(analysis, parameters.out)
     return found
@@ -125,7 +130,10 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
         rated = {name: (model, _rated(store, model, parameters, "star", own.star)) for name, model in sizes.items()}
         adapted = _adapted_apart(store, ids, rated, jobs, failed)
         if adapted:
-            found.append(sizes_table(store, {name: sizes[name] for name in adapted}, list(adapted.values()), ids))
+            ready = {name: sizes[name] for name in adapted}
+            seen = store.manifest(next(iter(sizes.values())))["counts"]["tokens_seen"]
+            origin = f"each pre-trained on the same {seen:,} tokens"
+            found.append(sizes_table(store, ready, list(adapted.values()), ids, origin))
             publish(found[-1], parameters.out)
     if failed:
         raise CellsFailed(failed, found)
@@ -147,6 +155,38 @@ def generate(parameters: GenerateParameters) -> Analysis:
     found = own_page(store, model, written, parameters.sampling)
     publish(found, parameters.out)
     return found
+
+
+def _beside(
+    store: Store,
+    parameters: AbstractsParameters,
+    preset: Preset,
+    config: AdaptConfig,
+    trained: dict[str, tuple[Artifact, Artifact]],
+) -> Analysis:
+    """Table 8 of several models: each on the ids of its own tokenizer, all with the same settings but the rate.
+
+    :param trained: name -> language model and what it was fine-tuned into, of those that are done; takes in the others.
+    """
+    for ref in parameters.beside:
+        given = parameters.model_copy(update={"checkpoint": ref, "corpus": "", "overrides": _of_papers(parameters)})
+        _, ids, start, _ = _ground(store, given, preset, "adapt", [config])
+        (model,) = _adapted(store, ids, [(start, _rated(store, start, parameters, "adapt", config))], 1)
+        trained[_named(store, start)] = start, model
+    starts = {name: start for name, (start, _) in trained.items()}
+    models = [model for _, model in trained.values()]
+    ids = ancestor(store, models[0], "papers-ids")
+    return sizes_table(store, starts, models, ids, "each as it came", name="abstracts-table8-sizes")
+
+
+def _of_papers(parameters: OnPapers) -> dict[str, Any]:
+    """The settings that are not those of a language model, which is given."""
+    language = language_overrides(parameters.overrides)
+    return {name: value for name, value in parameters.overrides.items() if name not in language or name == "family"}
+
+
+def _named(store: Store, model: Artifact) -> str:
+    return f"{amount(n_parameters(store, model)).replace(',', '')} {model.short[:6]}"
 
 
 def _swept(tables: Sequence[SweepTable], star: AdaptConfig) -> list[AdaptConfig]:

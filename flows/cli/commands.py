@@ -139,7 +139,7 @@ def _write_abstracts(options: argparse.Namespace) -> None:
 
     if not options.title:
         raise InputError('gptmill abstracts generate: found no --title, expected one or more: --title "..."')
-    trained = ("arxiv", "checkpoint", "corpus", "categories", "titles", "only", "nproc", "jobs", "out")
+    trained = ("arxiv", "checkpoint", "corpus", "categories", "beside", "titles", "only", "nproc", "jobs", "out")
     if odd := [name for name in trained if getattr(options, name)]:
         raise InputError(f"gptmill abstracts generate: --{odd[0]} says nothing to a model that is there")
     check_places(vars(options))

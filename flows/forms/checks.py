@@ -92,6 +92,14 @@ def check_start_of_abstracts(store: Store, form: Any) -> None:
         check_kind(store, tokenizer_of(store, pretrained_model(store, form.checkpoint)), preset.tokenizer)
 
 
+def check_beside(store: Store, form: Any) -> None:
+    """:raises InputError: a further model for abstracts is not there, or reads other text."""
+    for ref in form.beside:
+        refuse_password(ref)
+        require_s3(ref, "--beside")
+        check_start_of_abstracts(store, form.model_copy(update={"checkpoint": ref}))
+
+
 def check_no_pretraining(form: Any) -> None:
     """:raises InputError: a model to start from, and settings of another that would be pre-trained."""
     idle = ["--corpus"] * bool(form.corpus) + [name for name in language_overrides(form.overrides) if name != "family"]

@@ -160,6 +160,19 @@ class AbstractsParameters(OnPapers):
     """Abstracts from titles: a GPT-2 fine-tuned on arXiv's papers, its losses and what it writes."""
 
     titles: int = field(6, 0, "Held-out papers to write abstracts for.", empty="as the preset says", ge=0, le=10_000)
+    beside: list[str] = field(
+        11,
+        [],
+        "More models to fine-tune, other sizes for instance: one Table 8 has them all.",
+        empty="none",
+        option=Option(metavar="A,B"),
+    )
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        super()._look_up(store)
+        checks.check_beside(store, self)
 
 
 class AbstractsTablesParameters(OnPapers):

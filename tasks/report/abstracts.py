@@ -181,20 +181,29 @@ def sweep_table(
     )
 
 
-def sizes_table(store: Store, sizes: Mapping[str, Artifact], models: Sequence[Artifact], ids: Artifact) -> Analysis:
-    """Models of several sizes under the settings that Tables 3 to 7 share but the rate, above the sizes of Table 8.
+def sizes_table(
+    store: Store,
+    sizes: Mapping[str, Artifact],
+    models: Sequence[Artifact],
+    ids: Artifact,
+    origin: str,
+    name: str = "abstracts-sizes",
+) -> Analysis:
+    """Models of several sizes under the same settings but the rate, above the sizes of Table 8.
 
     :param sizes: name -> the language model that the one of ``models`` in its place was fine-tuned from.
+    :param origin: where these language models come from, in words.
+    :param name: of the analysis.
     """
     kinds = [f"{split} {name}" for name in ("loss", "PPL") for split in SPLITS]
     rows: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     curves: dict[str, list[tuple[float, float]]] = {"train": [], "valid": []}
-    for (name, start), model in zip(sizes.items(), models, strict=True):
+    for (size, start), model in zip(sizes.items(), models, strict=True):
         result, weights = store.manifest(model)["counts"], n_parameters(store, start)
         losses = [result[f"{split}/{kind}"] for kind in ("loss", "perplexity") for split in SPLITS]
-        rows.append((name, amount(weights), *(f"{number:.4f}" for number in losses)))
-        metrics[f"{name}/valid_perplexity"] = result["valid/perplexity"]
+        rows.append((size, amount(weights), *(f"{number:.4f}" for number in losses)))
+        metrics[f"{size}/valid_perplexity"] = result["valid/perplexity"]
         for split, points in curves.items():
             points.append((round(weights / 1e6, 2), result[f"{split}/perplexity"]))
     rows += [(f"published {size}", "", *(f"{number:.4f}" for number in found)) for size, found in EVALUATION.items()]
@@ -208,15 +217,14 @@ def sizes_table(store: Store, sizes: Mapping[str, Artifact], models: Sequence[Ar
     )
     adapts = [store.manifest(model)["config"]["adapt"] for model in models]
     rates = ", ".join(dict.fromkeys(f"{adapt['lr']:g}" for adapt in adapts))
-    seen = store.manifest(next(iter(sizes.values())))["counts"]["tokens_seen"]
     notes = [
         *_start_notes(store, next(iter(sizes.values())), ids),
-        f"each pre-trained on the same {seen:,} tokens, then {adapts[0]['epochs']:g} epochs of the papers, "
+        f"{origin}, then {adapts[0]['epochs']:g} epochs of the papers, "
         f"rate {rates}; the other settings are those that Tables 3 to 7 share",
         "published: Table 8, released weights and another vocabulary; what compares is the direction",
     ]
     identity = {"models": [model.digest for model in models]}
-    return Analysis("abstracts-sizes", title, ("size", "weights", *kinds), rows, identity, metrics, notes, figure)
+    return Analysis(name, title, ("size", "weights", *kinds), rows, identity, metrics, notes, figure)
 
 
 def _shared(star: AdaptConfig) -> dict[str, float]:

@@ -355,3 +355,22 @@ def test_an_option_of_another_action_is_refused(
 ) -> None:
     assert main(["abstracts", *given, "--store", str(tmp_path / "store")]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_models_of_several_sizes_share_one_table_8(
+    papers: str, tmp_path: Path, world: tuple[str, str], found: dict[str, Analysis]
+) -> None:
+    store, there = str(tmp_path), Store(tmp_path)
+    other = {"model": {**OVERRIDES["model"], "n_layer": 2}}
+    run(papers, store, world, overrides=other)
+    (wider,) = there.list("pretrain")
+    made = run(papers, store, world, beside=[wider.digest])
+    assert made.keys() - found.keys() == {"abstracts-table8-sizes"}
+    table = made["abstracts-table8-sizes"]
+    ours = [row for row in table.rows if not row[0].startswith("published")]
+    assert [row[0] for row in table.rows if row not in ours] == [f"published {size}" for size in EVALUATION]
+    assert len({row[0] for row in ours}) == 2
+    assert ours[1][0].endswith(wider.digest[:6])
+    assert ours[0][2] != ours[1][2]
+    with pytest.raises(InputError, match="pretrain 'abc'"):
+        AbstractsParameters(preset="demo", arxiv=papers, store=store, beside=["abc"]).check()
