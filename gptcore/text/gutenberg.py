@@ -26,7 +26,7 @@ _START = re.compile(
 )
 _MAKERS = (
     r"(?:Produced|Prepared|Scanned|Typed|Proofread) (?:by|and)|E-?text (?:produced|prepared|scanned|typed)"
-    r"|Transcribed (?:from|form|by)"
+    r"|Transcribed (?:from|form|by|\d{4})|Electronic edition\b[^\n]*\bpublished\b"
     r"|This e-?(?:text|book) was (?:produced|prepared|created|transcribed|scanned|typed|converted)"
     r"|(?:Text|HTML) (?:file|version) (?:produced|prepared)|Credits?:?[ \t]*$"
 )

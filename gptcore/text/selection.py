@@ -23,7 +23,7 @@ Decisions = npt.NDArray[np.uint8]
 TRAIN, VALIDATION, TOO_SHORT, DUPLICATE, UNREADABLE, NEAR_DUPLICATE, DIVIDED = range(7)
 """DIVIDED: the first part is trained on and the end held out, as all documents fall into one split."""
 _UNREADABLE = 0.25  # of a document's characters; random bytes have half, a book in another encoding of Latin 5 %
-_BORDER = 1 << 16  # characters behind the place of a cut in which a paragraph's end is looked for
+_BORDER = 10_000  # characters before the place of a cut in which a paragraph's end is looked for, at most
 
 
 def decide(stats: Sequence[DocumentStats], config: CorpusConfig) -> tuple[list[Decisions], list[NearDuplicate]]:
@@ -58,7 +58,7 @@ class Held:
 
     source: int
     start: int
-    """The character from which on a paragraph's end is looked for, to cut there."""
+    """The character before which a paragraph's end is looked for, to cut there."""
 
 
 def divide(stats: Sequence[DocumentStats], decisions: Sequence[Decisions], config: CorpusConfig) -> Held | None:
@@ -115,28 +115,28 @@ def left_out(
 
 
 def divided(text: Iterator[str], cut: int) -> tuple[Iterator[str], Iterator[str]]:
-    """The first part of a document and the rest, to be read in this order.
+    """The first part of a document and the rest, to be read in this order; neither is empty if ``cut`` lies in it.
 
-    Cut at the first end of a paragraph behind character ``cut``; of a line, where there is none nearby; else there.
+    Cut at the last end of a paragraph before the character ``cut``, or of a line, or of a word, where there is none
+    nearby; else at the character itself.
     """
+    near = cut - min(_BORDER, cut // 20)
     rest: list[str] = []
 
     def first() -> Iterator[str]:
-        left = cut
+        passed, held = 0, ""
         for piece in text:
-            if len(piece) <= left:
-                yield piece
-                left -= len(piece)
-                continue
-            while len(piece) < left + _BORDER and (more := next(text, "")):
-                piece += more
-            ends = [piece.find(border, left, left + _BORDER) + len(border) for border in ("\n\n", "\n")]
-            end = next(
-                (end for end, border in zip(ends, ("\n\n", "\n"), strict=True) if end >= left + len(border)), left
-            )
-            rest.append(piece[end:])
-            yield piece[:end]
-            return
+            held += piece
+            if (free := min(len(held), near - passed)) > 0:
+                yield held[:free]
+                held, passed = held[free:], passed + free
+            if passed + len(held) > cut:
+                break
+        window = held[: cut - passed]
+        found = ((window.rfind(border), len(border)) for border in ("\n\n", "\n", " "))
+        end = next((place + size for place, size in found if place >= 0), len(window))
+        rest.append(held[end:])
+        yield held[:end]
 
     def end() -> Iterator[str]:
         yield from rest

@@ -30,6 +30,7 @@ from gptcore.text import corpus as corpus_module
 from gptcore.text.clean import split_clean, words
 from gptcore.text.corpus import build_corpus, decide, find_sources, read_corpus, scan
 from gptcore.text.parts import SCHEMA
+from gptcore.text.selection import divided
 from tests.realdata import real_data
 
 CONFIG = CorpusConfig(min_characters=20, validation_fraction=0.3)
@@ -337,3 +338,21 @@ def test_real_books_build(tmp_path: Path) -> None:
     assert report["characters_repaired"]["undecodable"] == 0
     texts = [" ".join(rows) for _, rows in read_corpus(tmp_path / "out", "train")]
     assert "gutenberg" not in " ".join(texts)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from("ab \n"), min_size=2, max_size=120), st.data(), st.integers(1, 40))
+def test_a_divided_text_loses_nothing_and_has_two_parts(text: str, data: st.DataObject, size: int) -> None:
+    """Also where the only end of a paragraph, or of a line, is that of the text."""
+    cut = data.draw(st.integers(1, len(text) - 1))
+    first, rest = divided((text[start : start + size] for start in range(0, len(text), size)), cut)
+    head, tail = "".join(first), "".join(rest)
+    assert head + tail == text
+    assert 0 < len(head) <= cut
+    assert len(tail) <= len(text) - cut + cut // 20
+    window = text[cut - cut // 20 : cut]
+    border = next((border for border in ("\n\n", "\n", " ") if border in window), None)
+    if border is None:
+        assert len(head) == cut
+    else:
+        assert head.endswith(border)

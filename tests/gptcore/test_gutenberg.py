@@ -69,6 +69,8 @@ HTML = """Note: Project Gutenberg also has an HTML version of this
         "This eBook was prepared by Anna Bee.\n",
         "This etext was created by Anna Bee, of a town,\nwith a scanner.\n",
         "Scanned by Anna Bee\nProofread by others.\n",
+        "Transcribed 1888 Bee and Company edition by Anna Bee, email\nanna@example.org\n",
+        "Electronic edition BEE0 published 1993 by Anna Bee\nEdited by another\n",
         "Credit\n\n\nTranscribed from the 1888 edition by Anna Bee, email\nanna@example.org\n",
         "Text file produced by Anna Bee\n\nHTML file produced by Anna Bee\n",
         f"{'*' * 70}\nTHIS EBOOK WAS ONE OF PROJECT GUTENBERG'S EARLY FILES PRODUCED AT A\nTIME WHEN.\n{'*' * 70}\n",
@@ -113,7 +115,8 @@ def test_no_real_book_keeps_a_licence_or_loses_text() -> None:
     """Books of two collections, half of whose headers name another encoding than the files have, which is UTF-8."""
     leftover = re.compile(
         r"GUTINDEX|EBooks posted prior|END: FULL LICENSE|also has an HTML version|Project Gutenburg"
-        r"|^(?:This e-?(?:book|text) was|E-?text prepared|Scanned (?:by|and)|Text file produced|Produced by)",
+        r"|^(?:This e-?(?:book|text) was|E-?text prepared|Scanned (?:by|and)|Transcribed \d{4}"
+        r"|Text file produced|Produced by)",
         re.MULTILINE | re.IGNORECASE,
     )
     files = [*real_data("books").iterdir(), *real_data("books-more").glob("*.txt.gz")]
