@@ -16,7 +16,6 @@ from gptcore.text.corpus import build_corpus, find_sources
 from gptcore.text.near_duplicates import PERMUTATIONS, RUN, Sketch, near_duplicates
 from gptcore.text.partition import Partition, clean_partition, compose
 from gptcore.text.parts import read_corpus
-from gptcore.text.selection import divided
 from tests.realdata import real_data
 
 WORDS = [f"{first}{second}" for first in "bdfgklmn" for second in ("an", "ero", "ilu")]
@@ -170,22 +169,9 @@ def test_of_one_book_the_end_is_held_out(tmp_path: Path, seeds: list[int], fract
     (begin,) = (train[name] for name in held)
     text = (folder / "0.txt").read_text(encoding="utf-8")
     wanted = min(fraction * sum(path.stat().st_size for path in folder.iterdir()), len(text) / 2)
-    assert wanted - 800 < len(end) <= wanted  # up to the end of a paragraph
+    assert wanted <= len(end) < wanted + len(text) / 20  # back to the end of a paragraph, or of a line or word
     if raw:
         assert begin + end == text
-        assert begin.endswith("\n\n")
+        assert begin.endswith(("\n", " "))
     else:
         assert (begin + " " + end).replace(" .", ".").split() == text.split()
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.text("ab\n ", min_size=1, max_size=20), min_size=1, max_size=20), st.data())
-def test_a_divided_document_is_whole_and_cut_at_a_border(pieces: list[str], data: st.DataObject) -> None:
-    text = "".join(pieces)
-    cut = data.draw(st.integers(0, len(text) - 1))
-    first, rest = ("".join(part) for part in divided(iter(pieces), cut))
-    assert first + rest == text
-    assert len(first) >= cut
-    border = text.find("\n\n", cut), text.find("\n", cut)
-    expected = border[0] + 2 if border[0] >= 0 else border[1] + 1 if border[1] >= 0 else cut
-    assert len(first) == expected
