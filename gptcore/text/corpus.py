@@ -59,6 +59,7 @@ ROW = 1 << 19  # characters of a row, more by at most one line (or part of a ver
 GROUP = 4 << 20  # bytes of source files that one job takes on: small beside a core's share, large beside its start
 
 _NOT_TEXT = bytes([*range(9), 11, *range(14, 32), 127])
+_NOT_TEXT_EITHER = "".join(map(chr, range(0x80, 0xA0)))
 
 Progress = Callable[[str, int, int], object]
 """Called with the pass ("scan" or "clean"), the bytes of source files done, and those in all."""
@@ -167,6 +168,8 @@ def scan(source: Source, config: CorpusConfig) -> Scan:
             digest.update(encoded)
             characters += len(piece)
             unreadable += len(encoded) - len(encoded.translate(None, _NOT_TEXT)) + piece.count("\ufffd")
+            if 4 * encoded.count(b"\xc2") > len(piece):  # before most control characters beyond ASCII
+                unreadable += sum(map(piece.count, _NOT_TEXT_EITHER))
             if compared:
                 sketch.update(encoded)
         found += digest.digest() + characters.to_bytes(8, "little") + unreadable.to_bytes(8, "little")

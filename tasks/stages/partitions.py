@@ -121,7 +121,9 @@ def encode_partitions(
     counts = store.manifest(tokenizer)["counts"]
     digest, settings = counts["tokenizer_digest"], recorded(config)
     texts = [store.artifact(CORPUS_PART, entry["part"]) for entry in listed]
-    recipes = [Recipe(SHARDS_PART, VERSION, settings, {"text": text, "tokenizer": digest}) for text in texts]
+    recipes = [
+        Recipe(SHARDS_PART, whole_shards.VERSION, settings, {"text": text, "tokenizer": digest}) for text in texts
+    ]
     parts = [store.artifact(recipe.stage, recipe.digest) for recipe in recipes]
     recipe = Recipe(
         "shards", whole_shards.VERSION, settings, {"corpus": corpus, "tokenizer": tokenizer, **_named(parts)}

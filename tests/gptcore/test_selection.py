@@ -133,6 +133,8 @@ def test_one_of_the_real_books_is_another_and_no_other_pair_is() -> None:
         ("Ein Café in Köln, à la carte. ".encode("latin-1") * 100, True),
         ("Это не текст в кодировке. ".encode("cp1251") * 100, False),
         ("The old king. ".encode("utf-16") * 100, False),
+        ("\x80\x91\x9f a".encode() * 100, False),
+        ("«\xa0Té»".encode() * 100, True),
         ("Это текст. ".encode() * 100, True),
     ],
 )
