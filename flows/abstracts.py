@@ -11,7 +11,7 @@ from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.chain import WORLD_SEED, pretrain_on
-from flows.dispatch import train_away, trains_away
+from flows.dispatch import dispatch_training, dispatches_trainings
 from flows.failures import CellsFailed, Failures, leave_out, raise_if_all, reached
 from flows.forms.checks import check_no_pretraining, check_positions, chosen_tables
 from flows.forms.parameters import (
@@ -240,14 +240,16 @@ def _started(
     store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, AdaptConfig]], jobs: int
 ) -> Iterator[list[Any]]:
     """Futures of trainings, ``jobs`` of them at a time: the next ones start when these were asked for."""
-    away = trains_away()
+    away = dispatches_trainings()
     _, threads = slots_and_threads(jobs)
 
     def start(checkpoint: Artifact, config: AdaptConfig) -> Any:
         given: dict[str, Any] = {"store_url": store.url, "ids": ids, "checkpoint": checkpoint, "config": config}
         if away:
             recipe = adapt_recipe(store, ids, checkpoint, config)
-            return train_away.submit(f"adapt {recipe.digest[:8]}", "adapt", recipe, {**given, "threads": threads})
+            return dispatch_training.submit(
+                f"adapt {recipe.digest[:8]}", "adapt", recipe, {**given, "threads": threads}
+            )
         return adapt_model.submit(**given, threads=threads)
 
     for first in range(0, len(wanted), jobs):

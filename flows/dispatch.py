@@ -42,7 +42,7 @@ _POLL_SECONDS = 2.0
 _KNOWN_TRIES, _KNOWN_SECONDS = 20, 0.25
 
 
-def trains_away() -> bool:
+def dispatches_trainings() -> bool:
     """Whether the trainings of the flow at hand become runs of the pool `gpu`; the log says where they are, and why."""
     if is_temporary():
         logger().info("trainings run in this process: the Prefect server is this command's own")
@@ -66,13 +66,13 @@ def pretrained(**arguments: Any) -> Artifact:
     """The pre-trained model: :func:`tasks.stages.pretrain.pretrain_model` with these arguments, away where that is."""
     store, shards = Store(arguments["store_url"]), arguments["shards"]
     recipe = pretrain_recipe(store, shards, arguments["model"], arguments["config"], arguments.get("start"))
-    if store.find(recipe) or not trains_away():
+    if store.find(recipe) or not dispatches_trainings():
         return cast(Artifact, pretrain_model(**arguments))
-    return cast(Artifact, train_away(f"pretrain {recipe.digest[:8]}", "pretrain", recipe, arguments))
+    return cast(Artifact, dispatch_training(f"pretrain {recipe.digest[:8]}", "pretrain", recipe, arguments))
 
 
-@task(name="train away", task_run_name="{title}, in the pool gpu", **STAGE_OPTIONS)
-def train_away(title: str, stage: str, recipe: Recipe, arguments: dict[str, Any]) -> Any:
+@task(name="dispatch training", task_run_name="{title}, in the pool gpu", **STAGE_OPTIONS)
+def dispatch_training(title: str, stage: str, recipe: Recipe, arguments: dict[str, Any]) -> Any:
     """What the stage's task returns for ``arguments``, trained by a run of the pool `gpu` where the store has it not.
 
     :param title: what the child run is called.

@@ -12,7 +12,7 @@ from prefect import flow
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from flows.dispatch import IN_FLIGHT, train_away, trains_away
+from flows.dispatch import IN_FLIGHT, dispatch_training, dispatches_trainings
 from flows.failures import Failures, raise_for, raise_if_all
 from flows.progress import show_progress
 from flows.servers import signals
@@ -102,7 +102,7 @@ def score_tasks(
     :raises SomeFailed: after all is done, told and shown: some tasks failed, or were left out.
     """
     slots, threads = slots_and_threads(jobs)
-    away = trains_away()
+    away = dispatches_trainings()
     if away:
         slots = jobs or IN_FLIGHT
     rows = _counted([arm.label for arm in arms], "row")
@@ -220,7 +220,7 @@ def _fine_tuned(
                 if away:
                     recipe = finetune_recipe(store, name, datasets[name], arm.checkpoint, config)
                     title = f"finetune {name} seed {seed}, {arm.label}"
-                    future = train_away.submit(title, "finetune", recipe, arguments)
+                    future = dispatch_training.submit(title, "finetune", recipe, arguments)
                 else:
                     future = finetune_model.submit(**arguments)
                 futures.append((name, future))

@@ -16,7 +16,7 @@ from prefect import flow
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from flows.dispatch import IN_FLIGHT, train_away
+from flows.dispatch import IN_FLIGHT, dispatch_training
 from flows.failures import first_line
 from flows.progress import show_progress
 from flows.servers import signals
@@ -212,7 +212,7 @@ def trainings(calls: list[Call], stage: str, away: bool) -> Trained:
 
 def _submitted(call: Call, away: bool) -> PrefectFuture[Any]:
     if away:
-        return train_away.submit(call.title, call.stage, call.recipe, call.arguments)
+        return dispatch_training.submit(call.title, call.stage, call.recipe, call.arguments)
     return cast(PrefectFuture[Any], TRAININGS[call.stage].submit(**call.arguments))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from prefect import flow
 
 from flows.chain import books_and_datasets
-from flows.dispatch import trains_away
+from flows.dispatch import dispatches_trainings
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import SweepParameters
@@ -92,7 +92,7 @@ def _ground(parameters: SweepParameters, plan: Plan) -> tuple[Ground, dict[str, 
         datasets_url = datasets_folder(store, parameters.datasets)
         tokenizer = own_tokenizer(store, checkpoint)
         texts = dict.fromkeys(kinds, Text(tokenizer, _encoded(store, datasets_url, plan, tokenizer)))
-        ground = Ground(store, plan, texts, checkpoint, jobs=parameters.jobs, away=trains_away())
+        ground = Ground(store, plan, texts, checkpoint, jobs=parameters.jobs, away=dispatches_trainings())
         identity["checkpoint"] = checkpoint.digest
         notes = list(start_note(store.manifest(checkpoint)))
     else:
@@ -111,7 +111,7 @@ def _ground(parameters: SweepParameters, plan: Plan) -> tuple[Ground, dict[str, 
             shards = encode_shards(store.url, corpus, tokenizer, preset.shards, dask)
             texts[config] = Text(tokenizer, datasets, shards, measure_ngrams(store.url, shards, dask))
         n_bytes = held_out_bytes(store, corpus) if plan.objective == BITS else 0
-        ground = Ground(store, plan, texts, None, n_bytes, parameters.nproc, parameters.jobs, trains_away())
+        ground = Ground(store, plan, texts, None, n_bytes, parameters.nproc, parameters.jobs, dispatches_trainings())
         identity["corpus"] = corpus.digest
         notes = list(synthetic_note(store.manifest(corpus)))
     identity["data"] = {task: dataset_fingerprint(task, datasets_url) for task in plan.tasks}

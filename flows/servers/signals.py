@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn
 from uuid import UUID
 
-from flows.servers import orphaned_runs as left_behind
+from flows.servers import orphaned_runs
 
 _SAME_REQUEST_SECONDS = 2.0
 _PARENT_SECONDS = 1.0
@@ -105,7 +105,7 @@ def listen() -> None:
     run to another process, which it does with one that it has not heard of for too long.
     """
     if _handler is not None:
-        left_behind.note_flow_run()
+        orphaned_runs.note_flow_run()
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _handler)
         return

@@ -21,7 +21,7 @@ import threading
 import time
 from pathlib import Path
 
-from flows.servers import orphaned_runs as left_behind
+from flows.servers import orphaned_runs
 from flows.servers.environment import answers
 from flows.servers.temporary_server_process import STOP_SECONDS
 from gptcore.machine.process import PARENT_VARIABLE
@@ -72,7 +72,7 @@ def ensure_server() -> None:
         if _beginning:
             _beginning.stop()
             _beginning = None
-        left_behind.on_server(url)
+        orphaned_runs.on_server(url)
         return
     begin_server()
     assert _beginning, "no other server is set"
@@ -81,7 +81,7 @@ def ensure_server() -> None:
     os.environ["PREFECT_API_URL"] = server.url
     os.environ["PREFECT_UI_URL"] = ""  # it has no pages: no links to them
     refresh_global_settings_context()
-    left_behind.on_server(str(get_current_settings().home))
+    orphaned_runs.on_server(str(get_current_settings().home))
     _started = True
 
 

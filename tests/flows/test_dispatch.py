@@ -72,13 +72,13 @@ class World:
         """A flow that wants the artifact, and what it gets."""
         from prefect import flow
 
-        from flows.dispatch import train_away
+        from flows.dispatch import dispatch_training
 
         self.outcomes = list(outcomes)
 
         @flow(name="parent")
         def wants() -> Any:
-            return train_away("finetune rte seed 0", "finetune", self.recipe, {"store_url": self.store.url})
+            return dispatch_training("finetune rte seed 0", "finetune", self.recipe, {"store_url": self.store.url})
 
         return wants()
 
@@ -193,11 +193,11 @@ def test_a_worker_with_another_store_is_found_out(small: World) -> None:
 def test_trainings_stay_here_without_a_worker(small: World, caplog: pytest.LogCaptureFixture) -> None:
     from prefect import flow
 
-    from flows.dispatch import trains_away
+    from flows.dispatch import dispatches_trainings
 
     @flow(name="asks")
     def asks() -> bool:
-        return trains_away()
+        return dispatches_trainings()
 
     assert not asks()
     assert "trainings run in this process: no worker is online in the work pool gpu" in caplog.text

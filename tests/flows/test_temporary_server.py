@@ -74,7 +74,7 @@ def test_one_that_has_begun_is_the_one_that_is_waited_for(
 def test_one_that_has_begun_ends_where_prefects_settings_name_another(
     started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(temporary_server.left_behind, "on_server", lambda _: None)
+    monkeypatch.setattr(temporary_server.orphaned_runs, "on_server", lambda _: None)
     begin_server()
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         ensure_server()
