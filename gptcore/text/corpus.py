@@ -32,20 +32,18 @@ from gptcore.errors import InputError
 from gptcore.files import read_json, sha256_json, write_json_atomic
 from gptcore.synthetic import is_synthetic
 from gptcore.text.clean import Repairs, clean_stream
-from gptcore.text.near_duplicates import PERMUTATIONS, Sketch
 from gptcore.text.parts import SPLITS, Parts, part_name, read_corpus
 from gptcore.text.raw import raw_rows
+from gptcore.text.scan import Scan, scan
 from gptcore.text.selection import (
     DIVIDED,
     DUPLICATE,
     NEAR_DUPLICATE,
-    STATS,
     TOO_SHORT,
     TRAIN,
     UNREADABLE,
     VALIDATION,
     Decisions,
-    DocumentStats,
     decide,
     divide,
     divided,
@@ -58,19 +56,9 @@ __all__ = ["build_corpus", "clean_source", "decide", "find_sources", "fingerprin
 ROW = 1 << 19  # characters of a row, more by at most one line (or part of a very long one)
 GROUP = 4 << 20  # bytes of source files that one job takes on: small beside a core's share, large beside its start
 
-_NOT_TEXT = bytes([*range(9), 11, *range(14, 32), 127])
-_NOT_TEXT_EITHER = "".join(map(chr, range(0x80, 0xA0)))
 
 Progress = Callable[[str, int, int], object]
 """Called with the pass ("scan" or "clean"), the bytes of source files done, and those in all."""
-
-
-@dataclass
-class Scan:
-    """What pass 1 found in one source."""
-
-    documents: DocumentStats
-    read: Read
 
 
 @dataclass
@@ -147,34 +135,6 @@ def check_fraction(config: CorpusConfig) -> None:
         raise InputError(f"corpus.validation_fraction = {config.validation_fraction}, expected 0 <= fraction < 1")
     if not 0 < config.near_duplicates <= 1:
         raise InputError(f"corpus.near_duplicates = {config.near_duplicates}, expected 0 < share <= 1")
-
-
-# --- pass 1 ----------------------------------------------------------------------------------------------------------
-
-
-def scan(source: Source, config: CorpusConfig) -> Scan:
-    """Hash and measure every document of one file, in bounded memory.
-
-    A document's hash is the SHA-256 of its text after decoding and stripping, in UTF-8.
-
-    :raises InputError: see :func:`gptcore.text.sources.read_documents`.
-    """
-    read, found = Read(), bytearray()
-    compared = config.drop_duplicates and config.near_duplicates < 1
-    for text in read_documents(source, config, read):
-        digest, characters, unreadable, sketch = hashlib.sha256(), 0, 0, Sketch()
-        for piece in text:
-            encoded = piece.encode()
-            digest.update(encoded)
-            characters += len(piece)
-            unreadable += len(encoded) - len(encoded.translate(None, _NOT_TEXT)) + piece.count("\ufffd")
-            if 4 * encoded.count(b"\xc2") > len(piece):  # before most control characters beyond ASCII
-                unreadable += sum(map(piece.count, _NOT_TEXT_EITHER))
-            if compared:
-                sketch.update(encoded)
-        found += digest.digest() + characters.to_bytes(8, "little") + unreadable.to_bytes(8, "little")
-        found += sketch.signature().astype("<u4").tobytes() if compared else bytes(4 * PERMUTATIONS)
-    return Scan(np.frombuffer(bytes(found), STATS), read)
 
 
 # --- pass 2 ----------------------------------------------------------------------------------------------------------

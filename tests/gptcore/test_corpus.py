@@ -27,6 +27,7 @@ from gptcore.config import CorpusConfig
 from gptcore.errors import InputError
 from gptcore.files import read_json, sha256_file
 from gptcore.text import corpus as corpus_module
+from gptcore.text import selection
 from gptcore.text.clean import split_clean, words
 from gptcore.text.corpus import build_corpus, decide, find_sources, read_corpus, scan
 from gptcore.text.parts import SCHEMA
@@ -219,14 +220,14 @@ def slow_decide(documents: list[tuple[bytes, int, int]], config: CorpusConfig) -
     decisions = []
     for key, characters, unreadable in documents:
         if characters < config.min_characters:
-            decisions.append(corpus_module.TOO_SHORT)
+            decisions.append(selection.TOO_SHORT)
         elif 4 * unreadable > characters:
-            decisions.append(corpus_module.UNREADABLE)
+            decisions.append(selection.UNREADABLE)
         elif key in seen and config.drop_duplicates:
-            decisions.append(corpus_module.DUPLICATE)
+            decisions.append(selection.DUPLICATE)
         else:
             below = int.from_bytes(key[:8], "big") < config.validation_fraction * 2**64
-            decisions.append(corpus_module.VALIDATION if below else corpus_module.TRAIN)
+            decisions.append(selection.VALIDATION if below else selection.TRAIN)
         seen.add(key)
     return decisions
 
@@ -245,7 +246,7 @@ def test_decisions_equal_the_plain_rules(sources: list[list[tuple[int, int]]], d
     ]
     signatures = [np.random.default_rng(key).integers(1 << 32, size=64, dtype=np.uint32) for key in range(13)]
     stats = [
-        np.array([(*row, signatures[key]) for row, (key, _) in zip(found, source, strict=True)], corpus_module.STATS)
+        np.array([(*row, signatures[key]) for row, (key, _) in zip(found, source, strict=True)], selection.STATS)
         for found, source in zip(documents, sources, strict=True)
     ]
     if not drop:
