@@ -12,7 +12,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.chain import WORLD_SEED, pretrain_on
 from flows.dispatch import dispatch_training, dispatches_trainings
-from flows.failures import CellsFailed, Failures, leave_out, raise_if_all, reached
+from flows.failures import CellsFailed, Failures, leave_out, raise_if_all, result_or_error
 from flows.forms.checks import check_no_pretraining, check_positions, chosen_tables
 from flows.forms.parameters import (
     AbstractsParameters,
@@ -29,6 +29,7 @@ from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
 from gptcore.config import Preset
 from gptcore.errors import InputError
 from gptcore.sizes import SIZES, sized_preset
+from gptcore.text.sources import RawCorpus
 from tasks.jobs.launch import jobs_of_threads
 from tasks.jobs.placement import slots_and_threads
 from tasks.report.abstracts import (
@@ -72,12 +73,12 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     preset, own = chosen_abstracts(parameters)
     arms = _arms(own.adapt)
     store = Store(parameters.store)
-    papers, ids, checkpoint, _ = _ground(store, parameters, preset, "adapt", arms)
+    papers, ids, checkpoint, _ = _inputs(store, parameters, preset, "adapt", arms)
     arms = [_rated(store, checkpoint, parameters, "adapt", arm) for arm in arms]
     jobs = parameters.jobs or 2  # both arms side by side
     models = _adapted(store, ids, [(checkpoint, arm) for arm in arms], jobs)
     sampling, titles = own.sampling, parameters.titles or own.titles
-    written = write_and_measure(store.url, models[0], papers, sampling, titles)
+    written = write_and_measure(store, models[0], papers, sampling, titles)
     found = [
         split_table(store, papers, ids),
         losses_table(store, models, ids, checkpoint),
@@ -112,12 +113,12 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     preset, own = chosen_abstracts(parameters)
     store = Store(parameters.store)
     tables = [table for table in SWEEPS if table.name in wanted]
-    _, ids, checkpoint, shards = _ground(store, parameters, preset, "star", _swept(tables, own.star) or [own.star])
+    _, ids, checkpoint, shards = _inputs(store, parameters, preset, "star", _swept(tables, own.star) or [own.star])
     star = _rated(store, checkpoint, parameters, "star", own.star)
     configs = _swept(tables, star)
     jobs = parameters.jobs or slots_and_threads(0)[0]
     failed: Failures = {}
-    names = {config: _told(config, star) for config in configs}
+    names = {config: _difference(config, star) for config in configs}
     starts = {name: (checkpoint, config) for config, name in names.items()}
     models = _adapted_apart(store, ids, starts, jobs, failed)
     raise_if_all(failed, list(starts))
@@ -151,7 +152,7 @@ def generate(parameters: GenerateParameters) -> Analysis:
     signals.listen()
     store = Store(parameters.store)
     model = abstracts_model(store, parameters.model or None)
-    written = write_abstracts(store.url, model.url, parameters.titles, parameters.sampling)
+    written = write_abstracts(store, model.url, parameters.titles, parameters.sampling)
     found = own_page(store, model, written, parameters.sampling)
     publish(found, parameters.out)
     return found
@@ -170,7 +171,7 @@ def _beside(
     """
     for ref in parameters.beside:
         given = parameters.model_copy(update={"checkpoint": ref, "corpus": "", "overrides": _of_papers(parameters)})
-        _, ids, start, _ = _ground(store, given, preset, "adapt", [config])
+        _, ids, start, _ = _inputs(store, given, preset, "adapt", [config])
         (model,) = _adapted(store, ids, [(start, _rated(store, start, parameters, "adapt", config))], 1)
         trained[_named(store, start)] = start, model
     starts = {name: start for name, (start, _) in trained.items()}
@@ -207,7 +208,7 @@ def _sizes(store: Store, shards: Artifact, parameters: OnPapers, failed: Failure
     for size in SIZES[parameters.preset]:
         preset = sized_preset(parameters.preset, size, language_overrides(parameters.overrides))
         start = partial(pretrain_on, store, shards, preset, nproc=parameters.nproc)
-        if isinstance(found := reached(start), Exception):
+        if isinstance(found := result_or_error(start), Exception):
             leave_out(failed, size.name, found)
         else:
             models[size.name] = found[1]
@@ -223,9 +224,9 @@ def _adapted(store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, Adapt
 def _adapted_apart(
     store: Store, ids: Artifact, wanted: Mapping[str, tuple[Artifact, AdaptConfig]], jobs: int, failed: Failures
 ) -> dict[str, Artifact]:
-    """The same by name, where a training that fails ends no other; ``failed`` takes its name and why."""
+    """Name -> fine-tuned model, where a training that fails ends no other; ``failed`` takes its name and why."""
     batches = _started(store, ids, list(wanted.values()), jobs)
-    every = (reached(future.result) for batch in batches for future in batch)
+    every = (result_or_error(future.result) for batch in batches for future in batch)
     models: dict[str, Artifact] = {}
     with jobs_of_threads():
         for name, model in zip(wanted, every, strict=True):
@@ -240,23 +241,21 @@ def _started(
     store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, AdaptConfig]], jobs: int
 ) -> Iterator[list[Any]]:
     """Futures of trainings, ``jobs`` of them at a time: the next ones start when these were asked for."""
-    away = dispatches_trainings()
+    dispatched = dispatches_trainings()
     _, threads = slots_and_threads(jobs)
 
     def start(checkpoint: Artifact, config: AdaptConfig) -> Any:
-        given: dict[str, Any] = {"store_url": store.url, "ids": ids, "checkpoint": checkpoint, "config": config}
-        if away:
+        arguments: dict[str, Any] = {"ids": ids, "checkpoint": checkpoint, "config": config, "threads": threads}
+        if dispatched:
             recipe = adapt_recipe(store, ids, checkpoint, config)
-            return dispatch_training.submit(
-                f"adapt {recipe.digest[:8]}", "adapt", recipe, {**given, "threads": threads}
-            )
-        return adapt_model.submit(**given, threads=threads)
+            return dispatch_training.submit(store, f"adapt {recipe.digest[:8]}", "adapt", recipe, arguments)
+        return adapt_model.submit(store, **arguments)
 
     for first in range(0, len(wanted), jobs):
         yield [start(*pair) for pair in wanted[first : first + jobs]]
 
 
-def _told(config: AdaptConfig, star: AdaptConfig) -> str:
+def _difference(config: AdaptConfig, star: AdaptConfig) -> str:
     """What sets a cell apart from 82M*, in words."""
     own = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     return ", ".join(f"{name} = {value}" for name, value in own.items() if value != getattr(star, name)) or "82M*"
@@ -267,7 +266,7 @@ def _arms(config: AdaptConfig) -> list[AdaptConfig]:
     return [dataclasses.replace(config, pretrained=pretrained) for pretrained in (True, False)]
 
 
-class _Ground(NamedTuple):
+class _Inputs(NamedTuple):
     """What every training needs."""
 
     papers: Artifact
@@ -279,9 +278,9 @@ class _Ground(NamedTuple):
     """What it was pre-trained on; None: it was given."""
 
 
-def _ground(
+def _inputs(
     store: Store, parameters: OnPapers, preset: Preset, section: str, configs: Sequence[AdaptConfig]
-) -> _Ground:
+) -> _Inputs:
     """Papers and language model, given or pre-trained here.
 
     :param section: of the settings, where ``configs`` are from.
@@ -290,29 +289,29 @@ def _ground(
     check_no_pretraining(parameters)  # as a deployment runs it, nobody looked at the form
     corpus_url, arxiv_url = parameters.corpus, parameters.arxiv
     if not arxiv_url or not (corpus_url or parameters.checkpoint):
-        world = store.local(generate_world(store.url, WORLD_SEED))
+        world = store.local(generate_world(store, WORLD_SEED))
         corpus_url, arxiv_url = corpus_url or str(world / "books"), arxiv_url or str(world / "arxiv")
     if parameters.checkpoint:
-        papers = collect_papers(store.url, arxiv_url, parameters.categories)
+        papers = collect_papers(store, arxiv_url, parameters.categories)
         checkpoint = _given(store, parameters.checkpoint)
         check_positions(section, configs, store.manifest(checkpoint)["config"]["model"]["n_ctx"])
-        ids = encode_abstracts(store.url, papers, own_tokenizer(store, checkpoint))
+        ids = encode_abstracts(store, papers, own_tokenizer(store, checkpoint))
         _check_splits(store, ids, section, configs)
-        return _Ground(papers, ids, checkpoint, None)
+        return _Inputs(papers, ids, checkpoint, None)
     check_positions(section, configs, preset.model.n_ctx)
-    papers = collect_papers(store.url, arxiv_url, parameters.categories)
-    corpus = clean_corpus(store.url, corpus_url, preset.corpus)
-    tokenizer = train_tokenizer(store.url, corpus, preset.tokenizer)
-    ids = encode_abstracts(store.url, papers, tokenizer)
+    papers = collect_papers(store, arxiv_url, parameters.categories)
+    corpus = clean_corpus(store, RawCorpus.at(corpus_url), preset.corpus)
+    tokenizer = train_tokenizer(store, corpus, preset.tokenizer)
+    ids = encode_abstracts(store, papers, tokenizer)
     _check_splits(store, ids, section, configs)
-    shards = encode_shards(store.url, corpus, tokenizer, preset.shards)
+    shards = encode_shards(store, corpus, tokenizer, preset.shards)
     checkpoint = pretrain_on(store, shards, preset, nproc=parameters.nproc)[1]
-    return _Ground(papers, ids, checkpoint, shards)
+    return _Inputs(papers, ids, checkpoint, shards)
 
 
 def _given(store: Store, ref: str) -> Artifact:
     """The language model that was asked for: one of the store's, or a folder of Hugging Face's."""
-    return import_model(store.url, ref) if is_model_folder(ref) else pretrained_model(store, ref, generates=True)
+    return import_model(store, ref) if is_model_folder(ref) else pretrained_model(store, ref, generates=True)
 
 
 def _check_splits(store: Store, ids: Artifact, section: str, configs: Sequence[AdaptConfig]) -> None:

@@ -16,12 +16,12 @@ from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from gptcore.config import Preset
 from gptcore.errors import InputError
-from gptcore.text.corpus import find_sources
+from gptcore.text.sources import RawCorpus
 from tasks.stages.baseline import score_baselines
 from tasks.stages.corpus import clean_corpus
 from tasks.stages.dataset import encode_dataset
 from tasks.stages.ngrams import measure_ngrams
-from tasks.stages.partitions import clean_partitions, encode_partitions
+from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
 from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import pin_tokenizer, train_tokenizer
@@ -58,21 +58,22 @@ class Chain:
         """The LSTM of Table 5 on the same windows with the same settings."""
         preset, store = self.preset, self.store
         checkpoint = pretrained(
-            store_url=store.url,
+            store,
             shards=self.shards,
             model=preset.lstm,
             config=preset.pretrain,
             ngrams=self.ngrams,
             **_processes(parameters),
         )
-        list_checkpoints(store.url)
+        list_checkpoints(store)
         return checkpoint
 
 
 def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: bool = True) -> Chain:
     """Clean -> BPE -> shards -> pre-train, and the tasks' rows encoded; what the store holds is not made again.
 
-    With a tokenizer that is given, books are cleaned and encoded one by one, so that a new one is all that is read.
+    With a tokenizer that is given, books are cleaned and encoded one by one, so that a new one is all that is read;
+    one or two, of which nothing would be held out, are cleaned as a whole.
     The baselines come first: fitting them reads every row, so a broken one costs seconds, not days of training.
 
     :param tasks: only these; empty: the form's, or every one whose data is there.
@@ -83,8 +84,8 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: 
     preset = chosen_preset(parameters)
     store = Store(parameters.store)
     corpus_url, datasets_url = books_and_datasets(store, parameters.corpus, parameters.datasets)
-    find_sources(corpus_url)  # all inputs answer before anything is computed
-    pinned = pin_tokenizer(store.url, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
+    raw = RawCorpus.at(corpus_url)  # all inputs answer before anything is computed
+    pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
     start = pretrained_model(store, parameters.start) if parameters.start else None
     if start:
         known = store.manifest(pinned)["counts"]["tokenizer_digest"] if pinned else ""
@@ -93,7 +94,7 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: 
     left_out: Failures = {}
     for name in names:
         try:
-            score_baselines(store.url, datasets_url, name)
+            score_baselines(store, datasets_url, name)
         except InputError as error:
             if whole:
                 raise
@@ -101,16 +102,14 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: 
     raise_if_all(left_out, names)
 
     dask = parameters.dask
+    corpus, encode = None, encode_partitions
     if pinned:
-        tokenizer, corpus = pinned, clean_partitions(store.url, corpus_url, preset.corpus, dask)
-    else:
-        corpus = clean_corpus(store.url, corpus_url, preset.corpus, dask)
-        tokenizer = train_tokenizer(store.url, corpus, preset.tokenizer, dask)
-    datasets = {
-        name: encode_dataset(store.url, datasets_url, name, tokenizer) for name in names if name not in left_out
-    }
-    encode = encode_partitions if pinned else encode_shards
-    shards = encode(store.url, corpus, tokenizer, preset.shards, dask)
+        corpus = clean_partitions(store, raw, preset.corpus, dask)
+    if corpus is None or is_one_split(store, corpus):
+        corpus, encode = clean_corpus(store, raw, preset.corpus, dask), encode_shards
+    tokenizer = pinned or train_tokenizer(store, corpus, preset.tokenizer, dask)
+    datasets = {name: encode_dataset(store, datasets_url, name, tokenizer) for name in names if name not in left_out}
+    shards = encode(store, corpus, tokenizer, preset.shards, dask)
     ngrams, checkpoint = pretrain_on(store, shards, preset, dask, start=start, **_processes(parameters))
     return Chain(store, preset, datasets_url, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)
 
@@ -122,23 +121,23 @@ def pretrain_on(
 
     :param arguments: further ones of :func:`tasks.stages.pretrain.pretrain_model`.
     """
-    ngrams = measure_ngrams(store.url, shards, dask)
+    ngrams = measure_ngrams(store, shards, dask)
     checkpoint = pretrained(
-        store_url=store.url,
+        store,
         shards=shards,
         model=preset.model,
         config=preset.pretrain,
         ngrams=ngrams,
         **arguments,
     )
-    list_checkpoints(store.url)
+    list_checkpoints(store)
     return ngrams, checkpoint
 
 
 def books_and_datasets(store: Store, corpus_url: str, datasets_url: str) -> tuple[str, str]:
     """The two addresses; the generated world's in place of an empty one."""
     if not corpus_url or not datasets_url:
-        world = store.local(generate_world(store.url, WORLD_SEED))
+        world = store.local(generate_world(store, WORLD_SEED))
         corpus_url = corpus_url or str(world / "books")
         datasets_url = datasets_url or str(world / "datasets")
     return corpus_url, datasets_url

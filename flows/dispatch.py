@@ -62,27 +62,30 @@ def dispatches_trainings() -> bool:
     return True
 
 
-def pretrained(**arguments: Any) -> Artifact:
-    """The pre-trained model: :func:`tasks.stages.pretrain.pretrain_model` with these arguments, away where that is."""
-    store, shards = Store(arguments["store_url"]), arguments["shards"]
-    recipe = pretrain_recipe(store, shards, arguments["model"], arguments["config"], arguments.get("start"))
+def pretrained(store: Store, **arguments: Any) -> Artifact:
+    """The pre-trained model, trained here or by a run of its own.
+
+    :param arguments: those of :func:`tasks.stages.pretrain.pretrain_model`.
+    """
+    shards, model, config = arguments["shards"], arguments["model"], arguments["config"]
+    recipe = pretrain_recipe(store, shards, model, config, arguments.get("start"))
     if store.find(recipe) or not dispatches_trainings():
-        return cast(Artifact, pretrain_model(**arguments))
-    return cast(Artifact, dispatch_training(f"pretrain {recipe.digest[:8]}", "pretrain", recipe, arguments))
+        return cast(Artifact, pretrain_model(store, **arguments))
+    return cast(Artifact, dispatch_training(store, f"pretrain {recipe.digest[:8]}", "pretrain", recipe, arguments))
 
 
 @task(name="dispatch training", task_run_name="{title}, in the pool gpu", **STAGE_OPTIONS)
-def dispatch_training(title: str, stage: str, recipe: Recipe, arguments: dict[str, Any]) -> Any:
+def dispatch_training(store: Store, title: str, stage: str, recipe: Recipe, arguments: dict[str, Any]) -> Any:
     """What the stage's task returns for ``arguments``, trained by a run of the pool `gpu` where the store has it not.
 
     :param title: what the child run is called.
+    :param arguments: those of the stage's task, but for the store.
     :raises InputError: the child's input was bad.
-    :raises ChildFailed: it failed, or was cancelled.
+    :raises ChildFailed: the child failed, or was cancelled.
     """
-    store = Store(arguments["store_url"])
     if store.find(recipe) is None:
-        _train(store, title, stage, recipe, {**arguments, "store_url": store.url})
-    return TRAININGS[stage](**arguments)
+        _train(store, title, stage, recipe, arguments)
+    return TRAININGS[stage](store, **arguments)
 
 
 class ChildFailed(RuntimeError):
@@ -99,7 +102,7 @@ def _train(store: Store, title: str, stage: str, recipe: Recipe, arguments: dict
         for attempt in itertools.count():
             child = client.create_flow_run_from_deployment(
                 deployment.id,
-                parameters={"stage": stage, "arguments": packed(arguments)},
+                parameters={"stage": stage, "store": store.url, "arguments": packed(arguments)},
                 name=title,
                 tags=[mine],
                 idempotency_key=f"{key}-{attempt}",

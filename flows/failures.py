@@ -29,7 +29,7 @@ class SomeFailed(RuntimeError):
 
 
 class SomeInputsBad(InputError):
-    """The same, and each of the failed tasks had bad input."""
+    """Some tasks have no result, and each of them had bad input; the others' results stand in ``board``."""
 
     def __init__(self, message: str, board: Leaderboard) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class CellsFailed(RuntimeError):
         self.tables = tables
 
 
-def reached(training: Callable[[], Result]) -> Result | Exception:
+def result_or_error(training: Callable[[], Result]) -> Result | Exception:
     """What a training made, or why it made nothing; bad input is nobody's to go on from.
 
     :raises InputError: the training's.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -55,7 +55,7 @@ from tasks.tracking.tracker import Run, Tracker
 
 Waiting = tuple[str, PrefectFuture[Score]]
 """A task, and the score of one of its runs."""
-Settings = Mapping[str, FinetuneConfig]
+TaskSettings = Mapping[str, FinetuneConfig]
 """Task -> its fine-tuning settings; the seed and the arm's changes are filled in for each run."""
 
 
@@ -80,98 +80,115 @@ class Arm:
         return dataclasses.replace(config, **{"pretrained": True, **self.changes})
 
 
+@dataclass(frozen=True)
+class Grid:
+    """Every task in every arm: what a fan-out runs, and what it runs on."""
+
+    store: Store
+    datasets_url: str
+    datasets: Mapping[str, Artifact]
+    """Task -> its encoded rows."""
+    arms: Sequence[Arm]
+    settings: TaskSettings
+    seeds: int = 0
+    """Runs of each task, with seeds 0 .. seeds - 1; 0: as many as its registry entry says."""
+
+    def seeds_of(self, task: str) -> range:
+        """The seeds of one task."""
+        return range(self.seeds or task_spec(task).seeds)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What the fine-tunes of a grid run on."""
+
+    threads: int
+    """Of each job that is a process of this machine."""
+    dispatched: bool
+    """Whether each is a run of the pool `gpu`."""
+
+
 def score_tasks(
-    store_url: str,
-    datasets_url: str,
-    datasets: dict[str, Artifact],
-    arms: list[Arm],
-    settings: Settings,
-    seeds: int,
-    jobs: int,
-    sections: Mapping[str, str] | None = None,
-    left_out: Failures | None = None,
+    grid: Grid, jobs: int, sections: Mapping[str, str] | None = None, left_out: Failures | None = None
 ) -> Leaderboard:
     """Fine-tune every task in every arm, score the baselines, put all in one table, and show it on the caller's page.
 
     On a server with a worker in the pool `gpu` each fine-tune is a run of that pool, else a job of this process.
 
-    :param seeds: runs of each task, with seeds 0 .. seeds - 1; 0: as many as its registry entry says.
+    :param jobs: fine-tunes side by side; 0: as many as the machine, or the pool, takes.
     :param sections: heading -> Markdown that the result's card shows, too.
     :param left_out: tasks that failed before they came here.
     :raises InputError: before anything is trained, if a dataset is not what an arm's row is of.
     :raises SomeFailed: after all is done, told and shown: some tasks failed, or were left out.
     """
     slots, threads = slots_and_threads(jobs)
-    away = dispatches_trainings()
-    if away:
+    engine = Engine(threads, dispatches_trainings())
+    if engine.dispatched:
         slots = jobs or IN_FLIGHT
-    rows = _counted([arm.label for arm in arms], "row")
+    rows = _counted([arm.label for arm in grid.arms], "row")
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=slots)
     run = fine_tunes.with_options(
         task_runner=cast(TaskRunner[Any], runner),  # Prefect types it by its future
-        flow_run_name=f"fine-tunes: {_counted(list(datasets), 'task')} x {rows}",
+        flow_run_name=f"fine-tunes: {_counted(list(grid.datasets), 'task')} x {rows}",
     )
-    found: FineTuned = run(store_url, datasets_url, datasets, arms, settings, seeds, threads, away)
+    found: FineTuned = run(grid, engine)
     failures = {**(left_out or {}), **found.failures}
     scored = {score.task for score in found.scores}
-    shown = {name: dataset for name, dataset in datasets.items() if name in scored}
+    shown = {name: dataset for name, dataset in grid.datasets.items() if name in scored}
     if shown:
-        first = {name: arms[0].settings(settings[name]) for name in shown}
-        checkpoint = arms[0].checkpoint
-        card = result_card(Store(store_url), datasets_url, shown, checkpoint, first, found, sections or {})
+        arm = grid.arms[0]
+        configs = {name: arm.settings(grid.settings[name]) for name in shown}
+        card = result_card(grid.store, grid.datasets_url, shown, arm.checkpoint, configs, found, sections or {})
         publish_result(card)  # on the calling flow's page, where its starter looks
     raise_for(failures, found.board)
     return found.board
 
 
 @flow(name="fine-tunes", persist_result=False, validate_parameters=False)
-def fine_tunes(
-    store_url: str,
-    datasets_url: str,
-    datasets: dict[str, Artifact],
-    arms: list[Arm],
-    settings: Settings,
-    seeds: int,
-    threads: int,
-    away: bool,
-) -> FineTuned:
+def fine_tunes(grid: Grid, engine: Engine) -> FineTuned:
     """See :func:`score_tasks`, which chooses this flow's number of workers."""
     signals.listen()
-    store, tracker = Store(store_url), Tracker()
-    data = _fingerprints(datasets_url, list(datasets))
-    suites = [suite_of(store, arm, data, settings) for arm in arms]
-    zero_shot = [_zero_shot(store, arm, settings, datasets_url) for arm in arms]
+    store, datasets, tracker = grid.store, grid.datasets, Tracker()
+    data = _fingerprints(grid.datasets_url, list(datasets))
+    suites = [suite_of(store, arm, data, grid.settings) for arm in grid.arms]
+    zero_shot = [_zero_shot(grid, arm) for arm in grid.arms]
     for name, dataset in datasets.items():
         for suite in suites:  # now, not after hours of training
             check_origin(suite, name, dataset_origin(store.manifest(dataset)), ("data", "tokenizer"))
     with ExitStack() as stack:
         runs = [stack.enter_context(open_suite(tracker, suite)) for suite in suites]
         with jobs_of_threads():
-            rows, scores, failures = _fine_tuned(
-                store, datasets, arms, settings, suites, runs, zero_shot, seeds, threads, away
-            )
-    measured = [score_baselines.submit(store_url, datasets_url, name) for name in datasets]
+            futures = _submitted(grid, engine, runs)
+            show_progress([future for arm in futures for _, future in arm], "fine-tunes")
+            failures: Failures = {}
+            scores = [_scores(arm, failures) for arm in futures]
+        rows = [
+            record_row(run, row_of(suite, reached), untrained)
+            for suite, run, reached, untrained in zip(suites, runs, scores, zero_shot, strict=True)
+        ]
+        if not any(scores):
+            raise_if_all(failures, list(datasets))
+    measured = [score_baselines.submit(store, grid.datasets_url, name) for name in datasets]
     inputs = [task_data(store, dataset) for dataset in datasets.values()]
     rows += _baseline_rows(tracker, data, _results(measured), inputs)
     show_experiments(tracker)
-    every = [score for reached in scores for score in reached]
-    board = Leaderboard((*rows, *published_rows()), notes_on(every))
+    board = Leaderboard((*rows, *published_rows()), notes_on([score for arm in scores for score in arm]))
     table = artifact_page(publish_table_of(board, list(datasets)))
     return FineTuned(board, scores[0], data, runs[0].url, table, failures)
 
 
-def _zero_shot(store: Store, arm: Arm, settings: Settings, datasets_url: str) -> ZeroShot | None:
+def _zero_shot(grid: Grid, arm: Arm) -> ZeroShot | None:
     """What the store knows of the one model that all fine-tunes of an arm start from; nothing is measured for it here.
 
     None where they start from random weights, from some of its blocks, or not all from the same one.
     """
-    configs = [arm.settings(config) for config in settings.values()]
+    configs = [arm.settings(config) for config in grid.settings.values()]
     snapshot = {config.snapshot for config in configs}
     as_it_is = all(config.pretrained and config.n_transfer is None for config in configs)
-    if not as_it_is or len(snapshot) != 1 or not has_blimp(datasets_url):
+    if not as_it_is or len(snapshot) != 1 or not has_blimp(grid.datasets_url):
         return None
     try:
-        return kept_blimp(store, arm.checkpoint, datasets_url, snapshot.pop())
+        return kept_blimp(grid.store, arm.checkpoint, grid.datasets_url, snapshot.pop())
     except InputError as error:  # of files that no fine-tune reads
         logger().warning("no BLiMP on the leaderboard: %s", error)
         return None
@@ -189,66 +206,52 @@ def _fingerprints(datasets_url: str, wanted: list[str]) -> dict[str, str]:
     return found
 
 
-def _fine_tuned(
-    store: Store,
-    datasets: dict[str, Artifact],
-    arms: list[Arm],
-    settings: Settings,
-    suites: list[Suite],
-    runs: list[Run],
-    zero_shot: list[ZeroShot | None],
-    seeds: int,
-    threads: int,
-    away: bool,
-) -> tuple[list[Row], list[list[Score]], Failures]:
-    """Submit everything, longest first; then a row for each arm, written to its suite's run."""
-    waiting: list[list[Waiting]] = [[] for _ in arms]
-    for name in _longest_first(store, datasets):
-        for arm, run, futures in zip(arms, runs, waiting, strict=True):
-            for seed in range(seeds or task_spec(name).seeds):
-                config = dataclasses.replace(arm.settings(settings[name]), seed=seed)
+def _submitted(grid: Grid, engine: Engine, runs: Sequence[Run]) -> list[list[Waiting]]:
+    """Each arm's fine-tunes, the longest task's first.
+
+    :param runs: the MLflow run of each arm.
+    """
+    futures: list[list[Waiting]] = [[] for _ in grid.arms]
+    for name in _longest_first(grid.store, grid.datasets):
+        for arm, run, own in zip(grid.arms, runs, futures, strict=True):
+            for seed in grid.seeds_of(name):
+                dataset, checkpoint = grid.datasets[name], arm.checkpoint
+                config = dataclasses.replace(arm.settings(grid.settings[name]), seed=seed)
                 arguments: dict[str, Any] = {
-                    "store_url": store.url,
                     "name": name,
-                    "dataset": datasets[name],
-                    "checkpoint": arm.checkpoint,
+                    "dataset": dataset,
+                    "checkpoint": checkpoint,
                     "config": config,
                     "arm": arm.label,
                     "suite_run": run.run_id,
-                    "threads": threads,
+                    "threads": engine.threads,
                 }
-                if away:
-                    recipe = finetune_recipe(store, name, datasets[name], arm.checkpoint, config)
+                if engine.dispatched:
+                    recipe = finetune_recipe(grid.store, name, dataset, checkpoint, config)
                     title = f"finetune {name} seed {seed}, {arm.label}"
-                    future = dispatch_training.submit(title, "finetune", recipe, arguments)
+                    future = dispatch_training.submit(grid.store, title, "finetune", recipe, arguments)
                 else:
-                    future = finetune_model.submit(**arguments)
-                futures.append((name, future))
-    show_progress([future for futures in waiting for _, future in futures], "fine-tunes")
-    rows, scores = [], []
-    failures: Failures = {}
-    for suite, run, futures, untrained in zip(suites, runs, waiting, zero_shot, strict=True):
-        reached = _reached(futures, failures)
-        rows.append(record_row(run, row_of(suite, reached), untrained))
-        scores.append(reached)
-    if not any(scores):
-        raise_if_all(failures, list(datasets))
-    return rows, scores, failures
+                    future = finetune_model.submit(grid.store, **arguments)
+                own.append((name, future))
+    return futures
 
 
-def _reached(futures: list[Waiting], failures: Failures) -> list[Score]:
-    """One arm's scores; of a task with a failed seed none, for a number never rests on fewer runs than its row's."""
-    reached: list[Score] = []
+def _scores(futures: list[Waiting], failures: Failures) -> list[Score]:
+    """One arm's scores; of a task with a failed seed none, for a number never rests on fewer runs than its row's.
+
+    :param failures: takes the first error of each task that failed.
+    """
+    scores: list[Score] = []
     failed = set()
     for name, future in futures:
         try:
-            reached.append(future.result())
-        except Exception as error:  # whatever it was, it is told at the end, and the others' work stands
+            scores.append(future.result())
+        except Exception as error:  # whatever it was, it is raised at the end, and the others' work stands
             if jobs_are_stopped():
                 raise  # this process ends: no failure of the task
             failed.add(name)
             failures.setdefault(name, error)
-    return [score for score in reached if score.task not in failed]
+    return [score for score in scores if score.task not in failed]
 
 
 def _results(futures: list[PrefectFuture[Any]]) -> list[Any]:
@@ -271,7 +274,7 @@ def _baseline_rows(
     return rows
 
 
-def suite_of(store: Store, arm: Arm, data: Mapping[str, str], settings: Settings) -> Suite:
+def suite_of(store: Store, arm: Arm, data: Mapping[str, str], settings: TaskSettings) -> Suite:
     """The row's identity covers every dataset that is there, so that runs of single tasks fill one row together.
 
     :param data: task -> fingerprint of its files.
@@ -295,7 +298,7 @@ def _counted(names: list[str], what: str) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} {what}s"
 
 
-def _longest_first(store: Store, datasets: dict[str, Artifact]) -> list[str]:
+def _longest_first(store: Store, datasets: Mapping[str, Artifact]) -> list[str]:
     """Tasks by training tokens, most first: the last slot to end then ends early."""
     tokens = {
         name: store.manifest(dataset)["counts"]["splits"]["train"]["tokens"] for name, dataset in datasets.items()

@@ -20,6 +20,7 @@ from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import available_prompt_tasks, read_rows
 from gptcore.sizes import SIZES, sized_preset
 from gptcore.synthetic import is_synthetic
+from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis, publish
 from tasks.report.card import amount
 from tasks.report.few_shot import Cells, by_shots, by_size
@@ -54,7 +55,7 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     cells: Cells = {}
     for task in tasks:
         unseen: Any = quote(selections[task])  # by Prefect, which would look through every row of it
-        found = answer_prompts(store.url, list(models.values()), task, unseen, shots, max_rows)
+        found = answer_prompts(store, list(models.values()), task, unseen, shots, max_rows)
         for label, model in models.items():
             cells |= {(task, k, label): found[model.digest, k] for k in shots}
     synthetic = is_synthetic(datasets_url)
@@ -79,16 +80,16 @@ def _sizes(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
     models = {}
     for size in SIZES[parameters.preset]:
         preset = sized_preset(parameters.preset, size, PROMPT_SETTINGS[parameters.preset], parameters.overrides)
-        corpus = clean_corpus(store.url, corpus_url, preset.corpus)
-        tokenizer = train_tokenizer(store.url, corpus, preset.tokenizer)
-        shards = encode_shards(store.url, corpus, tokenizer, preset.shards)
+        corpus = clean_corpus(store, RawCorpus.at(corpus_url), preset.corpus)
+        tokenizer = train_tokenizer(store, corpus, preset.tokenizer)
+        shards = encode_shards(store, corpus, tokenizer, preset.shards)
         models[size.name] = pretrain_on(store, shards, preset, nproc=parameters.nproc)[1]
     return models
 
 
 def _given(store: Store, ref: str) -> Artifact:
     """A model of the store, or of a folder of Hugging Face's."""
-    return import_model(store.url, ref) if is_model_folder(ref) else pretrained_model(store, ref, generates=True)
+    return import_model(store, ref) if is_model_folder(ref) else pretrained_model(store, ref, generates=True)
 
 
 def _n_ctx(store: Store, model: Artifact) -> int:
@@ -96,4 +97,4 @@ def _n_ctx(store: Store, model: Artifact) -> int:
 
 
 def _world(store: Store) -> Path:
-    return store.local(generate_world(store.url, WORLD_SEED))
+    return store.local(generate_world(store, WORLD_SEED))

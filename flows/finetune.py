@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect import flow
 
 from flows.failures import Failures, leave_out, raise_if_all
-from flows.fanout import Arm, Settings, score_tasks
+from flows.fanout import Arm, Grid, TaskSettings, score_tasks
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters
 from flows.forms.references import pretrained_model
@@ -41,9 +41,9 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
     names = chosen_tasks([parameters.task], datasets_url)
     arm = pretrained_arm(checkpoint) if parameters.pretrained else scratch_arm(checkpoint)
     tokenizer = own_tokenizer(store, checkpoint)
-    datasets = {name: encode_dataset(store.url, datasets_url, name, tokenizer) for name in names}
+    datasets = {name: encode_dataset(store, datasets_url, name, tokenizer) for name in names}
     settings = dict.fromkeys(REGISTRY, config)
-    return score_tasks(store.url, datasets_url, datasets, [arm], settings, parameters.seeds, jobs=0)
+    return score_tasks(Grid(store, datasets_url, datasets, [arm], settings, parameters.seeds), jobs=0)
 
 
 @flow(name="finetune-all", flow_run_name=from_form, persist_result=False)
@@ -60,16 +60,16 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     left_out: Failures = {}
     for name in names:
         try:
-            datasets[name] = encode_dataset(store.url, datasets_url, name, tokenizer)
+            datasets[name] = encode_dataset(store, datasets_url, name, tokenizer)
         except InputError as error:
             leave_out(left_out, name, error)
     raise_if_all(left_out, names)
-    arms, seeds, jobs = arms_of(preset, checkpoint), seeds_of(preset, parameters.seeds), parameters.jobs
-    settings = settings_of(preset)
-    return score_tasks(store.url, datasets_url, datasets, arms, settings, seeds, jobs, left_out=left_out)
+    arms, seeds = arms_of(preset, checkpoint), seeds_of(preset, parameters.seeds)
+    grid = Grid(store, datasets_url, datasets, arms, settings_of(preset), seeds)
+    return score_tasks(grid, parameters.jobs, left_out=left_out)
 
 
-def settings_of(preset: Preset) -> Settings:
+def settings_of(preset: Preset) -> TaskSettings:
     """Every task's fine-tuning settings under a preset."""
     return {name: preset.finetune_for(name) for name in REGISTRY}
 

@@ -34,7 +34,7 @@ from tasks.store.store import Store
 
 
 def predict(
-    store_url: str, task: str, model: str, lines: Iterable[bytes], tokenizer: str = ""
+    store: Store, task: str, model: str, lines: Iterable[bytes], tokenizer: str = ""
 ) -> Iterator[dict[str, Any]]:
     """Answer JSON lines with a fine-tuned model; see :func:`gptcore.evaluation.own_rows.predict_jsonl`.
 
@@ -45,7 +45,6 @@ def predict(
     if tokenizer:
         found = TaskModel(Path(model), Tokenizer.load(tokenizer))
     else:
-        store = Store(store_url)
         model = in_store(store, model, ("finetune",))
         check_address(model, ("finetune",))
         found = TaskModel(*_files(fine_tuned_model(store, model, task)))
@@ -54,44 +53,44 @@ def predict(
     return own_rows.predict_jsonl(found, lines)
 
 
-def perplexity(store_url: str, model: str, lines: Iterable[bytes], tokenizer: str = "") -> dict[str, float]:
+def perplexity(store: Store, model: str, lines: Iterable[bytes], tokenizer: str = "") -> dict[str, float]:
     """How well a model predicts a text; see :func:`gptcore.evaluation.own_rows.text_perplexity`.
 
     :param model: REF of a `pretrain`, `finetune` or `adapt` artifact, or with ``tokenizer`` the folder of any model.
     :raises InputError: no such model, or a text too short.
     """
-    found, words = _language_model(store_url, model, tokenizer)
+    found, words = _language_model(store, model, tokenizer)
     return own_rows.text_perplexity(found, words, lines)
 
 
-def generate(store_url: str, model: str, prompt: str, tokenizer: str = "", **settings: Any) -> Iterator[str]:
+def generate(store: Store, model: str, prompt: str, tokenizer: str = "", **settings: Any) -> Iterator[str]:
     """The continuation of a prompt, in pieces; ``settings``: those of :func:`gptcore.evaluation.generate.generate`.
 
     :param model: as in :func:`perplexity`.
     :raises InputError: no such model, or a setting out of range.
     """
-    found, words = _language_model(store_url, model, tokenizer)
+    found, words = _language_model(store, model, tokenizer)
     return generation.generate(found, words, prompt, **settings)
 
 
 def generate_lines(
-    store_url: str, model: str, lines: Iterable[bytes], tokenizer: str = "", **settings: Any
+    store: Store, model: str, lines: Iterable[bytes], tokenizer: str = "", **settings: Any
 ) -> Iterator[dict[str, str]]:
     """The continuation of each line; see :func:`gptcore.evaluation.own_rows.continue_lines`.
 
     :param model: as in :func:`perplexity`.
     :raises InputError: no such model, a setting out of range, or a broken line.
     """
-    found, words = _language_model(store_url, model, tokenizer)
+    found, words = _language_model(store, model, tokenizer)
     return own_rows.continue_lines(found, words, lines, **settings)
 
 
-def _language_model(store_url: str, model: str, tokenizer: str) -> tuple[LanguageModel, Tokenizer]:
+def _language_model(store: Store, model: str, tokenizer: str) -> tuple[LanguageModel, Tokenizer]:
     """A pre-trained model, or the one inside a fine-tuned one, on this machine's device in eval mode."""
     if tokenizer:
         folder, words = Path(model), Tokenizer.load(tokenizer)
     else:
-        folder, words = _files(any_model(Store(store_url), model))
+        folder, words = _files(any_model(store, model))
     config = folder / "config.json"
     fine_tuned = config.is_file() and "head" in read_json(config)
     network = ClassificationModel.load(Path(folder))[0].gpt if fine_tuned else load_model(str(folder))
@@ -105,7 +104,7 @@ def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:
 
 
 def write_abstracts(
-    store_url: str, model: str | None, titles: Sequence[str], sampling: SamplingConfig
+    store: Store, model: str | None, titles: Sequence[str], sampling: SamplingConfig
 ) -> list[tuple[str, str]]:
     """An abstract under each title, by a model of stage `adapt`; "..." behind one that the most tokens have cut.
 
@@ -114,7 +113,6 @@ def write_abstracts(
     """
     from gptcore.abstracts.write import write_abstracts as write
 
-    store = Store(store_url)
     artifact = abstracts_model(store, model)
     network = load_model(str(store.local(artifact) / "model")).to(pick_device(0)).eval()
     words = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
@@ -130,7 +128,7 @@ def abstracts_model(store: Store, model: str | None) -> Artifact:
     return store.resolve(model, "adapt") if model else ancestor(store, store.resolve("latest", "written"), "adapt")
 
 
-def export(store_url: str, model: str, layout: str, out: str, tokenizer: str = "") -> list[str]:
+def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "") -> list[str]:
     """Write a model in another layout: "hugging-face" (tokenizer included) or "release" (the original's arrays).
 
     :param model: as in :func:`perplexity`.
@@ -140,7 +138,7 @@ def export(store_url: str, model: str, layout: str, out: str, tokenizer: str = "
     folder = Path(out)
     if folder.exists():
         raise InputError(f"--out {out}: is there already; expected a new folder")
-    found, words = _language_model(store_url, model, tokenizer)
+    found, words = _language_model(store, model, tokenizer)
     family = FAMILIES[found.config.family]
     if not family.layout:
         raise InputError(f"--model {model}: transformers has no network of the kind {family.title}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect import flow
 
 from flows.chain import run_chain
-from flows.fanout import score_tasks
+from flows.fanout import Grid, score_tasks
 from flows.finetune import arms_of, seeds_of, settings_of
 from flows.forms.parameters import PipelineParameters
 from flows.forms.run_names import from_form
@@ -28,19 +28,12 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
     chain = run_chain(parameters, whole=False)
     sections = {"Stages": stages_table(chain.store, chain.stages)}
     if blimp:
-        scores = score_blimp(chain.store.url, chain.checkpoint, chain.datasets_url)
+        scores = score_blimp(chain.store, chain.checkpoint, chain.datasets_url)
         sections = {"BLiMP, without fine-tuning": _blimp_table(scores), **sections}
-    return score_tasks(
-        chain.store.url,
-        chain.datasets_url,
-        chain.datasets,
-        arms_of(chain.preset, chain.checkpoint),
-        settings_of(chain.preset),
-        seeds_of(chain.preset, parameters.seeds),
-        parameters.jobs,
-        sections=sections,
-        left_out=chain.left_out,
-    )
+    arms, settings = arms_of(chain.preset, chain.checkpoint), settings_of(chain.preset)
+    seeds = seeds_of(chain.preset, parameters.seeds)
+    grid = Grid(chain.store, chain.datasets_url, chain.datasets, arms, settings, seeds)
+    return score_tasks(grid, parameters.jobs, sections, chain.left_out)
 
 
 def _blimp_table(scores: Scores) -> str:

@@ -30,6 +30,6 @@ def pretrain(parameters: PretrainParameters) -> Artifact:
     check_kind(store, ancestor(store, shards, "tokenizer"), preset.tokenizer)
     start = pretrained_model(store, parameters.start) if parameters.start else None
     nproc, sharded = parameters.nproc, parameters.shard
-    checkpoint = pretrain_model(store.url, shards, preset.model, config, nproc=nproc, start=start, sharded=sharded)
-    list_checkpoints(store.url)
+    checkpoint = pretrain_model(store, shards, preset.model, config, nproc=nproc, start=start, sharded=sharded)
+    list_checkpoints(store)
     return checkpoint

@@ -48,7 +48,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Ground:
+class TrialInputs:
     """What the trials of a sweep stand on."""
 
     store: Store
@@ -60,7 +60,7 @@ class Ground:
     """UTF-8 bytes of the held-out documents, where the objective asks for them."""
     nproc: int = 0
     jobs: int = 0
-    away: bool = False
+    dispatched: bool = False
     """Whether trainings are runs of the pool `gpu`."""
 
     @property
@@ -75,7 +75,7 @@ class Ground:
 
 @dataclass(frozen=True)
 class Call:
-    """One training: a stage's task and what it is called with."""
+    """One training: a stage's task and what it is called with, but for the store."""
 
     title: str
     stage: str
@@ -91,15 +91,15 @@ class Trained:
 
 
 def run_rung(
-    ground: Ground, rung: Rung, trials: Sequence[Trial], runs: Mapping[int, str]
+    inputs: TrialInputs, rung: Rung, trials: Sequence[Trial], runs: Mapping[int, str]
 ) -> dict[int, Outcome | Exception]:
     """Train and score each trial; one that fails has its exception, and the others go on.
 
     :param runs: trial -> its MLflow run's id on this rung.
     """
-    models = _pretrained(ground, rung, trials)
-    reached = {number: model for number, model in models.items() if not isinstance(model, Exception)}
-    scores = _fine_tuned(ground, rung, [trial for trial in trials if trial.number in reached], reached, runs)
+    models = _pretrained(inputs, rung, trials)
+    pretrained = {number: model for number, model in models.items() if not isinstance(model, Exception)}
+    scores = _fine_tuned(inputs, rung, [trial for trial in trials if trial.number in pretrained], pretrained, runs)
     found: dict[int, Outcome | Exception] = {}
     for trial in trials:
         model, tuned = models[trial.number], scores.get(trial.number, [])
@@ -108,25 +108,24 @@ def run_rung(
         elif isinstance(tuned, Exception):
             found[trial.number] = tuned
         else:
-            found[trial.number] = _outcome(ground, rung, trial, model, tuned)
+            found[trial.number] = _outcome(inputs, rung, trial, model, tuned)
     return found
 
 
-def _pretrained(ground: Ground, rung: Rung, trials: Sequence[Trial]) -> dict[int, Artifact | Exception]:
+def _pretrained(inputs: TrialInputs, rung: Rung, trials: Sequence[Trial]) -> dict[int, Artifact | Exception]:
     """Trial -> its pre-trained model."""
-    if ground.checkpoint is not None:
-        return {trial.number: ground.checkpoint for trial in trials}
-    store, nproc = ground.store, ground.nproc or 1
+    if inputs.checkpoint is not None:
+        return {trial.number: inputs.checkpoint for trial in trials}
+    store, nproc = inputs.store, inputs.nproc or 1
     calls: dict[str, Call] = {}
     recipes: dict[int, str] = {}
     for trial in trials:
-        text, preset = ground.text(trial), trial.preset
+        text, preset = inputs.text(trial), trial.preset
         assert text.shards is not None, "encoded, as trials pre-train"
-        config = preset.pretrain if ground.by_rows else shortened(preset.pretrain, rung.part)
+        config = preset.pretrain if inputs.by_rows else shortened(preset.pretrain, rung.part)
         recipe = pretrain_recipe(store, text.shards, preset.model, config)
         recipes[trial.number] = recipe.digest
         arguments = {
-            "store_url": store.url,
             "shards": text.shards,
             "model": preset.model,
             "config": config,
@@ -134,40 +133,39 @@ def _pretrained(ground: Ground, rung: Rung, trials: Sequence[Trial]) -> dict[int
             "nproc": nproc,
         }
         calls.setdefault(recipe.digest, Call(f"pretrain trial {trial.number}", "pretrain", recipe, arguments))
-    room = min(len(calls), ground.jobs or max(1, slots() // nproc))
-    if not ground.away:
+    room = min(len(calls), inputs.jobs or max(1, slots() // nproc))
+    if not inputs.dispatched:
         for call in calls.values():
             call.arguments["beside"] = room
     words = f"rung {rung.number}: pre-train {len(trials)} trials"
-    made = dict(zip(calls, _train(ground, words, f"rung-{rung.number}", list(calls.values()), room), strict=True))
+    made = dict(zip(calls, _train(inputs, words, f"rung-{rung.number}", list(calls.values()), room), strict=True))
     return {number: made[digest] for number, digest in recipes.items()}
 
 
 def _fine_tuned(
-    ground: Ground,
+    inputs: TrialInputs,
     rung: Rung,
     trials: Sequence[Trial],
     models: Mapping[int, Artifact],
     runs: Mapping[int, str],
 ) -> dict[int, list[Artifact] | Exception]:
     """Trial -> its fine-tuned models, by task and seed; of one with a failure that."""
-    plan, store = ground.plan, ground.store
+    plan, store = inputs.plan, inputs.store
     if plan.objective != SCORE or not trials:
         return {}
-    room, threads = slots_and_threads(ground.jobs)
+    room, threads = slots_and_threads(inputs.jobs)
     calls: list[tuple[int, Call]] = []
     for task in plan.tasks:
         for trial in trials:
-            dataset, checkpoint = ground.text(trial).datasets[task], models[trial.number]
+            dataset, checkpoint = inputs.text(trial).datasets[task], models[trial.number]
             config = trial.preset.finetune_for(task)
-            if ground.by_rows:
+            if inputs.by_rows:
                 rows = store.manifest(dataset)["counts"]["splits"]["train"]["rows"]
                 config = fewer_rows(config, rung.part, rows)
             for seed in range(plan.seeds):
                 seeded = dataclasses.replace(config, seed=seed)
                 recipe = finetune_recipe(store, task, dataset, checkpoint, seeded)
                 arguments = {
-                    "store_url": store.url,
                     "name": task,
                     "dataset": dataset,
                     "checkpoint": checkpoint,
@@ -179,7 +177,7 @@ def _fine_tuned(
                 }
                 calls.append((trial.number, Call(f"finetune {task} seed {seed}", "finetune", recipe, arguments)))
     words = f"rung {rung.number}: fine-tune {len(trials)} trials on {len(plan.tasks)} tasks"
-    results = _train(ground, words, "fine-tunes", [call for _, call in calls], room)
+    results = _train(inputs, words, "fine-tunes", [call for _, call in calls], room)
     found: dict[int, list[Artifact] | Exception] = {}
     for (number, call), result in zip(calls, results, strict=True):
         before = found.setdefault(number, [])
@@ -191,32 +189,32 @@ def _fine_tuned(
     return found
 
 
-def _train(ground: Ground, title: str, stage: str, calls: list[Call], room: int) -> list[Any]:
+def _train(inputs: TrialInputs, title: str, stage: str, calls: list[Call], room: int) -> list[Any]:
     """The results of :func:`trainings`, ``room`` at a time."""
-    workers = (ground.jobs or IN_FLIGHT) if ground.away else room
+    workers = (inputs.jobs or IN_FLIGHT) if inputs.dispatched else room
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
     run = trainings.with_options(task_runner=cast(TaskRunner[Any], runner), flow_run_name=title)
-    trained: Trained = run(calls, stage, ground.away)
+    trained: Trained = run(inputs.store, calls, stage, inputs.dispatched)
     return trained.results
 
 
 @flow(name="trials", persist_result=False, validate_parameters=False)
-def trainings(calls: list[Call], stage: str, away: bool) -> Trained:
+def trainings(store: Store, calls: list[Call], stage: str, dispatched: bool) -> Trained:
     """Trainings side by side; a failed one ends no other. Who calls it chooses the number of workers."""
     signals.listen()
     with jobs_of_threads():
-        futures: list[PrefectFuture[Any]] = [_submitted(call, away) for call in calls]
+        futures: list[PrefectFuture[Any]] = [_submitted(store, call, dispatched) for call in calls]
         show_progress(futures, stage)
-        return Trained([_reached(future) for future in futures])
+        return Trained([_result_or_error(future) for future in futures])
 
 
-def _submitted(call: Call, away: bool) -> PrefectFuture[Any]:
-    if away:
-        return dispatch_training.submit(call.title, call.stage, call.recipe, call.arguments)
-    return cast(PrefectFuture[Any], TRAININGS[call.stage].submit(**call.arguments))
+def _submitted(store: Store, call: Call, dispatched: bool) -> PrefectFuture[Any]:
+    if dispatched:
+        return dispatch_training.submit(store, call.title, call.stage, call.recipe, call.arguments)
+    return cast(PrefectFuture[Any], TRAININGS[call.stage].submit(store, **call.arguments))
 
 
-def _reached(future: PrefectFuture[Any]) -> Any:
+def _result_or_error(future: PrefectFuture[Any]) -> Any:
     try:
         return future.result()
     except Exception as error:  # whatever it was, the trial loses by it and the sweep goes on
@@ -225,13 +223,15 @@ def _reached(future: PrefectFuture[Any]) -> Any:
         return error
 
 
-def _outcome(ground: Ground, rung: Rung, trial: Trial, model: Artifact, tuned: list[Artifact]) -> Outcome | Exception:
+def _outcome(
+    inputs: TrialInputs, rung: Rung, trial: Trial, model: Artifact, tuned: list[Artifact]
+) -> Outcome | Exception:
     """What a trial reached, read off its artifacts: no score of a test row is among it."""
-    plan, store = ground.plan, ground.store
+    plan, store = inputs.plan, inputs.store
     trained = store.manifest(model)["counts"]
     metrics = {LOSS: trained[LOSS], "validation/perplexity": trained["validation/perplexity"]}
     if plan.objective == BITS:
-        metrics[BITS] = _bits(ground, trial, trained)
+        metrics[BITS] = _bits(inputs, trial, trained)
     results = [store.manifest(artifact)["counts"] for artifact in tuned]
     if results:
         for task in plan.tasks:
@@ -240,7 +240,7 @@ def _outcome(ground: Ground, rung: Rung, trial: Trial, model: Artifact, tuned: l
         metrics[SCORE] = statistics.fmean(metrics[f"{task}/{SCORE}"] for task in plan.tasks)
     seconds = sum(result["wall_seconds"] for result in results)
     updates = sum(result["steps"] for result in results)
-    if not ground.by_rows:
+    if not inputs.by_rows:
         seconds, updates = seconds + trained["wall_seconds"], trained["steps"]
     value = metrics[plan.objective]
     if not math.isfinite(value):
@@ -256,13 +256,13 @@ def _outcome(ground: Ground, rung: Rung, trial: Trial, model: Artifact, tuned: l
     )
 
 
-def _bits(ground: Ground, trial: Trial, trained: Mapping[str, Any]) -> float:
-    shards = ground.text(trial).shards
+def _bits(inputs: TrialInputs, trial: Trial, trained: Mapping[str, Any]) -> float:
+    shards = inputs.text(trial).shards
     assert shards is not None, "encoded, as trials pre-train"
-    encoded = ground.store.manifest(shards)["counts"]
+    encoded = inputs.store.manifest(shards)["counts"]
     tokens = encoded["splits"]["validation"]["n_tokens"]
     scored = trained["validation/tokens"]
-    return bits_per_byte(trained[LOSS], scored, tokens, encoded["n_vocab"], ground.held_out_bytes)
+    return bits_per_byte(trained[LOSS], scored, tokens, encoded["n_vocab"], inputs.held_out_bytes)
 
 
 def failed(trial: int, rung: int, error: Exception) -> Outcome:

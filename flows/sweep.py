@@ -14,13 +14,13 @@ from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import SweepParameters
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
-from flows.rung import Ground, Text, failed, run_rung
+from flows.rung import Text, TrialInputs, failed, run_rung
 from flows.servers import signals
 from gptcore.config import TokenizerConfig
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.sweep.halving import Rung, survivors
 from gptcore.sweep.plan import BITS, SCORE, Plan, read_plan
-from gptcore.text.corpus import find_sources
+from gptcore.text.sources import RawCorpus
 from tasks.report.card import start_note, synthetic_note
 from tasks.report.result_page import show_in_name
 from tasks.report.sweep import (
@@ -58,18 +58,18 @@ def sweep(parameters: SweepParameters) -> SweepResult:
     """
     signals.listen()
     plan = read_plan(parameters.sweep, "sweep", bool(parameters.checkpoint))
-    ground, identity, notes = _ground(parameters, plan)
+    inputs, identity, notes = _trial_inputs(parameters, plan)
     tracker = Tracker()
     with open_sweep(tracker, plan, identity) as run:
         outcomes: list[Outcome] = []
         ranked = [trial.number for trial in plan.trials]
         for rung in plan.rungs:
-            found = _rung(tracker, run, ground, sweep_key(identity), rung, ranked)
+            found = _rung(tracker, run, inputs, sweep_key(identity), rung, ranked)
             outcomes += found
-            reached = {outcome.trial: outcome.objective for outcome in found}
-            ranked = survivors(reached, len(reached), plan.lower_is_better)
+            objectives = {outcome.trial: outcome.objective for outcome in found}
+            ranked = survivors(objectives, len(objectives), plan.lower_is_better)
             _tell(plan, rung, found, ranked)
-        list_checkpoints(ground.store.url)
+        list_checkpoints(inputs.store)
         result = SweepResult(plan, outcomes, identity, notes)
         with scratch_folder() as folder:
             publish_sweep(tracker, run, result, folder)
@@ -77,7 +77,7 @@ def sweep(parameters: SweepParameters) -> SweepResult:
     return result
 
 
-def _ground(parameters: SweepParameters, plan: Plan) -> tuple[Ground, dict[str, Any], list[str]]:
+def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs, dict[str, Any], list[str]]:
     """Books and rows, encoded for every vocabulary that a trial drew; what a sweep follows from; what to know of it.
 
     All of it comes before the first training: a broken row costs seconds.
@@ -92,46 +92,48 @@ def _ground(parameters: SweepParameters, plan: Plan) -> tuple[Ground, dict[str, 
         datasets_url = datasets_folder(store, parameters.datasets)
         tokenizer = own_tokenizer(store, checkpoint)
         texts = dict.fromkeys(kinds, Text(tokenizer, _encoded(store, datasets_url, plan, tokenizer)))
-        ground = Ground(store, plan, texts, checkpoint, jobs=parameters.jobs, away=dispatches_trainings())
+        inputs = TrialInputs(store, plan, texts, checkpoint, jobs=parameters.jobs, dispatched=dispatches_trainings())
         identity["checkpoint"] = checkpoint.digest
         notes = list(start_note(store.manifest(checkpoint)))
     else:
         corpus_url, datasets_url = parameters.corpus, parameters.datasets
         if not corpus_url or (plan.tasks and not datasets_url):
             corpus_url, datasets_url = books_and_datasets(store, corpus_url, datasets_url)
-        find_sources(corpus_url)
+        raw = RawCorpus.at(corpus_url)
         chosen_tasks(plan.tasks, datasets_url) if plan.tasks else None
         dask = parameters.dask
         preset = plan.trials[0].preset  # of books and shards all trials have the same settings
-        corpus = clean_corpus(store.url, corpus_url, preset.corpus, dask)
+        corpus = clean_corpus(store, raw, preset.corpus, dask)
         texts = {}
         for config in kinds:
-            tokenizer = train_tokenizer(store.url, corpus, config, dask)
+            tokenizer = train_tokenizer(store, corpus, config, dask)
             datasets = _encoded(store, datasets_url, plan, tokenizer)
-            shards = encode_shards(store.url, corpus, tokenizer, preset.shards, dask)
-            texts[config] = Text(tokenizer, datasets, shards, measure_ngrams(store.url, shards, dask))
+            shards = encode_shards(store, corpus, tokenizer, preset.shards, dask)
+            texts[config] = Text(tokenizer, datasets, shards, measure_ngrams(store, shards, dask))
         n_bytes = held_out_bytes(store, corpus) if plan.objective == BITS else 0
-        ground = Ground(store, plan, texts, None, n_bytes, parameters.nproc, parameters.jobs, dispatches_trainings())
+        inputs = TrialInputs(
+            store, plan, texts, None, n_bytes, parameters.nproc, parameters.jobs, dispatches_trainings()
+        )
         identity["corpus"] = corpus.digest
         notes = list(synthetic_note(store.manifest(corpus)))
     identity["data"] = {task: dataset_fingerprint(task, datasets_url) for task in plan.tasks}
     encoded = next(iter(texts.values())).datasets.values()
     notes += [note for dataset in encoded for note in synthetic_note(store.manifest(dataset))]
-    return ground, identity, [*dict.fromkeys(notes), _what_chose(plan, ground)]
+    return inputs, identity, [*dict.fromkeys(notes), _what_chose(plan, inputs)]
 
 
 def _encoded(store: Store, datasets_url: str, plan: Plan, tokenizer: Artifact) -> dict[str, Artifact]:
-    return {task: encode_dataset(store.url, datasets_url, task, tokenizer) for task in plan.tasks}
+    return {task: encode_dataset(store, datasets_url, task, tokenizer) for task in plan.tasks}
 
 
-def _what_chose(plan: Plan, ground: Ground) -> str:
+def _what_chose(plan: Plan, inputs: TrialInputs) -> str:
     """What the numbers rest on, and what a rung is a share of."""
     seen = f"the dev rows of {', '.join(plan.tasks)}" if plan.objective == SCORE else "the held-out documents"
-    share = "training rows" if ground.by_rows else "pre-training"
+    share = "training rows" if inputs.by_rows else "pre-training"
     return f"Selected on {seen}; no test row was read for it. A rung is a share of {share}, each with its own schedule."
 
 
-def _rung(tracker: Tracker, parent: Run, ground: Ground, key: str, rung: Rung, ranked: list[int]) -> list[Outcome]:
+def _rung(tracker: Tracker, parent: Run, inputs: TrialInputs, key: str, rung: Rung, ranked: list[int]) -> list[Outcome]:
     """What the best trials so far reach on a rung; where all of these fail, those that come after them.
 
     :raises Exception: the first one's, where every trial failed.
@@ -140,7 +142,7 @@ def _rung(tracker: Tracker, parent: Run, ground: Ground, key: str, rung: Rung, r
     errors: list[Exception] = []
     while len(errors) == len(outcomes) and ranked:
         numbers, ranked = (ranked[: rung.trials], ranked[rung.trials :]) if not outcomes else (ranked[:1], ranked[1:])
-        tried, failures = _tried(tracker, parent, ground, key, rung, numbers)
+        tried, failures = _tried(tracker, parent, inputs, key, rung, numbers)
         outcomes += tried
         errors += failures
     if len(errors) == len(outcomes):
@@ -149,17 +151,17 @@ def _rung(tracker: Tracker, parent: Run, ground: Ground, key: str, rung: Rung, r
 
 
 def _tried(
-    tracker: Tracker, parent: Run, ground: Ground, key: str, rung: Rung, numbers: list[int]
+    tracker: Tracker, parent: Run, inputs: TrialInputs, key: str, rung: Rung, numbers: list[int]
 ) -> tuple[list[Outcome], list[Exception]]:
     """What each trial reached on a rung, also on their MLflow runs; the exceptions of those that failed."""
-    plan = ground.plan
+    plan = inputs.plan
     trials = [plan.trials[number - 1] for number in sorted(numbers)]
     with ExitStack() as stack:
         runs = {
             trial.number: stack.enter_context(open_trial(tracker, plan, key, parent.run_id, trial.number, rung.number))
             for trial in trials
         }
-        found = run_rung(ground, rung, trials, {number: run.run_id for number, run in runs.items()})
+        found = run_rung(inputs, rung, trials, {number: run.run_id for number, run in runs.items()})
         outcomes = [
             outcome if isinstance(outcome, Outcome) else failed(trial, rung.number, outcome)
             for trial, outcome in found.items()

@@ -17,6 +17,7 @@ from tasks.stages.adapt import adapt_model
 from tasks.stages.finetune import finetune_model
 from tasks.stages.pretrain import pretrain_model
 from tasks.store.artifact import Artifact
+from tasks.store.store import Store
 
 TRAININGS: dict[str, Any] = {"pretrain": pretrain_model, "finetune": finetune_model, "adapt": adapt_model}
 """Stage -> its task."""
@@ -25,13 +26,17 @@ _RECORDS = {kind.__name__: kind for kind in (AdaptConfig, Artifact, FinetuneConf
 
 
 @flow(name="train", persist_result=False)
-def train(stage: str, arguments: dict[str, Any]) -> None:
-    """One training of a pipeline or a fan-out, which starts it, waits for it and reads its result from the store."""
+def train(stage: str, store: str, arguments: dict[str, Any]) -> None:
+    """One training of a pipeline or a fan-out, which starts it, waits for it and reads its result from the store.
+
+    :param store: address of the store.
+    :param arguments: the other arguments of the stage's task, :func:`packed`.
+    """
     signals.listen()
     given = unpacked(arguments)
     if "threads" in given:
         _, given["threads"] = slots_and_threads(slots())  # of this machine, and as many as its worker takes
-    TRAININGS[stage](**given)
+    TRAININGS[stage](Store(store), **given)
 
 
 def packed(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def numbers(array: pa.Array) -> NDArray[Any]:
 
     Arrow's own `to_numpy` imports pandas first, a fifth of a second's work in every job.
 
-    :raises KeyError: it holds something else.
+    :raises KeyError: the array holds something else.
     """
     assert not array.null_count, "a null is no number"
     values: NDArray[Any] = np.frombuffer(array.buffers()[1] or b"", _TYPES[str(array.type)])

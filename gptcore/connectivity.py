@@ -22,7 +22,7 @@ def require_s3(url: str, option: str) -> None:
     Addresses of another kind than ``s3://`` pass.
 
     :param option: where the address was given, ``--store``.
-    :raises InputError: it does not.
+    :raises InputError: the server does not answer, refuses the key, or hides the bucket.
     """
     if not url.startswith("s3://"):
         return

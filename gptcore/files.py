@@ -40,7 +40,7 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Parse a local UTF-8 JSON file.
 
-    :raises ValueError: it is none.
+    :raises ValueError: the file is no JSON.
     """
     return parse_json(Path(path).read_bytes())
 
@@ -48,7 +48,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def parse_json(data: bytes | str) -> Any:
     """Parse JSON; bytes are UTF-8.
 
-    :raises ValueError: it is none, or it is nested deeper than anything that we write.
+    :raises ValueError: the text is no JSON, or is nested deeper than anything that we write.
     """
     try:
         return json.loads(data.decode("utf-8") if isinstance(data, bytes) else data)
@@ -78,7 +78,7 @@ def read_object(
 def checked_object(value: Any, where: str, expected: str, fields: Mapping[str, type] | None = None) -> dict[str, Any]:
     """``value`` where it is a JSON object that has ``fields`` of their types.
 
-    :raises InputError: it is something else; names ``where``.
+    :raises InputError: the value is something else; names ``where``.
     """
     if not isinstance(value, dict):
         raise InputError(f"{where}: found a {type(value).__name__}, expected {expected}")

@@ -12,7 +12,7 @@ import fsspec
 
 from gptcore.errors import InputError, refuse_password
 
-_NO_SUCH_PLACE = (ValueError, NotImplementedError)
+_NO_SUCH_ADDRESS = (ValueError, NotImplementedError)
 
 
 def file_system(url: str) -> tuple[Any, str]:
@@ -36,7 +36,7 @@ def exists(fs: Any, path: str) -> bool:
     """Whether a file or folder is there."""
     try:
         return bool(fs.exists(path))
-    except _NO_SUCH_PLACE:
+    except _NO_SUCH_ADDRESS:
         return False
 
 
@@ -44,7 +44,7 @@ def is_folder(fs: Any, path: str) -> bool:
     """Whether a folder is there."""
     try:
         return bool(fs.isdir(path))
-    except _NO_SUCH_PLACE:
+    except _NO_SUCH_ADDRESS:
         return False
 
 
@@ -52,7 +52,7 @@ def names_in(fs: Any, folder: str) -> list[str]:
     """Names in a folder, sorted; none where there is no folder."""
     try:
         paths = fs.ls(folder, detail=False)
-    except (FileNotFoundError, NotADirectoryError, *_NO_SUCH_PLACE):
+    except (FileNotFoundError, NotADirectoryError, *_NO_SUCH_ADDRESS):
         return []
     return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in paths)
 

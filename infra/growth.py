@@ -27,6 +27,7 @@ from gptcore.storyworld.write import generate
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.bpe_train import count_corpus
 from gptcore.text.corpus import build_corpus, read_corpus
+from gptcore.text.sources import RawCorpus
 from tasks.jobs.parallel import partition_map
 
 _BOOK = 500_000  # characters
@@ -54,7 +55,9 @@ def work(stage: str, folder: Path) -> None:
     corpus = folder / "corpus"
     with partition_map(processes=2) as parallel:
         if stage == "clean":
-            build_corpus(str(folder / "books"), corpus, CorpusConfig(), map=parallel, progress=lambda *_: None)
+            build_corpus(
+                RawCorpus.at(str(folder / "books")), corpus, CorpusConfig(), map=parallel, progress=lambda *_: None
+            )
         elif stage == "count":
             count_corpus(corpus, parallel)
         else:

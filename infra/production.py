@@ -50,7 +50,7 @@ class Trial:
         return self._output("flows.cli.main", *arguments)
 
     def pages(self, shots: Path) -> str:
-        """The same of `infra.pages`."""
+        """Standard output of `infra.pages`, which must find no problem."""
         return self._output("infra.pages", "--shots", str(shots))
 
     def record(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flows.chain import Chain
-from flows.fanout import Arm, score_tasks
+from flows.fanout import Arm, Grid, score_tasks
 from flows.finetune import seeds_of, settings_of
 from flows.forms.parameters import AnalysisParameters
 from tasks.report.analysis import Analysis, publish
@@ -14,9 +14,9 @@ from tasks.report.leaderboard import Leaderboard
 def scored(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> Leaderboard:
     """The arms' rows in their order, then the baselines' and the published ones, cut to ``tasks``."""
     datasets = {task: chain.datasets[task] for task in tasks}
-    settings, jobs = settings_of(chain.preset), parameters.jobs
-    seeds = seeds_of(chain.preset, parameters.seeds)
-    return score_tasks(chain.store.url, chain.datasets_url, datasets, arms, settings, seeds, jobs).only(tasks)
+    settings, seeds = settings_of(chain.preset), seeds_of(chain.preset, parameters.seeds)
+    grid = Grid(chain.store, chain.datasets_url, datasets, arms, settings, seeds)
+    return score_tasks(grid, parameters.jobs).only(tasks)
 
 
 def named(chain: Chain, title: str) -> str:

@@ -89,11 +89,11 @@ def _blimp(chain: Chain, parameters: AnalysisParameters, models: dict[str, Artif
     url, n_pairs = chain.datasets_url, parameters.max_rows or None
     counted = {
         label: _by_field(scores)
-        for label, scores in score_blimp_ngrams(chain.store.url, chain.shards, url, n_pairs, parameters.dask).items()
+        for label, scores in score_blimp_ngrams(chain.store, chain.shards, url, n_pairs, parameters.dask).items()
     }
     traces = {
         label: {
-            updates: _by_field(score_blimp(chain.store.url, model, url, n_pairs, step))
+            updates: _by_field(score_blimp(chain.store, model, url, n_pairs, step))
             for updates, step in _kept_steps(chain, model).items()
         }
         for label, model in models.items()
@@ -191,7 +191,7 @@ def _trace(chain: Chain, parameters: AnalysisParameters, model: Artifact, tasks:
     """Update -> zero-shot scores, over every model that a pre-training run kept."""
     rows = parameters.max_rows or None
     return {
-        updates: score_zero_shot(chain.store.url, model, chain.datasets_url, tasks, rows, step)
+        updates: score_zero_shot(chain.store, model, chain.datasets_url, tasks, rows, step)
         for updates, step in _kept_steps(chain, model).items()
     }
 

@@ -14,7 +14,7 @@ from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from gptcore.evaluation.overlap import N
 from gptcore.synthetic import is_synthetic
-from gptcore.text.corpus import find_sources
+from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis
 from tasks.stages.corpus import clean_corpus
 from tasks.stages.overlap import measure_overlap
@@ -32,9 +32,8 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
     signals.listen()
     preset, store = chosen_preset(parameters), Store(parameters.store)
     corpus_url, datasets_url = books_and_datasets(store, parameters.corpus, parameters.datasets)
-    find_sources(corpus_url)
-    corpus = clean_corpus(store.url, corpus_url, preset.corpus, parameters.dask)
-    built = measure_overlap(store.url, corpus, datasets_url, parameters.dask)
+    corpus = clean_corpus(store, RawCorpus.at(corpus_url), preset.corpus, parameters.dask)
+    built = measure_overlap(store, corpus, datasets_url, parameters.dask)
     words = store.manifest(corpus)["counts"]["words"]
     counted: dict[str, dict[str, Any]] = built.manifest["counts"]["sets"]
     wanted = set(map(str, parameters.tasks)) or {name.partition(" ")[0] for name in counted}

@@ -186,5 +186,5 @@ def _tuned(chain: Chain, task: str, arm: Arm, seed: int) -> Artifact:
 def _train_score(chain: Chain, task: str, arm: Arm) -> float:
     """Accuracy of an arm's model of seed 0 on training rows."""
     model = _tuned(chain, task, arm, seed=0)
-    scores = score_model(chain.store.url, model, chain.datasets[task], "train", _TRAIN_ROWS)
+    scores = score_model(chain.store, model, chain.datasets[task], "train", _TRAIN_ROWS)
     return float(scores["score"])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tasks.report.analysis import Analysis
+    from tasks.store.store import Store
 
 _MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and still a date
 
@@ -54,29 +55,29 @@ def finetune_all(options: argparse.Namespace) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     from flows.cli.scoring import evaluate, rows_scored
-    from flows.forms.checks import check_places
+    from flows.forms.checks import check_addresses
     from gptcore.nlu.registry import task_spec
 
-    check_places(vars(options))
+    store = check_addresses(vars(options))
     task = task_spec(options.task).name
-    for split, scores in evaluate(options.store, task, options.model, options.datasets).items():
+    for split, scores in evaluate(store, task, options.model, options.datasets).items():
         print(f"{task} {split}: " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
-    print(rows_scored(options.store, options.datasets))
+    print(rows_scored(store, options.datasets))
 
 
 def zero_shot(options: argparse.Namespace) -> None:
     from flows.cli.scoring import rows_scored, zero_shot
-    from flows.forms.checks import check_places
+    from flows.forms.checks import check_addresses
 
-    check_places(vars(options))
+    store = check_addresses(vars(options))
     if options.max_rows is not None and options.max_rows < 1:
         raise InputError(f"--max-rows: found {options.max_rows}, expected 1 or more")
     tasks = listed(options.tasks)
-    results = zero_shot(options.store, options.checkpoint, options.datasets, tasks, options.max_rows)
+    results = zero_shot(store, options.checkpoint, options.datasets, tasks, options.max_rows)
     width = max(6, *map(len, results))
     for task, scores in results.items():
         print(f"{task:<{width}} " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
-    print(rows_scored(options.store, options.datasets))
+    print(rows_scored(store, options.datasets))
 
 
 def analysis(options: argparse.Namespace) -> None:
@@ -133,7 +134,7 @@ def _print_all(analyses: Iterable[Analysis]) -> None:
 
 
 def _write_abstracts(options: argparse.Namespace) -> None:
-    from flows.forms.checks import check_places
+    from flows.forms.checks import check_addresses
     from flows.forms.settings import chosen_sampling
     from flows.inference import write_abstracts
 
@@ -142,11 +143,11 @@ def _write_abstracts(options: argparse.Namespace) -> None:
     trained = ("arxiv", "checkpoint", "corpus", "categories", "beside", "titles", "only", "nproc", "jobs", "out")
     if odd := [name for name in trained if getattr(options, name)]:
         raise InputError(f"gptmill abstracts generate: --{odd[0]} says nothing to a model that is there")
-    check_places(vars(options))
+    store = check_addresses(vars(options))
     sampling = chosen_sampling(
         options.preset or "paper", {} if options.config is None else config_file(options.config), options.seed
     )
-    for title, abstract in write_abstracts(options.store, options.model or None, options.title, sampling):
+    for title, abstract in write_abstracts(store, options.model or None, options.title, sampling):
         print(f"{title}\n\n{abstract}\n")
 
 
@@ -189,8 +190,9 @@ def gc(options: argparse.Namespace) -> None:
     if not 0 <= options.older_than <= _MOST_HOURS:
         raise InputError(f"--older-than: found {options.older_than:g}, expected hours, 0 to {_MOST_HOURS:,}")
     from flows.cli.garbage import gc
+    from tasks.store.store import Store
 
-    gc(options.store, options.yes, options.older_than, options.all_unreferenced)
+    gc(Store(options.store), options.yes, options.older_than, options.all_unreferenced)
 
 
 def datasets(options: argparse.Namespace) -> None:
@@ -208,10 +210,10 @@ def get_datasets(options: argparse.Namespace) -> None:
 def export(options: argparse.Namespace) -> None:
     if Path(options.out).exists():
         raise InputError(f"--out {options.out}: is there already; expected a new folder")
-    _look_up_model(options)
+    store = _look_up_model(options)
     from flows.inference import export
 
-    for path in export(options.store, options.model, options.format, options.out, options.tokenizer):
+    for path in export(store, options.model, options.format, options.out, options.tokenizer):
         print(path)
 
 
@@ -221,18 +223,18 @@ def predict(options: argparse.Namespace) -> None:
     from gptcore.nlu.registry import task_spec
 
     task_spec(options.task)
-    _look_up_model(options, options.task)
+    store = _look_up_model(options, options.task)
     from flows.inference import predict
 
-    for answer in predict(options.store, options.task, options.model, sys.stdin.buffer, options.tokenizer):
+    for answer in predict(store, options.task, options.model, sys.stdin.buffer, options.tokenizer):
         print(json.dumps(answer, ensure_ascii=False), flush=True)
 
 
 def perplexity(options: argparse.Namespace) -> None:
-    _look_up_model(options)
+    store = _look_up_model(options)
     from flows.inference import perplexity
 
-    found = perplexity(options.store, options.model, sys.stdin.buffer, options.tokenizer)
+    found = perplexity(store, options.model, sys.stdin.buffer, options.tokenizer)
     print("  ".join(f"{name} {_number(value)}" for name, value in found.items()))
 
 
@@ -242,16 +244,16 @@ def generate(options: argparse.Namespace) -> None:
     from gptcore.evaluation.sampling import check_sampling
 
     check_sampling(options.max_tokens, options.temperature, options.top_k, options.top_p)
-    _look_up_model(options)
+    store = _look_up_model(options)
     from flows.inference import generate, generate_lines
 
-    place = options.store, options.model
+    model = store, options.model
     settings = {name: getattr(options, name) for name in ("max_tokens", "temperature", "top_k", "top_p", "seed")}
     if options.prompt is None:
-        for answer in generate_lines(*place, sys.stdin.buffer, options.tokenizer, **settings):
+        for answer in generate_lines(*model, sys.stdin.buffer, options.tokenizer, **settings):
             print(json.dumps(answer, ensure_ascii=False), flush=True)
         return
-    pieces = generate(*place, options.prompt, options.tokenizer, **settings)
+    pieces = generate(*model, options.prompt, options.tokenizer, **settings)
     print(options.prompt, end="", flush=True)
     for piece in pieces:
         print(piece, end="", flush=True)
@@ -260,11 +262,11 @@ def generate(options: argparse.Namespace) -> None:
 
 def submission(options: argparse.Namespace) -> None:
     from flows.cli.submission import submission
-    from flows.forms.checks import check_places
+    from flows.forms.checks import check_addresses
 
-    check_places(vars(options))
+    store = check_addresses(vars(options))
     tasks = task_names(options.tasks)
-    report = submission(options.store, options.checkpoint, options.out, options.datasets, tasks)
+    report = submission(store, options.checkpoint, options.out, options.datasets, tasks)
     for name, counts in report["files"].items():
         print(f"{name:<12} {counts['rows']:>7} rows")
     for task, url in report["models"].items():
@@ -274,25 +276,25 @@ def submission(options: argparse.Namespace) -> None:
     print(options.out if report["complete"] else f"{options.out}: a rehearsal, not for the server")
 
 
-def _look_up_model(options: argparse.Namespace, task: str = "") -> None:
+def _look_up_model(options: argparse.Namespace, task: str = "") -> Store:
     """See that ``--model`` is there, before torch is imported.
 
-    :raises InputError: it is not.
+    :return: the store that was looked into.
+    :raises InputError: there is no such model.
     """
-    from flows.forms.checks import any_model, check_address, check_places
+    from flows.forms.checks import any_model, check_address, check_addresses
     from flows.forms.references import fine_tuned_model, in_store
-    from tasks.store.store import Store
 
-    check_places(vars(options))
+    store = check_addresses(vars(options))
     if options.tokenizer:
-        return  # a folder: whoever loads it says what is wrong with it
-    store = Store(options.store)
+        return store  # the model is a folder: whoever loads it says what is wrong with it
     if task:
         model = in_store(store, options.model, ("finetune",))
         check_address(model, ("finetune",))
         fine_tuned_model(store, model, task)
     else:
         any_model(store, options.model)
+    return store
 
 
 def _decoded(line: bytes, number: int) -> str:

@@ -52,14 +52,14 @@ _KINDS = {
 _CONFIRMED = "delete"
 
 
-def gc(store_url: str, confirmed: bool = False, older_than: float = 24.0, unreferenced: bool = False) -> None:
+def gc(store: Store, confirmed: bool = False, older_than: float = 24.0, unreferenced: bool = False) -> None:
     """List what may go, and delete it where that is confirmed: beforehand, or by a word typed on a terminal.
 
     :param older_than: hours; what is younger stays.
     :param unreferenced: also what the tracker has never heard of.
     :raises InputError: no such store; no tracker; or one that has never heard of anything in the store.
     """
-    store, tracker = Store(store_url), Tracker()
+    tracker = Tracker()
     rules = Rules(_MEASURES, _TRACKED, _WORLDS, timedelta(hours=older_than), unreferenced)
     items, found = _plan(store, tracker, rules)
     print(f"store {store.url}, MLflow {tracker.shown}\n")
@@ -82,7 +82,7 @@ def gc(store_url: str, confirmed: bool = False, older_than: float = 24.0, unrefe
     if any(item.stage == "pretrain" for item in gone) and os.environ.get("PREFECT_API_URL"):
         from flows.forms.choices import list_checkpoints
 
-        list_checkpoints(store.url)
+        list_checkpoints(store)
     print(f"\ndeleted: {_amount(gone)}")
 
 

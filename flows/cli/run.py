@@ -80,7 +80,7 @@ def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:
 
 
 def run_board(flow: Any, filled: Form, options: argparse.Namespace) -> tuple[Leaderboard, str]:
-    """The same for a flow that fills the leaderboard: its board, and the words that lead to the page of all of it.
+    """Run a flow that fills the leaderboard: its board, and the words that lead to the page of all of it.
 
     Keeps that one for the next who asks, as MLflow is at hand here.
     """
@@ -91,7 +91,7 @@ def run_board(flow: Any, filled: Form, options: argparse.Namespace) -> tuple[Lea
 
 
 def run_and_print(flow: Any, filled: Form, options: argparse.Namespace) -> None:
-    """The same, and print the board, also where some tasks failed.
+    """Run a flow that fills the leaderboard, and print the board, also where some tasks failed.
 
     :raises SomeFailed: after the board of the others is printed.
     """

@@ -20,14 +20,13 @@ from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
 
 
-def evaluate(store_url: str, task: str, model: str, datasets: str = "") -> dict[str, dict[str, Any]]:
+def evaluate(store: Store, task: str, model: str, datasets: str = "") -> dict[str, dict[str, Any]]:
     """Score a fine-tuned model on every labelled split but train.
 
     :param model: digest (or its beginning) of a `finetune` artifact, its URL, latest or best (of those for the task).
     :return: split -> metric -> value (fractions).
     :raises InputError: the model was fine-tuned on another task.
     """
-    store = Store(store_url)
     artifact = fine_tuned_model(store, model, task)
     datasets_url = datasets_folder(store, datasets)
     chosen_tasks([task], datasets_url)
@@ -35,13 +34,13 @@ def evaluate(store_url: str, task: str, model: str, datasets: str = "") -> dict[
         from tasks.stages.dataset import encode_dataset  # these bring torch along: not before the input is good
         from tasks.stages.evaluation import score_model
 
-        dataset = encode_dataset.fn(store.url, datasets_url, task, own_tokenizer(store, artifact))
+        dataset = encode_dataset.fn(store, datasets_url, task, own_tokenizer(store, artifact))
         splits = [split for split in encoded_splits(store.local(dataset)) if split != "train"]
-        return {split: score_model.fn(store.url, artifact, dataset, split) for split in splits}
+        return {split: score_model.fn(store, artifact, dataset, split) for split in splits}
 
 
 def zero_shot(
-    store_url: str, checkpoint: str, datasets: str = "", tasks: Sequence[str] = (), max_rows: int | None = None
+    store: Store, checkpoint: str, datasets: str = "", tasks: Sequence[str] = (), max_rows: int | None = None
 ) -> dict[str, dict[str, Any]]:
     """Section 5's heuristics on a pre-trained model, and BLiMP, beside the score of a random guess.
 
@@ -51,7 +50,6 @@ def zero_shot(
     :raises InputError: an unknown task, or no such model or data.
     """
     check_zero_shot(tasks, WITHOUT_TRAINING)
-    store = Store(store_url)
     artifact = pretrained_model(store, checkpoint, generates=True)
     datasets_url = datasets_folder(store, datasets)
     there = available_zero_shot(datasets_url)
@@ -62,15 +60,15 @@ def zero_shot(
 
         results: dict[str, dict[str, Any]] = {}
         if heuristics := [task for task in chosen if task != BLIMP]:
-            results |= score_zero_shot.fn(store.url, artifact, datasets_url, heuristics, max_rows)
+            results |= score_zero_shot.fn(store, artifact, datasets_url, heuristics, max_rows)
         if BLIMP in chosen:
-            results |= _by_field(score_blimp.fn(store.url, artifact, datasets_url, max_rows))
+            results |= _by_field(score_blimp.fn(store, artifact, datasets_url, max_rows))
         return results
 
 
-def rows_scored(store_url: str, datasets: str) -> str:
+def rows_scored(store: Store, datasets: str) -> str:
     """Which rows the two above read: no number of generated ones is to be taken for another."""
-    url = datasets_folder(Store(store_url), datasets)
+    url = datasets_folder(store, datasets)
     return f"rows: {url}{', synthetic' if is_synthetic(url) else ''}"
 
 

@@ -29,7 +29,7 @@ def _register(store: str, datasets: str) -> None:
 
 def deploy(options: argparse.Namespace) -> None:
     from flows.deployments.settings import read_settings
-    from flows.forms.checks import check_places
+    from flows.forms.checks import check_addresses
     from flows.servers.environment import LIGHT_STORE, absolute, is_of, read_stack
     from flows.servers.preflight import require_log_in, require_prefect
     from flows.servers.stack.control import remember
@@ -41,7 +41,7 @@ def deploy(options: argparse.Namespace) -> None:
     forms = dict(record["forms"]) if record and ours else {"store": LIGHT_STORE, "datasets": ""}
     given = {name: place for name in forms if (place := getattr(options, name)) is not None}
     forms = {name: absolute(place) for name, place in {**forms, **given}.items()}
-    check_places(forms)
+    check_addresses(forms)
     require_log_in()
     from httpx import TransportError
 

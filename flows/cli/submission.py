@@ -20,7 +20,7 @@ from tasks.tracking.logs import Meter
 
 
 def submission(
-    store_url: str, checkpoint: str, out: str, datasets: str = "", tasks: Sequence[str] = ()
+    store: Store, checkpoint: str, out: str, datasets: str = "", tasks: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Answer GLUE's test files with the best fine-tuned model of each task (dev rows), and write the server's zip.
 
@@ -30,7 +30,6 @@ def submission(
     :return: as :func:`gptcore.evaluation.submission.glue_submission`, with "models" (task -> URL of its artifact).
     :raises InputError: a task is not fine-tuned from this checkpoint yet, or a test file is missing or broken.
     """
-    store = Store(store_url)
     artifact = pretrained_model(store, checkpoint)
     wanted = list(dict.fromkeys(file.task for file in files_of(tasks)))
     datasets_url = datasets_folder(store, datasets)

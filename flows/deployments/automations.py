@@ -31,19 +31,19 @@ _TEXT = """\
 
 def lost_runs() -> list[AutomationCore]:
     """Find the runs whose process, or whose worker, is gone, and start them again."""
-    patience = timedelta(seconds=_MISSED * (get_current_settings().flows.heartbeat_frequency or _HEARTBEAT))
+    silence = timedelta(seconds=_MISSED * (get_current_settings().flows.heartbeat_frequency or _HEARTBEAT))
     beat = "prefect.flow-run.heartbeat"
     return [
         AutomationCore(
             name="gptmill: lost runs",
-            description=f"A run without heartbeats for {patience.seconds} s has crashed.",
-            trigger=_missing(after={beat}, expect={beat, *_ENDS}, within=patience),
-            actions=[_become(StateType.CRASHED, "Crashed", f"no heartbeat for {patience.seconds} s")],
+            description=f"A run without heartbeats for {silence.seconds} s has crashed.",
+            trigger=_missing(after={beat}, expect={beat, *_ENDS}, within=silence),
+            actions=[_become(StateType.CRASHED, "Crashed", f"no heartbeat for {silence.seconds} s")],
         ),
         AutomationCore(
             name="gptmill: lost while cancelling",
             description="Nobody was left to end a run that was cancelled.",
-            trigger=_missing(after={"prefect.flow-run.Cancelling"}, expect=_ENDS, within=patience),
+            trigger=_missing(after={"prefect.flow-run.Cancelling"}, expect=_ENDS, within=silence),
             actions=[_become(StateType.CANCELLED, "Cancelled", "cancelled; its process had gone")],
         ),
         AutomationCore(
@@ -52,7 +52,7 @@ def lost_runs() -> list[AutomationCore]:
             trigger=_missing(
                 after={"prefect.flow-run.Pending"},
                 expect={*_BEGUN, "prefect.flow-run.Cancelling", *_ENDS},
-                within=4 * patience,
+                within=4 * silence,
                 match_related=_tagged(OFFERED),
             ),
             actions=[_become(StateType.SCHEDULED, "AwaitingRetry", "taken by a worker that did not start it")],
@@ -80,7 +80,7 @@ def alerts(webhook: UUID) -> list[AutomationCore]:
 
     :param webhook: the block with the address.
     """
-    patience = timedelta(seconds=_MISSED * (get_current_settings().flows.heartbeat_frequency or _HEARTBEAT))
+    silence = timedelta(seconds=_MISSED * (get_current_settings().flows.heartbeat_frequency or _HEARTBEAT))
     late = "'late: no worker has taken this scheduled run'"
     return [
         AutomationCore(
@@ -97,11 +97,11 @@ def alerts(webhook: UUID) -> list[AutomationCore]:
         ),
         AutomationCore(
             name="gptmill: late schedules",
-            description=f"Tells of a scheduled run that no worker took for {patience.seconds} s.",
+            description=f"Tells of a scheduled run that no worker took for {silence.seconds} s.",
             trigger=_missing(
                 after={"prefect.flow-run.Late"},
                 expect={"prefect.flow-run.Pending", *_BEGUN, *_ENDS},
-                within=patience,
+                within=silence,
                 match_related=_tagged("auto-scheduled"),  # Prefect's own tag of what a schedule made
             ),
             actions=[_call(webhook, late)],

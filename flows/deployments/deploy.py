@@ -28,6 +28,7 @@ from flows.deployments.settings import WEBHOOK_VARIABLE, PipelineSchedule, Setti
 from flows.forms.choices import list_checkpoints, without_choices
 from flows.servers.environment import absolute
 from flows.servers.pools import POOLS
+from tasks.store.store import Store
 
 _BLOCK = "gptmill-alerts"
 _SLUG = "gptmill-"  # begins the names of our schedules: those made in the browser have none
@@ -72,7 +73,7 @@ def deploy(store: str, datasets: str, settings: Settings | None = None) -> Chang
             wanted += alerts(webhook)
         _automations(client, wanted, changes)
     if Path(store).exists() or "://" in store:
-        list_checkpoints(defaults["store"])
+        list_checkpoints(Store(defaults["store"]))
     for line in changes.lines():
         print(line)
     return changes

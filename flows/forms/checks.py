@@ -23,7 +23,7 @@ from tasks.store.artifact import Artifact
 from tasks.store.references import check_start, named_tokenizer
 from tasks.store.store import Store
 
-_PLACES = {
+_ADDRESS_OPTIONS = {
     name: f"--{name}" for name in ("store", "corpus", "arxiv", "datasets", "tokenizer", "checkpoint", "shards", "model")
 } | {"start": "--from"}
 """Fields that may hold an address -> the option that fills them."""
@@ -32,7 +32,7 @@ _PLACES = {
 def check_corpus(corpus: str) -> None:
     """:raises InputError: there is no document; nothing is asked of the generated world, which is none yet."""
     if corpus:
-        from gptcore.text.corpus import find_sources
+        from gptcore.text.sources import find_sources
 
         find_sources(corpus)
 
@@ -49,7 +49,7 @@ def check_network(store: Store, checkpoint: str, layers: int = -1) -> None:
     """See that a pre-trained model is there, and has the blocks that are to be transferred.
 
     :param layers: -1: all that it has.
-    :raises InputError: it is not, or has fewer.
+    :raises InputError: the model is not there, or has fewer blocks.
     """
     network = network_config(store.manifest(pretrained_model(store, checkpoint))["config"]["model"])
     if layers > network.layers:
@@ -60,7 +60,7 @@ def check_weights(store: Store, start: str, model: Any, tokenizer: Mapping[str, 
     """See that the model whose weights a pre-training goes on from, where it does, fits the network and the text.
 
     :param tokenizer: what is known of the tokenizer; empty where it is yet to be learnt.
-    :raises InputError: it is not there, or does not fit.
+    :raises InputError: the model is not there, or does not fit.
     """
     if start:
         check_start(store, pretrained_model(store, start), model, tokenizer.get("tokenizer_digest", ""))
@@ -124,7 +124,7 @@ def check_blocks(form: Any, section: str) -> None:
     """See that the model has positions for the blocks of one section of the settings, as far as it is known yet.
 
     :param section: "adapt", or "star" for the tables.
-    :raises InputError: it has fewer.
+    :raises InputError: the model has fewer positions.
     """
     from tasks.stages.imported import is_model_folder
 
@@ -145,7 +145,7 @@ def check_positions(section: str, configs: Iterable[AdaptConfig], n_ctx: int) ->
 
 
 def check_prompts(form: Any) -> None:
-    """The same for prompts: the models, or what they are pre-trained on; the tasks, and that they have room.
+    """See that what a form about prompts names is there: the models, or what they are pre-trained on; tasks with room.
 
     :raises InputError: for the first that is not there.
     """
@@ -193,7 +193,7 @@ def tasks_with_room(wanted: Sequence[str], datasets_url: str, n_ctx: int | None)
 
 
 def check_sweep(store: Store, form: Any) -> None:
-    """The same for a sweep: its plan, and what the plan needs.
+    """See that a sweep's plan can be read, and that what the plan needs is there.
 
     :raises InputError: for the first that is not there.
     """
@@ -209,20 +209,21 @@ def check_sweep(store: Store, form: Any) -> None:
         chosen_tasks(plan.tasks, datasets_folder(store, form.datasets))
 
 
-def check_places(given: Mapping[str, Any]) -> None:
+def check_addresses(given: Mapping[str, Any]) -> Store:
     """See that the addresses among a form's fields can be used: their server, the log-in, the bucket.
 
+    :return: the store that is among them.
     :raises InputError: for the first that cannot, or that has a password in it.
     """
     if not given["store"]:
         raise InputError("--store: found nothing, expected a folder or an address")
-    for name, option in _PLACES.items():
+    for name, option in _ADDRESS_OPTIONS.items():
         refuse_password(given.get(name) or "")
         require_s3(given.get(name) or "", option)
     for ref in given.get("checkpoints", ()):
         refuse_password(ref)
         require_s3(ref, "--checkpoint")
-    Store(given["store"])
+    return Store(given["store"])
 
 
 def known_tokenizer(store: Store, ref: str) -> dict[str, Any]:

@@ -51,12 +51,11 @@ def without_choices(schema: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def list_checkpoints(store_url: str) -> None:
-    """Bring the drop-downs of the deployments whose default store is ``store_url`` up to date, where there are any.
+def list_checkpoints(store: Store) -> None:
+    """Bring the drop-downs of the deployments whose default store this is up to date, where there are any.
 
     A server that does not answer is a warning: what was just trained is worth more than a form.
     """
-    store = Store(store_url)
     try:
         with get_client(sync_client=True) as client:
             for deployment in client.read_deployments(limit=_READ, sort=DeploymentSort.NAME_ASC):

@@ -52,11 +52,8 @@ class Form(BaseModel):
         :raises InputError: for the first that is not there.
         """
         from flows.forms import checks
-        from tasks.store.store import Store
 
-        given = dict(self)
-        checks.check_places(given)
-        self._look_up(Store(given["store"]))
+        self._look_up(checks.check_addresses(dict(self)))
 
     def _look_up(self, store: Store) -> None:
         """The form's own checks, in this order: settings, text, tokenizer, weights, scheduler, checkpoint, tasks."""

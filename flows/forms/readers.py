@@ -46,7 +46,7 @@ def shot_counts(comma_separated: str) -> list[int]:
 def config_file(file: str) -> dict[str, Any]:
     """The settings in the TOML file that ``--config`` names.
 
-    :raises InputError: it cannot be read, or is none.
+    :raises InputError: the file cannot be read, or is no TOML.
     """
     return toml_file(file, "--config ")
 
@@ -54,7 +54,7 @@ def config_file(file: str) -> dict[str, Any]:
 def toml_file(file: str, option: str) -> dict[str, Any]:
     """What a TOML file holds.
 
-    :raises InputError: it cannot be read, or is none.
+    :raises InputError: the file cannot be read, or is no TOML.
     """
     try:
         return tomllib.loads(Path(file).read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from flows.forms.parameters import PretrainParameters, SweepParameters
 from flows.forms.settings import chosen_preset
 from tasks.tracking.tracker import flatten
 
-_PLACES = {"store", "datasets", "corpus", "shards", "out", "dask", "jobs", "nproc", "shard"}  # where, not what
+_WHERE_IT_RUNS = {"store", "datasets", "corpus", "shards", "out", "dask", "jobs", "nproc", "shard"}  # where, not what
 _SHOWN = 4  # differences: a name is one line of a list
 
 
@@ -44,7 +44,7 @@ def _differences(form: BaseModel) -> Iterator[str]:
     """What was chosen otherwise than the form's defaults, each in a word or two."""
     for name, field in type(form).model_fields.items():
         value: Any = getattr(form, name)
-        if name in _PLACES or field.is_required() or value == field.default:
+        if name in _WHERE_IT_RUNS or field.is_required() or value == field.default:
             continue
         if name == "overrides":
             yield from (f"{setting} {chosen}" for setting, chosen in flatten(value))

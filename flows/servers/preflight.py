@@ -50,7 +50,7 @@ def _require_answer(url: str) -> None:
 def require_log_in() -> None:
     """See that the Prefect server that is set takes our log-in.
 
-    :raises InputError: it does not, or it is none.
+    :raises InputError: the server refuses the log-in, or is no Prefect server.
     """
     from httpx import HTTPError, HTTPStatusError
     from prefect.client.orchestration import get_client

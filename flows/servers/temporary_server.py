@@ -99,7 +99,7 @@ class _Server:
     def wait(self) -> None:
         """Until it answers; from then on it is kept alive.
 
-        :raises RuntimeError: it did not start; the message holds the end of its log.
+        :raises RuntimeError: the server did not start; the message holds the end of its log.
         """
         deadline = time.monotonic() + _START_SECONDS
         while not answers(f"{self.url}/health"):

@@ -116,7 +116,7 @@ class NetworkConfig(Protocol):
 
     @property
     def family(self) -> str:
-        """Its family's name."""
+        """The name of the network's family."""
         ...
 
     @property

@@ -65,7 +65,7 @@ class FinetuneConfig:
     max_train_rows: int | None = None
     """Use only the first rows, after a seeded shuffle; None: all."""
     max_eval_rows: int | None = None
-    """The same for each evaluated split."""
+    """Use only the first rows of each evaluated split, after a seeded shuffle; None: all."""
     n_transfer: int | None = None
     """Blocks taken from the checkpoint besides the embeddings; 0: embeddings only; -1: nothing at all (original code);
     None: all (Figure 2, left)."""

@@ -62,8 +62,8 @@ def score_pairs(
     before = tokenizer.encode(_BEFORE)[-1:]
     sequences = [(*before, *tokenizer.encode_next(text)) for text in texts]
     places = {ids: place for place, ids in enumerate(dict.fromkeys(sequences))}
-    told = None if progress is None else lambda done, total: progress("blimp", done, total)
-    found = model.log_probabilities(list(places), told)
+    report = None if progress is None else lambda done, total: progress("blimp", done, total)
+    found = model.log_probabilities(list(places), report)
     sums = found[[places[ids] for ids in sequences]].reshape(-1, 2)  # (pairs, 2)
     right, paradigm_of = sums[:, 0] > sums[:, 1], np.asarray(names)
     accuracies = {

@@ -121,7 +121,7 @@ def _estimate(
     """Levels of orders 1..order. The highest counts occurrences, the others distinct left neighbours."""
     n_vocab = train.n_vocab
     jobs = list(_jobs(train, order))
-    grams, counts = _sum(_told(map(_count_rows, jobs), jobs, progress))
+    grams, counts = _sum(_reported(map(_count_rows, jobs), jobs, progress))
     if not len(grams):
         raise InputError(f"{train.folder}: no row of {order} tokens or more to count")
     levels = [_level(grams, counts, n_vocab)]
@@ -201,7 +201,7 @@ def _jobs(train: Shards, order: int) -> Iterator[_Job]:
         begin, before = end, int(ends[end - 1])
 
 
-def _told(
+def _reported(
     results: Iterable[tuple[Ints, Ints]], jobs: list[_Job], progress: Callable[[int], object] | None
 ) -> Iterator[tuple[Ints, Ints]]:
     for job, result in zip(jobs, results, strict=True):

@@ -39,7 +39,8 @@ def get_dataset(origin: Origin, folder: Path, mirror: str = "", pause: float = 1
     :param mirror: an address that has the files under their own names, in the place of the official ones.
     :param pause: see :func:`gptcore.fetch.download.download`.
     :raises InputError: the dataset is there, but not as it was fetched, or not from here.
-    :raises FetchError: it cannot be fetched, or is not what it should be; what arrived of it is kept for the next call.
+    :raises FetchError: the dataset cannot be fetched, or is not what it should be; what arrived is kept for
+        the next call.
     """
     home, work, record = (folder / part for part in (origin.folder, f"{_STATE}/{origin.name}", _record(origin)))
     if home.exists():

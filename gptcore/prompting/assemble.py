@@ -24,7 +24,7 @@ class AskedRow:
     """A row that is asked, and the examples that were drawn for it."""
 
     number: int
-    """Its number among all rows of the file."""
+    """The row's number among all rows of the file."""
     item: Item
     examples: tuple[Item, ...]
     """The nearest one first."""

@@ -191,7 +191,7 @@ def file_of(datasets_url: str, folder: str, patterns: Sequence[str]) -> str:
 
 
 def find_file(datasets_url: str, folder: str, patterns: Sequence[str]) -> str | None:
-    """The same; None where there is none."""
+    """The file of a folder whose name fits a pattern, the first of them that any does; None where there is none."""
     url = f"{datasets_url.rstrip('/')}/{folder}"
     fs, path = file_system(url)
     names = sorted(names_in(fs, path)) if is_folder(fs, path) else []

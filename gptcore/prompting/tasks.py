@@ -22,7 +22,7 @@ class PromptTask:
 
     name: str
     folder: str
-    """Its folder among those of the datasets."""
+    """The task's folder among those of the datasets."""
     metric: str
     """Name of the headline's metric."""
     read: Callable[[str], Rows]

@@ -44,7 +44,7 @@ def space_axes(space: Mapping[str, Any], where: str) -> Iterator[Axis]:
 def _axis(kind: type[Any], name: str, value: Any, section: str, where: str) -> Axis:
     """``{ low, high, scale }`` or a list of two or more values.
 
-    :raises InputError: it is neither, or holds what the field does not take.
+    :raises InputError: the axis is neither, or holds what the field does not take.
     """
     annotation = setting_type(kind, name, where).partition(" | ")[0]
     place = f"{where}.{name}"

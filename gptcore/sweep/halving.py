@@ -24,7 +24,7 @@ class Rung:
     trials: int
     """How many begin it, where none before them failed."""
     part: int
-    """Its share of the full length is 1 / ``part``."""
+    """The rung's share of the full length is 1 / ``part``."""
 
 
 def rungs(trials: int, eta: int, count: int) -> list[Rung]:

@@ -188,7 +188,7 @@ def _library(model: models.BPE) -> Library:
 def _encodable(text: str) -> str:
     """The text itself.
 
-    :raises InputError: it holds half of a surrogate pair.
+    :raises InputError: the text holds half of a surrogate pair.
     """
     try:
         text.encode("utf-8")

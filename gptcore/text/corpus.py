@@ -44,14 +44,14 @@ from gptcore.text.selection import (
     UNREADABLE,
     VALIDATION,
     Decisions,
+    cut_in_two,
     decide,
-    divide,
-    divided,
+    hold_out_end,
     left_out,
 )
-from gptcore.text.sources import Read, Source, find_sources, fingerprint, read_documents
+from gptcore.text.sources import RawCorpus, Read, Source, read_documents
 
-__all__ = ["build_corpus", "clean_source", "decide", "find_sources", "fingerprint", "read_corpus", "scan"]
+__all__ = ["build_corpus", "clean_source", "decide", "read_corpus", "scan"]
 
 ROW = 1 << 19  # characters of a row, more by at most one line (or part of a very long one)
 GROUP = 4 << 20  # bytes of source files that one job takes on: small beside a core's share, large beside its start
@@ -85,19 +85,18 @@ class Cleaned:
 
 
 def build_corpus(
-    url: str,
+    corpus: RawCorpus,
     out: Path,
     config: CorpusConfig,
     *,
     map: Callable[..., Iterable[Any]] = map,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Clean the corpus at ``url`` into the folder ``out`` and return the report, also written to ``out/report.json``.
+    """Clean a raw corpus into the folder ``out`` and return the report, also written to ``out/report.json``.
 
     A build that was interrupted is taken up again where ``out`` holds parts of exactly this input and config.
 
-    :param url: any fsspec URL of a file, folder or glob; see :func:`gptcore.text.sources.find_sources`.
-    :param map: the built-in, or one that works elsewhere, gives results in order and reaches both ``url`` and ``out``.
+    :param map: the built-in, or one that works elsewhere, gives results in order and reaches both sources and ``out``.
     :param progress: see :data:`Progress`; None: a bar on a terminal.
     :returns: ``documents`` {read, kept, train, validation, dropped: {reason: n}}, ``bytes`` {read, kept} (UTF-8,
         decompressed), ``words``, ``characters_repaired`` {undecodable: bytes of all documents read, ftfy: characters
@@ -107,24 +106,24 @@ def build_corpus(
     :raises InputError: nothing to read, something unreadable, or no training document left.
     """
     check_fraction(config)
-    sources = find_sources(url)
+    sources = corpus.sources
     groups = grouped(sources)
     with _bar(progress, "scan", groups) as done:
         scans = [scan for group in done(map(_scan_group, [(group, config) for group in groups])) for scan in group]
     stats = [scan.documents for scan in scans]
     decisions, nearly = decide(stats, config)
     named = {"left_out": left_out([source.name for source in sources], stats, decisions, nearly), "divided": ""}
-    if held := divide(stats, decisions, config):
+    if held := hold_out_end(stats, decisions, config):
         named["divided"] = f"{sources[held.source].name}, from character {held.start:,} on"
-    require_training_text(url, _report(scans, decisions, []), config)
+    require_training_text(corpus.url, _report(scans, decisions, []), config)
     (out / _DONE).mkdir(parents=True, exist_ok=True)
     (out / "report.json").unlink(missing_ok=True)
     jobs = _jobs(groups, scans, decisions, out, config, held.start if held else 0)
     with _bar(progress, "clean", groups) as done:
         cleaned = list(done(map(_clean_group, jobs)))
     _remove_strangers(out, jobs)
-    report = {**_report(scans, decisions, cleaned), **named, "synthetic": is_synthetic(url)}
-    require_training_text(url, report, config)
+    report = {**_report(scans, decisions, cleaned), **named, "synthetic": is_synthetic(corpus.url)}
+    require_training_text(corpus.url, report, config)
     write_json_atomic(out / "report.json", report)
     return report
 
@@ -165,7 +164,7 @@ def clean_documents(
         expected = scan.documents["hash"][number].tobytes().hex()
         hashed = _Hashed(text if text is not None else ())
         pieces = (
-            zip(SPLITS, divided(iter(hashed), cut), strict=True)
+            zip(SPLITS, cut_in_two(iter(hashed), cut), strict=True)
             if decision == DIVIDED
             else [(SPLITS[decision], iter(hashed))]
         )

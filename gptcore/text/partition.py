@@ -5,7 +5,8 @@ nothing else, so it stays what it is when books come or go. Which of equal docum
 the partitions: `compose` drops, of all documents that they hold, all but the first in the sorted order of the sources,
 as an undivided build does, and what nearly repeats an earlier one. So a new book that sorts first and repeats an old
 one takes its place in the whole, and changes no partition. The documents, their order, their splits and the report are
-those of `build_corpus`, but for a corpus of which nothing is held out: no document is divided here.
+those of `build_corpus`, but for a corpus whose documents all fall into one split (one or two books): `build_corpus`
+divides one of them, for which the whole has to be known before it is cleaned.
 
     out/train/part-00000.arrow    out/validation/part-00000.arrow    out/documents.npy (what is kept, in order)
 
@@ -30,6 +31,7 @@ from gptcore.text.near_duplicates import PERMUTATIONS
 from gptcore.text.parts import Parts, part_name
 from gptcore.text.selection import (
     DUPLICATE,
+    NAMED,
     NEAR_DUPLICATE,
     STATS,
     TOO_SHORT,
@@ -52,7 +54,7 @@ _KEPT = np.dtype(
 class Partition:
     """What is known of a cleaned partition without its text."""
 
-    counts: dict[str, int]
+    counts: dict[str, Any]
     """As :func:`clean_partition` gives them."""
     documents: npt.NDArray[np.void]
     """Of _KEPT, in order."""
@@ -63,13 +65,13 @@ class Partition:
         return cls(counts, np.load(io.BytesIO(documents), allow_pickle=False))
 
 
-def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str, int]:
+def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str, Any]:
     """Clean one file into the folder ``out``.
 
     Documents that nearly repeat each other are all kept here: which of them counts is seen where all are known.
 
     :returns: numbers of documents (``read``, ``too_short``, ``unreadable``, ``duplicate``) and of bytes
-        (``bytes_read``, ``undecodable``).
+        (``bytes_read``, ``undecodable``), and ``left_out``: the first unreadable documents, each in a line.
     :raises InputError: something unreadable, or a file that changes meanwhile.
     """
     check_fraction(config)
@@ -90,6 +92,7 @@ def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str
         "duplicate": decided[DUPLICATE],
         "bytes_read": scanned.read.bytes,
         "undecodable": scanned.read.undecodable,
+        "left_out": left_out([source.name], [scanned.documents], [decisions], []),
     }
 
 
@@ -118,6 +121,7 @@ def compose(
     kept, worded = decided <= VALIDATION, documents["bytes"] > 0
     train, validation = (int((worded & (decided == split)).sum()) for split in (TRAIN, VALIDATION))
     total = {name: sum(partition.counts[name] for partition in partitions) for name in _COUNTED}
+    unreadable = [line for partition in partitions for line in partition.counts["left_out"]]
     report = {
         "documents": {
             "read": total["read"],
@@ -136,7 +140,7 @@ def compose(
         "words": int(documents["words"][kept].sum()),
         "characters_repaired": {"undecodable": total["undecodable"], "ftfy": int(documents["ftfy"][kept].sum())},
         "sources": len(partitions),
-        "left_out": left_out(names, stats, decisions, nearly),
+        "left_out": [*unreadable, *left_out(names, stats, decisions, nearly)][:NAMED],
         "divided": "",
     }
     return dropped, report

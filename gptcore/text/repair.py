@@ -126,7 +126,7 @@ def _odd(unescape: bool) -> re.Pattern[str]:
 
 @cache
 def _odd_or_return(unescape: bool) -> re.Pattern[str]:
-    """The same in text with line ends of several kinds: a carriage return is odd where no newline follows."""
+    """What is odd in text with several kinds of line ends: a carriage return is, too, where no newline follows."""
     return re.compile(f"[^{_plain_characters(unescape)}\\r]|\\r(?!\\n)")
 
 

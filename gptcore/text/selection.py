@@ -61,7 +61,7 @@ class Held:
     """The character before which a paragraph's end is looked for, to cut there."""
 
 
-def divide(stats: Sequence[DocumentStats], decisions: Sequence[Decisions], config: CorpusConfig) -> Held | None:
+def hold_out_end(stats: Sequence[DocumentStats], decisions: Sequence[Decisions], config: CorpusConfig) -> Held | None:
     """Where all documents fall into one split, mark the longest as :data:`DIVIDED`, so that its end alone is held out.
 
     As many characters as ``validation_fraction`` of all, half of that document at most. One book is the first thing
@@ -83,7 +83,8 @@ def divide(stats: Sequence[DocumentStats], decisions: Sequence[Decisions], confi
     return Held(source, longest - min(round(config.validation_fraction * every), longest // 2))
 
 
-_NAMED = 100  # documents
+NAMED = 100
+"""Documents that a report names; the others are counted."""
 
 
 def left_out(
@@ -106,15 +107,15 @@ def left_out(
     lines = [
         f"{called[n]}: no text: {documents['unreadable'][n] / documents['characters'][n]:.0%} of it are undecodable "
         "bytes and control characters"
-        for n in unreadable[:_NAMED]
+        for n in unreadable[:NAMED]
     ]
-    for pair in nearly[: _NAMED - len(lines)]:
+    for pair in nearly[: NAMED - len(lines)]:
         alike = f"nearly the same as {called[pair.earlier]} ({pair.similarity:.0%} of the runs of 13 words)"
         lines.append(f"{called[pair.document]}: {alike}")
     return lines
 
 
-def divided(text: Iterator[str], cut: int) -> tuple[Iterator[str], Iterator[str]]:
+def cut_in_two(text: Iterator[str], cut: int) -> tuple[Iterator[str], Iterator[str]]:
     """The first part of a document and the rest, to be read in this order; neither is empty if ``cut`` lies in it.
 
     Cut at the last end of a paragraph before the character ``cut``, or of a line, or of a word, where there is none

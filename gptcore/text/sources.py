@@ -49,6 +49,24 @@ class Source:
     """Bytes as stored."""
 
 
+@dataclass(frozen=True)
+class RawCorpus:
+    """A raw corpus whose files were looked up, once for all who read it."""
+
+    url: str
+    """The corpus' address, as messages name it."""
+    sources: tuple[Source, ...]
+    """Sorted by name."""
+
+    @classmethod
+    def at(cls, url: str) -> RawCorpus:
+        """Look up the files; see :func:`find_sources`.
+
+        :raises InputError: no source there, or one that nothing reads.
+        """
+        return cls(url, tuple(find_sources(url)))
+
+
 @dataclass
 class Read:
     """What was read of a source so far."""

@@ -24,7 +24,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from infra.chaos.agenda import Planned, agenda
-from infra.chaos.fixture import Ground, end_all
+from infra.chaos.fixture import Fixture, end_all
 from infra.chaos.servers import UNDISTURBED, Stack
 from infra.chaos.shim import compile_shim
 from infra.scenarios import Trial
@@ -46,19 +46,19 @@ def main() -> int:
     root = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-chaos-")).absolute()
     root.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
-    ground, stack = Ground(root), Stack(root)
-    ground.lay()
+    fixture, stack = Fixture(root), Stack(root)
+    fixture.prepare()
     compile_shim(root)
-    life = " ".join(f"{part} {span[0]:.1f}" for part, span in ground.spans.items())
+    life = " ".join(f"{part} {span[0]:.1f}" for part, span in fixture.spans.items())
     print(f"seed {options.seed}; reference run, seconds: {life}\nfolder {root}", flush=True)
-    planned = agenda(ground, stack, options.seed, options.kills)
+    planned = agenda(fixture, stack, options.seed, options.kills)
     if words := [word.strip() for word in options.only.split(",") if word.strip()]:
         chosen = {trial.name for trial in planned if any(word in trial.kind for word in words)}
         if any(trial.alone and trial.name in chosen for trial in planned):
             chosen.add(UNDISTURBED)  # whose store the others on the stack begin with
         planned = [trial for trial in planned if trial.name in chosen]
     with stack.running() if any(trial.on_stack for trial in planned) else nullcontext():
-        bad = _Lanes(ground, planned, start).run(options.jobs)
+        bad = _Lanes(fixture, planned, start).run(options.jobs)
     if not bad and not options.folder:
         shutil.rmtree(root)
     return 1 if bad else 0
@@ -67,8 +67,8 @@ def main() -> int:
 class _Lanes:
     """Trials side by side, those that stop a server of the stack one at a time."""
 
-    def __init__(self, ground: Ground, planned: list[Planned], start: float) -> None:
-        self._ground, self._waiting, self._start = ground, list(planned), start
+    def __init__(self, fixture: Fixture, planned: list[Planned], start: float) -> None:
+        self._fixture, self._waiting, self._start = fixture, list(planned), start
         self._total = len(planned)
         self._one_alone = False
         self._lock = threading.Lock()
@@ -81,8 +81,8 @@ class _Lanes:
                 for lane in [pool.submit(self._lane) for _ in range(lanes)]:
                     lane.result()
             except KeyboardInterrupt:
-                for folder in self._ground.root.iterdir():  # the stack's among them
-                    end_all(Trial(folder, self._ground.world))
+                for folder in self._fixture.root.iterdir():  # the stack's among them
+                    end_all(Trial(folder, self._fixture.world))
                 os._exit(_INTERRUPTED)  # the lanes would go on with their trials
         print(f"\n| {'fault':<28} | trials | well | failed |\n|{'-' * 30}|-------:|-----:|-------:|")
         every = [sum(row[place] for row in self._counts.values()) for place in (0, 1)]
@@ -93,7 +93,7 @@ class _Lanes:
 
     def _lane(self) -> None:
         while planned := self._next():
-            seconds, how, faults = _outcome(self._ground, planned)
+            seconds, how, faults = _outcome(self._fixture, planned)
             with self._lock:
                 self._one_alone &= not planned.alone
                 counts = self._counts[planned.kind]
@@ -113,10 +113,10 @@ class _Lanes:
         return None
 
 
-def _outcome(ground: Ground, planned: Planned) -> tuple[float, str, list[str]]:
+def _outcome(fixture: Fixture, planned: Planned) -> tuple[float, str, list[str]]:
     """Seconds, how it went, what did not hold; the folder of a trial that went well is removed."""
     start = time.monotonic()
-    trial = Trial(ground.root / planned.name, ground.world)
+    trial = Trial(fixture.root / planned.name, fixture.world)
     try:
         how, faults = planned.run()
     except Exception as error:  # a trial that broke down has failed; the others go on

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from infra.chaos import clock, damage, disk, kills, objects, servers
-from infra.chaos.fixture import Ground
+from infra.chaos.fixture import Fixture
 from infra.chaos.plan import Moment, moments
 
 _OF_FIFTY = {
@@ -43,14 +43,14 @@ class Planned:
     """Whether it does something to the stack, and so comes one at a time."""
 
 
-def agenda(ground: Ground, stack: servers.Stack, seed: str, count: int) -> list[Planned]:
+def agenda(fixture: Fixture, stack: servers.Stack, seed: str, count: int) -> list[Planned]:
     """Every trial, the first of every kind before the second of any: what goes wrong shows early."""
     planned = [
-        *_kills(ground, stack, seed, count),
-        *_of_moments("disk full", seed, disk.STAGES, len(disk.STAGES), partial(disk.fill, ground)),
-        *_of_moments("clock jump", seed, clock.STAGES, _JUMPS, partial(clock.jump, ground)),
-        *_damage(ground, seed),
-        *_objects(ground, seed),
+        *_kills(fixture, stack, seed, count),
+        *_of_moments("disk full", seed, disk.STAGES, len(disk.STAGES), partial(disk.fill, fixture)),
+        *_of_moments("clock jump", seed, clock.STAGES, _JUMPS, partial(clock.jump, fixture)),
+        *_damage(fixture, seed),
+        *_objects(fixture, seed),
     ]
     seen: Counter[str] = Counter()
     places = []
@@ -60,19 +60,19 @@ def agenda(ground: Ground, stack: servers.Stack, seed: str, count: int) -> list[
     return [trial for _, trial in sorted(zip(places, planned, strict=True), key=lambda pair: pair[0])]
 
 
-def _kills(ground: Ground, stack: servers.Stack, seed: str, count: int) -> list[Planned]:
+def _kills(fixture: Fixture, stack: servers.Stack, seed: str, count: int) -> list[Planned]:
     counts = {victim: round(of * count / 50) for victim, of in _OF_FIFTY.items()}
     stages = {**kills.STAGES, **dict.fromkeys(servers.VICTIMS, servers.MET)}
     what = "the pipeline as a deployment's run"
-    first = partial(servers.undisturbed, ground, stack)
+    first = partial(servers.undisturbed, fixture, stack)
     planned = [Planned("no fault, on the full stack", servers.UNDISTURBED, what, first, True, True)]
     for number, moment in enumerate(moments(seed, counts, stages)):
         name, kind = f"kill-{number:02d}", f"kill -9 of {moment.victim}"
         if moment.victim in servers.VICTIMS:
-            run = partial(servers.kill, ground, stack, name, moment)
+            run = partial(servers.kill, fixture, stack, name, moment)
             planned.append(Planned(kind, name, str(moment), run, True, True))
         else:
-            planned.append(Planned(kind, name, str(moment), partial(kills.kill, ground, name, moment)))
+            planned.append(Planned(kind, name, str(moment), partial(kills.kill, fixture, name, moment)))
     return planned
 
 
@@ -86,23 +86,23 @@ def _of_moments(
     return planned
 
 
-def _damage(ground: Ground, seed: str) -> list[Planned]:
+def _damage(fixture: Fixture, seed: str) -> list[Planned]:
     planned = []
     for kind, (wounds, run) in damage.TRIALS.items():
         for number, wound in enumerate(wounds):
             name = f"{kind.replace(' ', '-')}-{number:02d}"
-            planned.append(Planned(kind, name, wound.what, partial(run, ground, name, wound, seed)))
+            planned.append(Planned(kind, name, wound.what, partial(run, fixture, name, wound, seed)))
     return planned
 
 
-def _objects(ground: Ground, seed: str) -> list[Planned]:
+def _objects(fixture: Fixture, seed: str) -> list[Planned]:
     planned = []
     for number in range(_NETWORKS):
         name = f"network-{number:02d}"
-        run = partial(objects.over_bad_network, ground, name, f"{seed}/network/{number}")
+        run = partial(objects.over_bad_network, fixture, name, f"{seed}/network/{number}")
         planned.append(Planned("flaky S3", name, "requests dropped, refused, cut, late", run, True))
     for number in range(_PAIRS):
         name = f"hosts-{number:02d}"
-        run = partial(objects.from_two_hosts, ground, name)
+        run = partial(objects.from_two_hosts, fixture, name)
         planned.append(Planned("two hosts, one S3 store", name, "the same pipeline at the same time", run, True))
     return planned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from infra.chaos.fixture import LIMIT_SECONDS, Ground, come_to, linger, part_of
+from infra.chaos.fixture import LIMIT_SECONDS, Fixture, come_to, linger, part_of
 from infra.chaos.plan import LIFE, Moment
 from infra.chaos.shim import Switch
 from infra.scenarios import Trial
@@ -16,21 +16,21 @@ _DURATIONS = ("wall_seconds", "train_seconds", "seconds")
 _ETA = "eta_seconds"
 
 
-def jump(ground: Ground, name: str, moment: Moment) -> tuple[str, list[str]]:
+def jump(fixture: Fixture, name: str, moment: Moment) -> tuple[str, list[str]]:
     """Set the clock forward or back (by the draw) at the moment and leave it so."""
     hours = 1 + moment.draw // 2 % _MAX_HOURS
     hours = hours if moment.draw % 2 else -hours
-    trial = ground.trial(name, moment.stage)
-    switch = Switch(trial, ground.root)
+    trial = fixture.trial(name, moment.stage)
+    switch = Switch(trial, fixture.root)
     process = trial.start()
     if not come_to(trial, process, moment.stage, job=False):
         return "never met", ["ended before the stage came"]
-    linger(trial, moment.stage, moment.share * ground.spans[moment.stage][0])
+    linger(trial, moment.stage, moment.share * fixture.spans[moment.stage][0])
     switch.set(clock=3600 * hours)
     hit = part_of(trial)
     code = process.wait(LIMIT_SECONDS)
     faults = [f"exit code {code}"] if code else []
-    return f"in {hit}: {hours:+} h", [*faults, *_impossible(trial), *ground.faults(trial)]
+    return f"in {hit}: {hours:+} h", [*faults, *_impossible(trial), *fixture.faults(trial)]
 
 
 def _impossible(trial: Trial) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.chaos.fixture import JOBS, LIMIT_SECONDS, Ground, come_to, end_all
+from infra.chaos.fixture import JOBS, LIMIT_SECONDS, Fixture, come_to, end_all
 from infra.scenarios import Trial
 
 _CHECKPOINTS = ".work/pretrain/*/checkpoints/step-*"
@@ -50,13 +50,13 @@ CHECKPOINTS = (
 """Of a training that was killed."""
 
 
-def wound_artifact(ground: Ground, name: str, wound: Wound, seed: str) -> tuple[str, list[str]]:
+def wound_artifact(fixture: Fixture, name: str, wound: Wound, seed: str) -> tuple[str, list[str]]:
     """Damage a finished artifact: made again, or refused in one line that names it; deleted as told, all is well."""
-    trial = ground.trial(name, wound.first)
+    trial = fixture.trial(name, wound.first)
     victim = _damage(trial, wound, seed)
     code = trial.start().wait(LIMIT_SECONDS)
     if code == 0:
-        return "made again", ground.faults(trial)
+        return "made again", fixture.faults(trial)
     said = (trial.folder / "err.txt").read_text(encoding="utf-8", errors="replace").rstrip().splitlines()
     artifact = Path(*victim.parts[: victim.parts.index("store") + 3])
     faults = []
@@ -65,12 +65,12 @@ def wound_artifact(ground: Ground, name: str, wound: Wound, seed: str) -> tuple[
     shutil.rmtree(artifact)
     if again := trial.start().wait(LIMIT_SECONDS):
         return "refused", [*faults, f"without it the same command ended with exit code {again}"]
-    return "refused, deleted, made again", [*faults, *ground.faults(trial)]
+    return "refused, deleted, made again", [*faults, *fixture.faults(trial)]
 
 
-def wound_checkpoint(ground: Ground, name: str, wound: Wound, seed: str) -> tuple[str, list[str]]:
+def wound_checkpoint(fixture: Fixture, name: str, wound: Wound, seed: str) -> tuple[str, list[str]]:
     """Kill a training that has two checkpoints and damage the newer one: it goes on from the older."""
-    trial = ground.trial(name, wound.first)
+    trial = fixture.trial(name, wound.first)
     process = trial.start()
     if not come_to(trial, process, wound.first, job=True, more=lambda: len(trial.stored(_CHECKPOINTS)) >= 2):
         return "never met", ["ended before its second checkpoint"]
@@ -86,7 +86,7 @@ def wound_checkpoint(ground: Ground, name: str, wound: Wound, seed: str) -> tupl
     [log] = trial.stored("pretrain/*/log.txt")
     stepped = "is skipped" in log.read_text(encoding="utf-8")
     faults = [] if stepped else ["the log does not say that a checkpoint was skipped"]
-    return "went on from the one before", [*faults, *ground.faults(trial)]
+    return "went on from the one before", [*faults, *fixture.faults(trial)]
 
 
 def _damage(trial: Trial, wound: Wound, seed: str) -> Path:
@@ -102,7 +102,7 @@ def _damage(trial: Trial, wound: Wound, seed: str) -> Path:
     return victim
 
 
-TRIALS: dict[str, tuple[tuple[Wound, ...], Callable[[Ground, str, Wound, str], tuple[str, list[str]]]]] = {
+TRIALS: dict[str, tuple[tuple[Wound, ...], Callable[[Fixture, str, Wound, str], tuple[str, list[str]]]]] = {
     "damaged artifact": (WOUNDS, wound_artifact),
     "damaged checkpoint": (CHECKPOINTS, wound_checkpoint),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from infra.chaos.fixture import LIMIT_SECONDS, Ground, come_to, end_all, files, left_over, linger, part_of, unclear
+from infra.chaos.fixture import LIMIT_SECONDS, Fixture, come_to, end_all, files, left_over, linger, part_of, unclear
 from infra.chaos.plan import LIFE, Moment
 from infra.chaos.shim import Switch
 from infra.scenarios import Trial
@@ -12,15 +12,15 @@ from infra.scenarios import Trial
 STAGES = LIFE[1:-1]
 
 
-def fill(ground: Ground, name: str, moment: Moment) -> tuple[str, list[str]]:
+def fill(fixture: Fixture, name: str, moment: Moment) -> tuple[str, list[str]]:
     """Fill the disk of the store, or (every other draw) that of the state folder too, and clear it later."""
     whole = moment.draw % 2 == 1
-    trial = ground.trial(name, moment.stage)
-    switch = Switch(trial, ground.root, [Path(trial.store), *([trial.home] if whole else [])])
+    trial = fixture.trial(name, moment.stage)
+    switch = Switch(trial, fixture.root, [Path(trial.store), *([trial.home] if whole else [])])
     process = trial.start()
     if not come_to(trial, process, moment.stage, job=False):
         return "never met", ["ended before the stage came"]
-    linger(trial, moment.stage, moment.share * ground.spans[moment.stage][0])
+    linger(trial, moment.stage, moment.share * fixture.spans[moment.stage][0])
     switch.set(full=True)
     hit, before = part_of(trial), (trial.folder / "err.txt").stat().st_size
     code = process.wait(LIMIT_SECONDS)
@@ -31,12 +31,12 @@ def fill(ground: Ground, name: str, moment: Moment) -> tuple[str, list[str]]:
         faults.append(f"left running: {left}")
         end_all(trial)
     stored = files(trial)
-    faults += [f"{file}: half-written" for file in stored if stored[file] != ground.files.get(file)]
+    faults += [f"{file}: half-written" for file in stored if stored[file] != fixture.files.get(file)]
     switch.set(full=False)
     if again := trial.start().wait(LIMIT_SECONDS):
         return f"in {hit}", [*faults, f"the same command ended with exit code {again}"]
     how = f"in {hit}: {'exit code ' + str(code) if code else 'needed no more'}, {'all' if whole else 'store'}"
-    return how, [*faults, *ground.faults(trial)]
+    return how, [*faults, *fixture.faults(trial)]
 
 
 def _last_line(trial: Trial) -> str:

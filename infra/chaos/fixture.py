@@ -47,7 +47,7 @@ LIMIT_SECONDS = 600.0
 
 
 @dataclass
-class Ground:
+class Fixture:
     """What the trials share."""
 
     root: Path
@@ -66,7 +66,7 @@ class Ground:
         """The undisturbed run."""
         return Trial(self.root / "reference", self.world)
 
-    def lay(self) -> None:
+    def prepare(self) -> None:
         """Make the world, run the pipeline once undisturbed and remember how long each part took.
 
         A folder of an earlier call is used as it is, so that a single trial can be looked at again.

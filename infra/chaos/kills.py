@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 
-from infra.chaos.fixture import LIMIT_SECONDS, Ground, come_to, end_all, jobs_of, left_over, linger, part_of
+from infra.chaos.fixture import LIMIT_SECONDS, Fixture, come_to, end_all, jobs_of, left_over, linger, part_of
 from infra.chaos.plan import JOB_STAGES, LIFE, Moment
 from infra.scenarios import Trial
 
@@ -15,25 +15,27 @@ STAGES = {"caller": LIFE, "job": JOB_STAGES, "own server": LIFE[1:-1]}
 _ATTEMPTS = 4  # a machine that is busier or quicker than in the reference run: the moment may be over
 
 
-def kill(ground: Ground, name: str, moment: Moment) -> tuple[str, list[str]]:
+def kill(fixture: Fixture, name: str, moment: Moment) -> tuple[str, list[str]]:
     """One trial: how it went in few words, and what did not hold."""
     share = moment.share
     for _ in range(_ATTEMPTS):
-        trial = ground.trial(name, moment.stage)
+        trial = fixture.trial(name, moment.stage)
         process = trial.start()
         if come_to(trial, process, moment.stage, job=moment.victim == "job"):
-            span = ground.spans[f"job {moment.stage}" if moment.victim == "job" else moment.stage][0]
+            span = fixture.spans[f"job {moment.stage}" if moment.victim == "job" else moment.stage][0]
             linger(trial, moment.stage, share * span)
             if process.poll() is None and (victim := _victim(trial, process, moment)):
                 os.kill(victim, signal.SIGKILL)
-                return _aftermath(ground, trial, process, moment)
+                return _aftermath(fixture, trial, process, moment)
         share /= 2
         end_all(trial)
         process.wait()
     return "never met", ["the victim was gone each time"]
 
 
-def _aftermath(ground: Ground, trial: Trial, process: subprocess.Popen[bytes], moment: Moment) -> tuple[str, list[str]]:
+def _aftermath(
+    fixture: Fixture, trial: Trial, process: subprocess.Popen[bytes], moment: Moment
+) -> tuple[str, list[str]]:
     hit = part_of(trial)
     code = process.wait(LIMIT_SECONDS)
     faults = []
@@ -44,7 +46,7 @@ def _aftermath(ground: Ground, trial: Trial, process: subprocess.Popen[bytes], m
         how = "same command again"
         if again := trial.start().wait(LIMIT_SECONDS):
             return f"in {hit}: {how}", [*faults, f"the same command ended with exit code {again}"]
-    return f"in {hit}: {how}", [*faults, *ground.faults(trial)]
+    return f"in {hit}: {how}", [*faults, *fixture.faults(trial)]
 
 
 def _victim(trial: Trial, process: subprocess.Popen[bytes], moment: Moment) -> int | None:

@@ -26,7 +26,7 @@ import fsspec
 from flows.servers.credentials import MLFLOW, PREFECT, S3
 from flows.servers.stack import s3
 from gptcore.files import read_json, sha256_json
-from infra.chaos.fixture import JOBS, LIMIT_SECONDS, STAGES, Ground, files, linger, part_of
+from infra.chaos.fixture import JOBS, LIMIT_SECONDS, STAGES, Fixture, files, linger, part_of
 from infra.chaos.plan import Moment
 from infra.scenarios import TASKS, Trial
 
@@ -145,29 +145,29 @@ class Stack:
         return [f"Prefect: {run['name'][:40]!r} is {run['state_type']}" for run in runs]
 
 
-def undisturbed(ground: Ground, stack: Stack) -> tuple[str, list[str]]:
+def undisturbed(fixture: Fixture, stack: Stack) -> tuple[str, list[str]]:
     """The pipeline once without a fault: the stores of the other trials begin with parts of this one's.
 
     Fine-tunes are runs of their own there, one at a time on all cores instead of one on each, and sums over two threads
     round otherwise: their weights are not the reference's, but from here on always the same.
     """
-    trial = _prepare(ground, stack, UNDISTURBED, STAGES[0])
+    trial = _prepare(fixture, stack, UNDISTURBED, STAGES[0])
     state, starts = _end_of(stack, stack.start(trial))
     faults = [] if (state, starts) == ("COMPLETED", 1) else [f"the run is {state} after {starts} starts"]
     stack.files = files(trial)
-    tuned = {name for name in ground.files if name.startswith("finetune/") and name.endswith(".safetensors")}
-    expected = {**ground.files, **{name: stack.files.get(name, "") for name in tuned}}
-    return "on the full stack", [*faults, *_after(stack), *ground.differences(trial, expected)]
+    tuned = {name for name in fixture.files if name.startswith("finetune/") and name.endswith(".safetensors")}
+    expected = {**fixture.files, **{name: stack.files.get(name, "") for name in tuned}}
+    return "on the full stack", [*faults, *_after(stack), *fixture.differences(trial, expected)]
 
 
-def kill(ground: Ground, stack: Stack, name: str, moment: Moment) -> tuple[str, list[str]]:
+def kill(fixture: Fixture, stack: Stack, name: str, moment: Moment) -> tuple[str, list[str]]:
     """One trial: how it went in few words, and what did not hold."""
-    trial = _prepare(ground, stack, name, moment.stage)
+    trial = _prepare(fixture, stack, name, moment.stage)
     run = stack.start(trial)
     deadline = time.monotonic() + LIMIT_SECONDS
     while part_of(trial) != moment.stage and stack.state(run) not in _ENDED and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-    linger(trial, moment.stage, moment.share * ground.spans[moment.stage][0])
+    linger(trial, moment.stage, moment.share * fixture.spans[moment.stage][0])
     hit = part_of(trial)
     stack.kill(moment.victim)
     time.sleep(_DOWN_SECONDS)
@@ -175,7 +175,7 @@ def kill(ground: Ground, stack: Stack, name: str, moment: Moment) -> tuple[str, 
     state, starts = _end_of(stack, run)
     faults = [] if state == "COMPLETED" else [f"the run is {state}"]
     how = f"in {hit}: {state.lower()} after {starts} start{'s' * (starts != 1)}"
-    return how, [*faults, *_after(stack), *ground.differences(trial, stack.files)]
+    return how, [*faults, *_after(stack), *fixture.differences(trial, stack.files)]
 
 
 def _end_of(stack: Stack, run: str) -> tuple[str, int]:
@@ -186,11 +186,11 @@ def _end_of(stack: Stack, run: str) -> tuple[str, int]:
     return state, int(stack.api(f"flow_runs/{run}")["run_count"])
 
 
-def _prepare(ground: Ground, stack: Stack, name: str, first: str) -> Trial:
+def _prepare(fixture: Fixture, stack: Stack, name: str, first: str) -> Trial:
     """A trial whose store holds what comes before a stage, and an MLflow that knows nothing of it."""
     from mlflow import MlflowClient
 
-    trial = StackTrial(ground.root / name, ground.world, f"s3://{s3.BUCKET}/{name}", stack=stack.home)
+    trial = StackTrial(fixture.root / name, fixture.world, f"s3://{s3.BUCKET}/{name}", stack=stack.home)
     trial.folder.mkdir(exist_ok=True)
     (trial.folder / "out.txt").touch()
     remote = fsspec.filesystem("s3")

@@ -154,7 +154,7 @@ class Stack:
 def wait(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> float:
     """Wait for something; how long that took.
 
-    :raises TimeoutError: it did not come.
+    :raises TimeoutError: what was waited for did not come.
     """
     start = time.monotonic()
     while not condition():

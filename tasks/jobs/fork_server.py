@@ -42,14 +42,14 @@ class WarmProcess:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """Its exit code, minus the number of the signal that killed it, or None before its end."""
+        """The job's exit code, minus the number of the signal that killed it, or None before its end."""
         if self._code is None:
             try:
-                told = self._answer.recv(64, socket.MSG_DONTWAIT)
+                message = self._answer.recv(64, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return None
-            if told:
-                self._code = int(told.removeprefix(b"code "))
+            if message:
+                self._code = int(message.removeprefix(b"code "))
             elif self._is_gone():  # who forked it was killed, and so was it
                 self._code = _LOST
         return self._code
@@ -62,7 +62,7 @@ class WarmProcess:
             return True
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code.
+        """The job's exit code.
 
         :raises subprocess.TimeoutExpired: it runs after ``timeout`` seconds.
         """
@@ -110,14 +110,14 @@ class _Warm:
             with theirs:
                 socket.send_fds(self._control, [request], [log.fileno(), theirs.fileno()])
             ours.settimeout(_ANSWER_SECONDS)
-            told = ours.recv(64)
+            message = ours.recv(64)
         except (ConnectionError, TimeoutError):
-            told = b""
-        if not told.startswith(b"pid "):
+            message = b""
+        if not message.startswith(b"pid "):
             ours.close()  # a job that is forked after all ends as it finds nobody there
             return None
         ours.setblocking(False)
-        return WarmProcess(int(told.removeprefix(b"pid ")), ours)
+        return WarmProcess(int(message.removeprefix(b"pid ")), ours)
 
 
 def fork_job(

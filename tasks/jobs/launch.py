@@ -105,7 +105,7 @@ def run_job(
     :param on_waiting: gets words about the queue that the job waits in, every 2 s.
     :param timeout: seconds, not counting the wait in a queue.
     :raises InputError: the job refused its input; the message is the job's own.
-    :raises JobInterrupted: it was told to stop, by :func:`stop_jobs` or by somebody else's SIGTERM.
+    :raises JobInterrupted: the job was told to stop, by :func:`stop_jobs` or by somebody else's SIGTERM.
     :raises JobDiverged: its loss became infinite or NaN.
     :raises JobFailed: any other exit code.
     :raises TimeoutError: after ``timeout`` seconds.

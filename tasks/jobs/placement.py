@@ -39,7 +39,7 @@ class Running(Protocol):
     """How it ended, where that is known better than its exit code tells; else empty."""
 
     def poll(self) -> int | None:
-        """Its exit code, minus the number of the signal that killed it, or None before its end."""
+        """The job's exit code, minus the number of the signal that killed it, or None before its end."""
 
     def stop(self, grace: float) -> None:
         """End it: SIGTERM, ``grace`` seconds for its checkpoint, SIGKILL. Returns when nothing of it runs."""
@@ -69,7 +69,7 @@ class ChildProcess:
         self.waiting = ""
         gpus = self._gpus.environment()
         environment = {**self._environment, **os.environ, **gpus}
-        told = {PARENT_VARIABLE: str(os.getpid()), OUTCOME_VARIABLE: str(self.outcome)}
+        given = {PARENT_VARIABLE: str(os.getpid()), OUTCOME_VARIABLE: str(self.outcome)}
         with open(self._log, "ab") as output:
             if self._nproc == 1 and not gpus:
                 self._process = fork_job(self._module, self._job, self.outcome, output, environment)
@@ -79,7 +79,7 @@ class ChildProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**environment, **told},
+                env={**environment, **given},
             )
 
     def poll(self) -> int | None:

@@ -300,7 +300,7 @@ def _writer(store: Store, model: Artifact, drawn: Mapping[str, float]) -> str:
 
 
 def _written_by(store: Store, written: Artifact) -> str:
-    """The same of what a flow wrote."""
+    """Who wrote the abstracts of an artifact of stage `written`, and how they were drawn."""
     config = store.manifest(written)["config"]
     drawn = {name: value for name, value in config.items() if name != "titles"}
     return _writer(store, ancestor(store, written, "adapt"), drawn)

@@ -69,7 +69,7 @@ class Analysis:
         return "\n\n".join([f"# {self.title}", *rows, notes]) + "\n"
 
     def html(self) -> str:
-        """The same as a page that needs nothing else."""
+        """The analysis as a page that needs no other file."""
         cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.rows]
         head = "".join(f"<th>{escape(name)}</th>" for name in self.header)
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)

@@ -24,7 +24,7 @@ class Contender:
     when: str
     """The day and minute (UTC) at which the suite's run was last written."""
     page: str
-    """Its MLflow run."""
+    """Address of the suite's MLflow run."""
     differences: tuple[str, ...]
     """Settings, checkpoint and code in which it differs from this run, as it has them; empty for this run itself."""
 

@@ -68,7 +68,7 @@ class Panels:
     references: Sequence[Mapping[str, float]]
     """Of each figure: name -> a level to compare with, drawn as a thin line (n-gram models)."""
     one_scale: bool = True
-    """The same vertical axis for all."""
+    """Whether all panels have the same vertical axis."""
 
     def draw(self, path: Path) -> Path:
         """Write all of them to ``path`` (PNG)."""

@@ -137,12 +137,12 @@ class ParallelCoordinates:
 
     def _line(self, axes: Axes, line: int, coordinates: Sequence[Coordinate], shades: Any) -> None:
         first = self.rungs[0].values[line]
-        reached = sum(rung.values[line] is not None for rung in self.rungs)
+        rungs = sum(rung.values[line] is not None for rung in self.rungs)
         points = [(x, c.place(v)) for x, c in enumerate(coordinates) if (v := c.values[line]) is not None]
         offset = _SPREAD * (line - (len(self.names) - 1) / 2) / max(1, len(self.names) / 12)
         xs = [x for x, _ in points]
         ys = [y + (offset if coordinates[x].choices else 0.0) for x, y in points]
-        style: dict[str, Any] = {"lw": 0.6 + 0.9 * reached, "color": _FAILED, "zorder": 3 + reached}
+        style: dict[str, Any] = {"lw": 0.6 + 0.9 * rungs, "color": _FAILED, "zorder": 3 + rungs}
         if line == self.winner:
             style |= {"color": _WINNER, "lw": 3.2, "zorder": 20}
             axes.annotate(

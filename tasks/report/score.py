@@ -39,7 +39,7 @@ class Score:
     model: str = ""
     """Address of the fine-tuned model in its store; baselines have none."""
     page: str = ""
-    """Its MLflow run's page."""
+    """Address of the page of the MLflow run that the score is from."""
 
 
 @dataclass(frozen=True)

@@ -144,8 +144,8 @@ def record_row(run: Run, row: Row, zero_shot: ZeroShot | None = None) -> Row:
     totals = {"average": whole.average(list(REGISTRY)), "glue": whole.glue}
     run.log_results(_printed({name: value for name, value in totals.items() if value is not None}))
     collapsed = [f"{column} {cell.collapsed} of {cell.seeds}" for column, cell in whole.cells.items() if cell.collapsed]
-    told = {"split": whole.split, "seeds": whole.seeds, "git_commits": " ".join(whole.commits)}
-    run.set_tags({**told, "collapsed": ", ".join(collapsed)})
+    tags = {"split": whole.split, "seeds": whole.seeds, "git_commits": " ".join(whole.commits)}
+    run.set_tags({**tags, "collapsed": ", ".join(collapsed)})
     cells = {**whole.cells, **row.cells}
     return dataclasses.replace(
         whole,

@@ -38,7 +38,7 @@ class Outcome:
     updates: int = 0
     """Of the training that the rung gives more of to those that go on."""
     seconds: float = 0.0
-    """Its trainings took, whenever that was."""
+    """Seconds that the trial's trainings took, whenever that was."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """What else was measured."""
     checkpoint: str = ""

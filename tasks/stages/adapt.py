@@ -28,7 +28,7 @@ VERSION = 2  # scores in float32
 
 @task(name="adapt", task_run_name="adapt {checkpoint.short}", **JOB_OPTIONS)
 def adapt_model(
-    store_url: str, ids: Artifact, checkpoint: Artifact, config: AdaptConfig, threads: int | None = None
+    store: Store, ids: Artifact, checkpoint: Artifact, config: AdaptConfig, threads: int | None = None
 ) -> Artifact:
     """Fine-tune a language model on encoded papers (sections 3.2 and 4).
 
@@ -36,7 +36,6 @@ def adapt_model(
     :param threads: of the job; None: all of the machine's.
     :raises InputError: another tokenizer than the papers', or fewer positions than a block has.
     """
-    store = Store(store_url)
     encoded = store.manifest(ids)["counts"]
     recipe = adapt_recipe(store, ids, checkpoint, config)
     settings = dict(recipe.config)

@@ -22,7 +22,7 @@ BASELINES = {"majority class": majority, "bag of words": bag_of_words}
 
 
 @task(name="baseline", task_run_name="baselines {name}", **STAGE_OPTIONS)
-def score_baselines(store_url: str, datasets_url: str, name: str) -> dict[str, Score]:
+def score_baselines(store: Store, datasets_url: str, name: str) -> dict[str, Score]:
     """Both baselines of one task, by their name in :data:`BASELINES`, fitted on train and scored on dev and test."""
     recipe = Recipe("baseline", VERSION, {"task": name}, {"files": dataset_fingerprint(name, datasets_url)})
 
@@ -40,7 +40,7 @@ def score_baselines(store_url: str, datasets_url: str, name: str) -> dict[str, S
             for baseline, fit_and_score in BASELINES.items()
         }
 
-    built = build(Store(store_url), recipe, produce, "baselines", lambda _: ", ".join(BASELINES), name)
+    built = build(store, recipe, produce, "baselines", lambda _: ", ".join(BASELINES), name)
     manifest, commit = built.manifest, commit_of(built.manifest)
     origin = {"data": manifest["inputs"]["files"]["digest"], "code": manifest["version"]}
     synthetic = is_synthetic(datasets_url)

@@ -33,7 +33,7 @@ Scores = dict[str, Any]
 
 @task(name="blimp", task_run_name="blimp {checkpoint.short} step {step}", **STAGE_OPTIONS)
 def score_blimp(
-    store_url: str, checkpoint: Artifact, datasets_url: str, max_pairs: int | None = None, step: int | None = None
+    store: Store, checkpoint: Artifact, datasets_url: str, max_pairs: int | None = None, step: int | None = None
 ) -> Scores:
     """Score a pre-trained model on BLiMP, without training it.
 
@@ -42,7 +42,6 @@ def score_blimp(
         final one.
     :raises InputError: missing or broken data.
     """
-    store = Store(store_url)
 
     def produce(out: Path) -> dict[str, Any]:
         from gptcore.evaluation.likelihood import NetworkLikelihood  # torch: not where the store has the scores
@@ -59,7 +58,7 @@ def score_blimp(
 
 @task(name="blimp-ngrams", task_run_name="blimp n-grams of shards {shards.short}", **STAGE_OPTIONS)
 def score_blimp_ngrams(
-    store_url: str, shards: Artifact, datasets_url: str, max_pairs: int | None = None, dask_address: str = ""
+    store: Store, shards: Artifact, datasets_url: str, max_pairs: int | None = None, dask_address: str = ""
 ) -> dict[str, Scores]:
     """Score the models of stage `ngrams` on BLiMP: name -> scores.
 
@@ -67,16 +66,15 @@ def score_blimp_ngrams(
 
     :raises InputError: missing or broken data.
     """
-    store = Store(store_url)
     files = blimp_fingerprint(datasets_url)
 
     def counted(name: str, order: int) -> Built:
         def produce(out: Path) -> dict[str, Any]:
             train = Shards(local_shards(store, shards) / "train")
-            told = Meter(BLIMP, "M tokens", 1_000_000).counting(name, train.n_tokens)
+            done = Meter(BLIMP, "M tokens", 1_000_000).counting(name, train.n_tokens)
             with partition_map(dask_address, shared=out) as parallel:
                 chosen = parallel if dask_address or train.n_tokens > SMALL else map
-                model = NgramModel(train, order, told, chosen)
+                model = NgramModel(train, order, done, chosen)
             return _scored(model, store, shards, datasets_url, max_pairs)
 
         settings = {"max_pairs": max_pairs, "order": order}

@@ -11,8 +11,8 @@ from prefect import task
 from gptcore.config import CorpusConfig
 from gptcore.files import sha256_json
 from gptcore.settings import recorded
-from gptcore.text.corpus import build_corpus, find_sources, fingerprint, read_corpus
-from gptcore.text.sources import local_path
+from gptcore.text.corpus import build_corpus, read_corpus
+from gptcore.text.sources import RawCorpus, fingerprint, local_path
 from tasks.jobs.parallel import partition_map
 from tasks.report.card import amount, shown
 from tasks.report.tables import publish_table
@@ -27,25 +27,24 @@ _WARNED = 10  # documents left out
 
 
 @task(name="corpus", task_run_name="corpus", **STAGE_OPTIONS)
-def clean_corpus(store_url: str, corpus_url: str, config: CorpusConfig, dask_address: str = "") -> Artifact:
-    """Clean every document of ``corpus_url`` (section 4.1: ftfy, standardised punctuation, spaCy tokenizer).
+def clean_corpus(store: Store, raw: RawCorpus, config: CorpusConfig, dask_address: str = "") -> Artifact:
+    """Clean every document of a raw corpus (section 4.1: ftfy, standardised punctuation, spaCy tokenizer).
 
     The digest follows from the files' content, not from where they lie: changing one book changes it, moving the
     folder does not.
 
-    :raises InputError: no sources, an unreadable one, or nothing left after filtering.
+    :raises InputError: an unreadable source, or nothing left after filtering.
     """
-    found = find_sources(corpus_url)
     with FileDigests() as digests:
-        sources = sha256_json(fingerprint(found, digests.sha256))
+        sources = sha256_json(fingerprint(raw.sources, digests.sha256))
     recipe = Recipe("corpus", VERSION, recorded(config), {"sources": sources})
 
     def produce(out: Path) -> dict[str, Any]:
-        with partition_map(dask_address, shared=out, reads=local_path(found[0])) as parallel:
-            return build_corpus(corpus_url, out, config, map=parallel, progress=Meter("corpus", "MB", 1_000_000))
+        with partition_map(dask_address, shared=out, reads=local_path(raw.sources[0])) as parallel:
+            return build_corpus(raw, out, config, map=parallel, progress=Meter("corpus", "MB", 1_000_000))
 
-    built = build(Store(store_url), recipe, produce, "corpus", corpus_made)
-    publish_report(built, corpus_url)
+    built = build(store, recipe, produce, "corpus", corpus_made)
+    publish_report(built, raw.url)
     return built.artifact
 
 

@@ -18,12 +18,11 @@ VERSION = 1
 
 
 @task(name="dataset", task_run_name="dataset {name}", **STAGE_OPTIONS)
-def encode_dataset(store_url: str, datasets_url: str, name: str, tokenizer: Artifact) -> Artifact:
+def encode_dataset(store: Store, datasets_url: str, name: str, tokenizer: Artifact) -> Artifact:
     """Read, check and encode every split of the task ``name``.
 
     :raises InputError: names file, line, column, what was found and what was expected.
     """
-    store = Store(store_url)
     inputs: dict[str, Artifact | str] = {"files": dataset_fingerprint(name, datasets_url), "tokenizer": tokenizer}
     recipe = Recipe("dataset", VERSION, {"task": name}, inputs)
 

@@ -19,14 +19,13 @@ VERSION = 1
 
 @task(name="evaluation", task_run_name="evaluate {model.short} on {split}", **STAGE_OPTIONS)
 def score_model(
-    store_url: str, model: Artifact, dataset: Artifact, split: str, max_rows: int | None = None
+    store: Store, model: Artifact, dataset: Artifact, split: str, max_rows: int | None = None
 ) -> dict[str, Any]:
     """The numbers of :func:`gptcore.evaluation.predict.evaluate`, predictions beside them in the artifact.
 
     :param dataset: the encoded dataset of the model's task.
     :param max_rows: at most so many rows, the same for every model; None: all.
     """
-    store = Store(store_url)
     settings = {"split": split, "max_rows": max_rows}
     recipe = Recipe("evaluation", VERSION, settings, {"model": model, "dataset": dataset})
 
@@ -34,8 +33,8 @@ def score_model(
         folder = store.local(model) / "model"
         path = out / "predictions.jsonl"
         rows = store.manifest(dataset)["counts"]["splits"][split]["rows"]
-        told = Meter("evaluation", "rows").counting(split, min(rows, max_rows or rows))
-        return evaluate(folder, store.local(dataset), split, max_rows=max_rows, predictions=path, progress=told)
+        done = Meter("evaluation", "rows").counting(split, min(rows, max_rows or rows))
+        return evaluate(folder, store.local(dataset), split, max_rows=max_rows, predictions=path, progress=done)
 
     item = f"{model.short} on {split}"
     counts: dict[str, Any] = build(store, recipe, produce, "evaluation", _made, item, "score").manifest["counts"]

@@ -34,7 +34,7 @@ VERSION = 1
 
 @task(name="finetune", task_run_name="finetune {name} seed {config.seed}, {arm}", **JOB_OPTIONS)
 def finetune_model(
-    store_url: str,
+    store: Store,
     name: str,
     dataset: Artifact,
     checkpoint: Artifact,
@@ -54,7 +54,6 @@ def finetune_model(
     :param experiment: MLflow's, of the suite's run. Only the leaderboard's models are registered: those of a sweep's
         trials are made to be compared, and most of them to be forgotten.
     """
-    store = Store(store_url)
     pretrained = store.manifest(checkpoint)
     shape = recorded(network_config(pretrained["config"]["model"]))
     settings = {"task": name, "finetune": recorded(config)}

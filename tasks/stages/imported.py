@@ -32,14 +32,13 @@ def is_model_folder(ref: str) -> bool:
 
 
 @task(name="imported", task_run_name="imported model", **STAGE_OPTIONS)
-def import_model(store_url: str, url: str) -> Artifact:
+def import_model(store: Store, url: str) -> Artifact:
     """The language model in a folder (any fsspec URL) of Hugging Face's; it goes by its content, wherever it lies.
 
     :raises InputError: no such model, one of another kind, or a vocabulary of another size than the model's.
     """
     config, tensors = read_model(url)
-    tokenizer = pin_tokenizer(store_url, url, TokenizerConfig(family=config.family))
-    store = Store(store_url)
+    tokenizer = pin_tokenizer(store, url, TokenizerConfig(family=config.family))
     fs, path = file_system(url)
     names = ["config.json", next(name for name in _WEIGHTS if exists(fs, f"{path}/{name}"))]
     files = {name: file_fingerprint(f"{url.rstrip('/')}/{name}") for name in names}

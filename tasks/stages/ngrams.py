@@ -25,12 +25,11 @@ ORDERS = {"bigram": 2, "trigram": 3}
 
 
 @task(name="ngrams", task_run_name="n-grams of shards {shards.short}", **STAGE_OPTIONS)
-def measure_ngrams(store_url: str, shards: Artifact, dask_address: str = "") -> Artifact:
+def measure_ngrams(store: Store, shards: Artifact, dask_address: str = "") -> Artifact:
     """Interpolated Kneser-Ney bigram and trigram, counted on the training documents, scored on the held-out ones.
 
     The manifest's counts hold, for each, ``perplexity``, ``nats`` (a token) and ``tokens`` (scored).
     """
-    store = Store(store_url)
     recipe = Recipe("ngrams", VERSION, {"orders": sorted(ORDERS.values())}, {"shards": shards})
 
     def produce(out: Path) -> dict[str, Any]:

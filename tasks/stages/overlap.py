@@ -23,7 +23,7 @@ _SMALL = 4  # parts of a corpus that are read before a pool of processes has sta
 
 
 @task(name="overlap", task_run_name="overlap with corpus {corpus.short}", **STAGE_OPTIONS)
-def measure_overlap(store_url: str, corpus: Artifact, datasets_url: str, dask_address: str = "") -> Built:
+def measure_overlap(store: Store, corpus: Artifact, datasets_url: str, dask_address: str = "") -> Built:
     """Count the 8-grams of every test set that stand in a corpus' training documents, and in the set's own train rows.
 
     The manifest's counts hold "sets", for each test set by name "corpus" and "train" with what
@@ -31,7 +31,6 @@ def measure_overlap(store_url: str, corpus: Artifact, datasets_url: str, dask_ad
 
     :raises InputError: missing or broken data.
     """
-    store = Store(store_url)
     recipe = Recipe("overlap", VERSION, {"n": N}, {"corpus": corpus, "files": fingerprint(datasets_url)})
 
     def produce(out: Path) -> dict[str, Any]:
@@ -53,7 +52,7 @@ def measure_overlap(store_url: str, corpus: Artifact, datasets_url: str, dask_ad
             counts[each.name] = {"corpus": asdict(overlap(test, wanted, found)), "train": own}
         return {"sets": counts}
 
-    return build(Store(store_url), recipe, produce, "overlap", _made)
+    return build(store, recipe, produce, "overlap", _made)
 
 
 def _made(counts: Mapping[str, Any]) -> str:

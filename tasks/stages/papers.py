@@ -34,7 +34,7 @@ VERSION = 2
 
 
 @task(name="papers", task_run_name="papers", **STAGE_OPTIONS)
-def collect_papers(store_url: str, arxiv_url: str, categories: Sequence[str] = ()) -> Artifact:
+def collect_papers(store: Store, arxiv_url: str, categories: Sequence[str] = ()) -> Artifact:
     """Titles and abstracts, each paper once, by date and split 9 : 0.5 : 0.5: ``train.txt`` and its like, and rows.
 
     :param arxiv_url: a file of the arXiv Archive, or a folder of them.
@@ -61,16 +61,15 @@ def collect_papers(store_url: str, arxiv_url: str, categories: Sequence[str] = (
             "synthetic": is_synthetic(arxiv_url),
         }
 
-    return build(Store(store_url), recipe, produce, "papers", _collected).artifact
+    return build(store, recipe, produce, "papers", _collected).artifact
 
 
 @task(name="papers-ids", task_run_name="ids of papers {papers.short}", **STAGE_OPTIONS)
-def encode_abstracts(store_url: str, papers: Artifact, tokenizer: Artifact) -> Artifact:
+def encode_abstracts(store: Store, papers: Artifact, tokenizer: Artifact) -> Artifact:
     """The documents as token ids; the counts' ``distribution`` is the paper's Table 1.
 
     :raises InputError: a tokenizer without an end of text.
     """
-    store = Store(store_url)
     recipe = Recipe("papers-ids", VERSION, {}, {"papers": papers, "tokenizer": tokenizer})
 
     def produce(out: Path) -> dict[str, Any]:

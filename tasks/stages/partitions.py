@@ -31,7 +31,7 @@ from gptcore.settings import recorded
 from gptcore.synthetic import is_synthetic
 from gptcore.text.corpus import grouped, require_training_text
 from gptcore.text.partition import DOCUMENTS, Partition, clean_partition, compose
-from gptcore.text.sources import Source, find_sources, fingerprint, local_path
+from gptcore.text.sources import RawCorpus, Source, fingerprint, local_path
 from tasks.jobs.parallel import partition_map
 from tasks.stages import corpus as whole_corpus
 from tasks.stages import shards as whole_shards
@@ -44,7 +44,7 @@ from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
 CORPUS_PART, SHARDS_PART = "corpus-part", whole_shards.PART
-VERSION = 2
+VERSION = 3
 MOST = 20_000
 """Partitions: each is memory-mapped while a model is trained, and Linux gives a process 65,530 mappings."""
 _AT_ONCE = 8  # questions to a store
@@ -55,16 +55,17 @@ T = TypeVar("T")
 
 
 @task(name="corpus", task_run_name="corpus by partition", **STAGE_OPTIONS)
-def clean_partitions(store_url: str, corpus_url: str, config: CorpusConfig, dask_address: str = "") -> Artifact:
+def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_address: str = "") -> Artifact:
     """The corpus of :func:`tasks.stages.corpus.clean_corpus`, every file of it cleaned once and kept by itself.
 
-    :raises InputError: no sources or too many, an unreadable one, or nothing left after filtering.
+    Where all documents fall into one split (:func:`is_one_split`), nothing is divided.
+
+    :raises InputError: too many sources, an unreadable one, or nothing left after filtering.
     """
-    store = Store(store_url)
-    sources = find_sources(corpus_url)
+    sources = raw.sources
     if len(sources) > MOST:
         raise InputError(
-            f"corpus {corpus_url}: {len(sources):,} files; by partition (--tokenizer) at most {MOST:,}, "
+            f"corpus {raw.url}: {len(sources):,} files; by partition (--tokenizer) at most {MOST:,}, "
             "so pack small ones into .jsonl files that stay as they are"
         )
     with FileDigests() as digests:
@@ -77,27 +78,37 @@ def clean_partitions(store_url: str, corpus_url: str, config: CorpusConfig, dask
     def produce(out: Path) -> dict[str, Any]:
         needed = dict(zip(sources, recipes, strict=True))
         missing = _missing(store, needed)
-        jobs = [_CleanJob(store.url, group, tuple(needed[s] for s in group), config) for group in grouped(missing)]
-        told = Meter("corpus", "MB", 1_000_000).counting("clean", sum(source.size for source in missing))
+        jobs = [_CleanJob(store, group, tuple(needed[s] for s in group), config) for group in grouped(missing)]
+        done = Meter("corpus", "MB", 1_000_000).counting("clean", sum(source.size for source in missing))
         shared = _local_folder(store)
         reads = local_path(missing[0]) if missing else None
         with partition_map(dask_address, shared=shared, reads=reads) as parallel:
             for job, _ in zip(jobs, _chosen(parallel, jobs, dask_address)(_clean, jobs), strict=True):
-                told(sum(source.size for source in job.sources))
+                done(sum(source.size for source in job.sources))
         cleaned = _each(partial(_known, store), parts)
         dropped, report = compose(cleaned, [source.name for source in sources], config)
-        require_training_text(corpus_url, report, config)
+        if not report["documents"]["kept"]:
+            require_training_text(raw.url, report, config)
         listed = [
             {"source": source.name, "part": part.digest, "dropped": gone}
             for source, part, gone in zip(sources, parts, dropped, strict=True)
         ]
         write_json_atomic(out / _PARTS, listed)
         read = {"read": len(missing), "bytes_read": sum(source.size for source in missing)}
-        return {**report, "synthetic": is_synthetic(corpus_url), "partitions": {"all": len(parts), **read}}
+        return {**report, "synthetic": is_synthetic(raw.url), "partitions": {"all": len(parts), **read}}
 
     built = build(store, recipe, produce, "corpus", partitions_made)
-    publish_report(built, corpus_url)
+    publish_report(built, raw.url)
     return built.artifact
+
+
+def is_one_split(store: Store, corpus: Artifact) -> bool:
+    """Whether all documents of a corpus by partition fell into one split, as one or two books may.
+
+    Then :func:`tasks.stages.corpus.clean_corpus`, which sees the whole, can hold out the end of one of them.
+    """
+    documents = store.manifest(corpus)["counts"]["documents"]
+    return not (documents["train"] and documents["validation"])
 
 
 def partitions_made(counts: Mapping[str, Any]) -> str:
@@ -109,14 +120,13 @@ def partitions_made(counts: Mapping[str, Any]) -> str:
 
 @task(name="shards", task_run_name="shards by partition, of corpus {corpus.short}", **STAGE_OPTIONS)
 def encode_partitions(
-    store_url: str, corpus: Artifact, tokenizer: Artifact, config: ShardConfig, dask_address: str = ""
+    store: Store, corpus: Artifact, tokenizer: Artifact, config: ShardConfig, dask_address: str = ""
 ) -> Artifact:
     """The shards of a corpus by partition, each partition encoded once.
 
     :param corpus: of :func:`clean_partitions`.
     :raises InputError: nothing was held out, or the store lost a partition.
     """
-    store = Store(store_url)
     listed = json.loads(store.read(corpus, _PARTS))
     counts = store.manifest(tokenizer)["counts"]
     digest, settings = counts["tokenizer_digest"], recorded(config)
@@ -134,13 +144,13 @@ def encode_partitions(
         made_of = dict(zip(texts, recipes, strict=True))
         sizes = dict(zip(missing, _each(partial(_size, store), missing), strict=True))
         jobs = [
-            _EncodeJob(store.url, tuple(made_of[text] for text in bundle), tokenizer, digest, config)
+            _EncodeJob(store, tuple(made_of[text] for text in bundle), tokenizer, digest, config)
             for bundle in _bundled(missing, sizes)
         ]
-        told = Meter("shards", "partitions").counting("encode", len(missing))
+        done = Meter("shards", "partitions").counting("encode", len(missing))
         with partition_map(dask_address, shared=_local_folder(store)) as parallel:
             for job, _ in zip(jobs, _chosen(parallel, jobs, dask_address)(_encode, jobs), strict=True):
-                told(len(job.recipes))
+                done(len(job.recipes))
         dropped = [frozenset(entry["dropped"]) for entry in listed]
         pieces = _each(partial(_piece, store), list(zip(parts, dropped, strict=True)))
         report = compose_shards(pieces, out, digest, counts["n_vocab"])
@@ -157,19 +167,19 @@ def encode_partitions(
 class _CleanJob:
     """Source files to clean, each into an artifact of its own."""
 
-    store_url: str
+    store: Store
     sources: tuple[Source, ...]
     recipes: tuple[Recipe, ...]
     config: CorpusConfig
 
 
 def _clean(job: _CleanJob) -> None:
-    store = Store(job.store_url)
+    store = job.store
     for source, recipe in zip(job.sources, job.recipes, strict=True):
         store.build(recipe, partial(_cleaned, source, job.config))
 
 
-def _cleaned(source: Source, config: CorpusConfig, out: Path) -> dict[str, int]:
+def _cleaned(source: Source, config: CorpusConfig, out: Path) -> dict[str, Any]:
     return clean_partition(source, out, config)
 
 
@@ -177,7 +187,7 @@ def _cleaned(source: Source, config: CorpusConfig, out: Path) -> dict[str, int]:
 class _EncodeJob:
     """Cleaned partitions to encode."""
 
-    store_url: str
+    store: Store
     recipes: tuple[Recipe, ...]
     tokenizer: Artifact
     tokenizer_digest: str
@@ -185,7 +195,7 @@ class _EncodeJob:
 
 
 def _encode(job: _EncodeJob) -> None:
-    store = Store(job.store_url)
+    store = job.store
     tokenizer = tokenizer_in(store.local(job.tokenizer), job.tokenizer_digest)
     for recipe in job.recipes:
         text = recipe.inputs["text"]

@@ -43,7 +43,7 @@ def _run_name(parameters: dict[str, Any]) -> str:
 
 @task(name="pretrain", task_run_name=_run_name, **JOB_OPTIONS)  # type: ignore[arg-type]  # a function does fit
 def pretrain_model(
-    store_url: str,
+    store: Store,
     shards: Artifact,
     model: NetworkConfig,
     config: PretrainConfig,
@@ -63,7 +63,6 @@ def pretrain_model(
     :param start: a pre-trained model whose weights it goes on from, under a new schedule and a fresh optimiser.
     :raises InputError: ``start`` has another shape or another tokenizer.
     """
-    store = Store(store_url)
     encoded = store.manifest(shards)["counts"]
     recipe = pretrain_recipe(store, shards, model, config, start)
     settings = dict(recipe.config)

@@ -27,7 +27,7 @@ FILE = "answers.jsonl"
 
 @task(name="prompted", task_run_name="prompts of {task_name}", **STAGE_OPTIONS)
 def answer_prompts(
-    store_url: str,
+    store: Store,
     models: Sequence[Artifact],
     task_name: str,
     selection: Selection,
@@ -44,7 +44,7 @@ def answer_prompts(
     :returns: (a model's digest, shots) -> its result, without the answers, which the artifact has.
     :raises InputError: an unknown task, or a model with too few positions.
     """
-    store, found = Store(store_url), prompt_task(task_name)
+    found = prompt_task(task_name)
 
     def answered(model: Artifact, k: int) -> PromptResult:
         settings = {"task": task_name, **found.recorded, "shots": k, "max_rows": max_rows, "seed": SEED}

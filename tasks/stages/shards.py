@@ -29,21 +29,20 @@ _DOWNLOADS = 8  # at a time
 
 @task(name="shards", task_run_name="shards of corpus {corpus.short}", **STAGE_OPTIONS)
 def encode_shards(
-    store_url: str, corpus: Artifact, tokenizer: Artifact, config: ShardConfig, dask_address: str = ""
+    store: Store, corpus: Artifact, tokenizer: Artifact, config: ShardConfig, dask_address: str = ""
 ) -> Artifact:
     """Encode both splits of the corpus; the folder carries the tokenizer's digest.
 
     :raises InputError: by chance (each document's own hash decides) nothing was held out.
     """
-    store = Store(store_url)
     recipe = Recipe("shards", VERSION, recorded(config), {"corpus": corpus, "tokenizer": tokenizer})
 
     def produce(out: Path) -> dict[str, Any]:
         loaded = Tokenizer.load(str(store.local(tokenizer)))
         folder = store.local(corpus)
-        told = Meter("shards", "files").counting("encode", sum(1 for _ in folder.glob("*/part-*.arrow")))
+        done = Meter("shards", "files").counting("encode", sum(1 for _ in folder.glob("*/part-*.arrow")))
         with partition_map(dask_address, shared=out) as parallel:
-            report = encode_corpus(folder, loaded, out, config, map=parallel, progress=told)
+            report = encode_corpus(folder, loaded, out, config, map=parallel, progress=done)
         require_validation(report)
         return report
 

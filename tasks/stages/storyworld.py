@@ -17,7 +17,7 @@ VERSION = 8
 
 
 @task(name="storyworld", task_run_name="storyworld seed {seed}", **STAGE_OPTIONS)
-def generate_world(store_url: str, seed: int) -> Artifact:
+def generate_world(store: Store, seed: int) -> Artifact:
     """Generate the world of ``seed`` in public file formats: `books/`, `datasets/<Folder>/...`, `arxiv/`, `web/`."""
     from gptcore.storyworld.write import generate
 
@@ -28,7 +28,7 @@ def generate_world(store_url: str, seed: int) -> Artifact:
             shutil.rmtree(leftover)
         return generate(out, seed)
 
-    return build(Store(store_url), recipe, produce, "storyworld", _made).artifact
+    return build(store, recipe, produce, "storyworld", _made).artifact
 
 
 def _made(counts: Mapping[str, Any]) -> str:

@@ -25,24 +25,23 @@ VERSION = 1
 
 
 @task(name="tokenizer", task_run_name="tokenizer {config.n_merges} merges", **STAGE_OPTIONS)
-def train_tokenizer(store_url: str, corpus: Artifact, config: TokenizerConfig, dask_address: str = "") -> Artifact:
+def train_tokenizer(store: Store, corpus: Artifact, config: TokenizerConfig, dask_address: str = "") -> Artifact:
     """Learn ``config.n_merges`` merges (paper: 40,000) from the training documents only."""
-    store = Store(store_url)
     recipe = Recipe("tokenizer", VERSION, recorded(config), {"corpus": corpus})
 
     def produce(out: Path) -> dict[str, Any]:
         folder = store.local(corpus)
         files = len(part_files(folder, "train"))
-        told = Meter("tokenizer", "files").counting("count", files)
+        done = Meter("tokenizer", "files").counting("count", files)
         with partition_map(dask_address, shared=out) as parallel:
             chosen = parallel if dask_address or files > 1 else map
-            return _saved(_kind(config).from_corpus(folder, config.n_merges, chosen, told), out)
+            return _saved(_kind(config).from_corpus(folder, config.n_merges, chosen, done), out)
 
     return build(store, recipe, produce, "tokenizer", _made).artifact
 
 
 @task(name="tokenizer", task_run_name="tokenizer {ref}", **STAGE_OPTIONS)
-def pin_tokenizer(store_url: str, ref: str, config: TokenizerConfig) -> Artifact:
+def pin_tokenizer(store: Store, ref: str, config: TokenizerConfig) -> Artifact:
     """The tokenizer that ``ref`` names, whatever the corpus: one of the store's, or a folder's, which becomes one.
 
     A folder's (any fsspec URL; also a released vocabulary) goes by its content, wherever it lies.
@@ -51,7 +50,6 @@ def pin_tokenizer(store_url: str, ref: str, config: TokenizerConfig) -> Artifact
     :param config: says of which kind it has to be.
     :raises InputError: where none fits, or several do, or the one that does is of another kind.
     """
-    store = Store(store_url)
     found = named_tokenizer(store, ref)
     if isinstance(found, Artifact):
         check_kind(store, found, config)

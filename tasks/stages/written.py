@@ -30,9 +30,7 @@ _FUTURE = 300  # titles whose words are asked for
 
 
 @task(name="written", task_run_name="abstracts by {model.short}", **STAGE_OPTIONS)
-def write_and_measure(
-    store_url: str, model: Artifact, papers: Artifact, config: SamplingConfig, titles: int
-) -> Artifact:
+def write_and_measure(store: Store, model: Artifact, papers: Artifact, config: SamplingConfig, titles: int) -> Artifact:
     """Write abstracts under titles and count: those of ``titles`` held-out papers, those of the paper's appendix.
 
     (The latter where the archive is real.) The held-out ones are spread evenly over the test split. Counts:
@@ -41,7 +39,6 @@ def write_and_measure(
 
     :param model: an `adapt` artifact.
     """
-    store = Store(store_url)
     settings = {**recorded(config), "titles": titles}
     recipe = Recipe("written", VERSION, settings, {"model": model, "papers": papers})
 
@@ -61,9 +58,9 @@ def write_and_measure(
         words = Tokenizer.load(str(store.local(ancestor(store, model, "tokenizer"))))
         network = load_model(str(store.local(model) / "model")).to(pick_device(0)).eval()
         appendix = () if store.manifest(papers)["counts"]["synthetic"] else TITLES
-        told = Meter("written", "abstracts").counting("write", len(appendix) + len(chosen))
+        done = Meter("written", "abstracts").counting("write", len(appendix) + len(chosen))
         wanted = [*appendix, *(paper.title for paper in chosen)]
-        written = write_abstracts(network, words, wanted, config, told)
+        written = write_abstracts(network, words, wanted, config, done)
         real = [None] * len(appendix) + [paper.abstract for paper in chosen]
         lines = [
             {"title": item.title, "generated": item.abstract, "ended": item.ended, "real": abstract}

@@ -24,7 +24,7 @@ Scores = dict[str, dict[str, Any]]
 
 @task(name="zero-shot", task_run_name="zero-shot {checkpoint.short} step {step}", **STAGE_OPTIONS)
 def score_zero_shot(
-    store_url: str,
+    store: Store,
     checkpoint: Artifact,
     datasets_url: str,
     tasks: Sequence[str],
@@ -38,7 +38,6 @@ def score_zero_shot(
     :param step: which of the models kept through pre-training (:func:`snapshots`); None: the final one.
     :raises InputError: for an unknown task, or missing or broken data.
     """
-    store = Store(store_url)
     settings = {"tasks": sorted(tasks), "max_rows": max_rows, "step": step}
     files = sources_fingerprint(datasets_url, tasks)
     recipe = Recipe("zero-shot", VERSION, settings, {"checkpoint": checkpoint, "files": files})

@@ -29,7 +29,7 @@ class Artifact:
     digest: str
     """SHA-256 of its recipe, 64 hex digits."""
     url: str
-    """Its folder, `<store>/<stage>/<digest>`: a local path or an fsspec URL."""
+    """The artifact's folder, `<store>/<stage>/<digest>`: a local path or an fsspec URL."""
 
     @property
     def short(self) -> str:

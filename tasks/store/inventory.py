@@ -39,7 +39,7 @@ class Item:
     root: str
     """Address of the file system that it lies on: the store's, or the local folder of what this host keeps of it."""
     path: str
-    """Its folder there."""
+    """The item's folder in the store."""
     size: int
     """Bytes."""
     changed: datetime | None
@@ -202,7 +202,7 @@ def _folders(fs: Any, path: str, suffix: str = "", only: str = "") -> dict[str, 
 
 
 def _finished_folders(fs: Any, path: str) -> dict[str, _Folder]:
-    """The same of a folder that may be anybody's: only what has a manifest, found without a walk through the rest."""
+    """The items of a folder that may be anybody's: only what has a manifest, found without a walk through the rest."""
     try:
         digests = [name for name in names_in(fs, path) if _is_name("x", name)]
     except PermissionError:

@@ -43,5 +43,5 @@ def tokenizer_of(store: Store, artifact: Artifact) -> Artifact:
 
 
 def own_tokenizer(store: Store, artifact: Artifact) -> Artifact:
-    """The same, for what is made from it here: behind a model of another store a copy of its tokenizer."""
+    """A model's tokenizer, for what is made from the model here; of another store's model it is copied."""
     return store.adopt(tokenizer_of(store, artifact))

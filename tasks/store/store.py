@@ -255,7 +255,7 @@ class Store:
         return Built(self.artifact(recipe.stage, recipe.digest), manifest, cached=False)
 
     def adopt(self, artifact: Artifact) -> Artifact:
-        """The same artifact in this store: of another store's a copy, manifest and all, so no younger than it is there.
+        """An artifact in this store: of another store's a copy, manifest and all, so no younger than it is there.
 
         A manifest names its inputs by stage and digest, so what is made here finds them here only.
 

@@ -67,8 +67,8 @@ def in_run() -> bool:
 
 def progress(news: Underway, line: bool = False) -> None:
     """Tell how far something is; with ``line`` also in the run's log, which takes no more than a few a minute."""
-    told = logger() if line else logging.getLogger(PROGRESS)
-    told.info("%s", f"{news.stage} {news.item}".strip() + f" {news.words}", extra={"news": news})
+    log = logger() if line else logging.getLogger(PROGRESS)
+    log.info("%s", f"{news.stage} {news.item}".strip() + f" {news.words}", extra={"news": news})
 
 
 def duration(seconds: float) -> str:
@@ -98,7 +98,7 @@ class Meter:
         progress(Underway(self._stage, done / total if total else 1.0, words), line=due)
 
     def counting(self, part: str, total: int) -> Callable[[int], None]:
-        """The same for a loop that tells how much it has done since it last told."""
+        """A counter for a loop that reports how much it has done since its last report."""
         done = 0
 
         def more(count: int) -> None:

@@ -16,7 +16,7 @@ from gptcore.errors import InputError
 from tasks.store.artifact import Artifact
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
-from tasks.tracking.retry import patiently
+from tasks.tracking.retry import retried
 from tasks.tracking.tracker import Run, Tracker
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def register(run: Run, entry: Entry) -> None:
     as that newest one: a score on other rows, or a perplexity of other tokens, compares with nothing, so new data
     starts a new reign. Of equals the newer one leads.
     """
-    patiently(lambda: _register(run, entry), run.tracker.shown)
+    retried(lambda: _register(run, entry), run.tracker.shown)
 
 
 def _register(run: Run, entry: Entry) -> None:

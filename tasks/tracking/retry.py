@@ -21,7 +21,7 @@ from tasks.tracking.logs import in_run, logger
 
 Result = TypeVar("Result")
 Method = TypeVar("Method", bound=Callable[..., Any])
-_AWAY_SECONDS, _BROKEN_SECONDS = 1800.0, 300.0
+_UNREACHABLE_SECONDS, _BROKEN_SECONDS = 1800.0, 300.0
 """How long a server may not answer; and how long answer that it is broken, as it does without its database."""
 _AGAIN_SECONDS = 2.0
 _FIRST_SECONDS = "5"  # for a server's first answer
@@ -41,18 +41,18 @@ _outages: dict[str, _Outage] = {}  # by address, until a call succeeds
 _lock = threading.Lock()
 
 
-class Away(InputError):
+class Unreachable(InputError):
     """A server that does not answer, or not sensibly; for a command the address is wrong."""
 
 
-def patiently(call: Callable[[], Result], shown: str) -> Result:
+def retried(call: Callable[[], Result], shown: str) -> Result:
     """The result of ``call``; in a flow's run it is made again as long as the server is away.
 
     Calls inside it do not wait by themselves: what belongs together is done again together, and lets go of its locks.
 
     :param shown: the server's address, without a password.
     :raises JobInterrupted: this process was told to end meanwhile.
-    :raises ConnectionError: it took too long.
+    :raises ConnectionError: the server was unreachable for too long.
     """
     if _waiting.get():
         return call()
@@ -62,7 +62,7 @@ def patiently(call: Callable[[], Result], shown: str) -> Result:
             try:
                 result = call()
             except Exception as error:
-                if not (in_run() and is_away(error)):
+                if not (in_run() and is_unreachable(error)):
                     raise
                 _wait(error, shown)
             else:
@@ -73,9 +73,9 @@ def patiently(call: Callable[[], Result], shown: str) -> Result:
         _waiting.reset(token)
 
 
-def is_away(error: Exception) -> bool:
+def is_unreachable(error: Exception) -> bool:
     """Whether a server could not be reached, or not reach its database: what it was asked may be all right."""
-    if isinstance(error, Away):
+    if isinstance(error, Unreachable):
         return True
     from mlflow.exceptions import MlflowException
     from requests.exceptions import ConnectionError as Unconnected
@@ -86,17 +86,17 @@ def is_away(error: Exception) -> bool:
     return isinstance(error, Unconnected)
 
 
-def waits(method: Method) -> Method:
+def retries(method: Method) -> Method:
     """A method that waits as a whole, of a class that has the server's address as ``shown``."""
 
     @wraps(method)
-    def patient(self: Any, *arguments: Any, **named: Any) -> Any:
-        return patiently(lambda: method(self, *arguments, **named), self.shown)
+    def retrying(self: Any, *arguments: Any, **named: Any) -> Any:
+        return retried(lambda: method(self, *arguments, **named), self.shown)
 
-    return cast(Method, patient)
+    return cast(Method, retrying)
 
 
-class Patient:
+class RetryingClient:
     """MLflow's client, each of whose calls waits for a server that is away."""
 
     def __init__(self, client: object, shown: str) -> None:
@@ -106,12 +106,12 @@ class Patient:
         method = getattr(self._client, name)
 
         def call(*arguments: Any, **named: Any) -> Any:
-            return patiently(lambda: method(*arguments, **named), self._shown)
+            return retried(lambda: method(*arguments, **named), self._shown)
 
         return call
 
 
-class Hurry:
+class NoRetries:
     """No second try: whether a server can be used at all is said within seconds. It reads these anew at each call.
 
     Several threads may be in a hurry: the last one puts back what the first one found.
@@ -123,17 +123,17 @@ class Hurry:
     _before: ClassVar[dict[str, str | None]] = {}
 
     def __enter__(self) -> None:
-        with Hurry._lock:
-            if not Hurry._inside:
-                Hurry._before = {name: os.environ.get(name) for name in self._values}
+        with NoRetries._lock:
+            if not NoRetries._inside:
+                NoRetries._before = {name: os.environ.get(name) for name in self._values}
                 os.environ.update(self._values)
-            Hurry._inside += 1
+            NoRetries._inside += 1
 
     def __exit__(self, *_: object) -> None:
-        with Hurry._lock:
-            Hurry._inside -= 1
-            if not Hurry._inside:
-                for name, value in Hurry._before.items():
+        with NoRetries._lock:
+            NoRetries._inside -= 1
+            if not NoRetries._inside:
+                for name, value in NoRetries._before.items():
                     os.environ.pop(name, None)
                     if value is not None:
                         os.environ[name] = value
@@ -148,7 +148,7 @@ def _wait(error: Exception, shown: str) -> None:
         new = shown not in _outages
         outage = _outages.setdefault(shown, _Outage(now))
         outage.broken = (outage.broken or now) if answers else None
-        since, limit = (outage.broken, _BROKEN_SECONDS) if outage.broken else (outage.since, _AWAY_SECONDS)
+        since, limit = (outage.broken, _BROKEN_SECONDS) if outage.broken else (outage.since, _UNREACHABLE_SECONDS)
     if new:
         reason = without_password(str(error).partition("\n")[0])[:300]
         logger().warning("MLflow at %s is away, waiting for it: %s", shown, reason)

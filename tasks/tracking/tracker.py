@@ -24,7 +24,7 @@ from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
 from tasks.tracking.owners import dead_owners, owner_name
-from tasks.tracking.retry import Away, Hurry, Patient, is_away, patiently, waits
+from tasks.tracking.retry import NoRetries, RetryingClient, Unreachable, is_unreachable, retried, retries
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -72,7 +72,7 @@ class Run:
 
     @property
     def url(self) -> str:
-        """Its page in the MLflow UI."""
+        """The run's page in the MLflow UI."""
         return self.tracker.page(self.experiment_id, self.run_id)
 
     @property
@@ -153,10 +153,10 @@ class Run:
             self.finish("FAILED" if failed else "FINISHED")
             return
         try:
-            with Hurry():
+            with NoRetries():
                 self.finish("KILLED", self.tracker.hasty)
-        except Exception as away:  # the next process that opens a run ends this one
-            log.warning("run %s stays as it is: %s", self.run_id, without_password(str(away).partition("\n")[0]))
+        except Exception as error:  # the next process that opens a run ends this one
+            log.warning("run %s stays as it is: %s", self.run_id, without_password(str(error).partition("\n")[0]))
 
     def _newest(self, name: str, client: MlflowClient) -> int:
         """The step of a curve's newest point, -1 where it has none; asks MLflow once, for a run that was reopened."""
@@ -204,18 +204,18 @@ class Tracker:
 
         :raises InputError: the database or server cannot be used.
         """
-        return cast("MlflowClient", Patient(self.hasty, self.shown)) if self.served else self.hasty
+        return cast("MlflowClient", RetryingClient(self.hasty, self.shown)) if self.served else self.hasty
 
     @property
     def hasty(self) -> MlflowClient:
-        """The same client, which does not wait: for what can as well be sent later."""
+        """MLflow's client, which does not wait: for what can as well be sent later."""
         if self._client is None:
-            self._client = patiently(self._connect, self.shown)
+            self._client = retried(self._connect, self.shown)
         return self._client
 
     def _connect(self) -> MlflowClient:
         if self.served and not answers_at(self.uri):  # before MLflow is imported
-            raise Away(f"MLflow at {self.shown}: does not answer; check MLFLOW_TRACKING_URI")
+            raise Unreachable(f"MLflow at {self.shown}: does not answer; check MLFLOW_TRACKING_URI")
         with exclusive(state_folder() / ".mlflow-open.lock", "creation of the tracking database"):
             os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
             # cards and tables have the links
@@ -228,10 +228,10 @@ class Tracker:
             logging.getLogger("mlflow.store.db.utils").addFilter(_no_traceback)
             try:
                 client = MlflowClient(self.uri)
-                with Hurry():
+                with NoRetries():
                     client.search_experiments(max_results=1)
             except Exception as error:  # each kind of database and server has its own words for it
-                kind = Away if self.served and is_away(error) else InputError
+                kind = Unreachable if self.served and is_unreachable(error) else InputError
                 raise kind(f"MLflow at {self.shown}: {_reason(error)}") from None
             return client
 
@@ -239,7 +239,7 @@ class Tracker:
         """A run's page in the MLflow UI."""
         return f"{self.ui}/#/experiments/{experiment_id}/runs/{run_id}{TRAINING}"
 
-    @waits
+    @retries
     def experiment(self, name: str) -> str:
         """The id of the experiment ``name``, which is created on first use; the UI opens it as model training."""
         found = self.client.get_experiment_by_name(name)
@@ -254,7 +254,7 @@ class Tracker:
                 self.client.set_experiment_tag(found.experiment_id, key, value)
         return str(found.experiment_id)
 
-    @waits
+    @retries
     def open(
         self,
         experiment: str,
@@ -292,7 +292,7 @@ class Tracker:
         run.set_tags({k: v for k, v in whole.items() if tags_there.get(k) != v and not (finished and k == OWNER)})
         return run
 
-    @waits
+    @retries
     def reconcile(self) -> int:
         """End what killed processes of this machine left RUNNING, as KILLED; how many runs that were."""
         killed = 0

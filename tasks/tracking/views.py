@@ -104,7 +104,7 @@ def view_link(tracker: Tracker, experiment: str, key: str) -> str:
 
 
 def view_path(experiment_id: str, key: str) -> str:
-    """The same without the server: a link between pages of MLflow, whatever the address it is served at."""
+    """The address without the server: a link between pages of MLflow, whatever the address it is served at."""
     return f"#/experiments/{experiment_id}/runs{TRAINING}&viewStateShareKey={key}"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gptcore.config import CorpusConfig
 from gptcore.text.corpus import build_corpus
+from gptcore.text.sources import RawCorpus
 from infra.growth import STAGES, measured, write_books
 from tasks.jobs.parallel import partition_map
 from tests.benchmarks.table import Rate, Work, in_turns, line
@@ -31,7 +32,13 @@ def _two_processes(folder: Path) -> None:
     def cleaning(processes: int) -> Work:
         def clean() -> float:
             with tempfile.TemporaryDirectory() as out, partition_map(processes=processes) as parallel:
-                build_corpus(str(folder / "*.txt"), Path(out), CorpusConfig(), map=parallel, progress=lambda *_: None)
+                build_corpus(
+                    RawCorpus.at(str(folder / "*.txt")),
+                    Path(out),
+                    CorpusConfig(),
+                    map=parallel,
+                    progress=lambda *_: None,
+                )
             return megabytes
 
         return clean

@@ -186,7 +186,7 @@ def test_an_analysis_of_tasks_that_it_is_not_about_is_refused(
 
 def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     from flows import fanout
-    from flows.fanout import Arm
+    from flows.fanout import Arm, Grid
 
     checkpoint = Artifact("pretrain", "0" * 64, f"{store}/pretrain/{'0' * 64}")
     changes: list[dict[str, Any]] = [{"snapshot": 64}, {"n_transfer": 0}, {}, {"pretrained": False}]
@@ -196,7 +196,7 @@ def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.
 
     def found(*configs: FinetuneConfig) -> list[Any]:
         settings = dict(zip(("rte", "sst2"), configs, strict=True))
-        return [fanout._zero_shot(Store(store), arm, settings, "data") for arm in arms]
+        return [fanout._zero_shot(Grid(Store(store), "data", {}, arms, settings), arm) for arm in arms]
 
     plain, kept, cut = FinetuneConfig(), FinetuneConfig(snapshot=16), FinetuneConfig(n_transfer=0)
     assert found(plain, plain) == ["after 64", None, "after None", None]

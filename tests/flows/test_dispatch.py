@@ -22,7 +22,6 @@ def test_arguments_survive_the_way_through_json() -> None:
     from flows.train import packed, unpacked
 
     arguments = {
-        "store_url": "s3://bucket/store",
         "dataset": Artifact("dataset", "a" * 64, "s3://bucket/store/dataset/" + "a" * 64),
         "config": FinetuneConfig(lr=1e-4, seed=3, max_train_rows=None),
         "model": ModelConfig(n_layer=2),
@@ -37,14 +36,14 @@ class World:
     """A store, a recipe that nothing has made yet, and a worker that does as it is told."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from flows import dispatch as away
+        from flows import dispatch
 
         self.store = Store(str(folder / "store"))
         self.recipe = Recipe("finetune", 1, {"of": folder.name})
         self.children: list[Any] = []
         self.outcomes: list[str | Callable[[], object]] = []
-        monkeypatch.setattr(away, "TRAININGS", {"finetune": lambda store_url: Store(store_url).find(self.recipe)})
-        monkeypatch.setattr(away, "_followed", self.follow)
+        monkeypatch.setattr(dispatch, "TRAININGS", {"finetune": lambda store: store.find(self.recipe)})
+        monkeypatch.setattr(dispatch, "_followed", self.follow)
 
     def made(self) -> None:
         self.store.build(self.recipe, lambda _: {})
@@ -78,7 +77,7 @@ class World:
 
         @flow(name="parent")
         def wants() -> Any:
-            return dispatch_training("finetune rte seed 0", "finetune", self.recipe, {"store_url": self.store.url})
+            return dispatch_training(self.store, "finetune rte seed 0", "finetune", self.recipe, {})
 
         return wants()
 
@@ -128,7 +127,7 @@ def test_a_machine_that_is_lost_every_time_is_a_failure(small: World) -> None:
 
 
 def test_a_run_that_is_under_way_is_adopted(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows import dispatch as away
+    from flows import dispatch
 
     class Killed(BaseException):
         pass
@@ -137,10 +136,10 @@ def test_a_run_that_is_under_way_is_adopted(small: World, monkeypatch: pytest.Mo
         small.children.append(child)
         raise Killed  # as kill -9: the child is not cancelled
 
-    monkeypatch.setattr(away, "_followed", dies)
+    monkeypatch.setattr(dispatch, "_followed", dies)
     with pytest.raises(Killed):
         small.parent()
-    monkeypatch.setattr(away, "_followed", small.follow)
+    monkeypatch.setattr(dispatch, "_followed", small.follow)
     assert small.parent("well") is not None
     first, second = small.children
     assert first.id == second.id
@@ -149,16 +148,16 @@ def test_a_run_that_is_under_way_is_adopted(small: World, monkeypatch: pytest.Mo
 def test_a_strangers_run_that_was_cancelled_is_replaced_by_one_of_our_own(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows import dispatch as away
+    from flows import dispatch
 
     def leaves(client: Any, child: Any, own: bool) -> Any:
         assert own
         raise RuntimeError("the first parent is gone")
 
-    monkeypatch.setattr(away, "_followed", leaves)
+    monkeypatch.setattr(dispatch, "_followed", leaves)
     with pytest.raises(RuntimeError, match="gone"):
         small.parent()
-    monkeypatch.setattr(away, "_followed", small.follow)
+    monkeypatch.setattr(dispatch, "_followed", small.follow)
     assert small.parent("cancelled", "well") is not None
     assert len({child.id for child in small.children}) == 2
 
@@ -167,15 +166,15 @@ def test_what_ends_the_parent_cancels_its_child(small: World, monkeypatch: pytes
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.sorting import FlowRunSort
 
-    from flows import dispatch as away
+    from flows import dispatch
 
     monkeypatch.undo()
-    monkeypatch.setattr(away, "jobs_are_stopped", lambda: True)
+    monkeypatch.setattr(dispatch, "jobs_are_stopped", lambda: True)
     with pytest.raises(Exception, match="was not waited for, as this process ends"):
         small.parent()
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=50)
-    (child,) = (run for run in runs if run.parameters.get("arguments", {}).get("store_url") == small.store.url)
+    (child,) = (run for run in runs if run.parameters.get("store") == small.store.url)
     assert child.state
     assert child.state.is_cancelled(), "no worker had taken it: there is nothing to wait for"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from flows.cli import garbage as command
+from flows.cli import garbage
 from flows.cli.main import main
 from gptcore.connectivity import require_s3
 from tasks import stages
@@ -32,7 +32,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Store, Arti
     loved, unloved = make(store, "pretrain", "loved"), make(store, "pretrain", "unloved")
     forget()
     known = Referred({loved.digest: "rows"}, {loved.digest, unloved.digest})
-    monkeypatch.setattr(command, "referred", lambda _: known)
+    monkeypatch.setattr(garbage, "referred", lambda _: known)
     return store, loved, unloved
 
 
@@ -65,11 +65,11 @@ def test_nothing_goes_before_somebody_says_so(
 def test_the_forms_forget_what_is_gone(
     stored: tuple[Store, Artifact, Artifact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    told: list[Store] = []
     monkeypatch.setattr("flows.forms.choices.list_checkpoints", told.append)
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
     assert gc(stored[0], "--yes", "--older-than", "0") == 0
-    assert told == [stored[0].url]
+    assert [listed.url for listed in told] == [stored[0].url]
     assert gc(stored[0], "--yes", "--older-than", "0") == 0
     assert len(told) == 1
 
@@ -78,7 +78,7 @@ def test_a_tracker_of_another_store_empties_nothing(
     stored: tuple[Store, Artifact, Artifact], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = stored[0]
-    monkeypatch.setattr(command, "referred", lambda _: Referred({"0" * 64: "rows"}, {"0" * 64}))
+    monkeypatch.setattr(garbage, "referred", lambda _: Referred({"0" * 64: "rows"}, {"0" * 64}))
     assert gc(store, "--yes", "--older-than", "0") == 2
     said = capsys.readouterr()
     assert said.err.count("\n") == 1
@@ -95,10 +95,10 @@ def test_a_row_that_comes_while_the_word_is_typed_counts(
 
     def typed(_: object) -> bool:
         named = {loved.digest: "rows", unloved.digest: "rows"}
-        monkeypatch.setattr(command, "referred", lambda _: Referred(named, set(named)))
+        monkeypatch.setattr(garbage, "referred", lambda _: Referred(named, set(named)))
         return True
 
-    monkeypatch.setattr(command, "_typed", typed)
+    monkeypatch.setattr(garbage, "_typed", typed)
     assert gc(store, "--older-than", "0") == 0
     assert len(store.list("pretrain")) == 2
 
@@ -106,8 +106,8 @@ def test_a_row_that_comes_while_the_word_is_typed_counts(
 def test_every_stage_is_known() -> None:
     sources = [path.read_text(encoding="utf-8") for path in Path(stages.__path__[0]).glob("*.py")]
     named = {name for text in sources for name in re.findall(r"Recipe\(\s*\"([a-z-]+)\"", text)}
-    assert named == set(command._STAGES) - {CORPUS_PART, SHARDS_PART}
-    assert set(command._MEASURES) | set(command._TRACKED) <= named
+    assert named == set(garbage._STAGES) - {CORPUS_PART, SHARDS_PART}
+    assert set(garbage._MEASURES) | set(garbage._TRACKED) <= named
 
 
 @pytest.mark.parametrize("hours", ["-1", "nan", "inf", "1e12"])

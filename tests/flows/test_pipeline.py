@@ -13,10 +13,11 @@ from flows.forms.parameters import FinetuneParameters, PipelineParameters
 from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.files import read_json
+from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import EXPERIMENT, read_leaderboard
 from tasks.stages.partitions import clean_partitions
-from tasks.store.lineage import tokenizer_of
+from tasks.store.lineage import ancestor, tokenizer_of
 from tasks.store.references import checkpoint_label, pretrained_model
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
@@ -127,10 +128,10 @@ def test_forms_list_the_stores_checkpoints_and_take_any_text(checkpoint: str, st
     from flows.forms.choices import list_checkpoints
 
     finetune.to_deployment(name="finetune", parameters={"parameters": {"store": store}}).apply()
-    list_checkpoints(str(tmp_path))  # another store's business
+    list_checkpoints(Store(tmp_path))  # another store's business
     with get_client(sync_client=True) as client:
         before = client.read_deployment_by_name("finetune/finetune").parameter_openapi_schema
-        list_checkpoints(store)
+        list_checkpoints(Store(store))
         schema = client.read_deployment_by_name("finetune/finetune").parameter_openapi_schema
     assert before
     assert "anyOf" not in before["definitions"]["FinetuneParameters"]["properties"]["checkpoint"]
@@ -183,7 +184,7 @@ def test_a_new_book_with_a_pinned_tokenizer_goes_on_from_the_checkpoint(
     first = pretrained_model(there, checkpoint)
     books = shutil.copytree(world[0], tmp_path / "books")
     form = {"tokenizer": tokenizer_of(there, first).short, "start": checkpoint}
-    clean_partitions.fn(store, str(books), preset_named("demo", OVERRIDES).corpus)
+    clean_partitions.fn(Store(store), RawCorpus.at(str(books)), preset_named("demo", OVERRIDES).corpus)
     size = (books / "a-new-one.txt").write_text("The new one .\nIt is short , and nobody knew it .\n" * 9)
     rows = run((str(books), world[1]), store, ["rte"], form, scratch=False)
 
@@ -204,6 +205,18 @@ def test_a_new_book_with_a_pinned_tokenizer_goes_on_from_the_checkpoint(
     before = made(store)
     assert run((str(books), world[1]), store, ["rte"], form, scratch=False) == rows
     assert made(store) == before
+
+
+def test_the_end_of_one_book_is_held_out_with_a_pinned_tokenizer_too(
+    board: Leaderboard, checkpoint: str, world: tuple[str, str], store: str, tmp_path: Path
+) -> None:
+    there = Store(store)
+    form = {"tokenizer": tokenizer_of(there, pretrained_model(there, checkpoint)).short}
+    book = tmp_path / "book.txt"
+    book.write_text("\n".join(path.read_text(encoding="utf-8") for path in sorted(Path(world[0]).glob("*.txt"))))
+    run((str(book), world[1]), store, ["rte"], form, scratch=False)
+    documents = there.manifest(ancestor(there, there.list("pretrain")[0], "corpus"))["counts"]["documents"]
+    assert (documents["kept"], documents["train"], documents["validation"]) == (1, 1, 1)
 
 
 def test_mlflow_holds_the_same_rows_with_their_fine_tunes_below(board: Leaderboard) -> None:
@@ -346,19 +359,20 @@ def test_rows_that_changed_since_they_were_encoded_fill_no_row(
     board: Leaderboard, world: tuple[str, str], store: str
 ) -> None:
     """Refused before anything is trained: a row never mixes numbers of different data."""
-    from flows.fanout import score_tasks
+    from flows.fanout import Grid, score_tasks
     from flows.finetune import pretrained_arm, settings_of
 
     stages = Store(store)
     encoded = {stages.manifest(item)["config"]["task"]: item for item in stages.list("dataset")}
     arms, settings = [pretrained_arm(stages.list("pretrain")[0])], settings_of(preset_named("demo"))
+    grid = Grid(stages, world[1], {"rte": encoded["rte"]}, arms, settings, seeds=1)
     before = made(store)
     path = Path(world[1]) / "RTE" / "train.tsv"
     text = path.read_text(encoding="utf-8")
     try:
         path.write_text(text + "9999\tIt rained .\tIt was wet .\tentailment\n", encoding="utf-8")
         with pytest.raises(InputError, match=r"leaderboard row pre-trained \w+: rte: made from the data \w+, expected"):
-            score_tasks(store, world[1], {"rte": encoded["rte"]}, arms, settings, 1, 1)
+            score_tasks(grid, jobs=1)
     finally:
         path.write_text(text, encoding="utf-8")
     assert made(store) == before

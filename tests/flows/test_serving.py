@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from flows import inference as serving
+from flows import inference
 from flows.cli import scoring
 from flows.forms.checks import any_model
 from gptcore.config import LSTMConfig, ModelConfig
@@ -76,40 +76,40 @@ def shelf(tmp_path_factory) -> Shelf:
 def test_rows_are_answered_by_a_model_of_the_store_or_of_a_folder(shelf, tmp_path):
     model = shelf.finetune("rte", shelf.checkpoint)
     shelf.finetune("qnli", shelf.checkpoint)  # newer, but of another task
-    found = [list(serving.predict(shelf.store.url, "rte", ref, ROW)) for ref in (model.short, model.url, "latest")]
+    found = [list(inference.predict(shelf.store, "rte", ref, ROW)) for ref in (model.short, model.url, "latest")]
     folder = str(shelf.store.local(model) / "model")
-    found.append(list(serving.predict(str(tmp_path), "rte", folder, ROW, tokenizer=shelf.tokenizer.url)))
-    found.append(list(serving.predict(str(tmp_path), "rte", model.url, ROW)))  # another store's address
+    found.append(list(inference.predict(Store(tmp_path), "rte", folder, ROW, tokenizer=shelf.tokenizer.url)))
+    found.append(list(inference.predict(Store(tmp_path), "rte", model.url, ROW)))  # another store's address
     assert all(answers == found[0] for answers in found)
     assert set(found[0][0]) == {"line", "label", "probabilities"}
     with pytest.raises(InputError, match=f"--model {model.short}: a model for rte, expected one for mnli"):
-        serving.predict(shelf.store.url, "mnli", model.short, ROW)
+        inference.predict(shelf.store, "mnli", model.short, ROW)
     with pytest.raises(InputError, match="--model latest: found no model for mnli"):
-        serving.predict(shelf.store.url, "mnli", "latest", ROW)
+        inference.predict(shelf.store, "mnli", "latest", ROW)
 
 
 def test_text_is_scored_and_generated_by_either_kind_of_model(shelf, tmp_path):
     fine_tuned = shelf.finetune("sst2", shelf.checkpoint)
     refs = ["latest", shelf.checkpoint.short, shelf.checkpoint.url]
-    scores = [serving.perplexity(shelf.store.url, ref, TEXT) for ref in refs]
+    scores = [inference.perplexity(shelf.store, ref, TEXT) for ref in refs]
     assert all(score == scores[0] for score in scores)
     folder = str(shelf.store.local(shelf.checkpoint) / "model")
-    assert serving.perplexity(str(tmp_path), folder, TEXT, tokenizer=shelf.tokenizer.url) == scores[0]
-    assert serving.perplexity(shelf.store.url, fine_tuned.short, TEXT) != scores[0]
+    assert inference.perplexity(Store(tmp_path), folder, TEXT, tokenizer=shelf.tokenizer.url) == scores[0]
+    assert inference.perplexity(shelf.store, fine_tuned.short, TEXT) != scores[0]
     for ref in (*refs, fine_tuned.short, fine_tuned.url):
-        assert len(list(serving.generate(shelf.store.url, ref, "the cat", max_tokens=5, top_k=3))) == 5
+        assert len(list(inference.generate(shelf.store, ref, "the cat", max_tokens=5, top_k=3))) == 5
     assert json.dumps(scores)
 
 
 def test_lines_are_continued_in_batches_as_each_prompt_alone(shelf):
     prompts = [*["The cat", "a bird runs because it was tired", "who said that?"] * 3]
     lines = [f"{prompt}\n".encode() for prompt in prompts]
-    found = list(serving.generate_lines(shelf.store.url, "latest", iter(lines), max_tokens=20, seed=3))
+    found = list(inference.generate_lines(shelf.store, "latest", iter(lines), max_tokens=20, seed=3))
     assert [answer["prompt"] for answer in found] == prompts
     for seed, answer in enumerate(found, start=3):
-        alone = serving.generate(shelf.store.url, "latest", answer["prompt"], max_tokens=20, seed=seed)
+        alone = inference.generate(shelf.store, "latest", answer["prompt"], max_tokens=20, seed=seed)
         assert answer["continuation"] == "".join(alone)
-    answers = serving.generate_lines(shelf.store.url, "latest", iter([*lines[:8], b" \n"]), max_tokens=1)
+    answers = inference.generate_lines(shelf.store, "latest", iter([*lines[:8], b" \n"]), max_tokens=1)
     assert sum(1 for _ in zip(range(8), answers, strict=False)) == 8  # those before are answered
     with pytest.raises(InputError, match="standard input, line 9: found ' ', expected a word or more"):
         next(answers)
@@ -119,11 +119,11 @@ def test_a_folder_without_its_tokenizer_and_an_unknown_digest_are_refused(shelf)
     with pytest.raises(
         InputError, match=r"--model \./model: expected an address with /pretrain/<digest>, or a model's"
     ):
-        serving.perplexity(shelf.store.url, "./model", TEXT)
+        inference.perplexity(shelf.store, "./model", TEXT)
     with pytest.raises(InputError, match="pretrain 'feed': found no such artifact"):
-        serving.generate(shelf.store.url, "feed", "the cat")
+        inference.generate(shelf.store, "feed", "the cat")
     with pytest.raises(InputError, match="no tokenizer here"):
-        serving.perplexity(shelf.store.url, "model", TEXT, tokenizer=shelf.checkpoint.url)
+        inference.perplexity(shelf.store, "model", TEXT, tokenizer=shelf.checkpoint.url)
 
 
 def test_a_submission_takes_the_best_model_of_each_task_and_of_its_checkpoint(tmp_path):
@@ -183,24 +183,22 @@ def test_scores_need_no_server_and_are_found_in_the_store_again(shelf, world, tm
     monkeypatch.setattr("prefect.server.api.server.SubprocessASGIServer.start", never)
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
     model = shelf.finetune("rte", shelf.checkpoint)
-    found = [scoring.evaluate(shelf.store.url, "rte", model.short, world[1]) for _ in range(2)]
+    found = [scoring.evaluate(shelf.store, "rte", model.short, world[1]) for _ in range(2)]
     assert found[0] == found[1]
     assert 0 <= found[0]["dev"]["score"] <= 1
     assert len(shelf.store.list("evaluation")) == 1
     told = [line.split()[0] for line in capsys.readouterr().err.splitlines()]
     assert told == ["log", "datasets", "evaluation"] * 2
-    zero = [scoring.zero_shot(shelf.store.url, shelf.checkpoint.short, world[1], ["sst2"], 20) for _ in range(2)]
+    zero = [scoring.zero_shot(shelf.store, shelf.checkpoint.short, world[1], ["sst2"], 20) for _ in range(2)]
     assert zero[0] == zero[1]
     assert zero[0]["sst2"]["rows"] == 20
     assert len(shelf.store.list("zero-shot")) == 1
-    measured = scoring.zero_shot(
-        shelf.store.url, shelf.checkpoint.short, with_blimp(world, tmp_path / "d")[1], ["blimp"]
-    )
+    measured = scoring.zero_shot(shelf.store, shelf.checkpoint.short, with_blimp(world, tmp_path / "d")[1], ["blimp"])
     assert list(measured) == list(COLUMNS)
     assert measured["blimp"]["pairs"] == 2 * 67
     assert len(shelf.store.list("blimp")) == 1
     with pytest.raises(InputError, match="zero-shot task 'rte' is unknown"):
-        scoring.zero_shot(shelf.store.url, "latest", world[1], ["rte"])
+        scoring.zero_shot(shelf.store, "latest", world[1], ["rte"])
 
 
 def test_latest_and_best_of_an_address_are_as_in_its_store(tmp_path):

@@ -16,7 +16,7 @@ import pytest
 
 from flows.cli.main import main
 from flows.deployments.deploy import deploy
-from flows.servers import credentials as file
+from flows.servers import credentials
 from flows.servers.credentials import client_environment, credentials_file, ensure_credentials, read_credentials
 from flows.servers.environment import read_stack, stack_file
 from flows.servers.stack import postgres, s3
@@ -96,7 +96,7 @@ def test_a_file_that_others_may_read_or_that_lacks_something_is_refused(home: Pa
 
 def test_a_client_of_other_servers_does_not_get_our_passwords(home: Path, layout: Layout) -> None:
     ours = made(layout)
-    assert set(client_environment(ours, {})) == {*file.PREFECT, *file.MLFLOW, *file.S3}
+    assert set(client_environment(ours, {})) == {*credentials.PREFECT, *credentials.MLFLOW, *credentials.S3}
     elsewhere = {"PREFECT_API_URL": "https://else/api", "MLFLOW_TRACKING_URI": "https://else", "AWS_PROFILE": "mine"}
     assert client_environment(ours, elsewhere) == {}
     assert client_environment(ours, {"PREFECT_API_AUTH_STRING": "mine"}).get("PREFECT_API_AUTH_STRING") is None
@@ -423,7 +423,7 @@ def test_postgres_starts_keeps_its_data_and_comes_back_after_a_kill(home: Path, 
                 cursor.execute(query)
                 return cursor.fetchall() if cursor.description else None
 
-        password = found[file.PREFECT_DATABASE_PASSWORD]
+        password = found[credentials.PREFECT_DATABASE_PASSWORD]
         ask(password, "prefect", "CREATE EXTENSION pg_trgm")  # as Prefect's migrations do, by the same role
         ask(password, "prefect", "CREATE TABLE kept AS SELECT 7 AS n")
         with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
@@ -448,7 +448,7 @@ def bucket(home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> Itera
     found = made(layout)
     s3.prepare(found)
     process = running(service("s3", layout, found), home)
-    for name in file.S3:
+    for name in credentials.S3:
         monkeypatch.setenv(name, found[name])
     require_s3.cache_clear()
     yield found

@@ -12,7 +12,7 @@ import pytest
 
 from flows.cli import main as cli
 from flows.forms.parameters import SweepParameters
-from flows.rung import Ground
+from flows.rung import TrialInputs
 from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.sweep.halving import Rung, shortened
@@ -254,7 +254,9 @@ def test_a_trial_that_failed_once_may_win_the_next_time(
     reached = {1: 2.5, 2: 1.5, 3: 3.0}
     broken = {2}
 
-    def run_rung(_ground: Ground, rung: Rung, trials: list[Trial], _runs: object) -> dict[int, Outcome | Exception]:
+    def run_rung(
+        _inputs: TrialInputs, rung: Rung, trials: list[Trial], _runs: object
+    ) -> dict[int, Outcome | Exception]:
         found: dict[int, Outcome | Exception] = {}
         for trial in trials:
             n = trial.number
@@ -289,7 +291,9 @@ def test_the_next_best_takes_the_place_of_the_last_that_was_left(
     fails = {(2, 2), (1, 2)}  # (trial, rung)
     tried: list[list[int]] = []
 
-    def run_rung(_ground: Ground, rung: Rung, trials: list[Trial], _runs: object) -> dict[int, Outcome | Exception]:
+    def run_rung(
+        _inputs: TrialInputs, rung: Rung, trials: list[Trial], _runs: object
+    ) -> dict[int, Outcome | Exception]:
         tried.append([trial.number for trial in trials])
         found: dict[int, Outcome | Exception] = {}
         for n in tried[-1]:

@@ -32,6 +32,7 @@ from gptcore.settings import recorded
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.prompted import prompted
 from gptcore.text.corpus import build_corpus
+from gptcore.text.sources import RawCorpus
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.training import checkpoint
 from gptcore.training.finetune import FinetuneJob
@@ -100,7 +101,7 @@ def _corpus(folder: Path) -> None:
     out = folder / ".out"
     config = preset_named("demo", {"corpus": {"validation_fraction": 0.0, "min_characters": 10}}).corpus
     try:
-        build_corpus(str(folder / "books"), out, config, map=map)
+        build_corpus(RawCorpus.at(str(folder / "books")), out, config, map=map)
     finally:
         for path in sorted(out.rglob("*"), reverse=True):
             path.unlink() if path.is_file() else path.rmdir()

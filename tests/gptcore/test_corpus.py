@@ -29,9 +29,10 @@ from gptcore.files import read_json, sha256_file
 from gptcore.text import corpus as corpus_module
 from gptcore.text import selection
 from gptcore.text.clean import split_clean, words
-from gptcore.text.corpus import build_corpus, decide, find_sources, read_corpus, scan
+from gptcore.text.corpus import build_corpus, decide, read_corpus, scan
 from gptcore.text.parts import SCHEMA
-from gptcore.text.selection import divided
+from gptcore.text.selection import cut_in_two
+from gptcore.text.sources import RawCorpus, find_sources
 from tests.realdata import real_data
 
 CONFIG = CorpusConfig(min_characters=20, validation_fraction=0.3)
@@ -80,7 +81,7 @@ def raw(tmp_path: Path) -> Path:
 
 
 def test_kept_documents_have_exactly_their_words_in_the_split_of_their_hash(raw: Path, tmp_path: Path) -> None:
-    report = build_corpus(str(raw), tmp_path / "out", CONFIG)
+    report = build_corpus(RawCorpus.at(str(raw)), tmp_path / "out", CONFIG)
     found = read_all(tmp_path / "out")
     for split, held_out in {"train": False, "validation": True}.items():
         expected = [story(n) for n in range(20) if (int(digest(story(n))[:16], 16) < 0.3 * 2**64) == held_out]
@@ -115,7 +116,7 @@ def test_kept_documents_have_exactly_their_words_in_the_split_of_their_hash(raw:
 
 def test_file_format_is_as_documented(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus_module, "ROW", 200)
-    build_corpus(str(raw), tmp_path / "out", CONFIG)
+    build_corpus(RawCorpus.at(str(raw)), tmp_path / "out", CONFIG)
     with pa.memory_map(str(tmp_path / "out" / "train" / "part-00000.arrow")) as file:
         table = pa.ipc.open_file(file).read_all()
     assert table.schema == SCHEMA
@@ -134,25 +135,25 @@ def test_parallelism_does_not_show(raw: Path, tmp_path: Path, group: int, monkey
         return [function(item) for item in list(items)[::-1]][::-1]
 
     monkeypatch.setattr(corpus_module, "GROUP", group)
-    report = build_corpus(str(raw), tmp_path / "one", CONFIG)
-    assert build_corpus(str(raw), tmp_path / "two", CONFIG, map=backwards) == report
+    report = build_corpus(RawCorpus.at(str(raw)), tmp_path / "one", CONFIG)
+    assert build_corpus(RawCorpus.at(str(raw)), tmp_path / "two", CONFIG, map=backwards) == report
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
     parts = sorted(path for path in tree(tmp_path / "one") if path.startswith("train"))
     assert (len(parts) == 1) == (group == 1 << 30)
     order = [document for document, _ in read_corpus(tmp_path / "one", "train")]
     monkeypatch.setattr(corpus_module, "GROUP", 1 << 20)
-    build_corpus(str(raw), tmp_path / "three", CONFIG)
+    build_corpus(RawCorpus.at(str(raw)), tmp_path / "three", CONFIG)
     assert [document for document, _ in read_corpus(tmp_path / "three", "train")] == order  # order: sorted sources
 
 
 def test_spawned_processes_give_the_same_folder(raw: Path, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
-    report = build_corpus(str(raw), tmp_path / "one", CONFIG, progress=lambda *call: seen.append(call))
+    report = build_corpus(RawCorpus.at(str(raw)), tmp_path / "one", CONFIG, progress=lambda *call: seen.append(call))
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        assert build_corpus(str(raw), tmp_path / "two", CONFIG, map=pool.map) == report
+        assert build_corpus(RawCorpus.at(str(raw)), tmp_path / "two", CONFIG, map=pool.map) == report
         (raw / "broken.txt").write_bytes(b"\xff")
         with pytest.raises(InputError, match=r"broken\.txt, byte 0: found 0xff"):
-            build_corpus(str(raw), tmp_path / "three", replace(CONFIG, strict=True), map=pool.map)
+            build_corpus(RawCorpus.at(str(raw)), tmp_path / "three", replace(CONFIG, strict=True), map=pool.map)
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
     total = sum(path.stat().st_size for path in raw.rglob("*.*") if path.name != "broken.txt")
     assert seen == [("scan", total, total), ("clean", total, total)]
@@ -160,7 +161,7 @@ def test_spawned_processes_give_the_same_folder(raw: Path, tmp_path: Path) -> No
 
 def test_an_interrupted_build_is_taken_up_again(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus_module, "GROUP", 1)
-    build_corpus(str(raw), tmp_path / "whole", CONFIG)
+    build_corpus(RawCorpus.at(str(raw)), tmp_path / "whole", CONFIG)
     cleaned: list[str] = []
     clean_source = corpus_module.clean_source
 
@@ -172,21 +173,21 @@ def test_an_interrupted_build_is_taken_up_again(raw: Path, tmp_path: Path, monke
 
     monkeypatch.setattr(corpus_module, "clean_source", counting)
     with pytest.raises(KeyboardInterrupt):
-        build_corpus(str(raw), tmp_path / "out", CONFIG)
+        build_corpus(RawCorpus.at(str(raw)), tmp_path / "out", CONFIG)
     assert not (tmp_path / "out" / "report.json").exists()
-    build_corpus(str(raw), tmp_path / "out", CONFIG)
+    build_corpus(RawCorpus.at(str(raw)), tmp_path / "out", CONFIG)
     assert len(cleaned) == 4 + 11 - 3
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
 def test_parts_of_another_input_are_never_reused(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus_module, "GROUP", 1)
-    build_corpus(str(raw), tmp_path / "out", CONFIG)
+    build_corpus(RawCorpus.at(str(raw)), tmp_path / "out", CONFIG)
     for name in ("1.txt", "2.txt", "blank.txt"):
         (raw / name).unlink()
     (raw / "0.txt").write_text(story(0)[::-1])
-    build_corpus(str(raw), tmp_path / "out", CONFIG)
-    build_corpus(str(raw), tmp_path / "fresh", CONFIG)
+    build_corpus(RawCorpus.at(str(raw)), tmp_path / "out", CONFIG)
+    build_corpus(RawCorpus.at(str(raw)), tmp_path / "fresh", CONFIG)
     assert tree(tmp_path / "out") == tree(tmp_path / "fresh")
 
 
@@ -199,13 +200,13 @@ def test_a_file_that_changes_between_the_passes_is_an_error(
 
     monkeypatch.setattr(corpus_module, "decide", decide_and_change)
     with pytest.raises(InputError, match=r"1\.txt: changed while it was being cleaned"):
-        build_corpus(str(raw), tmp_path / "out", CONFIG)
+        build_corpus(RawCorpus.at(str(raw)), tmp_path / "out", CONFIG)
 
 
 def test_very_many_small_documents_in_one_file(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"Number {number % 15_000} is a small one."}) for number in range(20_000)]
     (tmp_path / "many.jsonl").write_text("\n".join(lines))
-    report = build_corpus(str(tmp_path / "many.jsonl"), tmp_path / "out", CorpusConfig(min_characters=1))
+    report = build_corpus(RawCorpus.at(str(tmp_path / "many.jsonl")), tmp_path / "out", CorpusConfig(min_characters=1))
     assert report["documents"]["dropped"]["duplicate"] == 5000
     assert report["words"] == 15_000 * 7
     assert abs(report["documents"]["validation"] / 15_000 - 0.05) < 0.01
@@ -258,10 +259,10 @@ def test_decisions_equal_the_plain_rules(sources: list[list[tuple[int, int]]], d
 
 
 def test_adding_documents_moves_no_other(raw: Path, tmp_path: Path) -> None:
-    build_corpus(str(raw), tmp_path / "before", CONFIG)
+    build_corpus(RawCorpus.at(str(raw)), tmp_path / "before", CONFIG)
     for number in range(100, 130):
         (raw / f"{number}.txt").write_text(story(number), encoding="utf-8")
-    build_corpus(str(raw), tmp_path / "after", CONFIG)
+    build_corpus(RawCorpus.at(str(raw)), tmp_path / "after", CONFIG)
     before, after = read_all(tmp_path / "before"), read_all(tmp_path / "after")
     for split in ("train", "validation"):
         assert before[split].items() <= after[split].items()
@@ -297,7 +298,7 @@ def test_a_corpus_with_nothing_left_is_an_error_that_says_why(
 ) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     with pytest.raises(InputError) as caught:
-        build_corpus(str(tmp_path), tmp_path / "out", config)
+        build_corpus(RawCorpus.at(str(tmp_path)), tmp_path / "out", config)
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not list((tmp_path / "out").rglob("*.arrow"))
@@ -316,12 +317,13 @@ import resource
 from pathlib import Path
 from gptcore.config import CorpusConfig
 from gptcore.text.corpus import build_corpus, read_corpus
+from gptcore.text.sources import RawCorpus
 from gptcore.text.clean import clean
 clean("warm up")
 import pyarrow.ipc
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 out = Path({str(tmp_path / "out")!r})
-report = build_corpus({str(tmp_path / "big.txt.gz")!r}, out, CorpusConfig(validation_fraction=0))
+report = build_corpus(RawCorpus.at({str(tmp_path / "big.txt.gz")!r}), out, CorpusConfig(validation_fraction=0))
 print(report["bytes"]["read"], (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -334,7 +336,7 @@ def test_real_books_build(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     for name in ("pg46.txt", "98-0.txt", "Burnett_Lord_1886.txt"):
         (tmp_path / "raw" / name).symlink_to(real_data("books", name))
-    report = build_corpus(str(tmp_path / "raw"), tmp_path / "out", CorpusConfig(validation_fraction=0))
+    report = build_corpus(RawCorpus.at(str(tmp_path / "raw")), tmp_path / "out", CorpusConfig(validation_fraction=0))
     assert report["documents"]["train"] == 3
     assert report["characters_repaired"]["undecodable"] == 0
     texts = [" ".join(rows) for _, rows in read_corpus(tmp_path / "out", "train")]
@@ -346,7 +348,7 @@ def test_real_books_build(tmp_path: Path) -> None:
 def test_a_divided_text_loses_nothing_and_has_two_parts(text: str, data: st.DataObject, size: int) -> None:
     """Also where the only end of a paragraph, or of a line, is that of the text."""
     cut = data.draw(st.integers(1, len(text) - 1))
-    first, rest = divided((text[start : start + size] for start in range(0, len(text), size)), cut)
+    first, rest = cut_in_two((text[start : start + size] for start in range(0, len(text), size)), cut)
     head, tail = "".join(first), "".join(rest)
     assert head + tail == text
     assert 0 < len(head) <= cut

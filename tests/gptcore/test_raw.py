@@ -17,6 +17,7 @@ from gptcore.text import raw
 from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.corpus import build_corpus, read_corpus
 from gptcore.text.raw import raw_rows
+from gptcore.text.sources import RawCorpus
 
 LIKELY = "aet'sS12 \n\t.,\u00a0\u2003\u0301\u4e2d\u00e9"
 TEXTS = ["The old king doesn't know the new king's 12 horses.\n\nIt'll rain...\t  he said,  'why?'"] * 4
@@ -72,7 +73,7 @@ def test_from_books_to_shards_and_back(tmp_path: Path) -> None:
     for name, text in books.items():
         (tmp_path / "books" / name).write_text(text.replace("\n", "\r\n"), encoding="utf-8", newline="")
     config = CorpusConfig(validation_fraction=0.3, raw=True)
-    report = build_corpus(str(tmp_path / "books"), tmp_path / "corpus", config)
+    report = build_corpus(RawCorpus.at(str(tmp_path / "books")), tmp_path / "corpus", config)
     kept = ["".join(rows) for split in ("train", "validation") for _, rows in read_corpus(tmp_path / "corpus", split)]
     assert sorted(kept) == sorted(books.values())
     assert report["words"] == sum(len(text.split()) for text in books.values())
@@ -95,7 +96,7 @@ def test_cleaning_is_part_of_what_a_corpus_is(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The OLD king. " * 30, encoding="utf-8")
     for raw_text, expected in ((False, "the old king"), (True, "The OLD king")):
         out = tmp_path / f"out-{raw_text}"
-        build_corpus(str(tmp_path / "a.txt"), out, CorpusConfig(validation_fraction=0, raw=raw_text))
+        build_corpus(RawCorpus.at(str(tmp_path / "a.txt")), out, CorpusConfig(validation_fraction=0, raw=raw_text))
         (text,) = ["".join(rows) for _, rows in read_corpus(out, "train")]
         assert text.startswith(expected)
 

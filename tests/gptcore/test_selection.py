@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from gptcore.config import CorpusConfig
 from gptcore.errors import InputError
-from gptcore.text.corpus import build_corpus, find_sources
+from gptcore.text.corpus import build_corpus
 from gptcore.text.near_duplicates import PERMUTATIONS, RUN, Sketch, near_duplicates
 from gptcore.text.partition import Partition, clean_partition, compose
 from gptcore.text.parts import read_corpus
+from gptcore.text.sources import RawCorpus, find_sources
 from tests.realdata import real_data
 
 WORDS = [f"{first}{second}" for first in "bdfgklmn" for second in ("an", "ero", "ilu")]
@@ -93,7 +94,7 @@ def books(tmp_path: Path) -> Path:
 
 def test_near_duplicates_are_named_and_dropped_in_one_pass_and_part_by_part(books: Path, tmp_path: Path) -> None:
     config = CorpusConfig(validation_fraction=0.3)
-    report = build_corpus(str(books), tmp_path / "out", config)
+    report = build_corpus(RawCorpus.at(str(books)), tmp_path / "out", config)
     assert report["documents"]["dropped"]["near duplicate"] == 2
     assert [line.split(" (")[0] for line in report["left_out"]] == [
         "b07.txt: nearly the same as a0.txt",
@@ -107,10 +108,12 @@ def test_near_duplicates_are_named_and_dropped_in_one_pass_and_part_by_part(book
     dropped, composed = compose(parts, [source.name for source in sources], config)
     assert {**composed, "synthetic": False} == report
     assert [source.name for source, gone in zip(sources, dropped, strict=True) if gone] == ["b07.txt", "z1.txt"]
-    everything = build_corpus(str(books), tmp_path / "all", CorpusConfig(validation_fraction=0.3, near_duplicates=1.0))
+    everything = build_corpus(
+        RawCorpus.at(str(books)), tmp_path / "all", CorpusConfig(validation_fraction=0.3, near_duplicates=1.0)
+    )
     assert everything["documents"]["kept"] == report["documents"]["kept"] + 2
     with pytest.raises(InputError, match=r"corpus\.near_duplicates = 0\.0, expected 0 < share <= 1"):
-        build_corpus(str(books), tmp_path / "none", CorpusConfig(near_duplicates=0.0))
+        build_corpus(RawCorpus.at(str(books)), tmp_path / "none", CorpusConfig(near_duplicates=0.0))
 
 
 def test_one_of_the_real_books_is_another_and_no_other_pair_is() -> None:
@@ -143,13 +146,13 @@ def test_what_is_mostly_undecodable_is_no_book(tmp_path: Path, data: bytes, kept
     folder.mkdir()
     (folder / "a.txt").write_bytes(data)
     (folder / "b.txt").write_text(" ".join(prose(0)), encoding="utf-8")
-    report = build_corpus(str(folder), tmp_path / "out", CorpusConfig())
+    report = build_corpus(RawCorpus.at(str(folder)), tmp_path / "out", CorpusConfig())
     assert report["documents"]["dropped"]["unreadable"] == (not kept)
     assert [line.partition(":")[0] for line in report["left_out"]] == ([] if kept else ["a.txt"])
     if not kept:
         (folder / "b.txt").unlink()
         with pytest.raises(InputError, match="1 no text"):
-            build_corpus(str(folder), tmp_path / "alone", CorpusConfig())
+            build_corpus(RawCorpus.at(str(folder)), tmp_path / "alone", CorpusConfig())
 
 
 @pytest.mark.parametrize(("seeds", "fraction"), [([1], 0.1), ([1, 2], 0.1), ([1], 0.99)])
@@ -160,7 +163,9 @@ def test_of_one_book_the_end_is_held_out(tmp_path: Path, seeds: list[int], fract
     folder.mkdir()
     for number, seed in enumerate(seeds):
         (folder / f"{number}.txt").write_text(" ".join(prose(seed, 3000 - 500 * number)), encoding="utf-8")
-    report = build_corpus(str(folder), tmp_path / "out", CorpusConfig(validation_fraction=fraction, raw=raw))
+    report = build_corpus(
+        RawCorpus.at(str(folder)), tmp_path / "out", CorpusConfig(validation_fraction=fraction, raw=raw)
+    )
     documents = report["documents"]
     n = len(seeds)
     assert (documents["kept"], documents["train"], documents["validation"]) == (n, n, 1)

@@ -22,6 +22,7 @@ from gptcore.files import sha256_file
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.bpe_train import count_corpus
 from gptcore.text.corpus import build_corpus
+from gptcore.text.sources import RawCorpus
 from tasks.jobs.cluster import check_cluster
 from tasks.jobs.parallel import partition_map
 from tests.gptcore.test_corpus import story
@@ -40,7 +41,7 @@ def scheduler() -> Iterator[str]:
 
 def all_stages(folder: Path, parallel: Callable[..., Any]) -> dict[str, Any]:
     """What every corpus stage leaves: files by their digests, and n-gram perplexities."""
-    report = build_corpus(str(folder.parent / "books"), folder / "corpus", CONFIG, map=parallel)
+    report = build_corpus(RawCorpus.at(str(folder.parent / "books")), folder / "corpus", CONFIG, map=parallel)
     tokenizer = WordTokenizer.from_counts(count_corpus(folder / "corpus", parallel), 60)
     encode_corpus(folder / "corpus", tokenizer, folder / "shards", ShardConfig(max_tokens=300), map=parallel)
     train, validation = Shards(folder / "shards" / "train"), Shards(folder / "shards" / "validation")

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from gptcore.files import read_json
 from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, read_outcome
-from tasks.jobs import fork_server as warm
+from tasks.jobs import fork_server
 from tasks.jobs.fork_server import WarmProcess, fork_job
 from tests.gptcore import tiny_tasks
 
@@ -43,11 +43,11 @@ def ended() -> Iterator[None]:
 
 
 def _end_warm() -> None:
-    if warm._warm is not None:
-        warm._warm.process.kill()
-        warm._warm.process.wait()
-        warm._warm = None
-    warm._asked = 0
+    if fork_server._warm is not None:
+        fork_server._warm.process.kill()
+        fork_server._warm.process.wait()
+        fork_server._warm = None
+    fork_server._asked = 0
 
 
 def write_job(dataset: Path, workspace: Path, **settings: Any) -> Path:
@@ -114,8 +114,8 @@ def test_a_fork_ends_as_a_process_does(dataset: Path, tmp_path: Path) -> None:
     wait_for(lambda: has_checkpoints(told) and has_checkpoints(killed))
     assert running.poll() is None
     assert psutil.Process(running.pid).cmdline()[0] == FINETUNE  # as whoever looks for a job expects
-    assert warm._warm is not None
-    assert not any("gptcore.training" in word for word in psutil.Process(warm._warm.process.pid).cmdline())
+    assert fork_server._warm is not None
+    assert not any("gptcore.training" in word for word in psutil.Process(fork_server._warm.process.pid).cmdline())
     with pytest.raises(subprocess.TimeoutExpired):
         running.wait(0.0)
     os.killpg(running.pid, signal.SIGTERM)
@@ -128,9 +128,9 @@ def test_who_forks_takes_its_jobs_along_and_is_replaced(dataset: Path, tmp_path:
     job = write_job(dataset, tmp_path / "orphan", epochs=200)
     running = forked(job)
     wait_for(lambda: has_checkpoints(job))
-    assert warm._warm is not None
-    warm._warm.process.kill()
-    warm._warm.process.wait()
+    assert fork_server._warm is not None
+    fork_server._warm.process.kill()
+    fork_server._warm.process.wait()
     assert running.wait(120) != 0
     assert not psutil.pid_exists(running.pid) or psutil.Process(running.pid).status() == psutil.STATUS_ZOMBIE
     left = read_outcome(job.with_name("outcome.json"))
@@ -175,22 +175,22 @@ def test_the_first_job_is_a_process_of_its_own_and_starts_nothing(dataset: Path,
     job = write_job(dataset, tmp_path / "only")
     with open(os.devnull, "wb") as log:
         assert fork_job(FINETUNE, job, job.with_name("outcome.json"), log, ENVIRONMENT) is None
-    assert warm._warm is None
+    assert fork_server._warm is None
 
 
 @pytest.mark.parametrize("descriptors", [1, 2], ids=["too many files open", "nobody waits"])
 def test_a_fork_that_fails_leaves_the_others_alone(dataset: Path, tmp_path: Path, descriptors: int) -> None:
     job, other = (write_job(dataset, tmp_path / name, epochs=200) for name in ("job", "other"))
     running = forked(job)
-    assert warm._warm is not None
+    assert fork_server._warm is not None
     request = json.dumps({"module": FINETUNE, "job": str(other), "outcome": str(other.with_name("outcome.json"))})
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with open(os.devnull, "wb") as log, theirs:
         ours.close()
-        socket.send_fds(warm._warm._control, [request.encode()], [log.fileno(), theirs.fileno()][:descriptors])
+        socket.send_fds(fork_server._warm._control, [request.encode()], [log.fileno(), theirs.fileno()][:descriptors])
     wait_for(lambda: has_checkpoints(job))
     assert running.poll() is None
     os.killpg(running.pid, signal.SIGKILL)
     assert running.wait(120) == -signal.SIGKILL
-    assert warm._warm.process.poll() is None
+    assert fork_server._warm.process.poll() is None
     assert not has_checkpoints(other)

@@ -19,8 +19,10 @@ from gptcore.errors import InputError
 from gptcore.files import read_json
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.corpus import build_corpus
+from gptcore.text.sources import RawCorpus
 from gptcore.text.tokenizer import Tokenizer
-from tasks.stages.partitions import clean_partitions, encode_partitions
+from tasks.stages.corpus import clean_corpus
+from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
 from tasks.stages.shards import local_shards
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact
@@ -86,9 +88,9 @@ def vocabulary(tmp_path: Path) -> str:
     return str(tmp_path / "vocabulary")
 
 
-def by_partition(store: str, books: Path, vocabulary: str) -> tuple[Artifact, Artifact]:
+def by_partition(store: Store, books: Path, vocabulary: str) -> tuple[Artifact, Artifact]:
     tokenizer = pin_tokenizer.fn(store, vocabulary, WORDS)
-    corpus = clean_partitions.fn(store, f"watched://{books}", CONFIG)
+    corpus = clean_partitions.fn(store, RawCorpus.at(f"watched://{books}"), CONFIG)
     return corpus, encode_partitions.fn(store, corpus, tokenizer, SHARDS)
 
 
@@ -108,8 +110,8 @@ def files(store: Store, artifact: Artifact) -> dict[str, bytes]:
 
 def test_the_whole_is_that_of_an_undivided_build(books: Path, vocabulary: str, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    corpus, shards = by_partition(store.url, books, vocabulary)
-    report = build_corpus(str(books), tmp_path / "whole", CONFIG)
+    corpus, shards = by_partition(store, books, vocabulary)
+    report = build_corpus(RawCorpus.at(str(books)), tmp_path / "whole", CONFIG)
     counts = store.manifest(corpus)["counts"]
     assert {name: counts[name] for name in report} == report
     assert report["documents"]["dropped"] == {
@@ -132,13 +134,13 @@ def test_the_whole_is_that_of_an_undivided_build(books: Path, vocabulary: str, t
 def test_a_new_book_is_all_that_is_read(books: Path, vocabulary: str, tmp_path: Path) -> None:
     """It sorts first and repeats an old document: it takes that one's place, and changes no partition."""
     store = Store(tmp_path / "store")
-    by_partition(store.url, books, vocabulary)
+    by_partition(store, books, vocabulary)
     assert set(OPENED) == {path.name for path in books.iterdir()}
     before = {stage: {a.digest for a in store.list(stage)} for stage in ("corpus-part", "shards-part")}
 
     OPENED.clear()
     (books / "a.jsonl").write_text("".join(f'{{"text": {_quoted(story(n))}}}\n' for n in (9, 1, 2)))
-    corpus, shards = by_partition(store.url, books, vocabulary)
+    corpus, shards = by_partition(store, books, vocabulary)
     assert set(OPENED) == {"a.jsonl"}
     for stage, digests in before.items():
         after = {artifact.digest for artifact in store.list(stage)}
@@ -148,7 +150,7 @@ def test_a_new_book_is_all_that_is_read(books: Path, vocabulary: str, tmp_path: 
     assert [len(listed[name]) for name in ("a.jsonl", "b1.txt", "b2.txt", "c.jsonl", "d.jsonl")] == [0, 1, 1, 1, 1]
 
     fresh = Store(tmp_path / "fresh")
-    whole = by_partition(fresh.url, books, vocabulary)
+    whole = by_partition(fresh, books, vocabulary)
     assert whole[0].digest == corpus.digest
     assert whole[1].digest == shards.digest
     assert files(fresh, whole[0]) == files(store, corpus)
@@ -156,46 +158,68 @@ def test_a_new_book_is_all_that_is_read(books: Path, vocabulary: str, tmp_path: 
     assert documents(local_shards(fresh, whole[1])) == documents(local_shards(store, shards))
 
     OPENED.clear()
-    assert by_partition(store.url, books, vocabulary) == (corpus, shards)
+    assert by_partition(store, books, vocabulary) == (corpus, shards)
     assert not OPENED
 
 
 def test_a_book_that_goes_leaves_the_others(books: Path, vocabulary: str, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    by_partition(store.url, books, vocabulary)
+    by_partition(store, books, vocabulary)
     OPENED.clear()
     (books / "b1.txt").unlink()  # its document is in c.jsonl too, from where it comes now
-    _, shards = by_partition(store.url, books, vocabulary)
+    _, shards = by_partition(store, books, vocabulary)
     assert not OPENED
-    build_corpus(str(books), tmp_path / "whole", CONFIG)
+    build_corpus(RawCorpus.at(str(books)), tmp_path / "whole", CONFIG)
     encode_corpus(tmp_path / "whole", Tokenizer.load(vocabulary), tmp_path / "encoded", SHARDS)
     assert documents(local_shards(store, shards)) == documents(tmp_path / "encoded")
 
 
 def test_a_remote_store_reads_small_files_and_copies_partitions_for_training(books: Path, vocabulary: str) -> None:
     store = Store("memory://growing")
-    _, shards = by_partition(store.url, books, vocabulary)
+    _, shards = by_partition(store, books, vocabulary)
     shutil.rmtree(Path(str(store.local(shards))).parents[1])  # another host has no copies yet
     assert len(documents(local_shards(store, shards))) == 8
 
 
+def test_what_is_no_text_is_named_as_by_an_undivided_build(books: Path, vocabulary: str, tmp_path: Path) -> None:
+    (books / "noise.txt").write_bytes(bytes(range(128, 256)) * 40)
+    store = Store(tmp_path / "store")
+    corpus, _ = by_partition(store, books, vocabulary)
+    report = build_corpus(RawCorpus.at(str(books)), tmp_path / "whole", CONFIG)
+    assert [line.partition(":")[0] for line in report["left_out"]] == ["noise.txt"]
+    assert store.manifest(corpus)["counts"]["left_out"] == report["left_out"]
+    assert not is_one_split(store, corpus)
+
+
+@pytest.mark.parametrize("fraction", [1e-9, 1 - 1e-9], ids=["all to train on", "all held out"])
+def test_documents_of_one_split_are_noticed(books: Path, tmp_path: Path, fraction: float) -> None:
+    store = Store(tmp_path / "store")
+    config = replace(CONFIG, validation_fraction=fraction)
+    corpus = clean_partitions.fn(store, RawCorpus.at(str(books)), config)
+    assert is_one_split(store, corpus)
+    divided = store.manifest(clean_corpus.fn(store, RawCorpus.at(str(books)), config))["counts"]
+    assert divided["divided"]
+    assert divided["documents"]["train"] > 0
+    assert divided["documents"]["validation"] > 0
+
+
 def test_too_many_files_and_nothing_left(books: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="no training document left of 13 read in 6 files"):
-        clean_partitions.fn(str(tmp_path / "store"), str(books), replace(CONFIG, min_characters=10**6))
+        clean_partitions.fn(Store(tmp_path / "store"), RawCorpus.at(str(books)), replace(CONFIG, min_characters=10**6))
     monkeypatch.setattr(partitions, "MOST", 3)
     with pytest.raises(InputError, match=r"6 files; by partition \(--tokenizer\) at most 3"):
-        clean_partitions.fn(str(tmp_path / "store"), str(books), CONFIG)
+        clean_partitions.fn(Store(tmp_path / "store"), RawCorpus.at(str(books)), CONFIG)
 
 
 def test_a_pinned_tokenizer_goes_by_its_content(vocabulary: str, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    first = pin_tokenizer.fn(store.url, vocabulary, WORDS)
+    first = pin_tokenizer.fn(store, vocabulary, WORDS)
     Tokenizer.load(vocabulary).save(tmp_path / "elsewhere")
-    assert pin_tokenizer.fn(store.url, str(tmp_path / "elsewhere"), WORDS) == first
+    assert pin_tokenizer.fn(store, str(tmp_path / "elsewhere"), WORDS) == first
     for ref in ("latest", first.digest, first.short, first.url):
-        assert pin_tokenizer.fn(store.url, ref, WORDS) == first
-    assert pin_tokenizer.fn(str(tmp_path / "other"), first.url, WORDS).digest == first.digest
+        assert pin_tokenizer.fn(store, ref, WORDS) == first
+    assert pin_tokenizer.fn(Store(tmp_path / "other"), first.url, WORDS).digest == first.digest
     with pytest.raises(InputError, match="no such artifact"):
-        pin_tokenizer.fn(store.url, "0000", WORDS)
+        pin_tokenizer.fn(store, "0000", WORDS)
     with pytest.raises(InputError, match="no tokenizer here"):
-        pin_tokenizer.fn(store.url, str(tmp_path), WORDS)
+        pin_tokenizer.fn(store, str(tmp_path), WORDS)

@@ -15,8 +15,8 @@ from prefect import flow
 
 from gptcore.errors import InputError
 from tasks.jobs.launch import JobInterrupted
-from tasks.tracking import retry as patience
-from tasks.tracking.retry import Hurry
+from tasks.tracking import retry
+from tasks.tracking.retry import NoRetries
 from tasks.tracking.tracker import Run, Tracker
 from tests.tasks.test_tracking import first_use as first_use  # the fixtures
 from tests.tasks.test_tracking import home as home
@@ -109,7 +109,7 @@ def test_an_outage_is_waited_for_once_and_not_for_ever(
         with pytest.raises(ConnectionError, match=r"was away for 0 minutes: .*does not answer"):
             flow(_names)(tracker)
     assert caplog.text.count("waiting for it") == 1
-    assert patience._outages.pop(tracker.shown).since < time.monotonic() - 0.3
+    assert retry._outages.pop(tracker.shown).since < time.monotonic() - 0.3
 
 
 @pytest.mark.usefixtures("quick")
@@ -120,12 +120,12 @@ def test_many_threads_wait_for_one_outage(monkeypatch: pytest.MonkeyPatch) -> No
 
     def call() -> bool:
         if time.monotonic() < back:
-            raise patience.Away("away")
+            raise retry.Unreachable("away")
         return True
 
     with ThreadPoolExecutor(8) as pool:
-        assert all(future.result() for future in [pool.submit(patience.patiently, call, "http://x") for _ in range(32)])
-    assert "http://x" not in patience._outages
+        assert all(future.result() for future in [pool.submit(retry.retried, call, "http://x") for _ in range(32)])
+    assert "http://x" not in retry._outages
 
 
 @pytest.mark.usefixtures("quick")
@@ -139,16 +139,16 @@ def test_a_server_that_comes_back_broken_gets_its_time(monkeypatch: pytest.Monke
 
     def call() -> str:
         if next(errors, False):
-            raise patience.Away("away")
+            raise retry.Unreachable("away")
         return "back"
 
-    assert patience.patiently(call, "http://y") == "back"  # after 1.65 s, of which 0.15 s broken
+    assert retry.retried(call, "http://y") == "back"  # after 1.65 s, of which 0.15 s broken
 
 
 def test_threads_in_a_hurry_leave_the_settings_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
     monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
-    first, second = Hurry(), Hurry()
+    first, second = NoRetries(), NoRetries()
     first.__enter__()
     second.__enter__()
     first.__exit__()

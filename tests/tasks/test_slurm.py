@@ -16,8 +16,7 @@ from typing import Any, cast
 import pytest
 
 from gptcore.errors import InputError
-from tasks.jobs import launch, slurm
-from tasks.jobs import placement as places
+from tasks.jobs import launch, placement, slurm
 from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, Records, run_job
 from tasks.tracking.logs import PROGRESS, Underway
 from tasks.tracking.observer import JobObserver
@@ -32,7 +31,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     state = fake_slurm.install(tmp_path / "slurm")
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("PATH", f"{tmp_path / 'slurm' / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setenv(places.PLACE_VARIABLE, "slurm")
+    monkeypatch.setenv(placement.PLACE_VARIABLE, "slurm")
     monkeypatch.setattr(launch, "_METRICS_SECONDS", 0.1)
     monkeypatch.setattr(launch, "_POLL_SECONDS", 0.02)
     monkeypatch.setattr(slurm, "_ASK_SECONDS", (0.1, 0.1))
@@ -219,7 +218,7 @@ def test_a_job_whose_caller_was_killed_is_taken_over(cluster: Path, work: Path) 
 def test_a_wrong_setting_is_named(
     cluster: Path, work: Path, place: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(places.PLACE_VARIABLE, place)
+    monkeypatch.setenv(placement.PLACE_VARIABLE, place)
     with pytest.raises(InputError, match=words):
         run(work)
 
@@ -231,7 +230,7 @@ def test_a_controller_that_cannot_be_reached_is_worth_another_try(cluster: Path,
 
 
 def test_no_slurm_here(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(places.PLACE_VARIABLE, "slurm")
+    monkeypatch.setenv(placement.PLACE_VARIABLE, "slurm")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(InputError, match="found no squeue on PATH"):
         run(work)
@@ -270,16 +269,16 @@ def test_processes_are_spread_over_nodes(
 def test_a_node_counts_and_not_the_machine_that_asks(
     place: str, training: tuple[int, int], tuning: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(places.PLACE_VARIABLE, place)
+    monkeypatch.setenv(placement.PLACE_VARIABLE, place)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    assert places.processes_and_threads(0) == training
-    assert places.slots_and_threads(0) == tuning
-    assert places.slots_and_threads(3)[0] == 3
+    assert placement.processes_and_threads(0) == training
+    assert placement.slots_and_threads(0) == tuning
+    assert placement.slots_and_threads(3)[0] == 3
 
 
 def test_threads_of_several_processes_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(places.PLACE_VARIABLE, "slurm --ntasks-per-node=2 -c 6")
-    assert places.processes_and_threads(4) == (4, 3)
+    monkeypatch.setenv(placement.PLACE_VARIABLE, "slurm --ntasks-per-node=2 -c 6")
+    assert placement.processes_and_threads(4) == (4, 3)
 
 
 @pytest.mark.parametrize(

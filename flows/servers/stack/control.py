@@ -81,7 +81,7 @@ def down(wipe: bool = False) -> None:
 def status() -> None:
     """Print each service, whether it answers, and the addresses to open.
 
-    :raises InputError: it runs with passwords that cannot be read; then its servers are not asked.
+    :raises InputError: the stack runs with passwords that cannot be read; then its servers are not asked.
     """
     record = read_stack()
     if record is None:
@@ -171,7 +171,7 @@ def remember(forms: dict[str, str]) -> None:
 def _forms(layout: Layout, running: bool, store: str | None, datasets: str | None) -> dict[str, str]:
     """What the deployments' forms begin with; of a running stack nothing changes, as with its ports.
 
-    :raises InputError: it runs with others.
+    :raises InputError: the stack runs with other credentials.
     """
     default = {"store": s3.STORE if layout.full else absolute(LIGHT_STORE), "datasets": ""}
     asked = {name: absolute(place) for name, place in (("store", store), ("datasets", datasets)) if place is not None}

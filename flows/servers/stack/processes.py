@@ -58,7 +58,7 @@ def start(service: Service, logs: Path) -> Process:
 
 def wait_until_ready(service: Service, process: Process, logs: Path) -> None:
     """
-    :raises RuntimeError: it ended, or does not answer in time; the message holds the end of its log.
+    :raises RuntimeError: the process ended, or does not answer in time; the message holds the end of its log.
     """
     deadline = time.monotonic() + _START_SECONDS
     while not service.ready():

@@ -58,7 +58,7 @@ class Layout:
 
     @property
     def names(self) -> list[str]:
-        """Its services, in the order of their start."""
+        """The services of the stack, in the order of their start."""
         return [name for level in LEVELS[0 if self.full else 1 :] for name in level]
 
     @property

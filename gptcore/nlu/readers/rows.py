@@ -82,7 +82,7 @@ def example_of(
 def label_of(spec: TaskSpec, row: Record) -> float:
     """A row's label: class index, index of the right choice, or score.
 
-    :raises InputError: it is none of the task's.
+    :raises InputError: the label is none of the task's.
     """
     found = row.value(spec.label)
     if spec.score_range:
