@@ -1,4 +1,8 @@
-"""A training as a run of its own: what a worker of the pool `gpu` starts for a pipeline or a fan-out."""
+"""A training as a run of its own: what a worker of the pool `gpu` starts for a pipeline or a fan-out.
+
+Its parameters are a stage, the address of the store, and the other arguments of the stage's task as :func:`packed`
+writes them: what can cross to another machine.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +31,7 @@ _RECORDS = {kind.__name__: kind for kind in (AdaptConfig, Artifact, FinetuneConf
 
 @flow(name="train", persist_result=False)
 def train(stage: str, store: str, arguments: dict[str, Any]) -> None:
-    """One training of a pipeline or a fan-out, which starts it, waits for it and reads its result from the store.
-
-    :param store: address of the store.
-    :param arguments: the other arguments of the stage's task, :func:`packed`.
-    """
+    """One training of a pipeline or a fan-out, which starts it, waits for it and reads its result from the store."""
     signals.listen()
     given = unpacked(arguments)
     if "threads" in given:

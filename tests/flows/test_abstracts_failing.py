@@ -20,6 +20,7 @@ from gptcore.sizes import Size
 from gptcore.storyworld.papers import archive
 from tasks.jobs import launch
 from tasks.jobs.launch import JobDiverged
+from tasks.store.store import Store
 from tests.flows.world import OVERRIDES
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -52,10 +53,10 @@ def training(monkeypatch: pytest.MonkeyPatch, fails: Callable[[Any], BaseExcepti
     def result(error: BaseException) -> None:
         raise error
 
-    def begin(**given: Any) -> Any:
+    def begin(store: Store, **given: Any) -> Any:
         started.append(given["config"])
         error = fails(given["config"])
-        return submit(**given) if error is None else SimpleNamespace(result=lambda: result(error))
+        return submit(store, **given) if error is None else SimpleNamespace(result=lambda: result(error))
 
     monkeypatch.setattr(abstracts, "adapt_model", SimpleNamespace(submit=begin))
     return started

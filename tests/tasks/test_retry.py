@@ -103,7 +103,7 @@ def test_a_process_that_ends_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_outage_is_waited_for_once_and_not_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tasks.tracking.retry._AWAY_SECONDS", 0.3)
+    monkeypatch.setattr("tasks.tracking.retry._UNREACHABLE_SECONDS", 0.3)
     tracker = Tracker("http://127.0.0.1:1")
     for _ in range(2):
         with pytest.raises(ConnectionError, match=r"was away for 0 minutes: .*does not answer"):
