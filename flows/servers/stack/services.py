@@ -103,7 +103,7 @@ def service(name: str, layout: Layout, credentials: Mapping[str, str]) -> Servic
 
 
 def _prefect(layout: Layout, credentials: Mapping[str, str]) -> Service:
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(layout.prefect_port)]
+    command = [sys.executable, "-m", "flows.servers.prefect_server", "--host", HOST, "--port", str(layout.prefect_port)]
     environment = {
         "PREFECT_UI_URL": pages_of(layout.prefect_url),
         "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER": _AWAITED,

@@ -1,0 +1,165 @@
+"""A server on loopback is no web page's: foreign origins and rebound names are refused, programs and own pages not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+import requests
+
+from flows.servers.guard import own_names, refusal
+
+NAMES = own_names("127.0.0.1", 4200)
+EVIL = "http://evil.example"
+"""Asks as a page can: to read, to write simply (no preflight), to write as JSON (with one)."""
+PAGE = """<!doctype html><title>page</title><script>
+const url = "ADDRESS";
+const attempts = [
+  ["read", () => fetch(url + "/api/admin/version").then(found => found.text())],
+  ["simple", () => fetch(url + "/api/variables/", {method: "POST", mode: "no-cors", body: "{}"}).then(() => "sent")],
+  ["json", () => fetch(url + "/api/variables/", {
+    method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({name: "evil", value: "1"})
+  }).then(found => found.text())],
+];
+(async () => {
+  const found = {};
+  for (const [name, attempt] of attempts) {
+    try { found[name] = await attempt(); } catch (error) { found[name] = "refused"; }
+  }
+  document.title = JSON.stringify(found);
+})();
+</script>"""
+
+
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        ([("host", "127.0.0.1:4200")], ""),
+        ([("host", "LOCALHOST:4200"), ("origin", "http://localhost:4200")], ""),
+        ([("host", "[::1]:4200"), ("origin", "http://127.0.0.1:4200")], ""),
+        ([], "Host: found none"),
+        ([("host", "evil.example:4200")], "Host: found evil.example:4200"),
+        ([("host", "127.0.0.1:4200"), ("host", "evil.example")], "Host: found 127.0.0.1:4200, evil.example"),
+        ([("host", "127.0.0.1")], "Host: found 127.0.0.1,"),
+        ([("host", "127.0.0.1:4200"), ("origin", EVIL)], f"Origin: found {EVIL}"),
+        ([("host", "127.0.0.1:4200"), ("origin", "null")], "Origin: found null"),
+        ([("host", "127.0.0.1:4200"), ("origin", "http://127.0.0.1:4201")], "Origin: found http://127.0.0.1:4201"),
+    ],
+)
+def test_who_is_refused(headers: list[tuple[str, str]], problem: str) -> None:
+    found = refusal(headers, NAMES)
+    assert found.startswith(problem)
+    assert bool(found) == bool(problem)
+
+
+def test_a_proxys_name_can_be_added() -> None:
+    names = own_names("0.0.0.0", 4200, ["Prefect.Example:443"])
+    assert not refusal([("host", "prefect.example:443"), ("origin", "https://prefect.example:443")], names)
+    assert refusal([("host", "evil.example:443")], names)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a guarded Prefect server."""
+    port, home = free_port(), tmp_path_factory.mktemp("prefect")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment |= {"PREFECT_HOME": str(home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    command = [sys.executable, "-m", "flows.servers.prefect_server", "--port", str(port)]
+    with open(home / "log.txt", "wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 90
+        while True:
+            assert process.poll() is None, (home / "log.txt").read_text()
+            try:
+                if requests.get(f"{url}/api/health", timeout=5).ok:
+                    break
+            except requests.ConnectionError:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_prefect_answers_programs_and_its_own_pages_alone(prefect: str) -> None:
+    body: dict[str, Any] = {"name": "ours", "value": "1"}
+    port = prefect.rpartition(":")[2]
+    assert requests.post(f"{prefect}/api/variables/", json=body, timeout=20).status_code == 201
+    assert (
+        "Prefect"
+        in requests.get(f"{prefect}/dashboard", headers={"Origin": prefect, "Accept": "text/html"}, timeout=20).text
+    )
+    for headers in ({"Origin": EVIL}, {"Host": f"evil.example:{port}"}, {"Origin": "null"}):
+        refused = requests.post(f"{prefect}/api/variables/", json={**body, "name": "x"}, headers=headers, timeout=20)
+        assert refused.status_code == 403
+        assert requests.get(f"{prefect}/api/admin/version", headers=headers, timeout=20).status_code == 403
+    asked = {"Origin": EVIL, "Access-Control-Request-Method": "POST"}
+    preflight = requests.options(f"{prefect}/api/variables/", headers=asked, timeout=20)
+    assert "access-control-allow-origin" not in preflight.headers
+    found = requests.post(f"{prefect}/api/variables/filter", json={}, timeout=20).json()
+    assert [variable["name"] for variable in found] == ["ours"]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium: the test above sends the same requests")
+def test_a_page_of_another_origin_gets_nothing_in_a_real_browser(prefect: str) -> None:
+    import json
+
+    from playwright.sync_api import sync_playwright
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(PAGE.replace("ADDRESS", self.server.target).encode())  # type: ignore[attr-defined]
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    port = prefect.rpartition(":")[2]
+    with HTTPServer(("127.0.0.1", 0), Page) as elsewhere:
+        threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
+        own = f"http://other.example:{elsewhere.server_address[1]}"
+        rules = "MAP other.example 127.0.0.1,MAP rebound.example 127.0.0.1"
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"),
+                args=["--no-sandbox", f"--host-resolver-rules={rules}", "--disable-features=LocalNetworkAccessChecks"],
+            )
+            page = browser.new_page()
+            for target in (prefect, f"http://rebound.example:{port}"):
+                elsewhere.target = target  # type: ignore[attr-defined]
+                page.goto(own)
+                page.wait_for_function("document.title.startsWith('{')")
+                found = json.loads(page.title())
+                assert found["read"] == found["json"] == "refused"
+            answer = page.goto(f"http://rebound.example:{port}/dashboard")
+            assert answer is not None
+            assert answer.status == 403, (
+                "a name that was made to mean this machine, once the page is of the same origin"
+            )
+            own_page = page.goto(f"{prefect}/dashboard")
+            assert own_page is not None
+            assert own_page.status == 200
+            browser.close()
+        elsewhere.shutdown()
+    names = requests.post(f"{prefect}/api/variables/filter", json={}, timeout=20).json()
+    assert "evil" not in [variable["name"] for variable in names]
