@@ -1,0 +1,194 @@
+"""Registered models as MLflow models: what `mlflow.pyfunc.load_model` and `mlflow models serve` load.
+
+Beside a version's run lies a small folder: an MLmodel file (signature, example, requirements) that names this module as
+its loader, and the artifact's address and digest. The weights stay in the store: whoever loads the model fetches them
+from there and compares them with the manifest. A version costs some 5 kB, where a logged copy would cost the model
+once more; but it can be loaded only where the store can be read. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gptcore.errors import InputError
+from gptcore.files import read_object, write_json_atomic
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import model_files
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ARTIFACT = "artifact.json"
+_EXAMPLE = "input_example.json"
+_PACKAGES = (
+    "gptmill",
+    "torch",
+    "numpy",
+    "pyarrow",
+    "fsspec",
+    "s3fs",
+    "tokenizers",
+    "safetensors",
+    "ftfy",
+    "spacy",
+    "mlflow",
+)
+"""What reads a model and its text."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """How a model is called."""
+
+    inputs: tuple[str, ...]
+    """Columns of text."""
+    outputs: Mapping[str, str]
+    """Column -> "string" or "double"."""
+    example: Mapping[str, str]
+    """A row of input."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Name -> default, of what may be given beside the rows."""
+
+
+def write_mlmodel(folder: Path, artifact: Artifact, interface: Interface) -> None:
+    """Write the MLflow model of an artifact of stage `pretrain` or `finetune` into a folder.
+
+    Equal models give equal folders on the same installation.
+    """
+    from mlflow.models import Model, ModelSignature
+    from mlflow.pyfunc import add_to_model
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json_atomic(folder / _ARTIFACT, {"stage": artifact.stage, "digest": artifact.digest, "url": artifact.url})
+    rows = {"columns": list(interface.inputs), "data": [[interface.example[name] for name in interface.inputs]]}
+    write_json_atomic(folder / _EXAMPLE, rows)
+    write_json_atomic(folder / "serving_input_example.json", {"dataframe_split": rows})
+    (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in _requirements()), encoding="utf-8")
+    environment = {
+        "python": platform.python_version(),
+        "build_dependencies": ["pip", "setuptools", "wheel"],
+        "dependencies": ["-r requirements.txt"],
+    }
+    (folder / "python_env.yaml").write_text(json.dumps(environment), encoding="utf-8")  # JSON is YAML
+    params = [ParamSpec(name, _kind(default), default) for name, default in interface.params.items()]
+    model = Model(
+        signature=ModelSignature(
+            Schema([ColSpec("string", name) for name in interface.inputs]),
+            Schema([ColSpec(kind, name) for name, kind in interface.outputs.items()]),
+            ParamSchema(params) if params else None,  # type: ignore[arg-type]  # MLflow's own default
+        ),
+        saved_input_example_info={
+            "artifact_path": _EXAMPLE,
+            "serving_input_path": "serving_input_example.json",
+            "type": "dataframe",
+            "pandas_orient": "split",
+        },
+        model_uuid=artifact.digest[:32],
+        utc_time_created="",
+        metadata={"gptmill": f"{artifact.stage}/{artifact.digest}"},
+    )
+    add_to_model(  # type: ignore[no-untyped-call]
+        model, loader_module=__name__, data=_ARTIFACT, python_env={"virtualenv": "python_env.yaml"}
+    )
+    model.save(str(folder / "MLmodel"))
+
+
+def _kind(default: Any) -> str:
+    return "double" if isinstance(default, float) else "long"
+
+
+def _requirements() -> list[str]:
+    """The packages as they are installed here."""
+    found = []
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package}=={version(package).partition('+')[0]}")  # an index has no local versions
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+
+def _load_pyfunc(path: str) -> Any:
+    """MLflow's entry: the model behind the file that :func:`write_mlmodel` wrote.
+
+    :raises InputError: the store cannot be read, or its bytes are not those of the digest.
+    """
+    found = read_object(path, "an artifact's stage, digest and url", {"stage": str, "digest": str, "url": str})
+    artifact = Artifact(found["stage"], found["digest"], found["url"])
+    if artifact.stage == "finetune":
+        return TaskPredictor(artifact)
+    if artifact.stage == "pretrain":
+        return Continuation(artifact)
+    raise InputError(f"{path}: stage = {artifact.stage!r}, expected finetune or pretrain")
+
+
+class TaskPredictor:
+    """A fine-tuned model for tables: a column for each text of the task, a row for each question."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        from gptcore.evaluation.task_model import TaskModel
+        from gptcore.text.tokenizer import Tokenizer
+
+        folder, words = model_files(artifact)
+        self._model = TaskModel(folder, Tokenizer.load(str(words)))
+
+    def predict(self, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
+        """Answer every row; texts beyond n_ctx are cut as in training.
+
+        :param model_input: the columns of the signature.
+        :return: "label" and "probability LABEL" of each label; of a graded task "score".
+        :raises InputError: a missing column, or a cell without text; names row and column.
+        """
+        import pandas as pd
+
+        from gptcore.evaluation.own_rows import described, read_records
+
+        rows = read_records(self._model.spec, model_input.to_dict("records"), "the table")
+        answers = [described(self._model.spec, logits) for _, logits in self._model.answers(rows)]
+        return pd.DataFrame([flat(answer) for answer in answers], index=model_input.index)
+
+
+def flat(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer as the cells of a row."""
+    if "score" in answer:
+        return {"score": answer["score"]}
+    shares = {f"probability {label}": share for label, share in answer["probabilities"].items()}
+    return {"label": answer["label"], **shares}
+
+
+class Continuation:
+    """A language model for tables: each prompt is continued."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        from gptcore.machine.device import pick_device
+        from gptcore.models.build import load_model
+        from gptcore.text.tokenizer import Tokenizer
+
+        folder, words = model_files(artifact)
+        self._tokenizer = Tokenizer.load(str(words))
+        self._model = load_model(str(folder)).to(pick_device(0)).eval()
+
+    def predict(self, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
+        """Continue the column "prompt".
+
+        :param params: "max_tokens", "temperature", "top_k" (0: all), "top_p", "seed".
+        :return: "continuation", a text a row.
+        :raises InputError: a prompt without a word, or a setting out of range.
+        """
+        import pandas as pd
+
+        from gptcore.evaluation.own_rows import continue_lines
+
+        lines = (" ".join(str(prompt).split()).encode() for prompt in model_input["prompt"])
+        found = continue_lines(self._model, self._tokenizer, lines, name="prompt", **(params or {}))
+        return pd.DataFrame({"continuation": [row["continuation"] for row in found]}, index=model_input.index)

@@ -1,0 +1,197 @@
+"""A model behind HTTP: the answers of `predict`, errors that harm nobody else, an end that loses nothing."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from starlette.testclient import TestClient
+
+from flows import inference
+from flows.cli.serve import served_model
+from flows.servers.model_server import Generation, Passes, Predictions, application
+from gptcore.errors import InputError
+from gptcore.evaluation.task_model import TaskModel
+from gptcore.models.build import load_model
+from gptcore.text.tokenizer import Tokenizer
+from tasks.store.lineage import model_files
+from tests.flows.test_serving import Shelf
+
+ROWS = [{"premise": f"the cat sat {n}", "hypothesis": "it sat"} for n in range(5)]
+JSON = {"content-type": "application/json"}
+
+
+def encoded(body: Any) -> bytes:
+    return json.dumps(body).encode()
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    return Shelf(tmp_path_factory.mktemp("shelf") / "store")
+
+
+@pytest.fixture(scope="module")
+def client(shelf: Shelf) -> Iterator[TestClient]:
+    folder, words = model_files(shelf.finetune("rte", shelf.checkpoint))
+    service = Predictions(TaskModel(folder, Tokenizer.load(str(words))))
+    with TestClient(application(service, {"task": "rte"}), base_url="http://127.0.0.1") as found:
+        yield found
+
+
+def test_answers_are_those_of_predict(client: TestClient, shelf: Shelf) -> None:
+    expected = list(inference.predict(shelf.store, "rte", "latest", [json.dumps(row).encode() for row in ROWS]))
+    for answer in expected:
+        del answer["line"]
+    assert client.post("/predict", json=ROWS).json() == expected
+    assert client.post("/predict", json=ROWS[2]).json() == expected[2]
+    assert client.get("/health").json() == {"status": "ok", "task": "rte"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"{", 400, "request: found no JSON"),
+        (b"\xff", 400, "request: found no JSON"),
+        (b"[]", 400, "request: found 0 rows, expected 1 to 4,096"),
+        (b"[3]", 400, "request, row 1: found 3, expected an object"),
+        (
+            json.dumps([ROWS[0], {"premise": "a"}]).encode(),
+            400,
+            "request, row 2: found only 'premise', expected the field",
+        ),
+        (
+            json.dumps([{"premise": "a", "hypothesis": " "}]).encode(),
+            400,
+            "request, row 1, column 'hypothesis': found ' '",
+        ),
+        (json.dumps({"premise": "a", "hypothesis": 3}).encode(), 400, "request, row 1, column 'hypothesis': found 3"),
+        (b" " * (17 << 20), 413, "expected at most 16,777,216"),
+    ],
+    ids=["no JSON", "no UTF-8", "no rows", "a number", "a missing field", "a blank", "a number for a text", "too long"],
+)
+def test_a_bad_request_names_row_and_field(client: TestClient, body: bytes, status: int, message: str) -> None:
+    found = client.post("/predict", content=body, headers=JSON)
+    assert found.status_code == status
+    assert message in found.json()["error"]
+
+
+def test_pages_and_rebound_names_are_refused(client: TestClient) -> None:
+    body = json.dumps(ROWS[0])
+    assert client.post("/predict", content=body, headers={**JSON, "origin": "http://evil.example"}).status_code == 403
+    assert client.post("/predict", content=body, headers={**JSON, "host": "evil.example"}).status_code == 400
+    assert client.get("/health", headers={"host": "evil.example:8080"}).status_code == 400
+    assert client.post("/predict", content=body, headers={"content-type": "text/plain"}).status_code == 415
+    preflight = client.options(
+        "/predict", headers={"origin": "http://evil.example", "access-control-request-method": "POST"}
+    )
+    assert "access-control-allow-origin" not in preflight.headers
+
+
+def test_text_is_generated_with_the_settings_of_the_request(shelf: Shelf) -> None:
+    folder, words = model_files(shelf.checkpoint)
+    tokenizer = Tokenizer.load(str(words))
+    service = Generation(load_model(str(folder)).eval(), tokenizer)
+    expected = "".join(inference.generate(shelf.store, "latest", "the cat", max_tokens=5, seed=3))
+    with TestClient(application(service, {}), base_url="http://localhost") as client:
+        found = client.post("/generate", json={"prompt": "the cat", "max_tokens": 5, "seed": 3})
+        assert found.json() == {"continuation": expected}
+        for body, message in (
+            ({"text": "a"}, "found no prompt"),
+            ({"prompt": " "}, "expected a word or more"),
+            ({"prompt": "a", "top": 3}, "found 'top', expected prompt, max_tokens"),
+            ({"prompt": "a", "top_k": "3"}, "top_k: found '3', expected a number"),
+            ({"prompt": "a", "temperature": -1}, "temperature"),
+        ):
+            answer = client.post("/generate", json=body)
+            assert (answer.status_code, message in answer.json()["error"]) == (400, True)
+
+
+def test_requests_that_wait_are_answered_together_and_apart() -> None:
+    """One that the model fails on fails those of its pass, and no later one; an end waits for what is queued."""
+    sizes: list[int] = []
+    begin = threading.Event()
+
+    def answer(items: Sequence[Any]) -> list[Any]:
+        begin.wait(10)
+        sizes.append(len(items))
+        if "bad" in items:
+            raise ValueError("bad")
+        return [item * 2 for item in items]
+
+    passes = Passes(answer)
+    first = passes.submit(["a"])
+    time.sleep(0.1)  # its pass has begun
+    others = [passes.submit([str(n), str(n)]) for n in range(4)]
+    begin.set()
+    assert first.result(10) == ["aa"]
+    assert [other.result(10) for other in others] == [[str(n) * 2] * 2 for n in range(4)]
+    assert sizes == [1, 8]
+    with pytest.raises(ValueError, match="bad"):
+        passes.submit(["bad"]).result(10)
+    last = [passes.submit(["b"]) for _ in range(3)]
+    passes.close()
+    assert [future.result(0) for future in last] == [["bb"]] * 3
+
+
+def test_which_model_is_meant(shelf: Shelf) -> None:
+    model = shelf.finetune("rte", shelf.checkpoint)
+    assert served_model(shelf.store, "rte", "latest") == model
+    assert served_model(shelf.store, model.short, "best") == model
+    assert served_model(shelf.store, shelf.checkpoint.url, "best") == shelf.checkpoint
+    with pytest.raises(InputError, match="ret: found no task and no model of this name"):
+        served_model(shelf.store, "ret", "best")
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_a_server_takes_many_clients_and_ends_without_losing_one(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.finetune("rte", shelf.checkpoint)
+    port = free_port()
+    command = [sys.executable, "-m", "flows.cli", "serve", "rte", "--store", shelf.store.url, "--port", str(port)]
+    environment = {**os.environ, "GPTMILL_HOME": str(tmp_path)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        assert f"http://127.0.0.1:{port}/predict" in process.stdout.readline()
+        url = f"http://127.0.0.1:{port}/predict"
+
+        def ask(n: int) -> int:
+            body = {"premise": "x"} if n % 10 == 0 else {"premise": f"the cat {n}", "hypothesis": "it sat"}
+            return requests.post(url, json=body, timeout=30).status_code
+
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            codes = list(pool.map(ask, range(200)))
+        assert codes == [400 if n % 10 == 0 else 200 for n in range(200)]
+        taken = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+        assert (taken.returncode, taken.stderr.strip()) == (
+            2,
+            f"gptmill: error: --port {port}: cannot be listened on, expected a free one",
+        )
+        rows = [{"premise": "the cat " * 20, "hypothesis": "it sat"}] * 2000
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            under_way = pool.submit(requests.post, url, json=rows, timeout=60)
+            time.sleep(0.3)
+            process.send_signal(signal.SIGTERM)
+            answer = under_way.result(60)
+        assert answer.status_code == 200
+        assert len(answer.json()) == 2000
+        assert process.wait(30) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.communicate()
