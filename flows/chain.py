@@ -16,6 +16,7 @@ from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from gptcore.config import Preset
 from gptcore.errors import InputError
+from gptcore.nlu.own_task import Task
 from gptcore.text.sources import RawCorpus
 from tasks.stages.baseline import score_baselines
 from tasks.stages.corpus import clean_corpus
@@ -39,6 +40,7 @@ class Chain:
     store: Store
     preset: Preset
     datasets_url: str
+    tasks: list[Task]
     corpus: Artifact
     tokenizer: Artifact
     datasets: dict[str, Artifact]
@@ -90,16 +92,17 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: 
     if start:
         known = store.manifest(pinned)["counts"]["tokenizer_digest"] if pinned else ""
         check_start(store, start, preset.model, known)
-    names = chosen_tasks(tasks or parameters.tasks, datasets_url)
+    chosen = chosen_tasks(tasks or parameters.tasks, datasets_url)
     left_out: Failures = {}
-    for name in names:
+    for task in chosen:
         try:
-            score_baselines(store, datasets_url, name)
+            score_baselines(store, datasets_url, task.spec)
         except InputError as error:
             if whole:
                 raise
-            leave_out(left_out, name, error)
-    raise_if_all(left_out, names)
+            leave_out(left_out, task.name, error)
+    raise_if_all(left_out, [task.name for task in chosen])
+    chosen = [task for task in chosen if task.name not in left_out]
 
     dask = parameters.dask
     corpus, encode = None, encode_partitions
@@ -108,10 +111,10 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: 
     if corpus is None or is_one_split(store, corpus):
         corpus, encode = clean_corpus(store, raw, preset.corpus, dask), encode_shards
     tokenizer = pinned or train_tokenizer(store, corpus, preset.tokenizer, dask)
-    datasets = {name: encode_dataset(store, datasets_url, name, tokenizer) for name in names if name not in left_out}
+    datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer) for task in chosen}
     shards = encode(store, corpus, tokenizer, preset.shards, dask)
     ngrams, checkpoint = pretrain_on(store, shards, preset, dask, start=start, **_processes(parameters))
-    return Chain(store, preset, datasets_url, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)
+    return Chain(store, preset, datasets_url, chosen, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)
 
 
 def pretrain_on(

@@ -21,8 +21,9 @@ from gptcore.errors import InputError
 from gptcore.families import recorded_family
 from gptcore.nlu.blimp import has_blimp
 from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.own_task import Task
 from gptcore.nlu.readers import available
-from gptcore.nlu.registry import task_spec
+from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.settings import recorded
 from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
 from tasks.jobs.placement import slots_and_threads
@@ -86,8 +87,10 @@ class Grid:
 
     store: Store
     datasets_url: str
+    """The folder of the twelve datasets; empty where only users' own tasks are fine-tuned."""
+    tasks: Sequence[Task]
     datasets: Mapping[str, Artifact]
-    """Task -> its encoded rows."""
+    """Task -> its encoded rows, of those whose data is good."""
     arms: Sequence[Arm]
     settings: TaskSettings
     seeds: int = 0
@@ -95,7 +98,11 @@ class Grid:
 
     def seeds_of(self, task: str) -> range:
         """The seeds of one task."""
-        return range(self.seeds or task_spec(task).seeds)
+        return range(self.seeds or self.spec(task).seeds)
+
+    def spec(self, task: str) -> TaskSpec:
+        """What is known of one task."""
+        return next(own.spec for own in self.tasks if own.name == task)
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,7 @@ def fine_tunes(grid: Grid, engine: Engine) -> FineTuned:
     """See :func:`score_tasks`, which chooses this flow's number of workers."""
     signals.listen()
     store, datasets, tracker = grid.store, grid.datasets, Tracker()
-    data = _fingerprints(grid.datasets_url, list(datasets))
+    data = _fingerprints(grid.datasets_url, list(datasets)) if grid.datasets_url else {}
     suites = [suite_of(store, arm, data, grid.settings) for arm in grid.arms]
     zero_shot = [_zero_shot(grid, arm) for arm in grid.arms]
     for name, dataset in datasets.items():
@@ -168,7 +175,7 @@ def fine_tunes(grid: Grid, engine: Engine) -> FineTuned:
         ]
         if not any(scores):
             raise_if_all(failures, list(datasets))
-    measured = [score_baselines.submit(store, grid.datasets_url, name) for name in datasets]
+    measured = [score_baselines.submit(store, grid.datasets_url, grid.spec(name)) for name in datasets]
     inputs = [task_data(store, dataset) for dataset in datasets.values()]
     rows += _baseline_rows(tracker, data, _results(measured), inputs)
     show_experiments(tracker)
@@ -185,7 +192,7 @@ def _zero_shot(grid: Grid, arm: Arm) -> ZeroShot | None:
     configs = [arm.settings(config) for config in grid.settings.values()]
     snapshot = {config.snapshot for config in configs}
     as_it_is = all(config.pretrained and config.n_transfer is None for config in configs)
-    if not as_it_is or len(snapshot) != 1 or not has_blimp(grid.datasets_url):
+    if not as_it_is or len(snapshot) != 1 or not (grid.datasets_url and has_blimp(grid.datasets_url)):
         return None
     try:
         return kept_blimp(grid.store, arm.checkpoint, grid.datasets_url, snapshot.pop())
@@ -199,7 +206,7 @@ def _fingerprints(datasets_url: str, wanted: list[str]) -> dict[str, str]:
     found = {}
     for name in available(datasets_url):
         try:
-            found[name] = dataset_fingerprint(name, datasets_url)
+            found[name] = dataset_fingerprint(task_spec(name), datasets_url)
         except InputError:
             if name in wanted:
                 raise
@@ -227,7 +234,7 @@ def _submitted(grid: Grid, engine: Engine, runs: Sequence[Run]) -> list[list[Wai
                     "threads": engine.threads,
                 }
                 if engine.dispatched:
-                    recipe = finetune_recipe(grid.store, name, dataset, checkpoint, config)
+                    recipe = finetune_recipe(grid.store, dataset, checkpoint, config)
                     title = f"finetune {name} seed {seed}, {arm.label}"
                     future = dispatch_training.submit(grid.store, title, "finetune", recipe, arguments)
                 else:

@@ -50,20 +50,20 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     tasks = tasks_with_room(parameters.tasks, datasets_url, room)
     shots, max_rows = sorted(set(parameters.shots)), parameters.max_rows or None
     # All rows are read here, once, and before anything is trained; of them those are kept that are asked or shown.
-    selections = {task: select(read_rows(task, datasets_url), max(shots), max_rows) for task in tasks}
+    selections = {task.name: select(read_rows(task, datasets_url), max(shots), max_rows) for task in tasks}
     models = _labelled(store, given) if given else _sizes(store, parameters)
     cells: Cells = {}
     for task in tasks:
-        unseen: Any = quote(selections[task])  # by Prefect, which would look through every row of it
+        unseen: Any = quote(selections[task.name])  # by Prefect, which would look through every row of it
         found = answer_prompts(store, list(models.values()), task, unseen, shots, max_rows)
         for label, model in models.items():
-            cells |= {(task, k, label): found[model.digest, k] for k in shots}
+            cells |= {(task.name, k, label): found[model.digest, k] for k in shots}
     synthetic = is_synthetic(datasets_url)
     there = () if parameters.tasks else available_prompt_tasks(datasets_url)
-    no_room = [name for name in there if name not in tasks]
-    analyses = [by_shots(store, cells, models, synthetic, no_room)]
+    no_room = [name for name in there if name not in selections]
+    analyses = [by_shots(store, tasks, cells, models, synthetic, no_room)]
     if len(models) > 1:
-        analyses.append(by_size(store, cells, models, synthetic))
+        analyses.append(by_size(store, tasks, cells, models, synthetic))
     for analysis in analyses:
         publish(analysis, parameters.out)
     return analyses
@@ -71,7 +71,8 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
 
 def _labelled(store: Store, given: Mapping[str, Artifact]) -> dict[str, Artifact]:
     """The models that were asked for, by their sizes."""
-    return {f"{amount(n_parameters(store, model))} {model.short[:6]}": model for model in given.values()}
+    sizes = (amount(n_parameters(store, model)).replace(",", "") for model in given.values())  # MLflow takes no comma
+    return {f"{size} {model.short[:6]}": model for size, model in zip(sizes, given.values(), strict=True)}
 
 
 def _sizes(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:

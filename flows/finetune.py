@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prefect import flow
 
 from flows.failures import Failures, leave_out, raise_if_all
@@ -14,6 +16,7 @@ from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.errors import InputError
+from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.dataset import encode_dataset
@@ -37,13 +40,13 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
         max_train_rows=parameters.max_train_rows or None,
     )
     checkpoint = pretrained_model(store, parameters.checkpoint)
-    datasets_url = datasets_folder(store, parameters.datasets)
-    names = chosen_tasks([parameters.task], datasets_url)
+    datasets_url = datasets_folder(store, parameters.datasets, [parameters.task])
+    (task,) = chosen_tasks([parameters.task], datasets_url)
     arm = pretrained_arm(checkpoint) if parameters.pretrained else scratch_arm(checkpoint)
     tokenizer = own_tokenizer(store, checkpoint)
-    datasets = {name: encode_dataset(store, datasets_url, name, tokenizer) for name in names}
-    settings = dict.fromkeys(REGISTRY, config)
-    return score_tasks(Grid(store, datasets_url, datasets, [arm], settings, parameters.seeds), jobs=0)
+    datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer)}
+    settings = dict.fromkeys(REGISTRY, config) | {task.name: config}
+    return score_tasks(Grid(store, datasets_url, [task], datasets, [arm], settings, parameters.seeds), jobs=0)
 
 
 @flow(name="finetune-all", flow_run_name=from_form, persist_result=False)
@@ -53,25 +56,26 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     store = Store(parameters.store)
     preset = chosen_preset(parameters)
     checkpoint = pretrained_model(store, parameters.checkpoint)
-    datasets_url = datasets_folder(store, parameters.datasets)
-    names = chosen_tasks(parameters.tasks, datasets_url)
+    datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
+    chosen = chosen_tasks(parameters.tasks, datasets_url)
     tokenizer = own_tokenizer(store, checkpoint)
     datasets: dict[str, Artifact] = {}
     left_out: Failures = {}
-    for name in names:
+    for task in chosen:
         try:
-            datasets[name] = encode_dataset(store, datasets_url, name, tokenizer)
+            datasets[task.name] = encode_dataset(store, datasets_url, task.spec, tokenizer)
         except InputError as error:
-            leave_out(left_out, name, error)
-    raise_if_all(left_out, names)
+            leave_out(left_out, task.name, error)
+    raise_if_all(left_out, [task.name for task in chosen])
     arms, seeds = arms_of(preset, checkpoint), seeds_of(preset, parameters.seeds)
-    grid = Grid(store, datasets_url, datasets, arms, settings_of(preset), seeds)
+    grid = Grid(store, datasets_url, chosen, datasets, arms, settings_of(preset, chosen), seeds)
     return score_tasks(grid, parameters.jobs, left_out=left_out)
 
 
-def settings_of(preset: Preset) -> TaskSettings:
-    """Every task's fine-tuning settings under a preset."""
-    return {name: preset.finetune_for(name) for name in REGISTRY}
+def settings_of(preset: Preset, tasks: Sequence[Task]) -> TaskSettings:
+    """The fine-tuning settings of each of the twelve under a preset, and of the own tasks among ``tasks``."""
+    own = {task.name: task.settings(preset.finetune_for(task.name)) for task in tasks}
+    return {name: preset.finetune_for(name) for name in REGISTRY} | own
 
 
 def pretrained_arm(checkpoint: Artifact) -> Arm:

@@ -29,7 +29,7 @@ from gptcore.models.language_model import LanguageModel
 from gptcore.models.transformer import GPT
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import ancestor, tokenizer_of
+from tasks.store.lineage import ancestor, model_files, tokenizer_of
 from tasks.store.store import Store
 
 
@@ -99,8 +99,8 @@ def _language_model(store: Store, model: str, tokenizer: str) -> tuple[LanguageM
 
 def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:
     """The folder of a model, and its tokenizer."""
-    home = Store(artifact.url.removesuffix(f"/{artifact.stage}/{artifact.digest}"))  # an address may be elsewhere
-    return home.local(artifact) / "model", Tokenizer.load(str(home.local(tokenizer_of(home, artifact))))
+    folder, words = model_files(artifact)
+    return folder, Tokenizer.load(str(words))
 
 
 def write_abstracts(

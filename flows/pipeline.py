@@ -30,9 +30,9 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
     if blimp:
         scores = score_blimp(chain.store, chain.checkpoint, chain.datasets_url)
         sections = {"BLiMP, without fine-tuning": _blimp_table(scores), **sections}
-    arms, settings = arms_of(chain.preset, chain.checkpoint), settings_of(chain.preset)
+    arms, settings = arms_of(chain.preset, chain.checkpoint), settings_of(chain.preset, chain.tasks)
     seeds = seeds_of(chain.preset, parameters.seeds)
-    grid = Grid(chain.store, chain.datasets_url, chain.datasets, arms, settings, seeds)
+    grid = Grid(chain.store, chain.datasets_url, chain.tasks, chain.datasets, arms, settings, seeds)
     return score_tasks(grid, parameters.jobs, sections, chain.left_out)
 
 

@@ -68,6 +68,11 @@ class TrialInputs:
         """Whether a rung is a share of the training rows: of pre-training where trials differ in that."""
         return self.checkpoint is not None or not self.plan.pretrains
 
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the tasks that trials fine-tune; none where the objective is a loss."""
+        return list(next(iter(self.texts.values())).datasets)
+
     def text(self, trial: Trial) -> Text:
         """What a trial reads."""
         return self.texts[trial.preset.tokenizer]
@@ -155,7 +160,7 @@ def _fine_tuned(
         return {}
     room, threads = slots_and_threads(inputs.jobs)
     calls: list[tuple[int, Call]] = []
-    for task in plan.tasks:
+    for task in inputs.tasks:
         for trial in trials:
             dataset, checkpoint = inputs.text(trial).datasets[task], models[trial.number]
             config = trial.preset.finetune_for(task)
@@ -164,7 +169,7 @@ def _fine_tuned(
                 config = fewer_rows(config, rung.part, rows)
             for seed in range(plan.seeds):
                 seeded = dataclasses.replace(config, seed=seed)
-                recipe = finetune_recipe(store, task, dataset, checkpoint, seeded)
+                recipe = finetune_recipe(store, dataset, checkpoint, seeded)
                 arguments = {
                     "name": task,
                     "dataset": dataset,
@@ -176,7 +181,7 @@ def _fine_tuned(
                     "experiment": SWEEPS,
                 }
                 calls.append((trial.number, Call(f"finetune {task} seed {seed}", "finetune", recipe, arguments)))
-    words = f"rung {rung.number}: fine-tune {len(trials)} trials on {len(plan.tasks)} tasks"
+    words = f"rung {rung.number}: fine-tune {len(trials)} trials on {len(inputs.tasks)} tasks"
     results = _train(inputs, words, "fine-tunes", [call for _, call in calls], room)
     found: dict[int, list[Artifact] | Exception] = {}
     for (number, call), result in zip(calls, results, strict=True):
@@ -234,10 +239,10 @@ def _outcome(
         metrics[BITS] = _bits(inputs, trial, trained)
     results = [store.manifest(artifact)["counts"] for artifact in tuned]
     if results:
-        for task in plan.tasks:
+        for task in inputs.tasks:
             own = [100 * result[SCORE] for result in results if result["task"] == task]
             metrics[f"{task}/{SCORE}"] = statistics.fmean(own)
-        metrics[SCORE] = statistics.fmean(metrics[f"{task}/{SCORE}"] for task in plan.tasks)
+        metrics[SCORE] = statistics.fmean(metrics[f"{task}/{SCORE}"] for task in inputs.tasks)
     seconds = sum(result["wall_seconds"] for result in results)
     updates = sum(result["steps"] for result in results)
     if not inputs.by_rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,6 +19,7 @@ from flows.rung import Text, TrialInputs, failed, run_rung
 from flows.servers import signals
 from gptcore.config import TokenizerConfig
 from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.own_task import Task
 from gptcore.sweep.halving import Rung, survivors
 from gptcore.sweep.plan import BITS, SCORE, Plan, read_plan
 from gptcore.text.sources import RawCorpus
@@ -89,9 +91,10 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
     texts: dict[TokenizerConfig, Text]
     if parameters.checkpoint:
         checkpoint = pretrained_model(store, parameters.checkpoint)
-        datasets_url = datasets_folder(store, parameters.datasets)
+        datasets_url = datasets_folder(store, parameters.datasets, plan.tasks)
+        tasks = chosen_tasks(plan.tasks, datasets_url)
         tokenizer = own_tokenizer(store, checkpoint)
-        texts = dict.fromkeys(kinds, Text(tokenizer, _encoded(store, datasets_url, plan, tokenizer)))
+        texts = dict.fromkeys(kinds, Text(tokenizer, _encoded(store, datasets_url, tasks, tokenizer)))
         inputs = TrialInputs(store, plan, texts, checkpoint, jobs=parameters.jobs, dispatched=dispatches_trainings())
         identity["checkpoint"] = checkpoint.digest
         notes = list(start_note(store.manifest(checkpoint)))
@@ -100,14 +103,14 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
         if not corpus_url or (plan.tasks and not datasets_url):
             corpus_url, datasets_url = books_and_datasets(store, corpus_url, datasets_url)
         raw = RawCorpus.at(corpus_url)
-        chosen_tasks(plan.tasks, datasets_url) if plan.tasks else None
+        tasks = chosen_tasks(plan.tasks, datasets_url) if plan.tasks else []
         dask = parameters.dask
         preset = plan.trials[0].preset  # of books and shards all trials have the same settings
         corpus = clean_corpus(store, raw, preset.corpus, dask)
         texts = {}
         for config in kinds:
             tokenizer = train_tokenizer(store, corpus, config, dask)
-            datasets = _encoded(store, datasets_url, plan, tokenizer)
+            datasets = _encoded(store, datasets_url, tasks, tokenizer)
             shards = encode_shards(store, corpus, tokenizer, preset.shards, dask)
             texts[config] = Text(tokenizer, datasets, shards, measure_ngrams(store, shards, dask))
         n_bytes = held_out_bytes(store, corpus) if plan.objective == BITS else 0
@@ -116,19 +119,19 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
         )
         identity["corpus"] = corpus.digest
         notes = list(synthetic_note(store.manifest(corpus)))
-    identity["data"] = {task: dataset_fingerprint(task, datasets_url) for task in plan.tasks}
+    identity["data"] = {task.name: dataset_fingerprint(task.spec, datasets_url) for task in tasks}
     encoded = next(iter(texts.values())).datasets.values()
     notes += [note for dataset in encoded for note in synthetic_note(store.manifest(dataset))]
     return inputs, identity, [*dict.fromkeys(notes), _what_chose(plan, inputs)]
 
 
-def _encoded(store: Store, datasets_url: str, plan: Plan, tokenizer: Artifact) -> dict[str, Artifact]:
-    return {task: encode_dataset(store, datasets_url, task, tokenizer) for task in plan.tasks}
+def _encoded(store: Store, datasets_url: str, tasks: Sequence[Task], tokenizer: Artifact) -> dict[str, Artifact]:
+    return {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer) for task in tasks}
 
 
 def _what_chose(plan: Plan, inputs: TrialInputs) -> str:
     """What the numbers rest on, and what a rung is a share of."""
-    seen = f"the dev rows of {', '.join(plan.tasks)}" if plan.objective == SCORE else "the held-out documents"
+    seen = f"the dev rows of {', '.join(inputs.tasks)}" if plan.objective == SCORE else "the held-out documents"
     share = "training rows" if inputs.by_rows else "pre-training"
     return f"Selected on {seen}; no test row was read for it. A rung is a share of {share}, each with its own schedule."
 

@@ -13,9 +13,10 @@ from tasks.report.leaderboard import Leaderboard
 
 def scored(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> Leaderboard:
     """The arms' rows in their order, then the baselines' and the published ones, cut to ``tasks``."""
+    wanted = [task for task in chain.tasks if task.name in tasks]
     datasets = {task: chain.datasets[task] for task in tasks}
-    settings, seeds = settings_of(chain.preset), seeds_of(chain.preset, parameters.seeds)
-    grid = Grid(chain.store, chain.datasets_url, datasets, arms, settings, seeds)
+    settings, seeds = settings_of(chain.preset, chain.tasks), seeds_of(chain.preset, parameters.seeds)
+    grid = Grid(chain.store, chain.datasets_url, wanted, datasets, arms, settings, seeds)
     return score_tasks(grid, parameters.jobs).only(tasks)
 
 

@@ -179,7 +179,7 @@ def _dev_score(chain: Chain, task: str, arm: Arm, row: Row) -> float:
 def _tuned(chain: Chain, task: str, arm: Arm, seed: int) -> Artifact:
     """An arm's fine-tuned model, which is in the store."""
     config = dataclasses.replace(arm.settings(chain.preset.finetune_for(task)), seed=seed)
-    recipe = finetune_recipe(chain.store, task, chain.datasets[task], arm.checkpoint, config)
+    recipe = finetune_recipe(chain.store, chain.datasets[task], arm.checkpoint, config)
     return chain.store.artifact("finetune", recipe.digest)
 
 

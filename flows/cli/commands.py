@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.cli.run import fill, run, run_and_print, run_board, show_board
-from flows.forms.readers import config_file, listed, task_names, toml_file
+from flows.forms.readers import config_file, listed, task_name, task_names, toml_file
 from gptcore.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,13 +56,12 @@ def finetune_all(options: argparse.Namespace) -> None:
 def evaluate(options: argparse.Namespace) -> None:
     from flows.cli.scoring import evaluate, rows_scored
     from flows.forms.checks import check_addresses
-    from gptcore.nlu.registry import task_spec
 
     store = check_addresses(vars(options))
-    task = task_spec(options.task).name
+    task = task_name(options.task)
     for split, scores in evaluate(store, task, options.model, options.datasets).items():
-        print(f"{task} {split}: " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
-    print(rows_scored(store, options.datasets))
+        print(f"{options.task} {split}: " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
+    print(rows_scored(store, options.datasets, task))
 
 
 def zero_shot(options: argparse.Namespace) -> None:
@@ -201,6 +200,12 @@ def datasets(options: argparse.Namespace) -> None:
     list_datasets(options.datasets)
 
 
+def check_task(options: argparse.Namespace) -> None:
+    from flows.cli.own_task import check_task
+
+    check_task(task_name(options.file), options.datasets)
+
+
 def get_datasets(options: argparse.Namespace) -> None:
     from flows.cli.datasets import get_datasets
 
@@ -220,14 +225,23 @@ def export(options: argparse.Namespace) -> None:
 def predict(options: argparse.Namespace) -> None:
     import json
 
-    from gptcore.nlu.registry import task_spec
+    from flows.forms.checks import check_addresses
+    from flows.forms.references import named_task
 
-    task_spec(options.task)
-    store = _look_up_model(options, options.task)
+    store = check_addresses(vars(options))
+    task = named_task(store, options.task, in_folder=bool(options.tokenizer))
+    _look_up_model(options, task)
     from flows.inference import predict
 
-    for answer in predict(store, options.task, options.model, sys.stdin.buffer, options.tokenizer):
+    for answer in predict(store, task, options.model, sys.stdin.buffer, options.tokenizer):
         print(json.dumps(answer, ensure_ascii=False), flush=True)
+
+
+def serve(options: argparse.Namespace) -> None:
+    from flows.cli.serve import serve
+    from flows.forms.checks import check_addresses
+
+    serve(check_addresses(vars(options)), options.name, options.model, options.port)
 
 
 def perplexity(options: argparse.Namespace) -> None:

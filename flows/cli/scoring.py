@@ -14,6 +14,7 @@ from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.references import fine_tuned_model, pretrained_model
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.encoded import encoded_splits
+from gptcore.nlu.own_task import is_task_file, read_own_task
 from gptcore.nlu.zero_shot import WITHOUT_TRAINING, available_zero_shot, check_zero_shot
 from gptcore.synthetic import is_synthetic
 from tasks.store.lineage import own_tokenizer
@@ -23,18 +24,19 @@ from tasks.store.store import Store
 def evaluate(store: Store, task: str, model: str, datasets: str = "") -> dict[str, dict[str, Any]]:
     """Score a fine-tuned model on every labelled split but train.
 
+    :param task: one of the twelve, or the address of the file of a user's own.
     :param model: digest (or its beginning) of a `finetune` artifact, its URL, latest or best (of those for the task).
     :return: split -> metric -> value (fractions).
     :raises InputError: the model was fine-tuned on another task.
     """
-    artifact = fine_tuned_model(store, model, task)
-    datasets_url = datasets_folder(store, datasets)
-    chosen_tasks([task], datasets_url)
+    datasets_url = datasets_folder(store, datasets, [task])
+    (chosen,) = chosen_tasks([task], datasets_url)
+    artifact = fine_tuned_model(store, model, chosen.name)
     with shown("evaluate"):
         from tasks.stages.dataset import encode_dataset  # these bring torch along: not before the input is good
         from tasks.stages.evaluation import score_model
 
-        dataset = encode_dataset.fn(store, datasets_url, task, own_tokenizer(store, artifact))
+        dataset = encode_dataset.fn(store, datasets_url, chosen.spec, own_tokenizer(store, artifact))
         splits = [split for split in encoded_splits(store.local(dataset)) if split != "train"]
         return {split: score_model.fn(store, artifact, dataset, split) for split in splits}
 
@@ -66,9 +68,14 @@ def zero_shot(
         return results
 
 
-def rows_scored(store: Store, datasets: str) -> str:
-    """Which rows the two above read: no number of generated ones is to be taken for another."""
-    url = datasets_folder(store, datasets)
+def rows_scored(store: Store, datasets: str, task: str = "") -> str:
+    """Which rows the two above read: no number of generated ones is to be taken for another.
+
+    :param task: as in :func:`evaluate`.
+    """
+    url = datasets_folder(store, datasets, [task])
+    if is_task_file(task):
+        url = read_own_task(task, url).spec.root(url)
     return f"rows: {url}{', synthetic' if is_synthetic(url) else ''}"
 
 

@@ -29,7 +29,7 @@ def _register(store: str, datasets: str) -> None:
 
 def deploy(options: argparse.Namespace) -> None:
     from flows.deployments.settings import read_settings
-    from flows.forms.checks import check_addresses
+    from flows.forms.checks import check_addresses, task_file
     from flows.servers.environment import LIGHT_STORE, absolute, is_of, read_stack
     from flows.servers.preflight import require_log_in, require_prefect
     from flows.servers.stack.control import remember
@@ -42,13 +42,14 @@ def deploy(options: argparse.Namespace) -> None:
     given = {name: place for name in forms if (place := getattr(options, name)) is not None}
     forms = {name: absolute(place) for name, place in {**forms, **given}.items()}
     check_addresses(forms)
+    tasks = [task_file(file, forms["datasets"]) for file in options.task]
     require_log_in()
     from httpx import TransportError
 
     from flows.deployments.deploy import deploy
 
     try:
-        deploy(**forms, settings=settings)
+        deploy(**forms, settings=settings, tasks=tasks)
         if ours:
             remember(forms)
     except TransportError as error:

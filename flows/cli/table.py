@@ -18,11 +18,18 @@ other fields are ignored
 example: echo '{"premise": "A cat sat.", "hypothesis": "It sat."}' | gptmill predict rte --model best
 """
 
+_SERVE = """\
+example: gptmill serve rte &
+         curl -s 127.0.0.1:8080/predict -H 'Content-Type: application/json' \\
+              -d '{"premise": "A cat sat.", "hypothesis": "It sat."}'
+"""
+
 _DATASETS = """\
 layouts: the public distributions' files, or parquet as the Hugging Face hub has it (pip install gptmill[hf] for hf://)
 examples: gptmill datasets --datasets data
           gptmill datasets --datasets hf://datasets/nyu-mll/glue
           gptmill datasets get rte cola --to data
+          gptmill datasets check ./my-task.toml
 """
 _SWEEP = """\
 FILE, for instance (more: infra/sweep-small.toml, gptcore/sweep/plan.py):
@@ -33,6 +40,18 @@ FILE, for instance (more: infra/sweep-small.toml, gptcore/sweep/plan.py):
   [space.pretrain]
   lr = { low = 5e-4, high = 5e-3, scale = "log" }
   batch_size = [8, 16, 32]
+"""
+_CHECK = """\
+Reads a task of your own and prints what it holds, before anything is trained. FILE, for instance:
+  name = "anli"                            # its column on the leaderboard
+  format = "jsonl"                         # tsv, csv, jsonl, parquet
+  form = "pair"                            # single, pair, choices
+  fields = ["premise", "hypothesis"]       # columns of the texts
+  label = "label"
+  train = "train.jsonl"                    # paths are relative to FILE
+  dev = "dev.jsonl"                        # or holdout = 0.1
+Optional: test, labels, metrics, choices, symmetric, score_range, columns, dropped_labels, holdout_seed, context, seeds,
+note, folder, [prompt] with question, answers, context, and [finetune] with settings such as lr, epochs.
 """
 _GET = """\
 Fetches datasets, goes on where an earlier call broke off, checks their SHA-256 and unpacks them under the names that
@@ -164,6 +183,20 @@ _LOOKING = (
         epilog=_ROWS,
     ),
     Command(
+        "serve",
+        commands.serve,
+        "put a model behind HTTP on this machine: /predict or /generate, /health",
+        arguments=(
+            argument("name", "a task, a task's file, or a model's REF", metavar="TASK|REF"),
+            argument(
+                "--model", "which of a task's models: REF, latest, best (%(default)s)", default="best", metavar="REF"
+            ),
+            _STORE,
+            argument("--port", "(%(default)s)", type=int, default=8080, metavar="PORT"),
+        ),
+        epilog=_SERVE,
+    ),
+    Command(
         "perplexity",
         commands.perplexity,
         "how well a model predicts a text: one document on standard input",
@@ -244,6 +277,16 @@ _GET_DATASETS = Command(
         argument("--mirror", "fetch URL/FILE instead of the official address of each FILE", default="", metavar="URL"),
     ),
 )
+_CHECK_TASK = Command(
+    "check",
+    commands.check_task,
+    "what a task of your own holds: rows, labels, lengths, duplicates",
+    description=_CHECK,
+    arguments=(
+        argument("file", "the task's TOML file", metavar="FILE"),
+        argument("--datasets", "where the file's folder may be, if not beside it", default="", metavar="URL"),
+    ),
+)
 _DATA = (
     Command(
         "gc",
@@ -269,7 +312,7 @@ _DATA = (
             ),
         ),
         epilog=_DATASETS,
-        below=(_GET_DATASETS,),
+        below=(_GET_DATASETS, _CHECK_TASK),
     ),
     Command(
         "encode",
@@ -305,6 +348,13 @@ _STACK = (
         arguments=(
             argument("--store", f"default store of the forms (the running stack's, else {LIGHT_STORE})", metavar="URL"),
             _FORMS_DATASETS,
+            argument(
+                "--task",
+                "file of a task of your own that the forms' drop-downs list from now on; may come again",
+                action="append",
+                default=[],
+                metavar="FILE",
+            ),
             argument(
                 "--settings",
                 "TOML: the pipeline's schedules, alerts (deploy.toml of the state folder)",

@@ -7,7 +7,7 @@ schedules that somebody made in the browser, an automation that somebody switche
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -25,9 +25,10 @@ from pydantic import SecretStr
 from flows.deployments.automations import alerts, lost_runs
 from flows.deployments.catalog import OFFERS, Offer, version
 from flows.deployments.settings import WEBHOOK_VARIABLE, PipelineSchedule, Settings, read_settings
-from flows.forms.choices import list_checkpoints, without_choices
+from flows.forms.choices import list_checkpoints, own_tasks, with_own_tasks, without_choices
 from flows.servers.environment import absolute
 from flows.servers.pools import POOLS
+from gptcore.filesystems import exists, file_system
 from tasks.store.store import Store
 
 _BLOCK = "gptmill-alerts"
@@ -55,18 +56,21 @@ class Changes:
         yield from self.notes
 
 
-def deploy(store: str, datasets: str, settings: Settings | None = None) -> Changes:
+def deploy(store: str, datasets: str, settings: Settings | None = None, tasks: Sequence[str] = ()) -> Changes:
     """Bring the Prefect server to what is wanted, and print what that took.
 
     :param store: default store of the forms.
     :param datasets: default datasets folder of the forms; empty: the generated world in the store.
     :param settings: schedules and alerts; by default those of the state folder's file.
+    :param tasks: files of users' own tasks that the forms list, beside those that they list already; of these one whose
+        file is gone is taken off.
     """
     settings, changes = settings or read_settings(), Changes()
     defaults = {"store": absolute(store), "datasets": absolute(datasets)}
     with get_client(sync_client=True) as client:
         pools = {name: _pool(client, name, description, changes) for name, description in POOLS.items()}
-        there = {offer.name: _deployment(client, offer, pools[offer.pool], defaults, changes) for offer in OFFERS}
+        own = _own_tasks(client, tasks, changes)
+        there = {offer.name: _deployment(client, offer, pools[offer.pool], defaults, own, changes) for offer in OFFERS}
         _schedules(client, there["pipeline"], settings.schedules, defaults, changes)
         wanted = lost_runs()
         if webhook := _webhook(settings.webhook, changes):
@@ -90,7 +94,12 @@ def _pool(client: SyncPrefectClient, name: str, description: str, changes: Chang
 
 
 def _deployment(
-    client: SyncPrefectClient, offer: Offer, pool: WorkPool, defaults: dict[str, str], changes: Changes
+    client: SyncPrefectClient,
+    offer: Offer,
+    pool: WorkPool,
+    defaults: dict[str, str],
+    own_tasks: list[str],
+    changes: Changes,
 ) -> DeploymentResponse:
     """Create or update one; as the server has it before its schedules are looked at."""
     wanted: dict[str, Any] = {
@@ -102,7 +111,7 @@ def _deployment(
         "entrypoint": offer.entrypoint,
         # So that relative paths in a form mean what they say. Other kinds of pool have folders of their own.
         "job_variables": {"working_dir": str(Path.cwd())} if pool.type == "process" else {},
-        "parameter_openapi_schema": offer.schema,
+        "parameter_openapi_schema": with_own_tasks(offer.schema, own_tasks),
     }
     try:
         there = client.read_deployment_by_name(f"{offer.name}/{offer.name}")
@@ -119,6 +128,23 @@ def _deployment(
         client.update_deployment(there.id, DeploymentUpdate(**wanted))
         changes.add("deployments", "updated", offer.name)
     return there
+
+
+def _own_tasks(client: SyncPrefectClient, added: Sequence[str], changes: Changes) -> list[str]:
+    """The files of users' own tasks that the forms list from now on."""
+    try:
+        there = own_tasks(client.read_deployment_by_name("finetune/finetune").parameter_openapi_schema or {})
+    except ObjectNotFound:
+        there = []
+    kept = [file for file in there if exists(*file_system(file))]
+    for how, files in (
+        ("created", [file for file in added if file not in there]),
+        ("removed", [file for file in there if file not in kept]),
+        ("unchanged", kept),
+    ):
+        for file in files:
+            changes.add("own tasks", how, file)
+    return list(dict.fromkeys([*kept, *added]))
 
 
 def _schedules(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from flows.forms.readers import task_name
 from flows.forms.references import WORDS, in_store, pretrained_model
 from flows.forms.settings import chosen_abstracts, language_overrides
 from gptcore.abstracts.config import AdaptConfig
@@ -15,9 +16,11 @@ from gptcore.abstracts.published import BY_SIZE, TABLES
 from gptcore.config import network_config
 from gptcore.connectivity import require_s3
 from gptcore.errors import InputError, refuse_password
+from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import available
+from gptcore.nlu.registry import task_spec
 from gptcore.prompting.config import PROMPT_SETTINGS
-from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks
+from gptcore.prompting.tasks import PromptTask, available_prompt_tasks, prompt_task
 from gptcore.sizes import SIZES, shape_given, sized_preset
 from tasks.store.artifact import Artifact
 from tasks.store.references import check_start, named_tokenizer
@@ -176,20 +179,23 @@ def least_room(form: Any) -> int:
     return min(sized_preset(form.preset, size, more, form.overrides).model.n_ctx for size in SIZES[form.preset])
 
 
-def tasks_with_room(wanted: Sequence[str], datasets_url: str, n_ctx: int | None) -> list[str]:
+def tasks_with_room(wanted: Sequence[str], datasets_url: str, n_ctx: int | None) -> list[PromptTask]:
     """The tasks to ask: those wanted, else every one whose data is there and whose answers a model has positions for.
 
+    :param wanted: names, and addresses of files with users' own tasks.
     :raises InputError: one that is wanted has no data or too little room; or none is wanted and all have too little.
     """
-    there = available_prompt_tasks(datasets_url)
-    if missing := [name for name in wanted if name not in there]:
+    named = [name for name in wanted if not is_task_file(name)]
+    there = available_prompt_tasks(datasets_url) if named or not wanted else []
+    if missing := [name for name in named if name not in there]:
         raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there)}")
+    tasks = [prompt_task(name, datasets_url) for name in wanted or there]
     if n_ctx is None:
-        return list(wanted) or there
-    found = [name for name in there if PROMPT_TASKS[name].has_room(n_ctx)]
-    for name in wanted or (() if found else there):
-        PROMPT_TASKS[name].check_room(n_ctx)
-    return list(wanted) or found
+        return tasks
+    found = tasks if wanted else [task for task in tasks if task.has_room(n_ctx)]
+    for task in tasks if wanted or not found else ():
+        task.check_room(n_ctx)
+    return found
 
 
 def check_sweep(store: Store, form: Any) -> None:
@@ -206,7 +212,7 @@ def check_sweep(store: Store, form: Any) -> None:
         check_corpus(form.corpus)
     check_dask(form.dask)
     if plan.tasks and (form.checkpoint or form.datasets):
-        chosen_tasks(plan.tasks, datasets_folder(store, form.datasets))
+        chosen_tasks(plan.tasks, datasets_folder(store, form.datasets, plan.tasks))
 
 
 def check_addresses(given: Mapping[str, Any]) -> Store:
@@ -241,30 +247,69 @@ def known_tokenizer(store: Store, ref: str) -> dict[str, Any]:
     return {"tokenizer_digest": Tokenizer.load(found).digest}
 
 
-def datasets_folder(store: Store, datasets: str) -> str:
-    """The datasets asked for, else the generated world that the store holds.
+def datasets_folder(store: Store, datasets: str, tasks: Sequence[str] = ()) -> str:
+    """The datasets asked for, else the generated world that the store holds; empty where no task needs either.
 
+    :param tasks: those that are wanted, as :func:`chosen_tasks` takes them.
     :raises InputError: neither is there.
     """
     if datasets:
         return datasets
     worlds = store.list("storyworld")
+    if not worlds and tasks and all(map(is_task_file, tasks)):
+        return ""
     if not worlds:
         raise InputError(f"--datasets: none given, and {store.url} holds no generated world; give the datasets' folder")
     return str(store.local(worlds[0]) / "datasets")
 
 
-def chosen_tasks(wanted: Sequence[str], datasets_url: str) -> list[str]:
-    """The tasks to run: those asked for, else every one whose folder is there.
+def chosen_tasks(wanted: Sequence[str], datasets_url: str) -> list[Task]:
+    """The tasks to run: those asked for, else every one of the twelve whose folder is there.
 
-    :raises InputError: none is there, or one that was asked for is not.
+    :param wanted: names of the twelve, and addresses of files with users' own tasks.
+    :param datasets_url: may be empty where only own tasks are wanted.
+    :raises InputError: none is there, or one that was asked for is not, or two have one name.
     """
+    own = {name: read_own_task(name, datasets_url) for name in wanted if is_task_file(name)}
+    if own and len(own) == len(wanted):
+        return _each_once(list(own.values()))
     there = available(datasets_url)
-    if missing := [name for name in wanted if name not in there]:
+    if missing := [name for name in wanted if name not in there and name not in own]:
         raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there) or 'no dataset'}")
     if not there:
         raise InputError(f"{datasets_url}: no dataset found; expected sub-folders such as MNLI, SST-2, RACE")
-    return list(wanted) or there
+    return _each_once([own.get(name) or Task(task_spec(name)) for name in wanted or there])
+
+
+def task_file(file: str, datasets_url: str) -> str:
+    """The address of a user's own task's file, from the root, once it is read.
+
+    :raises InputError: it is no task's file; names its field.
+    """
+    if not is_task_file(file):
+        raise InputError(f"--task: found {file!r}, expected a task's TOML file")
+    address = task_name(file)
+    read_own_task(address, datasets_url)
+    return address
+
+
+def check_tasks(wanted: Sequence[str], datasets_url: str) -> None:
+    """See that the tasks are there; of the generated world, which may be none yet, nothing is asked.
+
+    :param datasets_url: empty: the generated world.
+    :raises InputError: as :func:`chosen_tasks`.
+    """
+    if datasets_url:
+        chosen_tasks(wanted, datasets_url)
+    elif own := [name for name in wanted if is_task_file(name)]:
+        chosen_tasks(own, "")
+
+
+def _each_once(tasks: list[Task]) -> list[Task]:
+    names = [task.name for task in tasks]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"tasks: found {twice} twice, expected each name once")
+    return tasks
 
 
 def any_model(store: Store, ref: str) -> Artifact:

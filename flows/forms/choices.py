@@ -1,4 +1,4 @@
-"""The forms on a Prefect server, kept current: the pre-trained models that a store holds, as a drop-down.
+"""The forms on a Prefect server, kept current: a store's pre-trained models and users' own tasks, as choices.
 
 A field with a list and free text is a union, which the browser draws as two tabs. The order and what each half says of
 its type are Prefect's own rules: the list without a type, after the text, opens first where the value is in the list,
@@ -7,6 +7,7 @@ and neither of Prefect's two UIs takes the text away from somebody who types.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -17,6 +18,7 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.sorting import DeploymentSort
 from prefect.exceptions import PrefectException
 
+from gptcore.nlu.own_task import is_task_file
 from tasks.store.references import checkpoint_label
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
@@ -49,6 +51,26 @@ def without_choices(schema: dict[str, Any]) -> dict[str, Any]:
         if field.pop("anyOf", None):
             field["type"] = "string"
     return changed
+
+
+def with_own_tasks(schema: dict[str, Any], files: Iterable[str]) -> dict[str, Any]:
+    """A deployment's parameter schema whose fields for tasks list users' own tasks behind the others."""
+    changed = deepcopy(schema)
+    for enum in _task_enums(changed):
+        enum += [file for file in files if file not in enum]
+    return changed
+
+
+def own_tasks(schema: dict[str, Any]) -> list[str]:
+    """The users' own tasks that a deployment's fields list."""
+    return list(dict.fromkeys(name for enum in _task_enums(schema) for name in enum if is_task_file(name)))
+
+
+def _task_enums(schema: dict[str, Any]) -> Iterator[list[str]]:
+    """The lists of tasks of a deployment's parameter schema."""
+    for name, definition in schema.get("definitions", {}).items():
+        if name in ("TaskName", "PromptTaskName"):
+            yield definition["enum"]
 
 
 def list_checkpoints(store: Store) -> None:

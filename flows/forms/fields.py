@@ -37,7 +37,7 @@ def overrides(position: int, example: str, text: str = "Settings that differ") -
 
 
 def tasks(position: int) -> Any:
-    option = Option(read=task_names)
+    option = Option(read=task_names, help="only these tasks, files of your own among them: rte,./my-task.toml")
     return field(position, [], "Only these tasks.", empty="every task whose data is there", option=option)
 
 

@@ -12,17 +12,18 @@ import dataclasses
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
 
 from flows.forms import fields
 from flows.forms.option import Option, field
-from flows.forms.readers import shot_counts, task_name
+from flows.forms.readers import prompt_task_names, shot_counts, task_name
 from flows.forms.settings import chosen_preset
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import SamplingConfig
 from gptcore.abstracts.published import TABLES
 from gptcore.config import PRESETS
 from gptcore.families import offered
+from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import REGISTRY
 from gptcore.prompting.tasks import PROMPT_TASKS
 from gptcore.sizes import SIZES
@@ -39,6 +40,17 @@ AbstractsTableName = StrEnum("AbstractsTableName", {name: name for name in TABLE
 SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # as above
 
 _SAMPLING = SamplingConfig()
+
+
+def _own_task(value: object, check: ValidatorFunctionWrapHandler) -> Any:
+    """The address of the file of a user's own task as it is; anything else is one of the names that the form lists."""
+    return value if isinstance(value, str) and is_task_file(value) else check(value)
+
+
+TaskChoice = Annotated[TaskName, WrapValidator(_own_task)]
+"""One of the twelve, or the address of a task's file."""
+PromptTaskChoice = Annotated[PromptTaskName, WrapValidator(_own_task)]
+"""One of the tasks that are put as prompts, or the address of a task's file."""
 
 
 class Form(BaseModel):
@@ -66,7 +78,7 @@ class PipelineParameters(Form):
     store: str = fields.store(1)
     corpus: str = fields.corpus(2)
     datasets: str = fields.datasets(3)
-    tasks: list[TaskName] = fields.tasks(4)
+    tasks: list[TaskChoice] = fields.tasks(4)
     seeds: int = field(
         5, 0, "Fine-tunes of each task, with seeds 0, 1, 2, ...", empty="as preset and task say", ge=0, le=100
     )
@@ -96,8 +108,7 @@ class PipelineParameters(Form):
         tokenizer = checks.known_tokenizer(store, self.tokenizer)
         checks.check_weights(store, self.start, model, tokenizer)
         checks.check_dask(self.dask)
-        if self.datasets:
-            checks.chosen_tasks(self.tasks, self.datasets)
+        checks.check_tasks(self.tasks, self.datasets)
 
 
 class AnalysisParameters(PipelineParameters):
@@ -241,7 +252,9 @@ class FewShotParameters(Form):
     )
     datasets: str = fields.datasets(3, "Folder of the datasets.")
     corpus: str = fields.corpus(4, "Text to pre-train on.", "the generated world's web")
-    tasks: list[PromptTaskName] = field(5, [], "Only these tasks.", empty="every task whose data is there")
+    tasks: list[PromptTaskChoice] = field(
+        5, [], "Only these tasks.", empty="every task whose data is there", option=Option(read=prompt_task_names)
+    )
     shots: list[Annotated[int, Field(ge=0, le=100)]] = field(
         6,
         [0, 1, 4, 8],
@@ -288,11 +301,16 @@ class PretrainParameters(Form):
 class FinetuneParameters(Form):
     """One task, from one checkpoint. The defaults are the paper's (section 4.1)."""
 
-    task: TaskName = field(
+    task: TaskChoice = field(
         0,
-        text="Which of the twelve datasets.",
+        text="Which of the twelve datasets, or the file of a task of your own.",
         title="Task",
-        option=Option(metavar="TASK", help=" ".join(REGISTRY), read=task_name, positional=True),
+        option=Option(
+            metavar="TASK",
+            help=f"{' '.join(REGISTRY)}, or the file of your own: ./my-task.toml",
+            read=task_name,
+            positional=True,
+        ),
     )
     checkpoint: str = fields.checkpoint(1)
     seeds: int = field(
@@ -319,7 +337,7 @@ class FinetuneParameters(Form):
 
         if self.checkpoint:
             checks.check_network(store, self.checkpoint, self.layers)
-        checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets))
+        checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets, [self.task]))
 
 
 class FinetuneAllParameters(Form):
@@ -329,7 +347,7 @@ class FinetuneAllParameters(Form):
     checkpoint: str = fields.checkpoint(1)
     store: str = fields.store(2)
     datasets: str = fields.datasets(3, "Folder of the datasets.")
-    tasks: list[TaskName] = fields.tasks(4)
+    tasks: list[TaskChoice] = fields.tasks(4)
     seeds: int = field(5, 0, "Runs with seeds 0, 1, 2, ...", empty="as preset and task say", ge=0, le=100)
     overrides: dict[str, Any] = fields.overrides(6, '{"finetune": {"lr": 1e-4}}')
     jobs: int = fields.jobs(7)
@@ -340,7 +358,7 @@ class FinetuneAllParameters(Form):
         chosen_preset(self)
         if self.checkpoint:
             checks.check_network(store, self.checkpoint)
-        checks.chosen_tasks(self.tasks, checks.datasets_folder(store, self.datasets))
+        checks.chosen_tasks(self.tasks, checks.datasets_folder(store, self.datasets, self.tasks))
 
 
 class SweepParameters(Form):

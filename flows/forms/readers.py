@@ -15,21 +15,34 @@ def listed(comma_separated: str) -> list[str]:
 
 
 def task_name(text: str) -> str:
-    """The name of one of the twelve tasks.
+    """The name of one of the twelve tasks, or the address of the file of a user's own, from this folder.
 
     :raises InputError: an unknown task.
     """
+    from gptcore.nlu.own_task import is_task_file
     from gptcore.nlu.registry import task_spec
 
-    return task_spec(text).name
+    return _absolute(text) if is_task_file(text) else task_spec(text).name
+
+
+def _absolute(address: str) -> str:
+    """A local path from the root, as a flow may run in another folder; any other address as it is."""
+    return address if "://" in address else str(Path(address).absolute())
 
 
 def task_names(comma_separated: str) -> list[str]:
-    """The names in a list of some of the twelve tasks.
+    """The tasks in a list, each as :func:`task_name` has it.
 
     :raises InputError: an unknown task.
     """
     return [task_name(name) for name in listed(comma_separated)]
+
+
+def prompt_task_names(comma_separated: str) -> list[str]:
+    """The tasks in a list, by name or by the address of a user's own task's file."""
+    from gptcore.nlu.own_task import is_task_file
+
+    return [_absolute(name) if is_task_file(name) else name for name in listed(comma_separated)]
 
 
 def shot_counts(comma_separated: str) -> list[int]:

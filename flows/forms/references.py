@@ -6,6 +6,8 @@ The one place where the two meet: the store knows nothing of the tracker.
 from __future__ import annotations
 
 from gptcore.errors import InputError
+from gptcore.nlu.own_task import is_task_file, own_task_name
+from gptcore.nlu.registry import REGISTRY, task_spec
 from tasks.store import references
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
@@ -34,6 +36,19 @@ def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:
     :raises InputError: where none fits, or the one that does is of another task.
     """
     return references.fine_tuned_model(store, in_store(store, ref, ("finetune",)), task)
+
+
+def named_task(store: Store, task: str, in_folder: bool = False) -> str:
+    """The name of a task: of the twelve, of a user's own by its file, or of one that the store has a model for.
+
+    :param in_folder: whether the model is in a folder, which alone knows its task.
+    :raises InputError: an unknown task.
+    """
+    if is_task_file(task):
+        return own_task_name(task)
+    if in_folder or (task not in REGISTRY and task in references.fine_tuned_tasks(store)):
+        return task
+    return task_spec(task).name
 
 
 def in_store(store: Store, ref: str, stages: tuple[str, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 from prefect.runtime import flow_run
@@ -10,6 +11,7 @@ from pydantic import BaseModel
 
 from flows.forms.parameters import PretrainParameters, SweepParameters
 from flows.forms.settings import chosen_preset
+from gptcore.nlu.own_task import is_task_file
 from tasks.tracking.tracker import flatten
 
 _WHERE_IT_RUNS = {"store", "datasets", "corpus", "shards", "out", "dask", "jobs", "nproc", "shard"}  # where, not what
@@ -24,13 +26,18 @@ def from_form() -> str:
 def run_name(flow: str, form: BaseModel) -> str:
     """The name of a run of ``flow`` (as "analysis-table5") with this form."""
     settings = form.model_dump()
-    on = [str(settings[name]) for name in ("preset", "task") if name in settings]
+    on = [_task(str(settings[name])) for name in ("preset", "task") if name in settings]
     length = [_updates(form)] if isinstance(form, PretrainParameters) else []
     if isinstance(form, SweepParameters):  # read before it is checked
         on, length = [str(form.sweep.get("preset", ""))], [f"by {form.sweep.get('objective', '')}"]
     differences = list(_differences(form))
     more = ["..."] if len(differences) > _SHOWN else []
     return ", ".join([" ".join([flow.replace("-", " ", 1), *on, *length]), *differences[:_SHOWN], *more])
+
+
+def _task(name: str) -> str:
+    """A task's name; of a file's address the file's own name."""
+    return PurePosixPath(name).stem if is_task_file(name) else name
 
 
 def _updates(form: PretrainParameters) -> str:
@@ -49,7 +56,7 @@ def _differences(form: BaseModel) -> Iterator[str]:
         if name == "overrides":
             yield from (f"{setting} {chosen}" for setting, chosen in flatten(value))
         elif name == "tasks":
-            yield "+".join(value)
+            yield "+".join(map(_task, value))
         elif isinstance(value, list):
             yield f"{name} {'+'.join(str(item).partition(' ')[0] for item in value)}"
         elif name in ("seeds", "layers"):

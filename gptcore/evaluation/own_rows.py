@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from gptcore.evaluation.task_model import TaskModel
 from gptcore.machine.distributed import World
 from gptcore.models.language_model import LanguageModel
 from gptcore.nlu.inputs import predict
-from gptcore.nlu.own_rows import read_own_rows
-from gptcore.nlu.readers import decoded_lines
+from gptcore.nlu.own_rows import own_example, read_own_rows
+from gptcore.nlu.readers import Example, Record, decoded_lines
 from gptcore.nlu.registry import TaskSpec
 from gptcore.objectives.next_token import language_model_objective
 from gptcore.text.tokenizer import Tokenizer
@@ -41,10 +41,23 @@ def predict_jsonl(model: TaskModel, lines: Iterable[bytes], name: str = "standar
     """
     answers = model.answers(read_own_rows(model.spec, lines, name), _ROWS_AT_ONCE)
     for number, (_, logits) in enumerate(answers, start=1):
-        yield {"line": number, **_described(model.spec, logits)}
+        yield {"line": number, **described(model.spec, logits)}
 
 
-def _described(spec: TaskSpec, logits: NDArray[np.float32]) -> dict[str, Any]:
+def read_records(spec: TaskSpec, rows: Sequence[Mapping[str, Any]], name: str) -> list[Example]:
+    """Rows that are in memory, numbered from 1 in messages.
+
+    :param name: what messages call the input.
+    :raises InputError: a field that is missing or holds no text; names row and field.
+    """
+    return [own_example(spec, Record(name, str(n), row, unit="row")) for n, row in enumerate(rows, start=1)]
+
+
+def described(spec: TaskSpec, logits: NDArray[np.float32]) -> dict[str, Any]:
+    """A row's answer: "score" for a graded label; else "label" and "probabilities" of every label.
+
+    :param logits: (K,) classes, or (C,) choices.
+    """
     value = float(predict(spec, logits[None])[0])
     if spec.score_range:
         return {"score": round(value, 4)}

@@ -18,9 +18,10 @@ from gptcore.families import FAMILIES
 from gptcore.files import read_json, write_bytes_atomic
 from gptcore.machine.device import autocast, pick_device, pick_dtype
 from gptcore.models.heads import ClassificationModel
+from gptcore.nlu.encoded import encoded_task
 from gptcore.nlu.inputs import predict
 from gptcore.nlu.metrics import is_constant, score
-from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.nlu.registry import TaskSpec, recorded_task
 from gptcore.nlu.task_rows import TaskRows
 
 EVAL_ROW_SEED = 0
@@ -123,7 +124,7 @@ def evaluate(
     :raises InputError: if model and dataset belong to different tasks or tokenizers, or the split is not there.
     """
     model, config = ClassificationModel.load(model_folder)
-    spec = task_spec(config["task"])
+    spec = recorded_task(config)
     check_dataset(dataset, spec, config["tokenizer_digest"], model.gpt.config.n_vocab, str(model_folder))
     device = pick_device(0)
     rows = TaskRows(
@@ -160,11 +161,10 @@ def check_dataset(
     :raises InputError: if the folder is no encoded dataset, or one of another task, tokenizer or vocabulary size.
     """
     path = dataset / "meta.json"
-    if not path.is_file():
-        raise InputError(f"{dataset}: no meta.json, expected an encoded dataset of the task {spec.name}")
+    found = encoded_task(dataset, spec.name)
+    if found.own and found.labels != spec.labels:
+        raise InputError(f"{path}: found the labels {', '.join(found.labels)}, expected {', '.join(spec.labels)}")
     meta: dict[str, Any] = read_json(path)
-    if meta["task"] != spec.name:
-        raise InputError(f"{path}: found the task {meta['task']}, expected {spec.name}")
     if tokenizer_digest not in (None, meta["tokenizer_digest"]):
         raise InputError(
             f"{path}: encoded with tokenizer {meta['tokenizer_digest']}, the model {model} expects {tokenizer_digest}"

@@ -20,7 +20,7 @@ from gptcore.machine.device import autocast, pick_device, pick_dtype
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.inputs import Inputs
 from gptcore.nlu.readers import Example
-from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.nlu.registry import TaskSpec, recorded_task
 from gptcore.text.tokenizer import Tokenizer
 
 _ROWS = 1024  # rows held at a time: enough to sort by length with little padding, few enough to see progress
@@ -39,7 +39,7 @@ class TaskModel:
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, precision: str = "auto") -> None:
         model, config = ClassificationModel.load(folder)
-        self.spec: TaskSpec = task_spec(config["task"])
+        self.spec: TaskSpec = recorded_task(config)
         if config["labels"] != list(self.spec.labels):
             raise InputError(f"{folder / 'config.json'}: labels = {config['labels']}, expected {self.spec.labels}")
         if config["tokenizer_digest"] != tokenizer.digest:

@@ -30,6 +30,7 @@ from gptcore.models.language_model import LanguageModel
 from gptcore.nlu import load_task
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import Example
+from gptcore.nlu.registry import task_spec
 from gptcore.nlu.winograd import read_dprd
 from gptcore.nlu.zero_shot import ZERO_SHOT_TASKS, check_zero_shot
 from gptcore.seeds import choose_rows
@@ -103,7 +104,7 @@ def sources_fingerprint(datasets_url: str, tasks: Sequence[str]) -> str:
             except FileNotFoundError:
                 raise InputError(f"{path}: no such file; expected the definite pronoun resolution set") from None
         else:
-            files[task] = dataset_fingerprint(task, datasets_url)
+            files[task] = dataset_fingerprint(task_spec(task), datasets_url)
     return sha256_json(files)
 
 

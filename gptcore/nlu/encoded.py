@@ -23,7 +23,7 @@ from gptcore.files import read_json, sha256_json, write_json_atomic
 from gptcore.filesystems import file_fingerprint
 from gptcore.nlu.inputs import EncodedExample, Ids
 from gptcore.nlu.readers import Example, iterate, labelled_splits, parquet_layout, source_files, unreadable
-from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.nlu.registry import TaskSpec, recorded_task, task_settings
 from gptcore.synthetic import is_synthetic
 
 _ROWS = 4096
@@ -43,7 +43,7 @@ class Encoder(Protocol):
 
 
 def encode_task(
-    name: str,
+    spec: TaskSpec,
     datasets_url: str,
     tokenizer: Encoder,
     out: Path,
@@ -52,18 +52,17 @@ def encode_task(
     """Validate and encode every labelled split of one task into ``out``; train and dev must be there.
 
     :param progress: called with the number of rows done since the last call.
-    :return: the report, also written to ``out/meta.json``: task, whether the rows are synthetic, tokenizer digest,
-        vocabulary size, and a split's rows read, published, dropped by reason, by subset and by label, with the tokens
-        and the longest row.
+    :return: the report, also written to ``out/meta.json``: task (of a user's own what it is, too), whether the rows
+        are synthetic, tokenizer digest, vocabulary size, and a split's rows read, published, dropped by reason, by
+        subset and by label, with the tokens and the longest row.
     :raises InputError: bad input, as :func:`gptcore.nlu.readers.load_task`.
     """
-    spec = task_spec(name)
     out.mkdir(parents=True, exist_ok=True)
     splits = labelled_splits(spec, datasets_url)
     report: dict[str, Any] = {
-        "task": name,
+        **task_settings(spec),
         "note": spec.note,
-        "synthetic": is_synthetic(datasets_url),
+        "synthetic": is_synthetic(spec.root(datasets_url)),
         "tokenizer_digest": tokenizer.digest,
         "n_vocab": tokenizer.n_vocab,
         "splits": {split: _encode_split(spec, datasets_url, split, tokenizer, out, progress) for split in splits},
@@ -89,21 +88,20 @@ _READ_BY = (
 """The parts of a registry entry that decide what is read from a file; its notes and published scores do not."""
 
 
-def dataset_fingerprint(name: str, datasets_url: str) -> str:
+def dataset_fingerprint(spec: TaskSpec, datasets_url: str) -> str:
     """SHA-256 of what :func:`encode_task` would read: every file's content, and how the registry reads it.
 
     Local files by their bytes; objects of a store that keeps one by ETag and size, so that nothing is downloaded.
 
     :raises InputError: if a file is missing.
     """
-    spec = task_spec(name)
     files = []
     for url in source_files(spec, datasets_url):
         try:
             content = file_fingerprint(url)
         except OSError as error:
             raise unreadable(url, error) from error
-        files.append({"file": url.removeprefix(datasets_url.rstrip("/") + "/"), **content})
+        files.append({"file": url.removeprefix(spec.root(datasets_url) + "/"), **content})
     read_by = {part: str(getattr(spec, part)) for part in _READ_BY}
     if layout := parquet_layout(spec.folder, datasets_url):  # the public files keep the digests they had
         read_by |= {"hub": str(layout.hub)}
@@ -264,7 +262,22 @@ def read_encoded(folder: Path, split: str) -> EncodedSplit:
     return EncodedSplit(Path(folder) / f"{split}.arrow")
 
 
+def encoded_task(folder: Path, name: str) -> TaskSpec:
+    """The task whose rows a folder written by :func:`encode_task` holds.
+
+    :param name: which it should be.
+    :raises InputError: the folder is no encoded dataset, or one of another task.
+    """
+    path = Path(folder) / "meta.json"
+    if not path.is_file():
+        raise InputError(f"{folder}: no meta.json, expected an encoded dataset of the task {name}")
+    meta = read_json(path)
+    if meta["task"] != name:
+        raise InputError(f"{path}: found the task {meta['task']}, expected {name}")
+    return recorded_task(meta)
+
+
 def encoded_splits(folder: Path) -> list[str]:
     """The splits that a folder written by :func:`encode_task` holds, in the registry's order."""
     meta = read_json(Path(folder) / "meta.json")
-    return [split for split in task_spec(meta["task"]).splits if split in meta["splits"]]
+    return [split for split in recorded_task(meta).splits if split in meta["splits"]]

@@ -25,6 +25,16 @@ def f1(predictions: Values, labels: Values) -> float:
     return float(f1_of_counts(*_counts(predictions, labels)))
 
 
+def macro_f1(predictions: Values, labels: Values) -> float:
+    """The mean of each class' own F1, over the classes that are predicted or there, so that rare ones count as much."""
+    _, numbers = np.unique(np.concatenate([predictions, labels]), return_inverse=True)
+    n = int(numbers.max()) + 1
+    predicted, expected = np.split(numbers, 2)
+    right = np.bincount(expected[predicted == expected], minlength=n)
+    either = np.bincount(predicted, minlength=n) + np.bincount(expected, minlength=n)
+    return float(np.mean(2 * right / either))
+
+
 def matthews(predictions: Values, labels: Values) -> float:
     """Matthews correlation; 0 where predictions or labels are all one class (the coefficient is 0/0 there)."""
     return float(matthews_of_counts(*_counts(predictions, labels)))
@@ -77,6 +87,7 @@ def _ranks(values: Values) -> Values:
 METRICS: dict[Metric, Callable[[Values, Values], float]] = {
     "accuracy": accuracy,
     "f1": f1,
+    "macro_f1": macro_f1,
     "matthews": matthews,
     "pearson": pearson,
     "spearman": spearman,

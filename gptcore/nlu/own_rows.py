@@ -42,10 +42,17 @@ def read_own_rows(spec: TaskSpec, lines: Iterable[bytes], name: str = "standard 
     :raises InputError: no UTF-8, no JSON object, a field that is missing or holds no text; names line and field.
     """
     for line, text in decoded_lines(lines, name):
-        row = Record(name, str(line), parse_object(text, name, line))
-        named = zip(spec.fields, field_names(spec), strict=False)
-        fields = tuple(_present(row, field, other) for field, other in named)
-        yield example_of(replace(spec, fields=fields), _with_choices(spec, row))
+        yield own_example(spec, Record(name, str(line), parse_object(text, name, line)))
+
+
+def own_example(spec: TaskSpec, row: Record) -> Example:
+    """A row that somebody asks about, without a label.
+
+    :raises InputError: a field that is missing or holds no text; names row and field.
+    """
+    named = zip(spec.fields, field_names(spec), strict=False)
+    fields = tuple(_present(row, field, other) for field, other in named)
+    return example_of(replace(spec, fields=fields), _with_choices(spec, row))
 
 
 def _columns(field: Field) -> tuple[str, ...]:
@@ -80,4 +87,4 @@ def _with_choices(spec: TaskSpec, row: Record) -> Record:
 
 def _lacks(row: Record, column: str, other: str) -> InputError:
     found = f"only {', '.join(map(show, row.columns))}" if row.columns else "no field at all"
-    return InputError(f"{row.file}, line {row.line}: found {found}, expected the field {column!r} or {other!r}")
+    return InputError(f"{row.file}, {row.unit} {row.line}: found {found}, expected the field {column!r} or {other!r}")

@@ -8,14 +8,15 @@ between libraries, and a checkpoint's output layer means nothing without them.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from gptcore.errors import InputError
 
 Form = Literal["single", "pair", "choices"]
-Format = Literal["tsv", "csv", "jsonl", "race"]
-Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
+Format = Literal["tsv", "csv", "jsonl", "parquet", "race"]
+Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,30 @@ class TaskSpec:
     """Fine-tunes whose median is reported: several where few rows make one run a matter of luck."""
     note: str = ""
     """What a reader of the number must know; shown beside it."""
+    home: str = ""
+    """Address of the folder that an own task's files are in; empty: below the folder of datasets."""
+
+    @property
+    def own(self) -> bool:
+        """Whether this is a user's own task, and none of the registry's."""
+        return self.name not in REGISTRY
+
+    def root(self, datasets_url: str) -> str:
+        """Address of the folder that ``folder`` is in."""
+        return (self.home or datasets_url).rstrip("/")
+
+    def address(self, datasets_url: str, path: str) -> str:
+        """Address of one of the files; ``path``: as in ``splits``, or an address already."""
+        if "://" in path or path.startswith("/"):
+            return path
+        return "/".join(part for part in (self.root(datasets_url), self.folder, path) if part)
+
+    def record(self) -> dict[str, Any]:
+        """What makes a model of an own task what it is, as JSON: neither where the files lie, nor notes and prompt.
+
+        :func:`recorded_task` reads it.
+        """
+        return {name: _as_json(getattr(self, name)) for name in _RECORDED}
 
     @property
     def headline(self) -> Metric:
@@ -353,6 +378,70 @@ REGISTRY: dict[str, TaskSpec] = {spec.name: spec for spec in _TASKS}
 
 COLUMNS = tuple(column for spec in _TASKS for column in spec.paper)
 """The leaderboard's columns, in the order of Tables 2, 3 and 4."""
+
+
+_RECORDED = (
+    "form",
+    "format",
+    "splits",
+    "fields",
+    "choices",
+    "label",
+    "labels",
+    "columns",
+    "dropped_labels",
+    "score_range",
+    "holdout",
+    "symmetric",
+    "context",
+    "metrics",
+)
+
+
+def _as_json(value: Any) -> Any:
+    """A part of an entry as JSON has it."""
+    if isinstance(value, Source | Holdout):
+        return asdict(value)
+    if isinstance(value, dict):
+        return {name: _as_json(part) for name, part in value.items()}
+    return [_as_json(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+def recorded_task(config: Mapping[str, Any]) -> TaskSpec:
+    """The task of a dataset or a model: an entry of the registry, or what was recorded of an own task.
+
+    :param config: settings with "task", the name, and of an own task "spec" (:meth:`TaskSpec.record`).
+    :raises InputError: neither.
+    """
+    if "spec" not in config:
+        return task_spec(config["task"])
+    parts = dict(config["spec"])
+    splits = {split: tuple(Source(**source) for source in sources) for split, sources in parts.pop("splits").items()}
+    holdout = parts.pop("holdout")
+    name = config["task"]
+    return TaskSpec(
+        name=name,
+        folder="",
+        splits=splits,
+        holdout=Holdout(**holdout) if holdout else None,
+        table=0,
+        paper={name: None},
+        **{part: _as_tuples(value) for part, value in parts.items()},
+    )
+
+
+def task_settings(spec: TaskSpec) -> dict[str, Any]:
+    """What :func:`recorded_task` reads: the name alone of an entry of the registry."""
+    return {"task": spec.name, **({"spec": spec.record()} if spec.own else {})}
+
+
+def columns_of(task: str) -> tuple[str, ...]:
+    """A task's columns on the leaderboard; of an own task its name."""
+    return tuple(REGISTRY[task].paper) if task in REGISTRY else (task,)
 
 
 def task_spec(name: str) -> TaskSpec:

@@ -1,10 +1,10 @@
-"""The twelve datasets of the leaderboard as prompts, each by the template in its entry of the registry."""
+"""Tasks of the leaderboard as prompts, each by the template in its entry of the registry or in its own file."""
 
 from __future__ import annotations
 
 import functools
 
-from gptcore.nlu.readers import Example, load_task
+from gptcore.nlu.readers import Example, iterate
 from gptcore.nlu.registry import PromptTemplate, TaskSpec
 from gptcore.prompting.items import NO_CONTENT, Graded, MultipleChoice, Rows
 from gptcore.prompting.rows import ItemsOfExamples
@@ -19,7 +19,7 @@ def rows(spec: TaskSpec, datasets_url: str) -> Rows:
     recipe = [template.context, template.question, list(template.answers)]
     asked, pool = (
         ItemsOfExamples(
-            [row for row in load_task(spec.name, datasets_url, split) if row.label is not None],
+            [row for row in iterate(spec, datasets_url, split) if row.label is not None],
             functools.partial(item, spec),
             recipe,
         )

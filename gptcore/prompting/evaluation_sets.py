@@ -64,7 +64,7 @@ def fingerprint(datasets_url: str) -> str:
 
     :raises InputError: a missing file or a broken row.
     """
-    files = {name: dataset_fingerprint(name, datasets_url) for name in available(datasets_url)}
+    files = {name: dataset_fingerprint(REGISTRY[name], datasets_url) for name in available(datasets_url)}
     for name in PROMPTED:
         if has_folder(PROMPT_TASKS[name].folder, datasets_url):
             files[name] = digest(PROMPT_TASKS[name].read(datasets_url))

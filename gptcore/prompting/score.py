@@ -20,7 +20,6 @@ from gptcore.evaluation.generate import generate_ids
 from gptcore.models.language_model import LanguageModel
 from gptcore.nlu.metrics import METRICS
 from gptcore.nlu.metrics import score as scores_of
-from gptcore.nlu.registry import REGISTRY
 from gptcore.prompting.assemble import AskedRow, EncodedPrompt, Selection, prompt_without_content, prompts
 from gptcore.prompting.items import (
     ANSWER_CONTEXT,
@@ -165,9 +164,9 @@ def _result(run: _Run, asked: Sequence[_Questions], guesses: dict[Normalisation,
     right = np.asarray([each.item.right for each in asked], dtype=np.float64)
     measure = METRICS[task.metric]  # type: ignore[index]  # a chosen answer's metric is one of them
     headline = guesses[task.normalisation]
-    if task.name in REGISTRY:
+    if task.spec is not None:
         subsets = ["" if isinstance(each.item, WinogradSchema) else each.item.subset for each in asked]
-        scores = scores_of(REGISTRY[task.name], headline, right, subsets)
+        scores = scores_of(task.spec, headline, right, subsets)
     else:
         scores = {"score": measure(headline, right)}
     if len(guesses) > 1:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gptcore.errors import InputError
+from gptcore.nlu.own_task import is_task_file, read_own_task
 from gptcore.nlu.readers import available, has_folder
 from gptcore.nlu.registry import REGISTRY, TaskSpec
 from gptcore.prompting import childrens_book, classification, measures, reading, schemas
@@ -38,6 +39,8 @@ class PromptTask:
     """How generated answers are scored."""
     word: bool = False
     """Whether the answer is one word, whose probability counts too (LAMBADA)."""
+    spec: TaskSpec | None = None
+    """The entry of one of the twelve, or a user's own task; None for the others."""
     baselines: Callable[[Sequence[FreeForm]], Iterable[tuple[str, list[str]]]] | None = None
     """Names and answers that are given without a model; the first is what a blind guess gets."""
 
@@ -80,12 +83,13 @@ def _normalisation(spec: TaskSpec) -> Normalisation:
     return Normalisation.TOTAL if spec.score_range else Normalisation.PER_TOKEN
 
 
-_TWELVE = tuple(
-    PromptTask(
-        spec.name, spec.folder, spec.headline, functools.partial(classification.rows, spec), _normalisation(spec)
-    )
-    for spec in REGISTRY.values()
-)
+def prompted(spec: TaskSpec) -> PromptTask:
+    """One of the twelve, or a user's own task, as prompts."""
+    read = functools.partial(classification.rows, spec)
+    return PromptTask(spec.name, spec.folder, spec.headline, read, _normalisation(spec), spec=spec)
+
+
+_TWELVE = tuple(map(prompted, REGISTRY.values()))
 _LINE = Decoding(max_tokens=128, min_room=60)  # a third of WMT14's French is longer than 60 pieces
 _WORD = Decoding(max_tokens=6)
 _SUMMARY = Decoding(max_tokens=100, top_k=2, one_line=False, sentences=3)  # GPT-2's paper, section 3.6
@@ -166,11 +170,13 @@ PROMPT_TASKS: dict[str, PromptTask] = {
 """Name -> task."""
 
 
-def prompt_task(name: str) -> PromptTask:
-    """A task by its name.
+def prompt_task(name: str, datasets_url: str = "") -> PromptTask:
+    """A task by its name, or by the address of the file of a user's own.
 
-    :raises InputError: there is none of that name.
+    :raises InputError: there is none of that name, or the file is no task's.
     """
+    if is_task_file(name):
+        return prompted(read_own_task(name, datasets_url).spec)
     if name not in PROMPT_TASKS:
         raise InputError(f"task: found {name!r}, expected one of {', '.join(PROMPT_TASKS)}")
     return PROMPT_TASKS[name]
@@ -192,13 +198,13 @@ def available_prompt_tasks(datasets_url: str) -> list[str]:
     return found
 
 
-def read_rows(name: str, datasets_url: str) -> Rows:
+def read_rows(task: PromptTask, datasets_url: str) -> Rows:
     """The rows of a task.
 
-    :raises InputError: an unknown task, a missing file, a broken row, or none to ask.
+    :raises InputError: a missing file, a broken row, or none to ask.
     """
-    rows = prompt_task(name).read(datasets_url)
+    rows = task.read(datasets_url)
     if not rows.asked:
-        folder = f"{datasets_url.rstrip('/')}/{PROMPT_TASKS[name].folder}"
+        folder = task.spec.address(datasets_url, "") if task.spec else f"{datasets_url.rstrip('/')}/{task.folder}"
         raise InputError(f"{folder}: found no row to ask, expected one or more")
     return rows

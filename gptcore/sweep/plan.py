@@ -32,6 +32,7 @@ from typing import Any
 
 from gptcore.config import PRESETS, Preset, preset_named
 from gptcore.errors import InputError
+from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import task_spec
 from gptcore.sweep.axes import check_storable, named, space_axes, together_axes
 from gptcore.sweep.halving import Rung, rungs
@@ -194,7 +195,7 @@ def _tasks(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
     """
     tasks = table.get("tasks", [])
     with named(f"{where}: tasks"):
-        names = [task_spec(name).name if isinstance(name, str) else _no_task(name) for name in tasks]
+        names = [_task(name) for name in tasks]
     if len(set(names)) < len(names):
         raise InputError(f"{where}: tasks = {names}; expected each once")
     scored = table["objective"] == SCORE
@@ -204,8 +205,11 @@ def _tasks(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _no_task(name: object) -> str:
-    raise InputError(f"found {name!r:.60}, expected the name of a task")
+def _task(name: object) -> str:
+    """One of the twelve by its name, or a user's own by the address of its file, which is read later."""
+    if not isinstance(name, str):
+        raise InputError(f"found {name!r:.60}, expected the name of a task")
+    return name if is_task_file(name) else task_spec(name).name
 
 
 def _check_axes(

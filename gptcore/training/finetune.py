@@ -35,9 +35,9 @@ from gptcore.machine.distributed import World
 from gptcore.models.build import build_model, load_model
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.bootstrap import stderrs_of_file
-from gptcore.nlu.encoded import encoded_splits
+from gptcore.nlu.encoded import encoded_splits, encoded_task
 from gptcore.nlu.inputs import Inputs, released_part_tokens
-from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.nlu.task_rows import TaskRows
 from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.settings import recorded
@@ -132,7 +132,7 @@ def _finetune_once(job: FinetuneJob, world: World, stop: process.StopRequest) ->
 
 
 def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None:
-    config, spec = job.finetune, task_spec(job.task)
+    config, spec = job.finetune, encoded_task(job.dataset, job.task)
     model, model_digest = task_model(job, spec)
     meta = check_dataset(job.dataset, spec, model_digest, model.gpt.config.n_vocab, str(job.model))
     inputs = _inputs(model.gpt.config)
@@ -155,7 +155,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         model.gpt = model.gpt.adapt(inputs.n_special, n_ctx=max(split_rows.longest for split_rows in rows.values()))
     data = FinetuneData(rows["train"], config, repeats=model.shares_choices)
     total_steps = data.batches_per_epoch * config.epochs
-    extra = {"task": spec.name, "labels": list(spec.labels), "tokenizer_digest": meta["tokenizer_digest"]}
+    extra = {**task_settings(spec), "labels": list(spec.labels), "tokenizer_digest": meta["tokenizer_digest"]}
     if part_tokens is not None:
         extra["part_tokens"] = part_tokens  # who uses the model must cut as it was trained
     monitor = BestEpoch(

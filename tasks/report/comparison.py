@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Row
 from tasks.report.suites import EXPERIMENT, kept_row
 from tasks.tracking.tracker import Tracker
@@ -32,13 +33,15 @@ class Contender:
 def contenders(tracker: Tracker, task: str, data: str, suite: str) -> list[Contender]:
     """Every suite of ours with a score on ``task``, best first.
 
+    :param task: one of the twelve, or a user's own.
     :param data: fingerprint of the task's files; suites of other rows, or of another share of them, are left out.
     :param suite: digest of the suite that the others are told apart from.
     """
     runs = [
         (run, row)
-        for run in tracker.search(EXPERIMENT, {"kind": "ours"}, {f"data.{task}": data})
+        for run in tracker.search(EXPERIMENT, {"kind": "ours"}, {f"data.{task}": data} if task in REGISTRY else {})
         if task in (row := kept_row(run, "ours").only([task])).per_task
+        and (task in REGISTRY or row.cells[task].own_data == data)
     ]
     scored = f"settings.{task}.max_eval_rows"  # a part of the rows is another measure
     drawn = next((run.data.params.get(scored) for run, row in runs if row.suite == suite), None)

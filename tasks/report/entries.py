@@ -6,14 +6,18 @@ from typing import Any
 
 from gptcore.config import network_config
 from gptcore.families import FAMILIES
+from gptcore.nlu.registry import TaskSpec, recorded_task
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.inputs import Data
+from tasks.tracking.pyfunc import Interface
 from tasks.tracking.registry import Entry
 
 PRETRAINED = "gptmill-pretrained"
 _SYNTHETIC = "-synthetic"
+_SAMPLING = {"max_tokens": 40, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0}
+"""How a language model's continuations are drawn unless its caller says otherwise."""
 
 
 def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entry:
@@ -29,8 +33,9 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
     network = f"{family.network_title}, {model.shape}"
     start = manifest["inputs"].get("start", {}).get("digest", "")
     after = f", going on from {start[:12]}" if start else ""
+    name = PRETRAINED + (_SYNTHETIC if synthetic else "")
     return Entry(
-        name=PRETRAINED + (_SYNTHETIC if synthetic else ""),
+        name=name,
         about=f"Language models pre-trained by gptmill on {_origin(synthetic)}.",
         artifact=artifact,
         created=manifest["created"],
@@ -49,9 +54,10 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
         },
         description=(
             f"Held-out perplexity {perplexity:.2f}: {network}, pre-trained on {counts['tokens_seen']:,} tokens of "
-            f"{_origin(synthetic)}{after}.\n\n{_use(artifact, 'gptmill generate --model REF --prompt TEXT')}"
+            f"{_origin(synthetic)}{after}.\n\n{_use(artifact, 'gptmill generate --model REF --prompt TEXT', name)}"
         ),
         manifest=manifest,
+        interface=Interface(("prompt",), {"continuation": "string"}, {"prompt": "The"}, _SAMPLING),
     )
 
 
@@ -93,10 +99,20 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
         description=(
             f"Dev score {100 * score:.1f}{tested} (x 100): fine-tuned {start} on {rows['train']:,} rows of {task} "
             f"({_origin(synthetic)}), seed {config['seed']}.\n\n"
-            + _use(artifact, f"gptmill predict {task} --model REF < rows.jsonl")
+            + _use(artifact, f"gptmill predict {task} --model REF < rows.jsonl", task_model(task, synthetic))
         ),
         manifest=manifest,
+        interface=task_interface(recorded_task(manifest["config"])),
     )
+
+
+def task_interface(spec: TaskSpec) -> Interface:
+    """A task's texts as columns, in input order, then its answers."""
+    columns = (*spec.text_columns, *spec.choices)
+    outputs = {"score": "double"}
+    if not spec.score_range:
+        outputs = {"label": "string", **{f"probability {label}": "double" for label in spec.labels}}
+    return Interface(columns, outputs, {column: f"A text for {column}." for column in columns})
 
 
 def task_data(store: Store, dataset: Artifact) -> Data:
@@ -127,5 +143,10 @@ def _origin(synthetic: bool) -> str:
     return "synthetic data (no real text)" if synthetic else "real text"
 
 
-def _use(artifact: Artifact, command: str) -> str:
-    return f"    {command.replace('REF', artifact.short)}\n\nWeights, README and manifest: `{artifact.url}`"
+def _use(artifact: Artifact, command: str, name: str) -> str:
+    """How the model is called: by a command, and from Python."""
+    load = f'mlflow.pyfunc.load_model("models:/{name}@champion").predict(table)'
+    return (
+        f"    {command.replace('REF', artifact.short)}\n    {load}\n\n"
+        f"Weights, README and manifest: `{artifact.url}`. MLflow holds the address and fetches them from there."
+    )

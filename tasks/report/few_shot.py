@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gptcore.prompting.items import UNKNOWN, Normalisation, PromptResult
-from gptcore.prompting.tasks import PROMPT_TASKS
+from gptcore.prompting.tasks import PromptTask
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.store.artifact import Artifact
@@ -27,26 +27,33 @@ Cells = dict[tuple[str, int, str], PromptResult]
 
 
 def by_shots(
-    store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic: bool, no_room: Sequence[str]
+    store: Store,
+    asked: Sequence[PromptTask],
+    cells: Cells,
+    models: Mapping[str, Artifact],
+    synthetic: bool,
+    no_room: Sequence[str],
 ) -> Analysis:
     """Every score of every task, a column a model; the curves over the examples.
 
+    :param asked: the tasks of ``cells``.
     :param no_room: tasks whose data is there, and whose answers one of the models has too few positions for.
     """
-    tasks, shots = _tasks(cells), _shots(cells)
+    tasks, shots = [task.name for task in asked], _shots(cells)
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
-    for task in tasks:
+    for each in asked:
+        task = each.name
         for k in shots:
             row = [cells[task, k, label] for label in models]
-            for name in _scores(task, row[0]):
-                called = _called(task, name, row[0])
+            for name in _scores(each, row[0]):
+                called = _called(each, name, row[0])
                 found = [_number(name, cell.scores[name]) for cell in row]
                 if name.partition(", ")[0] in _BASELINES and k != shots[0]:
                     continue  # they see no examples
                 has_chance = row[0].chance is not None and name in ("score", *Normalisation)
                 chance = _percent(row[0].chance or 0.0) if has_chance else ""
-                body.append((task, called, str(k), *found, chance, _each(row), f"{row[0].rows:,}"))
+                body.append((task, called, str(k), *found, chance, _examples(row), f"{row[0].rows:,}"))
             metrics |= {
                 f"{task}/{k} shots/{label}": _headline(cell) / 100 for label, cell in zip(models, row, strict=True)
             }
@@ -69,16 +76,18 @@ def by_shots(
         _identity(cells, models),
         metrics,
         [
-            *_notes(store, cells, models, synthetic),
+            *_notes(store, asked, cells, models, synthetic),
             *([f"too few positions (n_ctx) for {', '.join(no_room)}: not asked"] if no_room else []),
         ],
         panels,
     )
 
 
-def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic: bool) -> Analysis:
+def by_size(
+    store: Store, asked: Sequence[PromptTask], cells: Cells, models: Mapping[str, Artifact], synthetic: bool
+) -> Analysis:
     """The headline of every task, a column a number of examples; the curves over the models' weights."""
-    tasks, shots = _tasks(cells), _shots(cells)
+    tasks, shots = [task.name for task in asked], _shots(cells)
     sizes = {label: n_parameters(store, model) for label, model in models.items()}
     ordered = sorted(models, key=lambda label: sizes[label])
     body = [
@@ -111,26 +120,26 @@ def by_size(store: Store, cells: Cells, models: Mapping[str, Artifact], syntheti
     title = "Few-shot: scores over the size of the model"
     panels = Panels(figures, _named(title, synthetic), [_chance(cells, task) for task in tasks], one_scale=False)
     header = ("task", "model", "weights", *(f"{k} shots" for k in shots))
-    notes = _notes(store, cells, models, synthetic)
+    notes = _notes(store, asked, cells, models, synthetic)
     return Analysis("few-shot-size", title, header, [*body, *mean], _identity(cells, models), {}, notes, panels)
 
 
-def _scores(task: str, cell: PromptResult) -> list[str]:
+def _scores(task: PromptTask, cell: PromptResult) -> list[str]:
     """Names of the scores, the headline's first; not those under which the headline stands a second time."""
-    again = {cell.metric, task, PROMPT_TASKS[task].normalisation.value}
+    again = {cell.metric, task.name, task.normalisation.value}
     others = cell.scores.keys() - again - {"score"}
     return ["score", *sorted(others, key=lambda name: (name not in set(Normalisation), name))]
 
 
-def _called(task: str, name: str, cell: PromptResult) -> str:
+def _called(task: PromptTask, name: str, cell: PromptResult) -> str:
     """What a row of the table is called: where candidates compare by several normalisations, each names its own."""
     if name == "score":
         several = Normalisation.TOTAL in cell.scores
-        return f"{cell.metric}, {PROMPT_TASKS[task].normalisation}" if several else cell.metric
+        return f"{cell.metric}, {task.normalisation}" if several else cell.metric
     return f"{cell.metric}, {name}" if name in set(Normalisation) else name
 
 
-def _each(row: Sequence[PromptResult]) -> str:
+def _examples(row: Sequence[PromptResult]) -> str:
     """How many examples found room, for each model where the models differ."""
     found = [f"{cell.shots:.1f}" for cell in row]
     return found[0] if len(set(found)) == 1 else " ".join(found)
@@ -186,7 +195,9 @@ def _identity(cells: Cells, models: Mapping[str, Artifact]) -> dict[str, object]
     }
 
 
-def _notes(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic: bool) -> list[str]:
+def _notes(
+    store: Store, asked: Sequence[PromptTask], cells: Cells, models: Mapping[str, Artifact], synthetic: bool
+) -> list[str]:
     notes = [_SYNTHETIC] if synthetic else []
     for label, model in models.items():
         counts = store.manifest(model)["counts"]
@@ -194,15 +205,15 @@ def _notes(store: Store, cells: Cells, models: Mapping[str, Artifact], synthetic
         notes.append(f"{label}: {n_parameters(store, model):,} weights{seen}; model {model.short}")
     headlines: dict[Normalisation, list[str]] = {}
     sources: dict[str, list[str]] = {}
-    for task in _tasks(cells):
-        cell = next(found for (name, _, _), found in cells.items() if name == task)
+    for task in asked:
+        cell = next(found for (name, _, _), found in cells.items() if name == task.name)
         if Normalisation.TOTAL in cell.scores:
-            headlines.setdefault(PROMPT_TASKS[task].normalisation, []).append(task)
-        sources.setdefault(cell.examples_from, []).append(task)
+            headlines.setdefault(task.normalisation, []).append(task.name)
+        sources.setdefault(cell.examples_from, []).append(task.name)
     notes += [f"candidates compare by {_MEANING[name]}: {', '.join(tasks)}" for name, tasks in headlines.items()]
     notes += [f"examples are from {source}: {', '.join(tasks)}" for source, tasks in sources.items()]
     notes.append(
         "rows and examples are drawn by seed 0; a prompt that is too long for n_ctx drops examples: found room"
     )
-    published = {task: PROMPT_TASKS[task].published for task in _tasks(cells)}
-    return notes + [f"{task}, published: " + ", ".join(map(str, items)) for task, items in published.items() if items]
+    published = {task.name: task.published for task in asked if task.published}
+    return notes + [f"{task}, published: " + ", ".join(map(str, items)) for task, items in published.items()]

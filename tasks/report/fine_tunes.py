@@ -12,7 +12,7 @@ from tasks.report.comparison import contenders
 from tasks.report.entries import task_model
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.result_card import ResultCard
-from tasks.report.score import Score
+from tasks.report.score import Score, dataset_origin
 from tasks.store.artifact import Artifact
 from tasks.store.references import checkpoint_label
 from tasks.store.store import Store
@@ -29,7 +29,7 @@ class FineTuned:
     board: Leaderboard
     scores: list[Score]
     data: Mapping[str, str]
-    """Task -> fingerprint of its files."""
+    """Task -> fingerprint of its files, of each of the twelve that is there."""
     page: str
     """MLflow's page of the row."""
     table: str | None
@@ -60,7 +60,8 @@ def result_card(
     if len(names) == 1:
         name = names[0]
         chosen |= _against_the_paper(settings[name])
-        others = contenders(tracker, name, found.data[name], found.board.rows[0].suite)
+        data = found.data.get(name) or dataset_origin(store.manifest(datasets[name]))["data"]
+        others = contenders(tracker, name, data, found.board.rows[0].suite)
     links = {"MLflow: this row": found.page, "MLflow: the leaderboard": leaderboard_link(tracker)}
     for name, dataset in datasets.items() if len(names) == 1 else ():
         model = task_model(name, store.manifest(dataset)["counts"].get("synthetic", False))

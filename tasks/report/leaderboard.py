@@ -14,7 +14,7 @@ from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import glue_average
 from gptcore.nlu.published import OURS, PUBLISHED, PublishedRow
-from gptcore.nlu.registry import COLUMNS, REGISTRY
+from gptcore.nlu.registry import COLUMNS, REGISTRY, columns_of
 
 Kind = Literal["ours", "baseline", "published"]
 Format = Literal["table", "markdown", "csv"]
@@ -42,6 +42,12 @@ class Cell:
     """The git commits that made the runs."""
     synthetic: bool = False
     """Whether the rows are generated."""
+    own_metric: str = ""
+    """The headline metric of a user's own task; empty for the twelve."""
+    own_data: str = ""
+    """Fingerprint of the files behind an own task's rows, which the suite's identity leaves out."""
+    own_settings: str = ""
+    """Digest of an own task's fine-tuning settings, which it leaves out, too."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ class Row:
 
     def only(self, tasks: Sequence[str]) -> Row:
         """The same row with the columns of these tasks alone; the zero-shot ones, which are no task's, stay."""
-        columns = [column for task in tasks for column in REGISTRY[task].paper]
+        columns = [column for task in tasks for column in columns_of(task)]
         cells = {column: self.cells[column] for column in columns if column in self.cells}
         return dataclasses.replace(
             self,
@@ -88,14 +94,22 @@ class Row:
 
     @property
     def per_task(self) -> dict[str, float]:
-        """Task -> score: a task of several columns counts once (RACE by its own column, MNLI by the mean of two)."""
+        """Task -> score: a task of several columns counts once (RACE by its own column, MNLI by the mean of two).
+
+        Users' own tasks come after the twelve.
+        """
         scores = {}
         for name, spec in REGISTRY.items():
             own = [self.percent[name]] if name in self.percent else []
             parts = own or [self.percent[column] for column in spec.paper if column in self.percent]
             if parts:
                 scores[name] = statistics.fmean(parts)
-        return scores
+        return scores | {name: self.percent[name] for name in self.own_tasks}
+
+    @property
+    def own_tasks(self) -> list[str]:
+        """Users' own tasks that the row has a score on, sorted."""
+        return sorted(self.percent.keys() - set(COLUMNS))
 
     @property
     def seeds(self) -> str:
@@ -114,11 +128,14 @@ class Row:
         return glue_average(self.glue_parts)
 
     def average(self, tasks: Sequence[str]) -> float | None:
-        """Unweighted mean over ``tasks``; None where one of them is missing, for such a mean compares with no other."""
-        scores = self.per_task
-        if not tasks or any(task not in scores for task in tasks):
+        """Unweighted mean over those of the twelve that are among ``tasks``, as the paper has it.
+
+        None where one of them is missing, for such a mean compares with no other.
+        """
+        scores, twelve = self.per_task, [task for task in tasks if task in REGISTRY]
+        if not twelve or any(task not in scores for task in twelve):
             return None
-        return statistics.fmean(scores[task] for task in tasks)
+        return statistics.fmean(scores[task] for task in twelve)
 
 
 def split_of(cells: Mapping[str, Cell]) -> str:
@@ -136,7 +153,7 @@ class Leaderboard:
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks that any of our rows has: what the average is over."""
+        """Those of the twelve tasks that any of our rows has: what the average is over."""
         ours = [row for row in self.rows if row.kind != "published"] or list(self.rows)
         return [name for name in REGISTRY if any(name in row.per_task for row in ours)]
 
@@ -147,9 +164,14 @@ class Leaderboard:
         return [column for column in ZERO_SHOT if any(column in row.zero_shot for row in ours)]
 
     @property
+    def own_tasks(self) -> list[str]:
+        """Users' own tasks that any row has: columns beside the average, never in it."""
+        return sorted({name for row in self.rows for name in row.own_tasks})
+
+    @property
     def header(self) -> list[str]:
         """The names of a row's texts, in order."""
-        return [*_HEADER, *self.zero_shot]
+        return [*_HEADER, *self.own_tasks, *self.zero_shot]
 
     @property
     def ordered(self) -> list[Row]:
@@ -211,6 +233,9 @@ class Leaderboard:
             yield f"{rows}splits: test for {tasks}, dev for the other tasks; published rows: {theirs}"
         if any(cell.collapsed for cell in cells):
             yield "*: a run behind the number gave every dev row the same answer; it counts in the median all the same"
+        if self.own_tasks:
+            named = (f"{name} ({self.own_metric(name)})" for name in self.own_tasks)
+            yield f"own tasks, in no average: {', '.join(named)}"
         if self.zero_shot:
             yield zero_shot_note()
         for row in ours:
@@ -224,26 +249,33 @@ class Leaderboard:
                 yield f"{row.name}: made by {len(row.commits)} commits, {', '.join(row.commits)} (+: local changes)"
         yield from published_notes(self.ordered)
 
+    def own_metric(self, task: str) -> str:
+        """The metric of an own task's column."""
+        return next(row.cells[task].own_metric for row in self.rows if task in row.cells)
+
     def _texts(self, row: Row) -> list[str]:
         numbers = [row.average(self.tasks), *(row.percent.get(column) for column in COLUMNS), row.glue]
+        numbers += [row.percent.get(column) for column in self.own_tasks]
         numbers += [row.zero_shot.get(column) for column in self.zero_shot]
         texts = ["-" if number is None else f"{number:.1f}" for number in numbers]
-        for place, column in enumerate(COLUMNS, start=1):
-            if (cell := row.cells.get(column)) is not None:
-                texts[place] += f"±{cell.stderr:.1f}" if cell.stderr is not None else ""
-                texts[place] += "*" if cell.collapsed else ""
+        places = {column: place for place, column in enumerate(self.header[_HEADER.index("average") :])}
+        for column, cell in row.cells.items():
+            texts[places[column]] += f"±{cell.stderr:.1f}" if cell.stderr is not None else ""
+            texts[places[column]] += "*" if cell.collapsed else ""
         return [row.name, row.kind, row.split, row.seeds, *texts]
 
     def _csv(self) -> str:
         def shown(number: float | None) -> str:
             return "" if number is None else f"{number:.1f}"
 
-        more = [f"{column}_{what}" for column in COLUMNS for what in _CSV_CELL]
-        lines = [[*_HEADER, *more, "commits", "source", *self.zero_shot]]
+        columns = (*COLUMNS, *self.own_tasks)
+        more = [f"{column}_{what}" for column in columns for what in _CSV_CELL]
+        lines = [[*_HEADER, *self.own_tasks, *more, "commits", "source", *self.zero_shot]]
         for row in self.ordered:
             numbers = [row.average(self.tasks), *(row.percent.get(column) for column in COLUMNS), row.glue]
+            numbers += [row.percent.get(column) for column in self.own_tasks]
             line = [row.name, row.kind, row.split, row.seeds.strip("-"), *(shown(number) for number in numbers)]
-            for cell in (row.cells.get(column) for column in COLUMNS):
+            for cell in (row.cells.get(column) for column in columns):
                 if cell is None:
                     line += [""] * len(_CSV_CELL)
                     continue

@@ -10,7 +10,7 @@ from typing import Any
 import gptcore
 from gptcore.families import recorded_family
 from gptcore.files import read_json
-from gptcore.nlu.registry import task_spec
+from gptcore.nlu.registry import TaskSpec
 from tasks.report.card import cost, shown, table
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
@@ -73,23 +73,25 @@ def write_pretrained_card(
 
 
 def write_finetuned_card(
-    folder: Path, name: str, dataset: Mapping[str, Any], settings: Mapping[str, Any], result: Mapping[str, Any]
+    folder: Path, spec: TaskSpec, dataset: Mapping[str, Any], settings: Mapping[str, Any], result: Mapping[str, Any]
 ) -> None:
     """README.md beside a fine-tuned model.
 
     :param dataset: counts of the encoded dataset's manifest.
     """
-    spec = task_spec(name)
+    name, limits = spec.name, [*_LIMITS]
     published = ", ".join(f"{column} {value}" for column, value in spec.paper.items() if value is not None)
     synthetic = dataset.get("synthetic", False)
-    limits = [*_LIMITS, f"The paper's own numbers ({published}) are test scores of a far larger model."]
+    if published:
+        limits.append(f"The paper's own numbers ({published}) are test scores of a far larger model.")
     if spec.note and not synthetic:
         limits.append(spec.note)
     if result["majority_collapse"]:
         limits.append("Every dev row got the same answer: this run learnt nothing but the commonest class.")
     rows = {"origin": _SYNTHETIC} if synthetic else {}
     for split, counts in dataset["splits"].items():
-        rows[f"{split} rows"] = f"{counts['rows']:,}" + ("" if synthetic else f" of {counts['published']:,} published")
+        of = f" of {counts['published']:,} published" if counts["published"] and not synthetic else ""
+        rows[f"{split} rows"] = f"{counts['rows']:,}{of}"
     _write(
         folder,
         title=f"fine-tuned on {name}",

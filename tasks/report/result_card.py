@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gptcore.nlu.published import OURS
-from gptcore.nlu.registry import REGISTRY, task_spec
+from gptcore.nlu.registry import REGISTRY, columns_of, task_spec
 from tasks.report.card import linked, table
 from tasks.report.comparison import Contender
 from tasks.report.leaderboard import Leaderboard, Row, published_notes
@@ -51,7 +51,7 @@ class ResultCard:
         if len(self.tasks) == 1:
             mine = " / ".join(self._texts(first)).replace("\\*", "*")
         else:
-            mine = f"{text} on average of {len(self.tasks)} tasks" if (text := self._in_short(first)) else ""
+            mine = f"{text} on average of {self._averaged} tasks" if (text := self._in_short(first)) else ""
         return (mine or "no score") + (f" ({beside})" if beside else "")
 
     def summary(self) -> str:
@@ -86,7 +86,18 @@ class ResultCard:
             return
         yield f"# {self.tasks[0]}: {' / '.join(self._texts(first)) or 'no score'}"
         seeds = "1 seed" if first.seeds == "1" else f"median of {first.seeds} seeds"
-        yield f"{task_spec(self.tasks[0]).headline} x 100, {first.split} rows, {seeds}"
+        yield f"{self._metric} x 100, {first.split} rows, {seeds}"
+
+    @property
+    def _metric(self) -> str:
+        """Of a card of one task: its headline metric."""
+        (task,) = self.tasks
+        return task_spec(task).headline if task in REGISTRY else self.board.own_metric(task)
+
+    @property
+    def _averaged(self) -> int:
+        """How many of the tasks are of the twelve, and so in the average."""
+        return sum(task in REGISTRY for task in self.tasks)
 
     def _in_short(self, row: Row) -> str:
         """A row in one number or a few: the task's columns, or the average over several tasks."""
@@ -107,7 +118,7 @@ class ResultCard:
     def _columns(self) -> list[str]:
         """Leaderboard columns of these tasks that any row of ours fills."""
         mine = {column for row in self.board.rows if row.kind == "ours" for column in row.percent}
-        return [column for task in self.tasks for column in REGISTRY[task].paper if column in mine]
+        return [column for task in self.tasks for column in columns_of(task) if column in mine]
 
     def _texts(self, row: Row) -> list[str]:
         return [score_text(row, column) for column in self._columns if column in row.percent]

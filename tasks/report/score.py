@@ -8,7 +8,7 @@ from typing import Any
 
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.metrics import glue_score, leaderboard_cells
-from gptcore.nlu.registry import task_spec
+from gptcore.nlu.registry import TaskSpec
 
 _STDERR = "_stderr"
 
@@ -36,6 +36,8 @@ class Score:
     """Digests of what the number was made from, by their names in a suite's identity (`PARTS` of report/suites.py)."""
     commit: str = ""
     """The git commit that made it, `+` behind it where that had local changes."""
+    own_metric: str = ""
+    """The headline metric of a user's own task, which the registry does not know; empty for the twelve."""
     model: str = ""
     """Address of the fine-tuned model in its store; baselines have none."""
     page: str = ""
@@ -59,7 +61,7 @@ def zero_shot_of(digest: str, counts: Mapping[str, Any]) -> ZeroShot:
 
 
 def score_of(
-    task: str,
+    spec: TaskSpec,
     seed: int,
     results: Mapping[str, Any],
     notes: tuple[str, ...] = (),
@@ -68,13 +70,12 @@ def score_of(
     synthetic: bool = False,
 ) -> Score:
     """A score from results named ``<split>/<metric>`` (fractions): the test split's where there is one, else dev's."""
-    spec = task_spec(task)
     split = "test" if "test/score" in results else "dev"
     values = {key.partition("/")[2]: value for key, value in results.items() if key.startswith(f"{split}/")}
     errors = {key.removesuffix(_STDERR): value for key, value in values.items() if key.endswith(_STDERR)}
     glue = glue_score(spec, values)
     return Score(
-        task,
+        spec.name,
         seed,
         split,
         _percent(leaderboard_cells(spec, values)),
@@ -85,6 +86,7 @@ def score_of(
         collapsed=bool(results.get("majority_collapse", False)),
         origin=origin or {},
         commit=commit,
+        own_metric=spec.headline if spec.own else "",
     )
 
 

@@ -16,7 +16,7 @@ from gptcore.errors import InputError
 from gptcore.files import sha256_json
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import GLUE
-from gptcore.nlu.registry import COLUMNS, REGISTRY
+from gptcore.nlu.registry import COLUMNS, REGISTRY, columns_of
 from tasks.report.leaderboard import Cell, Kind, Leaderboard, Row, published_rows, split_of
 from tasks.report.score import Score, ZeroShot
 from tasks.store.artifact import canonical
@@ -93,6 +93,8 @@ def check_origin(suite: Suite, task: str, origin: Mapping[str, Any], parts: Sequ
     :raises InputError: naming the row, the task and both digests.
     """
     for part in (part for part in parts if part in suite.identity):
+        if part == "data" and task not in REGISTRY:
+            continue  # an own task's column stands beside the row's identity; its cell says which rows it is of
         expected = suite.identity[part].get(task) if part == "data" else suite.identity[part]
         if (found := origin.get(part)) != expected:
             raise InputError(
@@ -113,6 +115,9 @@ def _cell(column: str, runs: Sequence[Score]) -> Cell:
         collapsed=sum(run.collapsed for run in runs),
         commits=tuple(sorted({run.commit for run in runs if run.commit})),
         synthetic=any(run.synthetic for run in runs),
+        own_metric=runs[0].own_metric,
+        own_data=runs[0].origin.get("data", "") if runs[0].own_metric else "",
+        own_settings=runs[0].origin.get("own settings", ""),
     )
 
 
@@ -158,9 +163,13 @@ def record_row(run: Run, row: Row, zero_shot: ZeroShot | None = None) -> Row:
 
 def _rests_on_more(run: Run, task: str, row: Row) -> bool:
     """Whether MLflow holds a task's number of this suite from more seeds than ``row`` has."""
-    columns = [column for column in REGISTRY[task].paper if column in row.cells]
-    held = [json.loads(run.opened_tags.get(_CELL + column, "{}")).get("seeds", 0) for column in columns]
-    return any(seeds > row.cells[column].seeds for column, seeds in zip(columns, held, strict=True))
+    cells = {column: row.cells[column] for column in columns_of(task) if column in row.cells}
+    held = {column: json.loads(run.opened_tags.get(_CELL + column, "{}")) for column in cells}
+    return any(
+        held[column].get("seeds", 0) > cell.seeds
+        and all(held[column].get(part, "") == getattr(cell, part) for part in ("own_data", "own_settings"))
+        for column, cell in cells.items()
+    )
 
 
 def _printed(percent: Mapping[str, float]) -> dict[str, float]:
@@ -170,12 +179,14 @@ def _printed(percent: Mapping[str, float]) -> dict[str, float]:
 
 def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> Row:
     """``row`` with all the cells that MLflow holds of it."""
-    found = {column: json.loads(tags[_CELL + column]) for column in COLUMNS if _CELL + column in tags}
+    own = sorted({name.removeprefix(_CELL) for name in tags if name.startswith(_CELL)} - set(COLUMNS))
+    columns = (*COLUMNS, *own)
+    found = {column: json.loads(tags[_CELL + column]) for column in columns if _CELL + column in tags}
     exact = {column: cell.pop("percent", metrics.get(column)) for column, cell in found.items()}
     cells = {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in found.items()}
     return dataclasses.replace(
         row,
-        percent={c: v for c in COLUMNS if (v := exact.get(c, metrics.get(c))) is not None},
+        percent={c: v for c in columns if (v := exact.get(c, metrics.get(c))) is not None},
         cells=cells,
         glue_parts={task: metrics[_GLUE + task] for task in GLUE if _GLUE + task in metrics},
         zero_shot={column: metrics[column] for column in ZERO_SHOT if column in metrics},

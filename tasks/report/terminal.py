@@ -25,6 +25,7 @@ _GAP = 2
 _METRICS = {
     "accuracy": "accuracy",
     "f1": "F1",
+    "macro_f1": "macro F1",
     "matthews": "Matthews correlation",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
@@ -79,7 +80,7 @@ class _Column:
 
 
 def _column(board: Leaderboard, row: Row) -> _Column:
-    lines = (*COLUMNS, "average", "glue", *board.zero_shot[:1], "seeds")
+    lines = (*COLUMNS, "average", "glue", *board.own_tasks, *board.zero_shot[:1], "seeds")
     record = board.record(row)
     return _Column(row, {line: record[line] for line in lines})
 
@@ -114,7 +115,7 @@ def _baselines(board: Leaderboard, ours: Sequence[Row]) -> list[Row]:
 
 def _wide(board: Leaderboard, rows: Sequence[Row]) -> int:
     """Columns of a terminal that these rows need."""
-    names = max(map(len, (*COLUMNS, "average"))) + _GAP + len("dev/test")
+    names = max(map(len, (*COLUMNS, *board.own_tasks, "average"))) + _GAP + len("dev/test")
     return names + sum(_GAP + _column(board, row).width for row in rows) + _GAP
 
 
@@ -129,9 +130,7 @@ def _table(board: Leaderboard, suites: Sequence[_Column], terminal: bool) -> Tab
     ours = [suite for suite in suites if suite.row.kind != "published"] or list(suites)
     columns = [column for column in COLUMNS if any(column in suite.row.percent for suite in ours)]
     for column in columns:
-        cells = [suite.row.cells[column] for suite in suites if column in suite.row.cells]
-        splits = "/".join(sorted({split for cell in cells for split in cell.split.split("/")}))
-        table.add_row(column, Text(splits, "dim"), *_numbers(suites, column))
+        table.add_row(column, Text(_splits(suites, column), "dim"), *_numbers(suites, column))
     totals = [
         name for name in ("average", "glue") if len(board.tasks) > 1 and any(suite.texts[name] != "-" for suite in ours)
     ]
@@ -141,10 +140,18 @@ def _table(board: Leaderboard, suites: Sequence[_Column], terminal: bool) -> Tab
             table.add_row()
     for name in totals:
         table.add_row(name, "", *_numbers(suites, name))
+    for name in board.own_tasks:
+        table.add_row(name, Text(_splits(suites, name), "dim"), *_numbers(suites, name))
     if any(suite.texts.get(BLIMP, "-") != "-" for suite in ours):
         table.add_row(BLIMP, "", *_numbers(suites, BLIMP))
     table.add_row("seeds", "", *(Text(suite.texts["seeds"], "dim") for suite in suites))
     return table
+
+
+def _splits(suites: Sequence[_Column], column: str) -> str:
+    """The splits that a line's scores are on."""
+    cells = [suite.row.cells[column] for suite in suites if column in suite.row.cells]
+    return "/".join(sorted({split for cell in cells for split in cell.split.split("/")}))
 
 
 def _numbers(suites: Sequence[_Column], line: str) -> list[Text]:

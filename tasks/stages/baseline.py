@@ -9,8 +9,8 @@ from prefect import task
 
 from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.nlu.encoded import dataset_fingerprint
-from gptcore.nlu.readers import labelled_splits, load_task
-from gptcore.nlu.registry import task_spec
+from gptcore.nlu.readers import iterate, labelled_splits
+from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.synthetic import is_synthetic
 from tasks.report.score import Score, commit_of, score_of
 from tasks.stages.stage import STAGE_OPTIONS, build
@@ -21,15 +21,14 @@ VERSION = 2
 BASELINES = {"majority class": majority, "bag of words": bag_of_words}
 
 
-@task(name="baseline", task_run_name="baselines {name}", **STAGE_OPTIONS)
-def score_baselines(store: Store, datasets_url: str, name: str) -> dict[str, Score]:
+@task(name="baseline", task_run_name="baselines {spec.name}", **STAGE_OPTIONS)
+def score_baselines(store: Store, datasets_url: str, spec: TaskSpec) -> dict[str, Score]:
     """Both baselines of one task, by their name in :data:`BASELINES`, fitted on train and scored on dev and test."""
-    recipe = Recipe("baseline", VERSION, {"task": name}, {"files": dataset_fingerprint(name, datasets_url)})
+    recipe = Recipe("baseline", VERSION, task_settings(spec), {"files": dataset_fingerprint(spec, datasets_url)})
 
     def produce(out: Path) -> dict[str, Any]:
-        spec = task_spec(name)
         splits = labelled_splits(spec, datasets_url)
-        rows = {split: load_task(name, datasets_url, split) for split in splits}
+        rows = {split: list(iterate(spec, datasets_url, split)) for split in splits}
         return {
             baseline: {
                 f"{split}/{metric}": value
@@ -40,11 +39,11 @@ def score_baselines(store: Store, datasets_url: str, name: str) -> dict[str, Sco
             for baseline, fit_and_score in BASELINES.items()
         }
 
-    built = build(store, recipe, produce, "baselines", lambda _: ", ".join(BASELINES), name)
+    built = build(store, recipe, produce, "baselines", lambda _: ", ".join(BASELINES), spec.name)
     manifest, commit = built.manifest, commit_of(built.manifest)
     origin = {"data": manifest["inputs"]["files"]["digest"], "code": manifest["version"]}
-    synthetic = is_synthetic(datasets_url)
+    synthetic = is_synthetic(spec.root(datasets_url))
     return {
-        baseline: score_of(name, 0, results, origin=origin, commit=commit, synthetic=synthetic)
+        baseline: score_of(spec, 0, results, origin=origin, commit=commit, synthetic=synthetic)
         for baseline, results in manifest["counts"].items()
     }

@@ -9,6 +9,7 @@ from typing import Any
 from prefect import task
 
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task
+from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.text.tokenizer import Tokenizer
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
@@ -17,19 +18,19 @@ from tasks.store.store import Store
 VERSION = 1
 
 
-@task(name="dataset", task_run_name="dataset {name}", **STAGE_OPTIONS)
-def encode_dataset(store: Store, datasets_url: str, name: str, tokenizer: Artifact) -> Artifact:
-    """Read, check and encode every split of the task ``name``.
+@task(name="dataset", task_run_name="dataset {spec.name}", **STAGE_OPTIONS)
+def encode_dataset(store: Store, datasets_url: str, spec: TaskSpec, tokenizer: Artifact) -> Artifact:
+    """Read, check and encode every split of a task.
 
     :raises InputError: names file, line, column, what was found and what was expected.
     """
-    inputs: dict[str, Artifact | str] = {"files": dataset_fingerprint(name, datasets_url), "tokenizer": tokenizer}
-    recipe = Recipe("dataset", VERSION, {"task": name}, inputs)
+    inputs: dict[str, Artifact | str] = {"files": dataset_fingerprint(spec, datasets_url), "tokenizer": tokenizer}
+    recipe = Recipe("dataset", VERSION, task_settings(spec), inputs)
 
     def produce(out: Path) -> dict[str, Any]:
-        return encode_task(name, datasets_url, Tokenizer.load(str(store.local(tokenizer))), out)
+        return encode_task(spec, datasets_url, Tokenizer.load(str(store.local(tokenizer))), out)
 
-    return build(store, recipe, produce, "datasets", _made, name).artifact
+    return build(store, recipe, produce, "datasets", _made, spec.name).artifact
 
 
 def _made(counts: Mapping[str, Any]) -> dict[str, int]:

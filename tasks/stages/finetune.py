@@ -10,7 +10,8 @@ from typing import Any
 from prefect import task
 
 from gptcore.config import FinetuneConfig, network_config
-from gptcore.nlu.registry import task_spec
+from gptcore.files import sha256_json
+from gptcore.nlu.registry import recorded_task, task_settings
 from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
 from tasks.report.card import Card, cost, synthetic_note
@@ -48,16 +49,18 @@ def finetune_model(
 
     From scratch only the checkpoint's shape is used, so a longer pre-training does not make those runs stale.
 
+    :param name: the task's, which the dataset's manifest says, too: for the names of runs.
     :param arm: what the suite is called, for names and logs.
     :param suite_run: run id of the suite, the row of the leaderboard that this run is a cell of.
     :param threads: CPU threads of the job; no part of the digest.
     :param experiment: MLflow's, of the suite's run. Only the leaderboard's models are registered: those of a sweep's
         trials are made to be compared, and most of them to be forgotten.
     """
+    spec = recorded_task(store.manifest(dataset)["config"])
     pretrained = store.manifest(checkpoint)
     shape = recorded(network_config(pretrained["config"]["model"]))
-    settings = {"task": name, "finetune": recorded(config)}
-    recipe = finetune_recipe(store, name, dataset, checkpoint, config)
+    settings = {**task_settings(spec), "finetune": recorded(config)}
+    recipe = finetune_recipe(store, dataset, checkpoint, config)
     tags = run_tags(
         suite_run=suite_run,
         task=name,
@@ -76,7 +79,8 @@ def finetune_model(
 
         def produce(workspace: Path) -> dict[str, Any]:
             job = {
-                **settings,
+                "task": name,
+                "finetune": settings["finetune"],
                 "model": str(model_folder(store, checkpoint, config.snapshot)) if config.pretrained else None,
                 "model_config": None if config.pretrained else shape,
                 "dataset": str(store.local(dataset)),
@@ -88,7 +92,7 @@ def finetune_model(
                 "gptcore.training.finetune", job, workspace, on_metrics=observer, on_waiting=observer.waiting
             )
             result = {**result, "threads": threads}
-            write_finetuned_card(workspace / "model", name, store.manifest(dataset)["counts"], settings, result)
+            write_finetuned_card(workspace / "model", spec, store.manifest(dataset)["counts"], settings, result)
             return result
 
         built = build(store, recipe, produce, "fine-tunes", _made, item, "run")
@@ -100,8 +104,10 @@ def finetune_model(
     result, encoded = built.manifest["counts"], store.manifest(dataset)
     notes = _notes(name, encoded["counts"], result, config.seed, arm)
     origin = finetune_origin(built.manifest, encoded)
+    if spec.own:
+        origin["own settings"] = sha256_json(recorded(dataclasses.replace(config, seed=0)))
     synthetic = encoded["counts"].get("synthetic", False)
-    score = score_of(name, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
+    score = score_of(spec, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
     return dataclasses.replace(score, model=built.artifact.url, page=run.url)
 
 
@@ -109,9 +115,10 @@ def _made(counts: Mapping[str, Any]) -> str:
     return f"dev {100 * counts['dev/score']:.1f}"
 
 
-def finetune_recipe(store: Store, name: str, dataset: Artifact, checkpoint: Artifact, config: FinetuneConfig) -> Recipe:
+def finetune_recipe(store: Store, dataset: Artifact, checkpoint: Artifact, config: FinetuneConfig) -> Recipe:
     """What a fine-tune is made from; from scratch of the checkpoint only its shape."""
-    settings = {"task": name, "finetune": recorded(config)}
+    spec = recorded_task(store.manifest(dataset)["config"])
+    settings = {**task_settings(spec), "finetune": recorded(config)}
     if config.pretrained:
         return Recipe("finetune", VERSION, settings, {"dataset": dataset, "checkpoint": checkpoint})
     shape = store.manifest(checkpoint)["config"]["model"]
@@ -121,7 +128,7 @@ def finetune_recipe(store: Store, name: str, dataset: Artifact, checkpoint: Arti
 def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     """Numbers beside the paper's, curve and card, on both sides."""
     result, config = built.manifest["counts"], built.manifest["config"]
-    spec = task_spec(config["task"])
+    spec = recorded_task(config)
     records = read_metrics(store.local(built.artifact) / "metrics.jsonl")
     scores = {key: value for key, value in result.items() if key.startswith(("dev/", "test/"))}
     results = {

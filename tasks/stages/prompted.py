@@ -12,7 +12,7 @@ from prefect import task
 from gptcore.files import write_bytes_atomic
 from gptcore.prompting.assemble import Selection
 from gptcore.prompting.items import SEED, PromptResult
-from gptcore.prompting.tasks import prompt_task
+from gptcore.prompting.tasks import PromptTask
 from gptcore.text.tokenizer import Tokenizer
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
@@ -25,11 +25,11 @@ FILE = "answers.jsonl"
 """One line a row that was asked: "prompt" (its end), "answer", "right"."""
 
 
-@task(name="prompted", task_run_name="prompts of {task_name}", **STAGE_OPTIONS)
+@task(name="prompted", task_run_name="prompts of {asked.name}", **STAGE_OPTIONS)
 def answer_prompts(
     store: Store,
     models: Sequence[Artifact],
-    task_name: str,
+    asked: PromptTask,
     selection: Selection,
     shots: Sequence[int],
     max_rows: int | None,
@@ -37,17 +37,16 @@ def answer_prompts(
     """Put a task's rows to pre-trained models, without training them.
 
     :param models: `pretrain` artifacts, or imported ones.
-    :param task_name: of :data:`gptcore.prompting.tasks.PROMPT_TASKS`.
+    :param asked: the task.
     :param selection: the rows, at most ``max_rows`` of them, each with the largest of ``shots`` examples; wrapped in
         Prefect's ``quote``, so that it does not look through them.
     :param shots: numbers of examples before a question, as far as n_ctx holds them.
     :returns: (a model's digest, shots) -> its result, without the answers, which the artifact has.
-    :raises InputError: an unknown task, or a model with too few positions.
+    :raises InputError: a model with too few positions.
     """
-    found = prompt_task(task_name)
 
     def answered(model: Artifact, k: int) -> PromptResult:
-        settings = {"task": task_name, **found.recorded, "shots": k, "max_rows": max_rows, "seed": SEED}
+        settings = {"task": asked.name, **asked.recorded, "shots": k, "max_rows": max_rows, "seed": SEED}
         recipe = Recipe("prompted", VERSION, settings, {"checkpoint": model, "rows": selection.digest})
 
         def produce(out: Path) -> dict[str, Any]:
@@ -58,12 +57,12 @@ def answer_prompts(
             words = Tokenizer.load(str(store.local(tokenizer_of(store, model))))
             network = load_model(str(store.local(model) / "model")).to(pick_device(0)).eval()
             meter = Meter("prompted", "prompts")
-            result = answer(network, words, found, selection, k, lambda done, of: meter(task_name, done, of))
+            result = answer(network, words, asked, selection, k, lambda done, of: meter(asked.name, done, of))
             lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in result.answers)
             write_bytes_atomic(out / FILE, lines.encode())
             return {name: value for name, value in vars(result).items() if name != "answers"}
 
-        built = build(store, recipe, produce, "prompted", _made, f"{task_name}, {k} shots, {model.short}", "score")
+        built = build(store, recipe, produce, "prompted", _made, f"{asked.name}, {k} shots, {model.short}", "score")
         return PromptResult(**built.manifest["counts"])
 
     return {(model.digest, k): answered(model, k) for k in shots for model in models}

@@ -18,6 +18,7 @@ from tasks.jobs.parallel import partition_map
 from tasks.report.card import amount
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.lineage import home_of
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
@@ -62,7 +63,7 @@ def require_validation(report: Mapping[str, Any]) -> None:
 def local_shards(store: Store, shards: Artifact) -> Path:
     """A local folder with shards that can be read; those of partitions lie beside it, where its index looks."""
     parts = [item for item in store.manifest(shards)["inputs"].values() if item.get("stage") == PART]
-    home = Store(shards.url.removesuffix(f"/{shards.stage}/{shards.digest}"))
+    home = home_of(shards)
     with ThreadPoolExecutor(_DOWNLOADS) as pool:
         for _ in pool.map(lambda item: home.local(home.artifact(item["stage"], item["digest"])), parts):
             pass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gptcore.errors import InputError
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
@@ -33,8 +35,22 @@ def _inputs(store: Store, artifact: Artifact) -> list[Artifact]:
         inputs = store.manifest(artifact)["inputs"].values()
     except InputError:
         return []
-    home = Store(artifact.url.removesuffix(f"/{artifact.stage}/{artifact.digest}"))  # an address may be another store's
+    home = home_of(artifact)
     return [home.artifact(item["stage"], item["digest"]) for item in inputs if "stage" in item]
+
+
+def home_of(artifact: Artifact) -> Store:
+    """The store that an artifact's own address is in, which may be another than the one at hand."""
+    return Store(artifact.url.removesuffix(f"/{artifact.stage}/{artifact.digest}"))
+
+
+def model_files(artifact: Artifact) -> tuple[Path, Path]:
+    """Local folders of a model and of its tokenizer, their bytes checked against the manifests.
+
+    :raises InputError: either is missing; :class:`CorruptArtifact` where its bytes are wrong.
+    """
+    home = home_of(artifact)
+    return home.local(artifact) / "model", home.local(tokenizer_of(home, artifact))
 
 
 def tokenizer_of(store: Store, artifact: Artifact) -> Artifact:

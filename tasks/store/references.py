@@ -122,6 +122,11 @@ def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:
     return artifact
 
 
+def fine_tuned_tasks(store: Store) -> set[str]:
+    """The tasks that the store has a fine-tuned model for."""
+    return {_task(store, artifact) for artifact in store.list("finetune")}
+
+
 def best_models(store: Store, checkpoint: Artifact, synthetic: bool) -> dict[str, Artifact]:
     """Task -> of the models fine-tuned from a checkpoint's weights, the one of best dev score; of equals the newest.
 

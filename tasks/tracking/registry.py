@@ -1,8 +1,8 @@
 """MLflow's model registry: every finished model is a version there, and `models:/NAME@ALIAS` finds it in a store.
 
-The weights stay in the store; a version carries their address and digest, and beside its run lies the manifest. Its
-source is `runs:/<run>/model`, the form that a server accepts from a client whose store it cannot see (a local path is
-refused there).
+The weights stay in the store; a version carries their address and digest, and beside its run lie the manifest and what
+MLflow loads the model by (:mod:`tasks.tracking.pyfunc`). Its source is `runs:/<run>/model`, the form that a server
+accepts from a client whose store it cannot see (a local path is refused there).
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gptcore.errors import InputError
+from gptcore.files import write_json_atomic
 from tasks.store.artifact import Artifact
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
+from tasks.tracking.pyfunc import Interface, write_mlmodel
 from tasks.tracking.retry import retried
-from tasks.tracking.tracker import Run, Tracker
+from tasks.tracking.tracker import Run, Tracker, scratch_folder
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion, RegisteredModel
@@ -54,6 +56,7 @@ class Entry:
     tags: Mapping[str, str]
     description: str
     manifest: Mapping[str, Any]
+    interface: Interface
 
 
 def is_registered(run: Run) -> bool:
@@ -78,7 +81,10 @@ def _register(run: Run, entry: Entry) -> None:
         versions = _versions(tracker, entry.name)
         there = [version for version in versions if version.tags.get("digest") == entry.artifact.digest]
         if not there:
-            tracker.client.log_dict(run.run_id, dict(entry.manifest), "model/manifest.json")
+            with scratch_folder() as folder:
+                write_mlmodel(folder, entry.artifact, entry.interface)
+                write_json_atomic(folder / "manifest.json", dict(entry.manifest))
+                tracker.client.log_artifacts(run.run_id, str(folder), "model")
             made = tracker.client.create_model_version(
                 entry.name, f"runs:/{run.run_id}/model", run.run_id, _tags(entry), description=entry.description
             )

@@ -61,7 +61,7 @@ def run(seconds: float) -> None:
         datasets, tokenizer = _sources(folder)
         for task in _TASKS:
             spec = task_spec(task)
-            encode_task(task, str(datasets), tokenizer, folder / task)
+            encode_task(task_spec(task), str(datasets), tokenizer, folder / task)
             _training(spec, folder / task, seconds)
             _evaluation(spec, folder / task, seconds)
             _answering(spec, datasets, folder / f"{task}-model", tokenizer, seconds)

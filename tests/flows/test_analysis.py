@@ -196,7 +196,7 @@ def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.
 
     def found(*configs: FinetuneConfig) -> list[Any]:
         settings = dict(zip(("rte", "sst2"), configs, strict=True))
-        return [fanout._zero_shot(Grid(Store(store), "data", {}, arms, settings), arm) for arm in arms]
+        return [fanout._zero_shot(Grid(Store(store), "data", [], {}, arms, settings), arm) for arm in arms]
 
     plain, kept, cut = FinetuneConfig(), FinetuneConfig(snapshot=16), FinetuneConfig(n_transfer=0)
     assert found(plain, plain) == ["after 64", None, "after None", None]

@@ -13,6 +13,8 @@ from flows.forms.parameters import FinetuneParameters, PipelineParameters
 from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.files import read_json
+from gptcore.nlu.own_task import Task
+from gptcore.nlu.registry import task_spec
 from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import EXPERIMENT, read_leaderboard
@@ -364,8 +366,8 @@ def test_rows_that_changed_since_they_were_encoded_fill_no_row(
 
     stages = Store(store)
     encoded = {stages.manifest(item)["config"]["task"]: item for item in stages.list("dataset")}
-    arms, settings = [pretrained_arm(stages.list("pretrain")[0])], settings_of(preset_named("demo"))
-    grid = Grid(stages, world[1], {"rte": encoded["rte"]}, arms, settings, seeds=1)
+    arms, settings = [pretrained_arm(stages.list("pretrain")[0])], settings_of(preset_named("demo"), [])
+    grid = Grid(stages, world[1], [Task(task_spec("rte"))], {"rte": encoded["rte"]}, arms, settings, seeds=1)
     before = made(store)
     path = Path(world[1]) / "RTE" / "train.tsv"
     text = path.read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from gptcore.errors import InputError
 from gptcore.files import read_json
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task, encoded_splits, read_encoded
+from gptcore.nlu.registry import task_spec
 from tests.gptcore import datasets as written
 from tests.realdata import real_data
 
@@ -39,7 +40,7 @@ def test_every_row_comes_back(task: str, tmp_path: Path) -> None:
     spec, root, tokenizer = REGISTRY[task], str(tmp_path / "data"), Bytes()
     written.write_task(root, spec, rows=12)
     steps: list[int] = []
-    report = encode_task(task, root, tokenizer, tmp_path / "out", progress=steps.append)
+    report = encode_task(task_spec(task), root, tokenizer, tmp_path / "out", progress=steps.append)
     assert report == read_json(tmp_path / "out" / "meta.json")
     assert encoded_splits(tmp_path / "out") == list(spec.splits)
     for split in spec.splits:
@@ -63,7 +64,7 @@ def test_report(tmp_path: Path) -> None:
     ]
     written.write_bytes(f"{tmp_path}/SNLI/snli_1.0_train.jsonl", written.encode_file(spec, rows))
     written.write_bytes(f"{tmp_path}/SNLI/snli_1.0_dev.jsonl", written.encode_file(spec, rows[:1]))
-    report = encode_task("snli", str(tmp_path), Bytes(), tmp_path / "out")
+    report = encode_task(task_spec("snli"), str(tmp_path), Bytes(), tmp_path / "out")
     assert list(report["splits"]) == ["train", "dev"]  # no test file, no test split
     assert report["splits"]["train"] == {
         "rows": 2,
@@ -81,7 +82,7 @@ def test_report(tmp_path: Path) -> None:
 def test_a_large_vocabulary_takes_wider_ids(tmp_path: Path) -> None:
     written.write_task(str(tmp_path), REGISTRY["sst2"], rows=2)
     tokenizer = Bytes(offset=70_000)
-    encode_task("sst2", str(tmp_path), tokenizer, tmp_path / "out")
+    encode_task(task_spec("sst2"), str(tmp_path), tokenizer, tmp_path / "out")
     example = read_encoded(tmp_path / "out", "dev")[0]
     assert example.fields[0].dtype == np.uint32
     assert tokenizer.decode(example.fields[0]) == load_task("sst2", str(tmp_path))[0].fields[0]
@@ -93,7 +94,7 @@ def test_a_passage_of_several_questions_is_encoded_once(tmp_path: Path) -> None:
         for level in ("middle", "high"):
             written.write_bytes(f"{tmp_path}/RACE/{split}/{level}/1.txt", written.encode_passage(rows))
     tokenizer = Bytes()
-    encode_task("race", str(tmp_path), tokenizer, tmp_path / "out")
+    encode_task(task_spec("race"), str(tmp_path), tokenizer, tmp_path / "out")
     assert tokenizer.encoded["the passage"] == 2  # once a split
 
 
@@ -101,7 +102,7 @@ def test_more_rows_than_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("gptcore.nlu.encoded._ROWS", 5)
     root, spec = str(tmp_path), REGISTRY["mrpc"]
     written.write_task(root, spec, rows=13)
-    encode_task("mrpc", root, Bytes(), tmp_path / "out")
+    encode_task(task_spec("mrpc"), root, Bytes(), tmp_path / "out")
     found = read_encoded(tmp_path / "out", "train")
     assert [Bytes().decode(example.fields[1]) for example in found] == [
         example.fields[1] for example in load_task("mrpc", root, "train")
@@ -112,7 +113,7 @@ def test_a_broken_row_leaves_no_report(tmp_path: Path) -> None:
     written.write_task(str(tmp_path), REGISTRY["mrpc"], rows=2)
     (tmp_path / "MRPC" / "dev.tsv").write_text("Quality\t#1 String\t#2 String\n7\ta\tb\n")
     with pytest.raises(InputError, match=r"dev\.tsv, line 2, column 'Quality'"):
-        encode_task("mrpc", str(tmp_path), Bytes(), tmp_path / "out")
+        encode_task(task_spec("mrpc"), str(tmp_path), Bytes(), tmp_path / "out")
     assert not (tmp_path / "out" / "meta.json").exists()
     with pytest.raises(InputError, match="expected an encoded split"):
         read_encoded(tmp_path / "nowhere", "dev")
@@ -123,22 +124,26 @@ def test_fingerprint_follows_content_and_nothing_else(task: str, tmp_path: Path)
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
     for root in (one, two):
         written.write_task(root, REGISTRY[task], rows=2)
-    assert dataset_fingerprint(task, one) == dataset_fingerprint(task, two) == dataset_fingerprint(task, two + "/")
+    assert (
+        dataset_fingerprint(task_spec(task), one)
+        == dataset_fingerprint(task_spec(task), two)
+        == dataset_fingerprint(task_spec(task), two + "/")
+    )
     written.write_bytes(f"{two}/{REGISTRY[task].folder}/notes.md", b"not read")
-    assert dataset_fingerprint(task, one) == dataset_fingerprint(task, two)
+    assert dataset_fingerprint(task_spec(task), one) == dataset_fingerprint(task_spec(task), two)
     source = REGISTRY[task].splits["dev"][0]
     written.write_source(two, REGISTRY[task], source, [written.plain_row(REGISTRY[task], 7)] * 2)
-    assert dataset_fingerprint(task, one) != dataset_fingerprint(task, two)
+    assert dataset_fingerprint(task_spec(task), one) != dataset_fingerprint(task_spec(task), two)
 
 
 def test_fingerprint_of_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"MRPC/dev\.tsv: found nothing there"):
-        dataset_fingerprint("mrpc", str(tmp_path))
+        dataset_fingerprint(task_spec("mrpc"), str(tmp_path))
 
 
 def test_reading_needs_no_text_cleaning_and_no_torch(tmp_path: Path) -> None:
     written.write_task(str(tmp_path), REGISTRY["mrpc"], rows=2)
-    encode_task("mrpc", str(tmp_path), Bytes(), tmp_path / "out")
+    encode_task(task_spec("mrpc"), str(tmp_path), Bytes(), tmp_path / "out")
     code = (
         "import sys; from pathlib import Path; from gptcore.nlu.encoded import read_encoded; "
         f"read_encoded(Path({str(tmp_path / 'out')!r}), 'dev')[0]; "
@@ -149,7 +154,7 @@ def test_reading_needs_no_text_cleaning_and_no_torch(tmp_path: Path) -> None:
 
 
 def test_real_rows(tmp_path: Path) -> None:
-    report = encode_task("rte", str(real_data()), Bytes(), tmp_path)
+    report = encode_task(task_spec("rte"), str(real_data()), Bytes(), tmp_path)
     assert {split: (found["rows"], found["published"]) for split, found in report["splits"].items()} == {
         "train": (2490, 2490),
         "dev": (277, 277),

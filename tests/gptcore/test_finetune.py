@@ -393,7 +393,7 @@ def test_a_run_with_other_settings_does_not_go_on_from_the_checkpoint(world, tmp
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"task": "rt"}, "found 'rt', expected one of"),
+        ({"task": "rt"}, "found the task rte, expected rt"),
         ({"dataset": "/nowhere"}, "/nowhere: no meta.json, expected an encoded dataset of the task rte"),
         ({"task": "mnli"}, "found the task rte, expected mnli"),
         ({"model": "/nowhere"}, "/nowhere"),

@@ -13,6 +13,7 @@ import pytest
 
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.registry import task_spec
 from gptcore.text.sources import find_sources
 from tests.gptcore import datasets as written
 from tests.gptcore.hub_rows import SHAPES, write_hub, write_table
@@ -24,6 +25,7 @@ import json, sys
 from gptcore.config import CorpusConfig
 from gptcore.nlu import available, load_task
 from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.registry import task_spec
 from gptcore.synthetic import is_synthetic
 from gptcore.text.sources import Read, find_sources, fingerprint, read_documents
 
@@ -35,7 +37,7 @@ texts = ["".join(text) for source in corpora[0] for text in read_documents(sourc
 print(json.dumps({
     "tasks": found,
     "one repository": available(one),
-    "digest": dataset_fingerprint("race", root),
+    "digest": dataset_fingerprint(task_spec("race"), root),
     "synthetic": is_synthetic(root),
     "sources": [source.name for source in corpora[0]],
     "texts": texts,
@@ -73,7 +75,7 @@ def test_datasets_and_books_by_their_hub_addresses(tmp_path: Path) -> None:
     }
     assert found["tasks"] == local
     assert found["one repository"] == ["race"]
-    assert found["digest"] == dataset_fingerprint("race", str(hub))
+    assert found["digest"] == dataset_fingerprint(task_spec("race"), str(hub))
     assert found["synthetic"] is False
     assert found["sources"] == [source.name for source in find_sources(str(hub / "some" / "books"))]
     assert found["texts"] == [f"Book {number}{part}." for number in range(3) for part in "ab"]

@@ -28,6 +28,7 @@ from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.encoded import encode_task, read_encoded
 from gptcore.nlu.inputs import build_sequences, predict, released_part_tokens, soft_labels, specials
 from gptcore.nlu.published import PUBLISHED
+from gptcore.nlu.registry import task_spec
 from gptcore.nlu.task_rows import TaskRows
 from gptcore.objectives import task as task_objective
 from gptcore.training import best_epoch, finetune, loop
@@ -321,7 +322,7 @@ def test_point_21_story_cloze_is_cut_by_scikit_learn_with_the_released_seed(tmp_
 
 def test_point_21_the_real_story_cloze(tmp_path):
     root, tokenizer = real_data(), Tokenizer.load(real_data("openai-gpt"))
-    report = encode_task("storycloze", str(root), tokenizer, tmp_path / "storycloze")
+    report = encode_task(task_spec("storycloze"), str(root), tokenizer, tmp_path / "storycloze")
     assert [report["splits"][split]["rows"] for split in ("train", "dev", "test")] == [1497, 374, 1871]
     examples = load_task("storycloze", str(root), "train")
     with open(root / "StoryCloze" / CSV.format("val", "val"), encoding="utf-8", newline="") as file:

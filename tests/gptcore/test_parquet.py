@@ -20,6 +20,7 @@ from gptcore.nlu import REGISTRY, available, load_task
 from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task, read_encoded
 from gptcore.nlu.readers import iterate, iterate_test, labelled_splits, source_files
+from gptcore.nlu.registry import task_spec
 from tests.gptcore import datasets as written
 from tests.gptcore.hub_rows import SHAPES, hub_table, metadata, write_hub, write_table
 from tests.gptcore.test_encoded import Bytes
@@ -87,7 +88,7 @@ def test_encoded_rows_are_equal(task: str, tmp_path: Path) -> None:
     public, hub = str(tmp_path / "public"), str(tmp_path / "hub")
     written.write_task(public, REGISTRY[task], rows=10)
     write_hub(public, REGISTRY[task], hub)
-    reports = [encode_task(task, root, Bytes(), Path(f"{root}-encoded")) for root in (public, hub)]
+    reports = [encode_task(task_spec(task), root, Bytes(), Path(f"{root}-encoded")) for root in (public, hub)]
     assert reports[0] == reports[1]
     for split in REGISTRY[task].splits:
         ours, theirs = (read_encoded(Path(f"{root}-encoded"), split) for root in (public, hub))
@@ -101,16 +102,16 @@ def test_encoded_rows_are_equal(task: str, tmp_path: Path) -> None:
 def test_the_public_files_go_first_and_keep_their_digest(tmp_path: Path) -> None:
     public = str(tmp_path)
     written.write_task(public, REGISTRY["rte"], rows=4)
-    before, rows = dataset_fingerprint("rte", public), values("rte", public, "dev")
+    before, rows = dataset_fingerprint(task_spec("rte"), public), values("rte", public, "dev")
     (tmp_path / "other").mkdir()
     written.write_task(str(tmp_path / "other"), REGISTRY["rte"], rows=9)
     write_hub(str(tmp_path / "other"), REGISTRY["rte"], f"{public}/RTE")
     assert values("rte", public, "dev") == rows
-    assert dataset_fingerprint("rte", public) == before
+    assert dataset_fingerprint(task_spec("rte"), public) == before
     for name in ("train", "dev"):
         (tmp_path / "RTE" / f"{name}.tsv").unlink()
     assert len(values("rte", public, "dev")) == 9
-    assert dataset_fingerprint("rte", public) != before
+    assert dataset_fingerprint(task_spec("rte"), public) != before
 
 
 def test_the_digest_follows_the_content(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_the_digest_follows_the_content(tmp_path: Path) -> None:
     for root, rows in zip(roots, (5, 5, 6), strict=True):
         written.write_task(f"{root}-public", REGISTRY["cola"], rows=rows)
         write_hub(f"{root}-public", REGISTRY["cola"], root)
-    one, same, other = (dataset_fingerprint("cola", root) for root in roots)
+    one, same, other = (dataset_fingerprint(task_spec("cola"), root) for root in roots)
     assert one == same != other
 
 

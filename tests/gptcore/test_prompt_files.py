@@ -222,7 +222,7 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
             read(str(tmp_path))
     put(tmp_path, "SQuAD/dev-v2.0.json", '{"data": []}')
     with pytest.raises(InputError, match="SQuAD: found no row to ask, expected one or more"):
-        read_rows("squad", str(tmp_path))
+        read_rows(PROMPT_TASKS["squad"], str(tmp_path))
     (tmp_path / "SQuAD" / "dev-v2.0.json").unlink()
     (tmp_path / "SQuAD").rmdir()
     with pytest.raises(InputError, match="no data for any of mnli"):

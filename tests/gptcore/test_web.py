@@ -119,9 +119,9 @@ def test_every_set_is_read_and_right(sets: tuple[str, Writer]) -> None:
     assert named == cloze | generated | {"recall", "sorting"}
     assert set(available_prompt_tasks(url)) == named
     for name in sorted(named):
-        rows = read_rows(name, url)
+        rows = read_rows(PROMPT_TASKS[name], url)
         assert len(rows.asked) == {"dprd": ROWS // 2, "squad": 4 * ROWS}.get(name, ROWS)
-        assert digest(rows) == digest(read_rows(name, url))
+        assert digest(rows) == digest(read_rows(PROMPT_TASKS[name], url))
     there, back = reading.translations(url, "en", "fr").asked, reading.translations(url, "fr", "en").asked
     assert [item.question for item in there] == [f"{item.answers[0]} =" for item in back]
     data = json.loads((Path(url) / "SQuAD/dev-v2.0.json").read_text())

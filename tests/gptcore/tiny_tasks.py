@@ -16,6 +16,7 @@ from gptcore.config import ModelConfig
 from gptcore.machine.process import StopRequest
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
+from gptcore.nlu.registry import task_spec
 
 _TEXT = "red blue green cat dog bird house tree river sun moon king queen sings runs sleeps good bad"
 WORDS = _TEXT.split()
@@ -51,7 +52,7 @@ def encoded(folder: Path, task: str, n_train: int = 48, n_dev: int = 20) -> Path
     rng = random.Random(task)
     data = folder / "datasets"
     globals()[f"_write_{task}"](data, rng, n_train, n_dev)
-    encode_task(task, str(data), ToyTokenizer(), folder / "encoded" / task)
+    encode_task(task_spec(task), str(data), ToyTokenizer(), folder / "encoded" / task)
     return folder / "encoded" / task
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gptcore.nlu.blimp import COLUMNS as BLIMP
 from gptcore.nlu.metrics import GLUE
-from gptcore.nlu.registry import COLUMNS, REGISTRY
+from gptcore.nlu.registry import COLUMNS, REGISTRY, task_spec
 from tasks.report.leaderboard import Cell, Leaderboard, Row, published_rows
 from tasks.report.score import Score, score_of
 from tasks.report.suites import notes_on
@@ -199,18 +199,18 @@ def test_glue_stands_only_where_its_eight_tasks_are() -> None:
 
 def test_a_score_prefers_the_labelled_test_split() -> None:
     results = {"dev/score": 0.5, "test/score": 0.75, "dev/accuracy": 0.5, "test/accuracy": 0.75}
-    assert score_of("snli", 0, results) == Score("snli", 0, "test", {"snli": 75.0})
-    mnli = score_of("mnli", 1, {"dev/score": 0.5, "dev/mnli_m": 0.25, "dev/mnli_mm": 0.75})
+    assert score_of(task_spec("snli"), 0, results) == Score("snli", 0, "test", {"snli": 75.0})
+    mnli = score_of(task_spec("mnli"), 1, {"dev/score": 0.5, "dev/mnli_m": 0.25, "dev/mnli_mm": 0.75})
     assert mnli.percent == {"mnli_m": 25.0, "mnli_mm": 75.0}
 
 
 def test_a_score_brings_standard_errors_glues_part_and_its_origin() -> None:
     results = {"dev/score": 0.5, "dev/f1": 0.5, "dev/accuracy": 0.75, "dev/score_stderr": 0.02}
-    found = score_of("mrpc", 1, {**results, "majority_collapse": True}, (), {"data": "d"}, "abc")
+    found = score_of(task_spec("mrpc"), 1, {**results, "majority_collapse": True}, (), {"data": "d"}, "abc")
     assert (found.percent, found.stderr, found.glue) == ({"mrpc": 50.0}, {"mrpc": 2.0}, 62.5)
     assert (found.collapsed, found.origin, found.commit) == (True, {"data": "d"}, "abc")
     parts = {f"test/{part}{what}": 0.25 for part in ("score", "race_m", "race_h", "race") for what in ("", "_stderr")}
-    race = score_of("race", 0, {"dev/score": 0.5, "dev/score_stderr": 0.5, **parts})
+    race = score_of(task_spec("race"), 0, {"dev/score": 0.5, "dev/score_stderr": 0.5, **parts})
     assert race.stderr == race.percent == dict.fromkeys(("race_m", "race_h", "race"), 25.0)
     assert race.glue is None
 

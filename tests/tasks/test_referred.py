@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from tasks.store.artifact import Artifact
+from tasks.tracking.pyfunc import Interface
 from tasks.tracking.referred import referred
 from tasks.tracking.registry import Entry, register
 from tasks.tracking.tracker import Run, Tracker
@@ -48,7 +49,23 @@ def test_versions_with_an_alias_are_kept_and_the_others_known(shared_tracker: Tr
         for number, digest in enumerate(digests):  # the last one is the newest, the first one the best
             artifact = Artifact("pretrain", digest, f"/store/pretrain/{digest}")
             created, merit = f"2026-01-0{number + 1}T00:00:00", float(-number)
-            register(run, Entry("referred", "", artifact, created, merit, "rows", f"{merit}", True, {}, "", {}))
+            register(
+                run,
+                Entry(
+                    "referred",
+                    "",
+                    artifact,
+                    created,
+                    merit,
+                    "rows",
+                    f"{merit}",
+                    True,
+                    {},
+                    "",
+                    {},
+                    Interface(("a",), {"label": "string"}, {"a": "b"}),
+                ),
+            )
     found = referred(shared_tracker)
     assert [found.named.get(digest) for digest in digests] == ["aliases", None, "aliases"]
     assert set(digests) <= set(found.heard)

@@ -18,6 +18,7 @@ from tasks.report.entries import corpus_data, finetuned_entry, pretrained_entry,
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tasks.tracking import registry
+from tasks.tracking.pyfunc import Interface
 from tasks.tracking.registry import Entry, is_registered, register, registered_artifact
 from tasks.tracking.tracker import Run, Tracker
 
@@ -28,7 +29,8 @@ def entry(name: str, merit: float, day: int, rows: str = "rows", leads: bool = T
     digest = f"{next(_numbers):064x}"
     artifact = Artifact("finetune", digest, f"/store/finetune/{digest}")
     created = f"2026-01-{day:02d}T00:00:00+00:00"
-    return Entry(name, "about", artifact, created, merit, rows, f"{merit}", leads, {"task": "rte"}, "words", {"x": 1})
+    more: Any = ({"task": "rte"}, "words", {"x": 1}, Interface(("text",), {"label": "string"}, {"text": "a"}))
+    return Entry(name, "about", artifact, created, merit, rows, f"{merit}", leads, *more)
 
 
 def opened(tracker: Tracker, made: Entry, row: str = "") -> Run:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gptcore.errors import InputError
 from gptcore.nlu.readers.hub import HubSet
-from gptcore.nlu.readers.rows import Record, show
+from gptcore.nlu.readers.rows import Record, label_text, show
 from gptcore.nlu.readers.text_files import unreadable
 from gptcore.nlu.registry import TaskSpec
 
@@ -68,7 +68,7 @@ def _check(schema: Any, expected: dict[str, str], url: str, label: str, hub: Hub
     for name, kind in expected.items():
         if (times := schema.names.count(name)) != 1:
             raise InputError(
-                f"{url}, column {name!r}: found {times} times among {show(schema.names)}, expected once ({hub.repo})"
+                f"{url}, column {name!r}: found {times} times among {show(schema.names)}, expected once{_source(hub)}"
             )
         found = schema.field(name).type
         if not _is(found, kind):
@@ -76,8 +76,13 @@ def _check(schema: Any, expected: dict[str, str], url: str, label: str, hub: Hub
     if hub.classes and (classes := _classes(schema, label, url)) and classes != list(hub.classes):
         raise InputError(
             f"{url}, column {label!r}: found the classes {show(classes)}, expected {', '.join(hub.classes)} in this "
-            f"order ({hub.repo})"
+            f"order{_source(hub)}"
         )
+
+
+def _source(hub: HubSet) -> str:
+    """Where the expectation is from; an own task's is from its file, which the message need not name."""
+    return f" ({hub.repo})" if hub.repo else ""
 
 
 def _is(found: Any, kind: str) -> bool:
@@ -88,7 +93,8 @@ def _is(found: Any, kind: str) -> bool:
     if kind == "list of strings":
         return (of.is_list(found) or of.is_large_list(found)) and _is(found.value_type, "string")
     text = of.is_string(found) or of.is_large_string(found)
-    return text or (kind != "string" and (of.is_integer(found) or of.is_floating(found)))
+    number = of.is_integer(found) or of.is_floating(found) or of.is_boolean(found)
+    return text or (kind != "string" and number)
 
 
 def _classes(schema: Any, label: str, url: str) -> list[str] | None:
@@ -155,4 +161,4 @@ def _label(value: Any, hub: HubSet, number_type: type[np.floating[Any]]) -> Any:
         return hub.labels[value]
     if isinstance(value, float):
         return np.format_float_positional(number_type(value), trim="-")
-    return str(value) if isinstance(value, int) and not hub.labels else value
+    return label_text(value) if isinstance(value, int) and not hub.labels else value

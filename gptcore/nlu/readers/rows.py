@@ -10,7 +10,7 @@ from typing import Any
 from gptcore.errors import InputError
 from gptcore.nlu.registry import TaskSpec
 
-_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]*)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -84,15 +84,23 @@ def label_of(spec: TaskSpec, row: Record) -> float:
 
     :raises InputError: the label is none of the task's.
     """
-    found = row.value(spec.label)
+    value = row.value(spec.label)
+    found = label_text(value)
     if spec.score_range:
         low, high = spec.score_range
         if not (isinstance(found, str) and _NUMBER.fullmatch(found) and low <= float(found) <= high):
-            raise row.error(spec.label, show(found), f"a number from {low:g} to {high:g}")
+            raise row.error(spec.label, show(value), f"a number from {low:g} to {high:g}")
         return float(found)
     if found not in spec.labels:
-        raise row.error(spec.label, show(found), f"one of {', '.join(spec.labels)}")
+        raise row.error(spec.label, show(value), f"one of {', '.join(spec.labels)}")
     return spec.labels.index(found)
+
+
+def label_text(value: Any) -> Any:
+    """A label as text, as JSON and parquet have numbers and truth values, too; anything else as it is."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, int | float) else value
 
 
 def show(value: Any) -> str:

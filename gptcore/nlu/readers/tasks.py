@@ -10,9 +10,10 @@ import numpy as np
 
 from gptcore.errors import InputError
 from gptcore.filesystems import exists, file_system
+from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.layout import ParquetLayout, has_folder, parquet_layout
 from gptcore.nlu.readers.parquet import read_parquet
-from gptcore.nlu.readers.rows import Example, Record, example_of, label_of, show
+from gptcore.nlu.readers.rows import Example, Record, example_of, label_of, label_text, show
 from gptcore.nlu.readers.text_files import READERS, passage_names
 from gptcore.nlu.registry import REGISTRY, Source, TaskSpec, task_spec
 
@@ -44,7 +45,7 @@ def iterate(spec: TaskSpec, datasets_url: str, split: str, dropped: Counter[str]
             found += 1
             yield example
     if not found:
-        where = f"{datasets_url.rstrip('/')}/{spec.folder}"
+        where = spec.address(datasets_url, "").rstrip("/")
         raise InputError(f"{where}: found no example of the split {split} of {spec.name}, expected at least one")
 
 
@@ -68,9 +69,8 @@ def labelled_splits(spec: TaskSpec, datasets_url: str) -> list[str]:
     if layout := parquet_layout(spec.folder, datasets_url):
         test_is_there = any(layout.has(source.path) for source in spec.splits.get("test", ()))
     else:
-        fs, root = file_system(datasets_url)
-        folder = f"{root.rstrip('/')}/{spec.folder}"
-        test_is_there = any(exists(fs, f"{folder}/{source.path}") for source in spec.splits.get("test", ()))
+        addresses = (spec.address(datasets_url, source.path) for source in spec.splits.get("test", ()))
+        test_is_there = any(exists(*file_system(address)) for address in addresses)
     return [split for split in spec.splits if split != "test" or test_is_there]
 
 
@@ -82,7 +82,7 @@ def source_files(spec: TaskSpec, datasets_url: str) -> list[str]:
     sources = {source.path for split in labelled_splits(spec, datasets_url) for source in spec.splits[split]}
     if layout := parquet_layout(spec.folder, datasets_url):
         return sorted(url for path in sources for url in layout.urls(path))
-    urls = [f"{datasets_url.rstrip('/')}/{spec.folder}/{path}" for path in sorted(sources)]
+    urls = [spec.address(datasets_url, path) for path in sorted(sources)]
     return urls if spec.format != "race" else [f"{url}/{name}" for url in urls for name in passage_names(url)]
 
 
@@ -96,7 +96,8 @@ def _held_out(spec: TaskSpec, examples: list[Example], split: str) -> list[Examp
     n_dev = max(1, round(len(examples) * spec.holdout.dev / spec.holdout.of))
     if n_dev >= len(examples):
         raise InputError(
-            f"{spec.folder}: found {len(examples)} rows, expected enough for {n_dev} dev rows and a train row"
+            f"{spec.folder or spec.name}: found {len(examples)} rows, expected enough for {n_dev} dev rows and a "
+            "train row"
         )
     order = np.random.RandomState(spec.holdout.seed).permutation(len(examples))
     return [examples[row] for row in (order[n_dev:] if split == "train" else order[:n_dev])]
@@ -106,16 +107,26 @@ def _examples(
     spec: TaskSpec, datasets_url: str, source: Source, layout: ParquetLayout | None, dropped: Counter[str]
 ) -> Iterator[Example]:
     for row in _rows(spec, datasets_url, source.path, layout):
-        found = row.value(spec.label)
+        found = label_text(row.value(spec.label))
         if found in spec.dropped_labels:
             dropped[f"label {found}"] += 1
             continue
-        yield example_of(spec, row, datasets_url, label_of(spec, row), source.subset)
+        yield example_of(spec, row, spec.root(datasets_url), label_of(spec, row), source.subset)
+
+
+def unlabelled_rows(spec: TaskSpec, split: str) -> Iterator[Record]:
+    """The rows of an own task's split before they are checked against its labels, which may not be known yet.
+
+    :raises InputError: as :func:`load_task`.
+    """
+    for source in spec.splits[split]:
+        yield from _rows(spec, "", source.path, None)
 
 
 def _rows(spec: TaskSpec, datasets_url: str, path: str, layout: ParquetLayout | None) -> Iterator[Record]:
     if layout is None:
-        return READERS[spec.format](f"{datasets_url.rstrip('/')}/{spec.folder}/{path}", spec)
+        url = spec.address(datasets_url, path)
+        return read_parquet(url, spec, HubSet("", {})) if spec.format == "parquet" else READERS[spec.format](url, spec)
     return (row for url in layout.urls(path) for row in read_parquet(url, spec, layout.hub))
 
 

@@ -1,0 +1,416 @@
+"""A user's own task: a TOML file with the fields of a registry entry becomes a :class:`TaskSpec` like the twelve.
+
+    name = "anli"                           # its column on the leaderboard
+    format = "jsonl"                        # tsv, csv, jsonl, parquet
+    form = "pair"                           # single, pair, choices
+    fields = ["premise", "hypothesis"]      # columns of the texts, in input order
+    label = "label"                         # column of the label
+    train = "train.jsonl"
+    dev = "dev.jsonl"                       # or holdout = 0.1: that share of the training rows, drawn by a seed
+
+Optional: ``test``, ``labels`` (else those of the training file, sorted), ``metrics`` (the headline first), ``choices``
+(columns of the answers), ``symmetric``, ``score_range``, ``columns`` (of a file without a header line),
+``dropped_labels``, ``context``, ``seeds``, ``note``, ``folder``, ``[prompt]`` and ``[finetune]``.
+
+Paths are relative to the file, or to its ``folder``; where that folder is not beside the file, to the folder of
+datasets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import fsspec
+
+from gptcore.config import FinetuneConfig
+from gptcore.errors import InputError
+from gptcore.filesystems import exists, file_system
+from gptcore.nlu.metrics import METRICS
+from gptcore.nlu.readers.rows import label_text, show
+from gptcore.nlu.readers.tasks import unlabelled_rows
+from gptcore.nlu.registry import COLUMNS, REGISTRY, Form, Format, Holdout, Metric, PromptTemplate, Source, TaskSpec
+from gptcore.settings import replace_settings
+
+SUFFIX = ".toml"
+"""What tells the address of a task's file from a task's name."""
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_RESERVED = {*REGISTRY, *COLUMNS, "average", "glue", "seeds", "suite", "kind", "split", "blimp"}
+"""Names of columns that a leaderboard has already."""
+_FORMATS = tuple(name for name in get_args(Format) if name != "race")
+_GRADED: tuple[Metric, ...] = ("pearson", "spearman")
+_TWO_CLASSES: tuple[Metric, ...] = ("f1", "matthews")
+_HOLDOUT_SEED = 0
+_PARTS = 10_000  # a share of the rows is stated in ten-thousandths
+_MAX_LABELS = 1000
+_MAX_GRADES = 101  # classes of a graded label: one for each whole number of its range
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task, and the fine-tuning settings that it brings along."""
+
+    spec: TaskSpec
+    finetune: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Settings that differ from the paper's or the preset's: fields of :class:`FinetuneConfig`."""
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.spec.name
+
+    def settings(self, config: FinetuneConfig) -> FinetuneConfig:
+        """The task's fine-tuning settings, where ``config`` is what would hold without any of its own."""
+        return replace_settings(config, self.finetune, "finetune")
+
+
+def is_task_file(name: str) -> bool:
+    """Whether a task is named by the address of its file."""
+    return name.endswith(SUFFIX)
+
+
+def read_own_task(url: str, datasets_url: str = "") -> Task:
+    """Read a task's file, and look up what it names.
+
+    :param url: any fsspec URL of the file.
+    :param datasets_url: where the file's ``folder`` may be; empty: beside the file alone.
+    :raises InputError: no such file, no TOML, a field that is missing, unknown or of another type, values that do not
+        fit each other, a file of rows that is not there, or none whose labels could be read; names the field.
+    """
+    given = _Given(url, _toml(url))
+    name = given.text("name")
+    if not _NAME.fullmatch(name):
+        raise given.error("name", name, "a small letter, then up to 31 small letters, digits, - or _")
+    if name in _RESERVED:
+        raise given.error("name", name, "a name that no task and no column of the leaderboard has")
+    form: Form = given.one_of("form", get_args(Form))
+    spec = TaskSpec(
+        name=name,
+        folder="",
+        home=_home(given, datasets_url),
+        format=given.one_of("format", _FORMATS),
+        form=form,
+        splits=_splits(given),
+        fields=_fields(given, form),
+        label=given.text("label"),
+        labels=given.texts("labels"),
+        choices=given.texts("choices"),
+        metrics=tuple(given.metrics()),
+        table=0,
+        paper={name: None},
+        prompt=_prompt(given),
+        symmetric=given.flag("symmetric"),
+        score_range=_score_range(given),
+        columns=given.texts("columns"),
+        dropped_labels=given.texts("dropped_labels"),
+        holdout=_holdout(given),
+        context=given.whole("context", 0, 0),
+        seeds=given.whole("seeds", 1, 1),
+        note=given.text("note", ""),
+    )
+    finetune = given.table("finetune")
+    given.check_all_read()
+    replace_settings(FinetuneConfig(), finetune, f"{url}: finetune")  # an unknown field, or a wrong value
+    spec = _with_labels(_fitting(given, spec), given)
+    return Task(_with_metrics(spec, given), finetune)
+
+
+def own_task_name(url: str) -> str:
+    """The name that a task's file gives, whatever else is wrong with it: who asks a model needs no rows.
+
+    :raises InputError: no such file, no TOML, or no name.
+    """
+    return _Given(url, _toml(url)).text("name")
+
+
+# --- fields of the file ----------------------------------------------------------------------------------------------
+
+
+class _Given:
+    """What a task's file says, field by field; whatever nobody asked for is an error."""
+
+    def __init__(self, url: str, values: Mapping[str, Any]) -> None:
+        self.url, self._values = url, values
+        self._read: set[str] = set()
+
+    def error(self, field: str, found: Any, expected: str) -> InputError:
+        return InputError(f"{self.url}: {field} = {show(found)}, expected {expected}")
+
+    def __contains__(self, field: str) -> bool:
+        return field in self._values
+
+    def _value(self, field: str, kind: type | tuple[type, ...], expected: str, default: Any = None) -> Any:
+        self._read.add(field)
+        if field not in self._values:
+            if default is None:
+                near = difflib.get_close_matches(field, self._values, n=1, cutoff=0.7)
+                raise InputError(
+                    f"{self.url}: found no {field}{f' but {near[0]}' if near else ''}, expected {expected}"
+                )
+            return default
+        value = self._values[field]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.error(field, value, expected)
+        return value
+
+    def text(self, field: str, default: str | None = None) -> str:
+        value: str = self._value(field, str, "text in quotes", default)
+        if not value.strip() and default is None:
+            raise self.error(field, value, "text that is not empty")
+        return value
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """A list of different texts; empty where the field is left out."""
+        value = self._value(field, list, "a list of texts", [])
+        if not all(isinstance(item, str) and item for item in value) or len(set(value)) < len(value):
+            raise self.error(field, value, "a list of texts, each once")
+        return tuple(value)
+
+    def flag(self, field: str) -> bool:
+        return bool(self._value(field, bool, "true or false", False))
+
+    def whole(self, field: str, default: int, least: int) -> int:
+        value: int = self._value(field, int, f"a whole number from {least}", default)
+        if value < least:
+            raise self.error(field, value, f"a whole number from {least}")
+        return value
+
+    def one_of(self, field: str, names: tuple[str, ...]) -> Any:
+        expected = f"one of {', '.join(names)}"
+        value = self._value(field, str, expected)
+        if value not in names:
+            raise self.error(field, value, expected)
+        return value
+
+    def table(self, field: str) -> Mapping[str, Any]:
+        value: Mapping[str, Any] = self._value(field, dict, f"a table [{field}]", {})
+        return value
+
+    def raw(self, field: str) -> Any:
+        """The value as it is; None where the field is left out."""
+        self._read.add(field)
+        return self._values.get(field)
+
+    def metrics(self) -> tuple[Metric, ...]:
+        names = self.texts("metrics")
+        for name in names:
+            if name not in METRICS:
+                raise self.error("metrics", list(names), f"some of {', '.join(METRICS)}")
+        return names  # type: ignore[return-value]  # each is one, as was just seen
+
+    def check_all_read(self) -> None:
+        """:raises InputError: a field that nothing reads, with the nearest one that is read."""
+        for field in self._values:
+            if field not in self._read:
+                near = difflib.get_close_matches(field, self._read, n=1, cutoff=0.5)
+                hint = f" (did you mean {near[0]}?)" if near else ""
+                raise InputError(
+                    f"{self.url}: {field}: no such field; expected some of {', '.join(sorted(self._read))}{hint}"
+                )
+
+
+def _toml(url: str) -> dict[str, Any]:
+    try:
+        with fsspec.open(url, "rb") as file:
+            return tomllib.loads(file.read().decode("utf-8"))
+    except OSError as error:
+        found = "nothing there" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
+        raise InputError(f"{url}: found {found}, expected a task's file") from None
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; deep brackets
+        raise InputError(f"{url}: not TOML: {error}") from None
+
+
+def _splits(given: _Given) -> dict[str, tuple[Source, ...]]:
+    """The files of each split; dev rows cut from the training file are read from there."""
+    train = given.text("train")
+    dev = given.text("dev", "")
+    if bool(dev) == ("holdout" in given):
+        found = "both" if dev else "neither"
+        raise InputError(
+            f"{given.url}: found {found} dev and holdout, expected a file of dev rows or the share held out"
+        )
+    splits: dict[str, tuple[Source, ...]] = {"train": (Source(train, 0),), "dev": (Source(dev or train, 0),)}
+    if test := given.text("test", ""):
+        splits["test"] = (Source(test, 0),)
+    return splits
+
+
+def _holdout(given: _Given) -> Holdout | None:
+    share = given.raw("holdout")
+    seed = given.whole("holdout_seed", _HOLDOUT_SEED, 0)
+    if share is None:
+        return None
+    if not isinstance(share, float) or not 1 / _PARTS <= share <= 0.5:
+        raise given.error("holdout", share, f"the share of rows to hold out, {1 / _PARTS} to 0.5")
+    return Holdout(dev=round(share * _PARTS), of=_PARTS, seed=seed)
+
+
+def _fields(given: _Given, form: Form) -> tuple[str | tuple[str, ...], ...]:
+    """The text fields in input order; a list of columns in the list is joined into one field."""
+    value = given.raw("fields")
+    expected = {
+        "single": "a list of one column",
+        "pair": "a list of two columns",
+        "choices": "a list of one or two columns (the text; a question)",
+    }[form]
+    counts = {"single": (1,), "pair": (2,), "choices": (1, 2)}[form]
+    if value is None:
+        raise InputError(f"{given.url}: found no fields, expected {expected}")
+    joined = isinstance(value, list) and [[item] if isinstance(item, str) else item for item in value]
+    good = joined and all(
+        isinstance(columns, list) and columns and all(isinstance(column, str) and column for column in columns)
+        for columns in joined
+    )
+    if not good or len(value) not in counts:
+        raise given.error("fields", value, expected)
+    return tuple(item if isinstance(item, str) else tuple(item) for item in value)
+
+
+def _score_range(given: _Given) -> tuple[float, float] | None:
+    value = given.raw("score_range")
+    if value is None:
+        return None
+    good = (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in value)
+        and all(float(bound).is_integer() for bound in value)
+    )
+    if not good or not 1 <= value[1] - value[0] < _MAX_GRADES:
+        raise given.error("score_range", value, f"[lowest, highest], whole numbers up to {_MAX_GRADES - 1} apart")
+    return float(value[0]), float(value[1])
+
+
+def _prompt(given: _Given) -> PromptTemplate | None:
+    """How the task is put to a model that is not fine-tuned; None: fields line by line, "Answer:", the labels."""
+    values = given.table("prompt")
+    if not values:
+        return None
+    own = _Given(f"{given.url}: prompt", values)
+    template = PromptTemplate(own.text("question"), own.texts("answers"), own.text("context", ""))
+    own.check_all_read()
+    return template
+
+
+# --- what does not follow from one field alone -----------------------------------------------------------------------
+
+
+def _fitting(given: _Given, spec: TaskSpec) -> TaskSpec:
+    """See that the fields fit each other.
+
+    :raises InputError: naming the field that does not.
+    """
+    if (spec.form == "choices") != bool(spec.choices):
+        raise given.error("choices", list(spec.choices), "the columns of the answers in the form choices, else none")
+    if spec.form == "choices" and len(spec.choices) < 2:
+        raise given.error("choices", list(spec.choices), "two columns or more")
+    if spec.score_range and (spec.labels or spec.form == "choices"):
+        raise given.error("score_range", list(spec.score_range), "no labels and no choices beside it")
+    if spec.symmetric and spec.form != "pair":
+        raise given.error("symmetric", True, "the form pair")
+    if spec.context is not None and spec.context >= len(spec.fields):
+        raise given.error("context", spec.context, f"the number of a field, 0 to {len(spec.fields) - 1}")
+    if spec.columns and spec.format not in ("tsv", "csv"):
+        raise given.error("columns", list(spec.columns), "none: only tsv and csv may lack a header line")
+    if spec.columns and (missing := sorted(spec.required_columns - set(spec.columns))):
+        raise given.error("columns", list(spec.columns), f"{missing[0]!r} among them")
+    for split, sources in spec.splits.items():
+        for source in sources:
+            address = spec.address("", source.path)
+            filesystem, path = file_system(address)
+            if not exists(filesystem, path):
+                raise InputError(f"{given.url}: {split} = {source.path!r}: found nothing at {address}, expected a file")
+    return replace(spec, context=None) if spec.symmetric else spec
+
+
+def _with_labels(spec: TaskSpec, given: _Given) -> TaskSpec:
+    """The task with its labels: those of the file, else those of the training rows, sorted.
+
+    :raises InputError: fewer than two labels.
+    """
+    if spec.score_range:
+        return spec
+    labels = spec.labels
+    if not labels and spec.form == "choices":
+        labels = _labels_of_choices(spec)
+    elif not labels:
+        labels = tuple(sorted(dict.fromkeys(_labels_in(spec)), key=_by_number))
+    wanted = len(spec.choices) or None
+    if len(labels) < 2 or len(labels) > _MAX_LABELS or (wanted and len(labels) != wanted):
+        expected = f"{wanted}, one for each column of choices" if wanted else f"2 to {_MAX_LABELS}"
+        raise InputError(f"{given.url}: labels: found {len(labels)} ({show(list(labels)[:20])}), expected {expected}")
+    return replace(spec, labels=labels)
+
+
+def _by_number(label: str) -> tuple[float, str]:
+    """Numbers by their value, before all other labels."""
+    try:
+        return float(label), label
+    except ValueError:
+        return float("inf"), label
+
+
+def _labels_in(spec: TaskSpec) -> Iterator[str]:
+    """The labels of the training rows."""
+    for row in unlabelled_rows(spec, "train"):
+        found = label_text(row.value(spec.label))
+        if not isinstance(found, str) or not found.strip():
+            raise row.error(spec.label, show(found), "a label")
+        if found not in spec.dropped_labels:
+            yield found
+
+
+def _labels_of_choices(spec: TaskSpec) -> tuple[str, ...]:
+    """What the right choice is called: 0, 1, ... or 1, 2, ... or A, B, ..., whichever the training rows fit.
+
+    Neither fits where they have other names; then these are taken in their order.
+    """
+    n = len(spec.choices)
+    found = set(_labels_in(spec))
+    ways = [
+        [str(k) for k in range(n)],
+        [str(k + 1) for k in range(n)],
+        [chr(65 + k) for k in range(n)],
+        list(spec.choices),
+    ]
+    for names in ways:
+        if found <= set(names):
+            return tuple(names)
+    return tuple(sorted(found))
+
+
+def _with_metrics(spec: TaskSpec, given: _Given) -> TaskSpec:
+    """The task with its metrics: those of the file, which must be some that its labels have.
+
+    :raises InputError: another metric.
+    """
+    if spec.score_range:
+        fitting = _GRADED
+    elif spec.form != "choices" and len(spec.labels) == 2:
+        fitting = ("accuracy", *_TWO_CLASSES, "macro_f1")
+    else:
+        fitting = ("accuracy", "macro_f1")
+    if not set(spec.metrics) <= set(fitting):
+        what = "a graded score" if spec.score_range else f"{len(spec.labels)} labels"
+        raise given.error("metrics", list(spec.metrics), f"some of {', '.join(fitting)}, which {what} can have")
+    return replace(spec, metrics=spec.metrics or (fitting if spec.score_range else ("accuracy",)))
+
+
+def _home(given: _Given, datasets_url: str) -> str:
+    """The address of the folder that the file's paths are relative to."""
+    folder = given.text("folder", "").strip("/")
+    beside = given.url.rpartition("/")[0] if "/" in given.url else "."
+    if not folder:
+        return beside
+    places = [f"{beside}/{folder}", *([f"{datasets_url.rstrip('/')}/{folder}"] if datasets_url else [])]
+    train = given.text("train")
+    for place in places:
+        filesystem, path = file_system(f"{place}/{train}")
+        if exists(filesystem, path):
+            return place
+    raise InputError(f"{given.url}: folder = {folder!r}: found no {train} in {' nor in '.join(places)}")

@@ -1,0 +1,339 @@
+"""Users' own tasks go the way of the twelve: pipeline, leaderboard, card, registry, predict, prompts, sweep, forms."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.forms.parameters import FinetuneParameters, PipelineParameters
+from gptcore.config import FinetuneConfig
+from gptcore.errors import InputError
+from gptcore.nlu.registry import REGISTRY
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.suites import read_leaderboard
+from tasks.report.terminal import print_board
+from tasks.store.store import Store
+from tasks.tracking.registry import registered_artifact
+from tasks.tracking.tracker import Tracker
+from tests.flows.world import OVERRIDES
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+def write_weather(folder: Path, rows: int = 60) -> str:
+    """Claims that follow from a forecast, or do not; the path of the task's file."""
+    draws = random.Random(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "rows.jsonl", "w", encoding="utf-8") as file:
+        for _ in range(rows):
+            sky, claim = draws.choice(("rain", "sun")), draws.choice(("wet", "dry"))
+            verdict = (sky, claim) in (("rain", "wet"), ("sun", "dry"))
+            row = {"forecast": f"{sky} today", "claim": f"it is {claim}", "verdict": verdict}
+            file.write(json.dumps(row) + "\n")
+    (folder / "weather.toml").write_text(
+        'name = "weather"\nformat = "jsonl"\nform = "pair"\nfields = ["forecast", "claim"]\nlabel = "verdict"\n'
+        'train = "rows.jsonl"\nholdout = 0.3\nmetrics = ["f1", "accuracy"]\n[finetune]\nbatch_size = 4\n',
+        encoding="utf-8",
+    )
+    return str(folder / "weather.toml")
+
+
+def write_topics(folder: Path) -> str:
+    """One text, one of twenty classes, as CSV."""
+    draws = random.Random(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, rows in (("train", 80), ("dev", 40)):
+        topics = [draws.randrange(20) for _ in range(rows)]
+        lines = ["text,topic", *(f'"of thing {topic}, and more",topic {topic}' for topic in topics)]
+        (folder / f"{split}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "topics.toml").write_text(
+        'name = "topics"\nformat = "csv"\nform = "single"\nfields = ["text"]\nlabel = "topic"\ntrain = "train.csv"\n'
+        'dev = "dev.csv"\nmetrics = ["accuracy", "macro_f1"]\n',
+        encoding="utf-8",
+    )
+    return str(folder / "topics.toml")
+
+
+def write_grades(folder: Path) -> str:
+    """How alike two texts are, as TSV."""
+    draws = random.Random(2)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["a\tb\tscore", *(f"one {n}\tone {n}\t{draws.randint(0, 50) / 10}" for n in range(60))]
+    (folder / "rows.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "grades.toml").write_text(
+        'name = "grades"\nformat = "tsv"\nform = "pair"\nfields = ["a", "b"]\nlabel = "score"\ntrain = "rows.tsv"\n'
+        "holdout = 0.25\nscore_range = [0, 5]\nsymmetric = true\n",
+        encoding="utf-8",
+    )
+    return str(folder / "grades.toml")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Task -> its file."""
+    folder = tmp_path_factory.mktemp("own")
+    writers = {"weather": write_weather, "topics": write_topics, "grades": write_grades}
+    return {name: write(folder / name) for name, write in writers.items()}
+
+
+@pytest.fixture(scope="module")
+def board(world: tuple[str, str], store: str, files: dict[str, str], prefect_server: Path) -> Leaderboard:
+    """Of a pipeline over one of the twelve and three of our own."""
+    from flows.pipeline import pipeline
+
+    form: dict[str, Any] = {"corpus": world[0], "datasets": world[1], "store": store, "jobs": 2}
+    overrides = {**OVERRIDES, "scratch": False}
+    found = pipeline(PipelineParameters(preset="demo", tasks=["rte", *files.values()], overrides=overrides, **form))
+    assert isinstance(found, Leaderboard)
+    return found
+
+
+def test_own_columns_stand_beside_the_average(board: Leaderboard) -> None:
+    assert board.own_tasks == ["grades", "topics", "weather"]
+    assert not set(board.tasks) & set(board.own_tasks)
+    ours = next(row for row in board.rows if row.kind == "ours")
+    assert set(ours.percent) == {"rte", "grades", "topics", "weather"}
+    assert ours.average(list(ours.per_task)) == ours.percent["rte"], "never in the average"
+    baselines = [row for row in board.rows if row.kind == "baseline"]
+    assert all(set(row.percent) >= set(ours.percent) for row in baselines)
+    text = board.render()
+    assert "own tasks, in no average: grades (pearson), topics (accuracy), weather (f1)" in text
+    record = next(csv.DictReader(board.render("csv").splitlines()))
+    assert float(record["weather"]) == pytest.approx(ours.percent["weather"], abs=0.05)
+    assert record["weather_split"] == "dev"
+
+
+def test_the_terminal_has_a_line_for_each(board: Leaderboard, capsys: pytest.CaptureFixture[str]) -> None:
+    print_board(board)
+    text = capsys.readouterr().out.partition("seeds")[0]
+    lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    for task in ("rte", "grades", "topics", "weather"):
+        assert lines[task].split()[1] == "dev"
+    assert list(lines).index("weather") > list(lines).index("rte")
+
+
+def test_mlflow_keeps_the_columns(board: Leaderboard) -> None:
+    ours = next(row for row in board.rows if row.kind == "ours")
+    kept = next(row for row in read_leaderboard().rows if row.suite == ours.suite)
+    assert kept.percent == pytest.approx(ours.percent)
+    assert kept.cells["topics"].own_metric == "accuracy"
+
+
+def test_a_model_records_its_task_and_the_settings_of_the_file(board: Leaderboard, store: str) -> None:
+    there = Store(store)
+    models = {there.manifest(found)["config"]["task"]: found for found in there.list("finetune")}
+    weather = there.manifest(models["weather"])
+    assert weather["config"]["finetune"]["batch_size"] == 4
+    assert weather["config"]["finetune"]["lr"] == OVERRIDES["finetune"]["lr"], "the preset's, where it has none"
+    assert weather["config"]["spec"]["labels"] == ["false", "true"]
+    config = json.loads((there.local(models["weather"]) / "model" / "config.json").read_text())
+    assert config["labels"] == ["false", "true"]
+    assert config["spec"] == weather["config"]["spec"]
+    card = (there.local(models["topics"]) / "model" / "README.md").read_text()
+    assert "paper's own numbers" not in card
+    assert "topic 0, topic 1" in card
+    assert set(there.manifest(models["grades"])["counts"]) >= {"dev/pearson", "dev/spearman", "dev/score_stderr"}
+    assert registered_artifact(Tracker(), "models:/gptmill-weather@champion").digest == models["weather"].digest
+    assert "spec" not in there.manifest(models["rte"])["config"], "the twelve keep their digests"
+
+
+def test_a_fine_tune_fills_the_same_row(
+    board: Leaderboard, world: tuple[str, str], store: str, files: dict[str, str]
+) -> None:
+    """Whatever own tasks there are, and whatever is done to their rows: the row is the checkpoint's on the twelve."""
+    from flows.finetune import finetune_all
+    from flows.forms.parameters import FinetuneAllParameters
+
+    ours = next(row for row in board.rows if row.kind == "ours")
+    path = Path(files["weather"]).parent / "rows.jsonl"
+    before = path.read_text(encoding="utf-8")
+    form = FinetuneAllParameters(
+        preset="demo", store=store, datasets=world[1], tasks=[files["weather"]], overrides=OVERRIDES
+    )
+    try:
+        path.write_text("\n".join(before.splitlines()[:40]) + "\n", encoding="utf-8")
+        again = finetune_all(form)
+    finally:
+        path.write_text(before, encoding="utf-8")
+    row = next(found for found in again.rows if found.kind == "ours" and found.suite == ours.suite)
+    assert row.percent["rte"] == ours.percent["rte"]
+    assert row.cells["weather"].own_data != ours.cells["weather"].own_data
+
+
+def test_one_own_task_needs_no_datasets(board: Leaderboard, store: str, files: dict[str, str]) -> None:
+    from flows.finetune import finetune
+
+    form = FinetuneParameters(task=files["weather"], store=store, epochs=1, seeds=1, batch_size=8, lr=1e-3)
+    form.check()
+    found = finetune(form)
+    assert found.own_tasks == ["weather"]
+    ours = next(row for row in found.rows if row.kind == "ours")
+    assert set(ours.percent) == {"weather"}
+
+
+def test_predict_and_evaluate_know_it(
+    board: Leaderboard,
+    world: tuple[str, str],
+    store: str,
+    files: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import io
+    import sys
+
+    from flows.cli.main import main
+
+    def answer(task: str, row: dict[str, str]) -> dict[str, Any]:
+        stdin = io.TextIOWrapper(io.BytesIO(json.dumps(row).encode() + b"\n"))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert main(["predict", task, "--model", "latest", "--store", store]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    for task in ("weather", files["weather"]):
+        found = answer(task, {"forecast": "rain", "claim": "wet"})
+        assert found["label"] in ("false", "true")
+        assert sum(found["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+    assert len(answer("topics", {"text": "of thing 3"})["probabilities"]) == 20
+    assert 0 <= answer("grades", {"a": "x", "b": "y"})["score"] <= 5
+    assert main(["evaluate", files["topics"], "--model", "latest", "--store", store, "--datasets", world[1]]) == 0
+    assert "macro_f1" in capsys.readouterr().out
+    assert main(["predict", "wether", "--model", "latest", "--store", store]) == 2
+    assert "found 'wether', expected one of" in capsys.readouterr().err
+
+
+def test_mlflow_loads_and_calls_a_registered_model(board: Leaderboard, store: str, tmp_path: Path) -> None:
+    import mlflow
+    import pandas as pd
+
+    from flows.inference import predict
+
+    rows = [
+        {"forecast": f"{sky} today", "claim": f"it is {claim}"} for sky in ("rain", "sun") for claim in ("wet", "dry")
+    ]
+    mlflow.set_tracking_uri(Tracker().uri)
+    loaded = mlflow.pyfunc.load_model("models:/gptmill-weather@champion")
+    found = loaded.predict(pd.DataFrame(rows, index=[7, 8, 9, 10]))
+    expected = list(predict(Store(store), "weather", "best", [json.dumps(row).encode() for row in rows]))
+    assert found["label"].tolist() == [answer["label"] for answer in expected]
+    for label in ("false", "true"):
+        shares = [answer["probabilities"][label] for answer in expected]
+        assert found[f"probability {label}"].tolist() == pytest.approx(shares, abs=1e-6)
+    assert list(found.index) == [7, 8, 9, 10]
+    assert loaded.metadata.signature.inputs.input_names() == ["forecast", "claim"]
+    with pytest.raises(Exception, match="claim"):
+        loaded.predict(pd.DataFrame(rows)[["forecast"]])
+    with pytest.raises(InputError, match="the table, row 2, column 'claim': found ' ', expected text"):
+        loaded.predict(pd.DataFrame([rows[0], {"forecast": "a", "claim": " "}]))
+
+    grades = mlflow.pyfunc.load_model("models:/gptmill-grades@newest").predict(pd.DataFrame({"a": ["x"], "b": ["y"]}))
+    assert list(grades.columns) == ["score"]
+    models = mlflow.tracking.MlflowClient().search_registered_models("name LIKE 'gptmill-pretrained%'")
+    writer = mlflow.pyfunc.load_model(f"models:/{models[0].name}@champion")
+    drawn = [writer.predict(pd.DataFrame({"prompt": ["the man"]}), params={"max_tokens": 4, "seed": s}) for s in (1, 1)]
+    assert drawn[0].equals(drawn[1])
+    assert drawn[0]["continuation"][0].strip()
+
+
+def test_a_model_is_refused_whose_bytes_are_not_its_digests(board: Leaderboard, store: str, tmp_path: Path) -> None:
+    from tasks.tracking.pyfunc import _load_pyfunc
+
+    for content in ({"stage": "finetune", "digest": "0" * 64, "url": f"{store}/finetune/{'0' * 64}"}, {"stage": "x"}):
+        (tmp_path / "artifact.json").write_text(json.dumps(content))
+        with pytest.raises(InputError, match=r"found no complete artifact|digest"):
+            _load_pyfunc(str(tmp_path / "artifact.json"))
+
+
+def test_prompts_and_sweeps_take_it(
+    board: Leaderboard, world: tuple[str, str], store: str, files: dict[str, str]
+) -> None:
+    from flows.few_shot import few_shot
+    from flows.forms.parameters import FewShotParameters, SweepParameters
+    from flows.sweep import sweep
+
+    asked = FewShotParameters(
+        store=store,
+        checkpoints=["latest"],
+        datasets=world[1],
+        tasks=[files["weather"], "rte"],
+        shots=[0, 1],
+        max_rows=8,
+    )
+    asked.check()
+    (table,) = few_shot(asked)
+    assert {row[0] for row in table.rows} == {"weather", "rte"}
+    plan = {
+        "preset": "demo",
+        "objective": "dev/score",
+        "tasks": [files["topics"]],
+        "trials": 2,
+        "rungs": 1,
+        "settings": {"finetune": {"epochs": 1, "max_train_rows": 16}},
+        "space": {"finetune": {"lr": [1e-3, 2e-3]}},
+    }
+    form = SweepParameters(sweep=plan, store=store, datasets=world[1], checkpoint="latest")
+    form.check()
+    assert "topics/dev/score" in sweep(form).winner.metrics
+
+
+def test_check_prints_what_a_task_holds(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    from flows.cli.main import main
+
+    assert main(["datasets", "check", files["weather"]]) == 0
+    text = capsys.readouterr().out
+    for words in ("weather: pair, 2 labels, scored by f1, accuracy", "rows.jsonl (30% of its rows, drawn by seed 0)"):
+        assert words in text
+    assert "rows of dev that are in train, too: 18" in text
+    assert "note: 18 dev rows: a score moves by 5.6 with each of them" in text
+    assert main(["datasets", "check", files["grades"]]) == 0
+    assert "a graded score from 0 to 5" in capsys.readouterr().out
+    assert main(["datasets", "check", "./weather.json"]) == 2
+
+
+def test_forms_list_an_own_task_once_it_is_deployed(
+    tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from prefect.client.orchestration import get_client
+
+    from flows.deployments.deploy import deploy
+    from flows.deployments.settings import Settings
+
+    def listed(flow: str = "finetune", name: str = "TaskName") -> list[str]:
+        with get_client(sync_client=True) as client:
+            schema = client.read_deployment_by_name(f"{flow}/{flow}").parameter_openapi_schema or {}
+        return list(schema["definitions"][name]["enum"])
+
+    gone = write_weather(tmp_path / "gone")
+    try:
+        changes = deploy(str(tmp_path / "store"), "", Settings(), [files["weather"], gone])
+        assert changes.done["own tasks"] == {"created": [files["weather"], gone]}
+        assert listed() == [*REGISTRY, files["weather"], gone]
+        assert listed("few-shot", "PromptTaskName")[-2:] == [files["weather"], gone]
+        again = deploy(str(tmp_path / "store"), "", Settings())
+        assert again.done["own tasks"] == {"unchanged": [files["weather"], gone]}
+        assert set(again.done["deployments"]) == {"unchanged"}
+        Path(gone).unlink()
+        assert deploy(str(tmp_path / "store"), "", Settings()).done["own tasks"]["removed"] == [gone]
+        assert listed() == [*REGISTRY, files["weather"]]
+    finally:
+        with get_client(sync_client=True) as client:
+            for item in client.request("POST", "/automations/filter", json={}).json():
+                client.delete_automation(item["id"])
+    assert FinetuneParameters(task=files["weather"]).task == files["weather"]
+    with pytest.raises(ValueError, match="task"):
+        FinetuneParameters(task="weather")
+
+
+def test_two_tasks_of_one_name_are_refused(board: Leaderboard, world: tuple[str, str], files: dict[str, str]) -> None:
+    from flows.forms.checks import chosen_tasks
+
+    with pytest.raises(InputError, match="found weather twice, expected each name once"):
+        chosen_tasks([files["weather"], files["weather"].replace("/weather/", "/weather/../weather/")], world[1])
+    (task,) = chosen_tasks([files["weather"]], "")
+    assert task.settings(FinetuneConfig()).batch_size == 4
