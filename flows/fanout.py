@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from prefect import flow
+from prefect import flow, tags
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
@@ -16,6 +16,7 @@ from flows.dispatch import IN_FLIGHT, dispatch_training, dispatches_trainings
 from flows.failures import Failures, raise_for, raise_if_all
 from flows.progress import show_progress
 from flows.servers import signals
+from flows.servers.tags import INTERNAL
 from gptcore.config import FinetuneConfig
 from gptcore.errors import InputError
 from gptcore.families import recorded_family
@@ -138,7 +139,8 @@ def score_tasks(
         task_runner=cast(TaskRunner[Any], runner),  # Prefect types it by its future
         flow_run_name=f"fine-tunes: {_counted(list(grid.datasets), 'task')} x {rows}",
     )
-    found: FineTuned = run(grid, engine)
+    with tags(INTERNAL):
+        found: FineTuned = run(grid, engine)
     failures = {**(left_out or {}), **found.failures}
     scored = {score.task for score in found.scores}
     shown = {name: dataset for name, dataset in grid.datasets.items() if name in scored}

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from prefect import flow
+from prefect import flow, tags
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
@@ -20,6 +20,7 @@ from flows.dispatch import IN_FLIGHT, dispatch_training
 from flows.failures import first_line
 from flows.progress import show_progress
 from flows.servers import signals
+from flows.servers.tags import INTERNAL
 from flows.train import TRAININGS
 from gptcore.config import TokenizerConfig
 from gptcore.evaluation.bits import bits_per_byte
@@ -199,7 +200,8 @@ def _train(inputs: TrialInputs, title: str, stage: str, calls: list[Call], room:
     workers = (inputs.jobs or IN_FLIGHT) if inputs.dispatched else room
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
     run = trainings.with_options(task_runner=cast(TaskRunner[Any], runner), flow_run_name=title)
-    trained: Trained = run(inputs.store, calls, stage, inputs.dispatched)
+    with tags(INTERNAL):
+        trained: Trained = run(inputs.store, calls, stage, inputs.dispatched)
     return trained.results
 
 

@@ -76,7 +76,12 @@ def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:
         finally:
             garbage.freeze()  # what was imported until here stays: looking through it took a fifth of that time
             garbage.enable()
-        return flow(filled)
+        from prefect import tags
+
+        from flows.servers.tags import INTERNAL
+
+        with tags(INTERNAL):  # whose automations on a server that is set see to it, should this process be lost
+            return flow(filled)
 
 
 def run_board(flow: Any, filled: Form, options: argparse.Namespace) -> tuple[Leaderboard, str]:

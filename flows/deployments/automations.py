@@ -16,7 +16,7 @@ from prefect.events import AutomationCore, CallWebhook, ChangeFlowRunState, Even
 from prefect.events.actions import ActionTypes
 from prefect.settings import get_current_settings
 
-from flows.deployments.catalog import OFFERED
+from flows.servers.tags import INTERNAL, OFFERED
 
 _STARTS = 4  # of one run: a machine that dies of a run is not to die of it for ever
 _MISSED = 3  # heartbeats
@@ -37,13 +37,13 @@ def lost_runs() -> list[AutomationCore]:
         AutomationCore(
             name="gptmill: lost runs",
             description=f"A run without heartbeats for {silence.seconds} s has crashed.",
-            trigger=_missing(after={beat}, expect={beat, *_ENDS}, within=silence),
+            trigger=_missing(after={beat}, expect={beat, *_ENDS}, within=silence, match_related=_OURS),
             actions=[_become(StateType.CRASHED, "Crashed", f"no heartbeat for {silence.seconds} s")],
         ),
         AutomationCore(
             name="gptmill: lost while cancelling",
             description="Nobody was left to end a run that was cancelled.",
-            trigger=_missing(after={"prefect.flow-run.Cancelling"}, expect=_ENDS, within=silence),
+            trigger=_missing(after={"prefect.flow-run.Cancelling"}, expect=_ENDS, within=silence, match_related=_OURS),
             actions=[_become(StateType.CANCELLED, "Cancelled", "cancelled; its process had gone")],
         ),
         AutomationCore(
@@ -81,7 +81,7 @@ def alerts(webhook: UUID) -> list[AutomationCore]:
     :param webhook: the block with the address.
     """
     silence = timedelta(seconds=_MISSED * (get_current_settings().flows.heartbeat_frequency or _HEARTBEAT))
-    late = "'late: no worker has taken this scheduled run'"
+    late = "'late: no worker has taken this run'"
     return [
         AutomationCore(
             name="gptmill: failures",
@@ -97,25 +97,23 @@ def alerts(webhook: UUID) -> list[AutomationCore]:
         ),
         AutomationCore(
             name="gptmill: late schedules",
-            description=f"Tells of a scheduled run that no worker took for {silence.seconds} s.",
+            description=f"Tells of a run, of a schedule or a training, that no worker took for {silence.seconds} s.",
             trigger=_missing(
                 after={"prefect.flow-run.Late"},
                 expect={"prefect.flow-run.Pending", *_BEGUN, *_ENDS},
                 within=silence,
-                match_related=_tagged("auto-scheduled"),  # Prefect's own tag of what a schedule made
+                match_related=_OURS,
             ),
             actions=[_call(webhook, late)],
         ),
     ]
 
 
-def _missing(
-    after: set[str], expect: set[str], within: timedelta, match_related: _Labels | None = None
-) -> EventTrigger:
+def _missing(after: set[str], expect: set[str], within: timedelta, match_related: _Labels) -> EventTrigger:
     """Fires for each run that had one of ``after``, but none of ``expect`` for so long."""
     return EventTrigger(
         match={"prefect.resource.id": _RUN},
-        match_related=match_related or {},
+        match_related=match_related,
         after=after,
         expect=expect,
         for_each={"prefect.resource.id"},
@@ -124,8 +122,12 @@ def _missing(
     )
 
 
-def _tagged(tag: str) -> _Labels:
-    return {"prefect.resource.id": f"prefect.tag.{tag}", "prefect.resource.role": "tag"}
+def _tagged(*tags: str) -> _Labels:
+    """Runs that have one of the tags: others may use the same server."""
+    return {"prefect.resource.id": [f"prefect.tag.{tag}" for tag in tags], "prefect.resource.role": "tag"}
+
+
+_OURS = _tagged(OFFERED, INTERNAL)
 
 
 def _become(state: StateType, name: str, message: str) -> ActionTypes:

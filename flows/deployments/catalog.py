@@ -30,14 +30,10 @@ from flows.leaderboard import leaderboard
 from flows.pipeline import pipeline
 from flows.pretrain import pretrain
 from flows.servers.pools import CPU, GPU
+from flows.servers.tags import INTERNAL, OFFERED
 from flows.sweep import sweep
 from flows.train import train
 from tasks.store.manifest import code_version
-
-OFFERED = "gptmill"
-"""Tag of the deployments that people start: the automations start their runs again and tell of their failures."""
-INTERNAL = "internal"
-"""Tag of the deployments that flows start: whoever started a run looks after it."""
 
 
 @dataclass(frozen=True)

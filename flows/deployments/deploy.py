@@ -28,6 +28,8 @@ from flows.deployments.settings import WEBHOOK_VARIABLE, PipelineSchedule, Setti
 from flows.forms.choices import list_checkpoints, own_tasks, with_own_tasks, without_choices
 from flows.servers.environment import absolute
 from flows.servers.pools import POOLS
+from flows.servers.tags import INTERNAL, OFFERED
+from gptcore.errors import InputError
 from gptcore.filesystems import exists, file_system
 from tasks.store.store import Store
 
@@ -68,6 +70,7 @@ def deploy(store: str, datasets: str, settings: Settings | None = None, tasks: S
     settings, changes = settings or read_settings(), Changes()
     defaults = {"store": absolute(store), "datasets": absolute(datasets)}
     with get_client(sync_client=True) as client:
+        _require_ours(client)
         pools = {name: _pool(client, name, description, changes) for name, description in POOLS.items()}
         own = _own_tasks(client, tasks, changes)
         there = {offer.name: _deployment(client, offer, pools[offer.pool], defaults, own, changes) for offer in OFFERS}
@@ -81,6 +84,23 @@ def deploy(store: str, datasets: str, settings: Settings | None = None, tasks: S
     for line in changes.lines():
         print(line)
     return changes
+
+
+def _require_ours(client: SyncPrefectClient) -> None:
+    """See that every deployment of one of our names is ours: others may use the same server.
+
+    :raises InputError: somebody else's has the name; nothing is changed.
+    """
+    for offer in OFFERS:
+        try:
+            there = client.read_deployment_by_name(f"{offer.name}/{offer.name}")
+        except ObjectNotFound:
+            continue
+        if there.entrypoint != offer.entrypoint and not {*there.tags} & {OFFERED, INTERNAL}:
+            raise InputError(
+                f"deployment {offer.name}/{offer.name}: found one that gptmill did not make (entrypoint "
+                f"{there.entrypoint}), expected none or ours; rename it, or use a Prefect server of your own"
+            )
 
 
 def _pool(client: SyncPrefectClient, name: str, description: str, changes: Changes) -> WorkPool:

@@ -58,7 +58,7 @@ def run(seconds: float) -> None:
     torch.set_num_threads(os.cpu_count() or 1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        datasets, tokenizer = _sources(folder)
+        datasets, tokenizer = sources(folder)
         for task in _TASKS:
             spec = task_spec(task)
             encode_task(task_spec(task), str(datasets), tokenizer, folder / task)
@@ -67,7 +67,7 @@ def run(seconds: float) -> None:
             _answering(spec, datasets, folder / f"{task}-model", tokenizer, seconds)
 
 
-def _sources(folder: Path) -> tuple[Path, Tokenizer]:
+def sources(folder: Path) -> tuple[Path, Tokenizer]:
     """Where the datasets are, and what they are encoded with."""
     if real := os.environ.get("GPTMILL_REAL_DATA"):
         release = Path(real, "openai-gpt")

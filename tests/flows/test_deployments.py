@@ -193,3 +193,39 @@ def test_deploying_twice_changes_nothing_the_second_time(
     with get_client(sync_client=True) as client:
         (left,) = client.read_deployment(pipeline.id).schedules
     assert left.slug is None, "a schedule that a person made is left alone"
+
+
+@pytest.mark.usefixtures("clean_server")
+def test_another_teams_deployment_of_the_same_name_is_left_alone(tmp_path: Path) -> None:
+    from prefect.client.orchestration import get_client
+
+    from flows.deployments.deploy import deploy
+    from flows.deployments.settings import Settings
+
+    with get_client(sync_client=True) as client:
+        for found in client.read_deployments():
+            client.delete_deployment(found.id)
+        flow_id = client.create_flow_from_name("train")
+        theirs = client.create_deployment(flow_id, "train", entrypoint="their/flows.py:train", tags=["theirs"])
+    before = everything()
+    with pytest.raises(InputError, match=r"deployment train/train: found one that gptmill did not make"):
+        deploy(str(tmp_path / "store"), "", Settings())
+    assert everything() == before
+    with get_client(sync_client=True) as client:
+        client.delete_deployment(theirs)
+
+
+def test_automations_act_on_our_runs_alone() -> None:
+    """On a server that others use, too: whatever an automation does, it does to runs that carry one of our tags."""
+    from uuid import uuid4
+
+    from prefect.events import EventTrigger
+
+    from flows.deployments.automations import alerts, lost_runs
+
+    ours = {"prefect.tag.gptmill", "prefect.tag.gptmill-internal"}
+    for automation in [*lost_runs(), *alerts(uuid4())]:
+        assert isinstance(automation.trigger, EventTrigger)
+        related = automation.trigger.match_related
+        assert related["prefect.resource.role"] == ["tag"]  # type: ignore[call-overload,index]
+        assert set(related["prefect.resource.id"]) <= ours  # type: ignore[call-overload,index]

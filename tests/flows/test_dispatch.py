@@ -86,7 +86,8 @@ class World:
 def deployed(prefect_server: None) -> None:
     from prefect.client.orchestration import get_client
 
-    from flows.deployments.catalog import INTERNAL, OFFERS
+    from flows.deployments.catalog import OFFERS
+    from flows.servers.tags import INTERNAL
 
     (offer,) = (offer for offer in OFFERS if offer.internal)
     assert offer.tags == [INTERNAL]
@@ -107,7 +108,7 @@ def test_a_child_makes_it_once_and_later_nobody_is_asked(small: World) -> None:
     assert small.parent() == found
     (child,) = small.children
     assert child.name == "finetune rte seed 0"
-    assert "internal" in child.tags
+    assert "gptmill-internal" in child.tags
 
 
 def test_a_lost_machine_and_an_old_failure_take_a_new_number(small: World) -> None:

@@ -66,7 +66,18 @@ def made(store: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def ended(world: tuple[str, str], store: str, prefect_server: Path) -> dict[str, str]:
+def others(prefect_server: Path) -> frozenset[str]:
+    """Runs of the sweeps of other modules' tests, with which this one shares a tracker."""
+    return frozenset(run.info.run_id for run in Tracker().search(SWEEPS, {}))
+
+
+def own(others: frozenset[str], kind: str = "sweep") -> list[Any]:
+    """This module's sweeps, or their trials, newest first."""
+    return [run for run in Tracker().search(SWEEPS, {"kind": kind}) if run.info.run_id not in others]
+
+
+@pytest.fixture(scope="module")
+def ended(world: tuple[str, str], store: str, others: frozenset[str]) -> dict[str, str]:
     """What a sweep had made when it was ended after its first rung."""
 
     def ctrl_c(*_: object) -> None:
@@ -76,7 +87,7 @@ def ended(world: tuple[str, str], store: str, prefect_server: Path) -> dict[str,
         patch.setattr("flows.sweep.survivors", ctrl_c)
         with pytest.raises(KeyboardInterrupt):
             run(world, store, BY_BITS)
-    (sweep,) = Tracker().search(SWEEPS, {"kind": "sweep"})
+    (sweep,) = own(others)
     assert sweep.info.status == "KILLED"
     return made(store)
 
@@ -140,9 +151,11 @@ def test_the_winner_is_the_pipelines_own_model(swept: SweepResult, store: str) -
     assert (first.updates, swept.winner.updates) == (4, 12)
 
 
-def test_mlflow_has_the_picture_the_settings_and_every_trial(swept: SweepResult, tmp_path: Path) -> None:
+def test_mlflow_has_the_picture_the_settings_and_every_trial(
+    swept: SweepResult, others: frozenset[str], tmp_path: Path
+) -> None:
     tracker = Tracker()
-    (parent,) = tracker.search(SWEEPS, {"kind": "sweep"})
+    (parent,) = own(others)
     assert parent.info.status == "FINISHED"
     there = {item.path for item in tracker.client.list_artifacts(parent.info.run_id)}
     assert there == {"parallel-coordinates.png", "sweep.csv", "sweep.md", "sweep.toml"}
@@ -150,7 +163,7 @@ def test_mlflow_has_the_picture_the_settings_and_every_trial(swept: SweepResult,
     assert matplotlib.image.imread(picture).std() > 0.01
     settings = Path(tracker.client.download_artifacts(parent.info.run_id, "sweep.toml", str(tmp_path)))
     assert settings.read_text(encoding="utf-8") == swept.settings
-    children = tracker.search(SWEEPS, {"kind": "trial"})
+    children = own(others, "trial")
     assert {child.data.tags["mlflow.parentRunId"] for child in children} == {parent.info.run_id}
     assert len(children) == 4  # three trials, and the winner again
     for child in children:
@@ -177,7 +190,7 @@ def test_the_page_has_the_table_and_the_picture(swept: SweepResult) -> None:
 
 
 def test_fine_tuning_is_swept_by_dev_scores(
-    swept: SweepResult, world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
+    swept: SweepResult, others: frozenset[str], world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = {
         "preset": "demo",
@@ -209,7 +222,7 @@ def test_fine_tuning_is_swept_by_dev_scores(
     monkeypatch.setattr("tasks.jobs.launch.start_job", no_job)
     again = run(world, store, plan, checkpoint=swept.winner.checkpoint)
     assert again.text() == found.text()
-    assert len(tracker.search(SWEEPS, {"kind": "sweep"})) == 2, "the same sweep is the same run"
+    assert len(own(others)) == 2, "the same sweep is the same run"
 
 
 def test_a_command_names_the_file_before_anything_runs(

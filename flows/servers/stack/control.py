@@ -104,6 +104,9 @@ def status() -> None:
     print(f"\nPrefect  {layout.prefect_url}\nMLflow   {layout.mlflow_url}")
     if layout.full:
         print(f"S3       {layout.s3_url}\nStore    {record['forms']['store']}\nLog-in   {credentials_file()}")
+    else:
+        print("Log-in   none: web pages are refused, but every user of this machine can use these servers, and through")
+        print("         Prefect's workers run commands as you; on a machine that others use: gptmill up --full")
     print(f"Logs     {state_folder() / 'logs'}")
     if refusal:
         raise refusal
