@@ -39,7 +39,7 @@ $(VENV)/.full: $(VENV)/.runtime
 
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "Installing what the tests and the linters need"
-	@$(PIP) --editable '.[dev,dask,kubernetes,lm-eval,stack]'
+	@$(PIP) --editable '.[dev,dask,kubernetes,lm-eval,onnx,stack]'
 	@touch $@
 
 demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; prints the leaderboard

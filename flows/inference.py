@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.forms.checks import any_model, check_address
-from flows.forms.references import fine_tuned_model, in_store
+from flows.forms.references import WORDS, fine_tuned_model, in_store
 from gptcore.abstracts.config import SamplingConfig
 from gptcore.errors import InputError
 from gptcore.evaluation import generate as generation
@@ -29,7 +29,7 @@ from gptcore.models.language_model import LanguageModel
 from gptcore.models.transformer import GPT
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import ancestor, model_files, tokenizer_of
+from tasks.store.lineage import ancestor, home_of, model_files, tokenizer_of
 from tasks.store.store import Store
 
 
@@ -91,9 +91,8 @@ def _language_model(store: Store, model: str, tokenizer: str) -> tuple[LanguageM
         folder, words = Path(model), Tokenizer.load(tokenizer)
     else:
         folder, words = _files(any_model(store, model))
-    config = folder / "config.json"
-    fine_tuned = config.is_file() and "head" in read_json(config)
-    network = ClassificationModel.load(Path(folder))[0].gpt if fine_tuned else load_model(str(folder))
+    fine_tuned = _task_of(folder) is not None
+    network = ClassificationModel.load(folder)[0].gpt if fine_tuned else load_model(str(folder))
     return network.to(pick_device(0)).eval(), words
 
 
@@ -128,24 +127,66 @@ def abstracts_model(store: Store, model: str | None) -> Artifact:
     return store.resolve(model, "adapt") if model else ancestor(store, store.resolve("latest", "written"), "adapt")
 
 
-def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "") -> list[str]:
-    """Write a model in another layout: "hugging-face" (tokenizer included) or "release" (the original's arrays).
+def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "", int8: bool = False) -> list[str]:
+    """Write a model in another layout.
 
-    :param model: as in :func:`perplexity`.
-    :return: the files written.
+    :param model: as in :func:`perplexity`; for "onnx" the REF of a `finetune` artifact.
+    :param layout: "hugging-face" (tokenizer included), "release" (the original's arrays), or "onnx" (a classifier).
+    :param int8: of "onnx" also with int8 weights.
+    :return: the files written; of "onnx" each with what it is worth beside the model.
     :raises InputError: no such model, one that the layout cannot hold, or ``out`` is there already.
     """
     folder = Path(out)
     if folder.exists():
         raise InputError(f"--out {out}: is there already; expected a new folder")
-    found, words = _language_model(store, model, tokenizer)
+    if layout == "onnx":
+        return _export_onnx(store, model, folder, tokenizer, int8)
+    if int8:
+        raise InputError(f"--int8: found --format {layout}, expected --format onnx")
+    where, words = (Path(model), Tokenizer.load(tokenizer)) if tokenizer else _files(any_model(store, model))
+    if (task := _task_of(where)) is not None:
+        raise InputError(
+            f"--model {model}: a model for {task}; transformers' classifiers have no bias behind their linear layer, "
+            "so none of them is this model: expected a language model, or --format onnx"
+        )
+    found = load_model(str(where)).eval()
     family = FAMILIES[found.config.family]
     if not family.layout:
         raise InputError(f"--model {model}: transformers has no network of the kind {family.title}")
     if layout == "hugging-face":
-        export_hugging_face(found.cpu(), words, folder)
+        export_hugging_face(found, words, folder)
     elif isinstance(found, GPT):
-        export_release(found.cpu(), folder)
+        export_release(found, folder)
     else:
         raise InputError(f"--model {model}: a model of the kind {family.title}, expected a decoder as released")
     return sorted(str(path) for path in folder.iterdir())
+
+
+def _export_onnx(store: Store, model: str, folder: Path, tokenizer: str, int8: bool) -> list[str]:
+    """See :func:`export`."""
+    from gptcore.evaluation.exported import INT8, MODEL, write_onnx
+
+    if tokenizer:
+        raise InputError("--format onnx: found a model's folder, expected a model of a store, which has its dev rows")
+    artifact = any_model(store, model)
+    if artifact.stage != "finetune":
+        raise InputError(f"--format onnx: found {WORDS[artifact.stage]}, expected {WORDS['finetune']}")
+    where, words = _files(artifact)
+    home = home_of(artifact)
+    found = write_onnx(where, words, home.local(ancestor(home, artifact, "dataset")), folder, int8)
+    lines = sorted(str(path) for path in folder.iterdir() if path.name not in (MODEL, INT8))
+    for name in (MODEL, INT8) if int8 else (MODEL,):
+        measured = found[name]
+        lines.append(
+            f"{folder / name}: {measured['bytes'] / 1e6:.1f} MB, logits within {measured['largest_difference']:.2g}, "
+            f"score {100 * measured['score']:.1f} (the model's {100 * found['score']:.1f}) and "
+            f"{100 * measured['same_answers']:.1f} % of the answers on {found['rows']} dev rows"
+        )
+    return lines
+
+
+def _task_of(folder: Path) -> str | None:
+    """The task of a fine-tuned model's folder; None where it is a language model's."""
+    config = folder / "config.json"
+    settings = read_json(config) if config.is_file() else {}
+    return str(settings["task"]) if "head" in settings else None

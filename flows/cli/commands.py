@@ -218,8 +218,8 @@ def export(options: argparse.Namespace) -> None:
     store = _look_up_model(options)
     from flows.inference import export
 
-    for path in export(store, options.model, options.format, options.out, options.tokenizer):
-        print(path)
+    for line in export(store, options.model, options.format, options.out, options.tokenizer, options.int8):
+        print(line)
 
 
 def predict(options: argparse.Namespace) -> None:

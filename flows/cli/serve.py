@@ -7,6 +7,7 @@ from typing import Any
 
 from flows.forms.checks import any_model
 from flows.forms.references import fine_tuned_model, named_task
+from flows.servers.signals import Ended
 from gptcore.errors import InputError
 from gptcore.files import read_json
 from gptcore.nlu.registry import REGISTRY
@@ -46,7 +47,11 @@ def serve(store: Store, name: str, model: str, port: int) -> None:
         print(f"{what} {artifact.short}: http://127.0.0.1:{port}{service.path}, /health (SIGTERM ends it)")
         sys.stdout.flush()
 
-    serve(service, about, port, ready)
+    try:
+        serve(service, about, port, ready)
+    except Ended as ended:
+        print(f"gptmill: ended by {ended}; every request was answered", file=sys.stderr)
+        raise SystemExit(ended.exit_code) from None
 
 
 def served_model(store: Store, name: str, model: str) -> Artifact:

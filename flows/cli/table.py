@@ -240,11 +240,13 @@ _LOOKING = (
             *_ANY_MODEL,
             argument(
                 "--format",
-                "a folder for transformers, tokenizer included; or the original release's arrays (%(default)s)",
-                choices=["hugging-face", "release"],
+                "a folder for transformers, tokenizer included; the original release's arrays; or a fine-tuned model "
+                "for onnxruntime, compared on its dev rows (%(default)s)",
+                choices=["hugging-face", "release", "onnx"],
                 default="hugging-face",
             ),
             argument("--out", "a new folder", required=True, metavar="FOLDER"),
+            flag("--int8", "onnx: also with int8 weights, and what that costs"),
         ),
     ),
     Command(

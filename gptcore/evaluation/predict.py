@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from gptcore.data.batches import by_length, evaluation_tokens
 from gptcore.errors import InputError
@@ -75,7 +76,7 @@ class Predictions:
 
 @torch.inference_mode()
 def predict_rows(
-    model: ClassificationModel,
+    model: nn.Module,
     spec: TaskSpec,
     rows: TaskRows,
     device: torch.device,
@@ -84,6 +85,7 @@ def predict_rows(
 ) -> Predictions:
     """Run ``model``, in eval mode, over all rows; the language model's head is left out.
 
+    :param model: a :class:`ClassificationModel`, or what stands in for one.
     :param dtype: type of the matrix products.
     :param progress: called with the number of rows done since the last call.
     """

@@ -228,3 +228,23 @@ def test_a_digest_that_begins_two_models_wants_to_be_longer(tmp_path, monkeypatc
     with pytest.raises(InputError, match=f"--model {first}: a pre-trained model and a fine-tuned model, expected"):
         any_model(shelf.store, first)
     assert any_model(shelf.store, model.short) == model
+
+
+def test_a_layout_that_cannot_hold_the_model_exactly_is_refused(shelf, tmp_path):
+    model, out = shelf.finetune("rte", shelf.checkpoint, seed=7), str(tmp_path / "out")
+    folder, words = str(shelf.store.local(model) / "model"), shelf.tokenizer.url
+    no_bias = "transformers' classifiers have no bias behind their linear layer"
+    for given in (
+        (model.short, "hugging-face", out),
+        (model.short, "release", out),
+        (folder, "hugging-face", out, words),
+    ):
+        with pytest.raises(InputError, match=f"--model {given[0]}: a model for rte; {no_bias}"):
+            inference.export(shelf.store, *given)
+    with pytest.raises(InputError, match="--format onnx: found a pre-trained model, expected a fine-tuned model"):
+        inference.export(shelf.store, shelf.checkpoint.short, "onnx", out)
+    with pytest.raises(InputError, match="--format onnx: found a model's folder, expected a model of a store"):
+        inference.export(shelf.store, folder, "onnx", out, words)
+    with pytest.raises(InputError, match="--int8: found --format hugging-face, expected --format onnx"):
+        inference.export(shelf.store, shelf.checkpoint.short, "hugging-face", out, int8=True)
+    assert not Path(out).exists()

@@ -9,6 +9,7 @@ import csv
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -47,12 +48,12 @@ class StopAt(StopRequest):
         return self._left < 0
 
 
-def encoded(folder: Path, task: str, n_train: int = 48, n_dev: int = 20) -> Path:
+def encoded(folder: Path, task: str, n_train: int = 48, n_dev: int = 20, words: Any = None) -> Path:
     """Write the public files of one task under ``folder`` and encode them; the encoded dataset's folder."""
     rng = random.Random(task)
     data = folder / "datasets"
     globals()[f"_write_{task}"](data, rng, n_train, n_dev)
-    encode_task(task_spec(task), str(data), ToyTokenizer(), folder / "encoded" / task)
+    encode_task(task_spec(task), str(data), words or ToyTokenizer(), folder / "encoded" / task)
     return folder / "encoded" / task
 
 

@@ -1,0 +1,90 @@
+"""A fine-tuned classifier exported as ONNX, and what the export is worth: its logits and scores beside the model's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gptcore.errors import InputError
+from gptcore.evaluation.predict import EVAL_ROW_SEED, Predictions, check_dataset, predict_rows
+from gptcore.families import FAMILIES
+from gptcore.files import write_json_atomic
+from gptcore.models.heads import ClassificationModel
+from gptcore.models.onnx import OnnxClassifier, export_onnx, quantise_onnx, require_onnx
+from gptcore.nlu.registry import TaskSpec, recorded_task
+from gptcore.nlu.task_rows import TaskRows
+from gptcore.text.tokenizer import Tokenizer
+
+TOLERANCE = 1e-4
+"""How far a logit may be from the model's."""
+_ROWS = 1000
+"""Dev rows that an export is compared on: enough to see a loss of a point."""
+MODEL, INT8 = "model.onnx", "model-int8.onnx"
+
+
+def write_onnx(folder: Path, tokenizer: Tokenizer, dataset: Path, out: Path, int8: bool = False) -> dict[str, Any]:
+    """Export a classifier into a new folder, and measure what came out on dev rows of its task.
+
+    The folder holds :data:`MODEL`, on request :data:`INT8`, the model's ``config.json`` (task, labels, n_ctx), its
+    tokenizer under ``tokenizer/``, and what this function returns as ``comparison.json``.
+
+    :param folder: what :meth:`ClassificationModel.save` wrote.
+    :param dataset: what :func:`gptcore.nlu.encoded.encode_task` wrote, with the same tokenizer.
+    :param out: a folder that is not there yet.
+    :param int8: also with int8 weights.
+    :return: "rows", and for each file "bytes", "largest_difference" (of a logit from the model's in float32), "score"
+        (the task's headline metric on those rows) and "same_answers" (the share of rows).
+    :raises InputError: a package is missing, the network is recurrent, the dataset another task's, or the logits
+        differ by more than :data:`TOLERANCE`; then nothing is left.
+    """
+    require_onnx()
+    model, config = ClassificationModel.load(folder)
+    spec = recorded_task(config)
+    network = model.gpt.config
+    family = FAMILIES[network.family]
+    if not family.layout:
+        raise InputError(f"--format onnx: found a model of the kind {family.title}, expected a Transformer")
+    check_dataset(dataset, spec, config["tokenizer_digest"], network.n_vocab, str(folder))
+    rows = TaskRows(
+        spec,
+        dataset,
+        "dev",
+        n_ctx=network.n_ctx,
+        n_vocab=network.n_vocab,
+        max_rows=_ROWS,
+        seed=EVAL_ROW_SEED,
+        part_tokens=config.get("part_tokens"),
+        inputs=family.part("inputs"),
+    )
+    expected = predict_rows(model, spec, rows, torch.device("cpu"))
+    out.mkdir(parents=True)
+    try:
+        export_onnx(model, out / MODEL)
+        found: dict[str, Any] = {"rows": len(rows), "score": expected.scores(spec)["score"]}
+        found[MODEL] = _compared(out / MODEL, spec, rows, expected)
+        if (difference := found[MODEL]["largest_difference"]) > TOLERANCE:
+            raise InputError(f"--format onnx: logits differ by {difference:.2g}, expected at most {TOLERANCE:g}")
+        if int8:
+            quantise_onnx(out / MODEL, out / INT8)
+            found[INT8] = _compared(out / INT8, spec, rows, expected)
+        shutil.copyfile(folder / "config.json", out / "config.json")
+        tokenizer.save(out / "tokenizer")
+        write_json_atomic(out / "comparison.json", found)
+    except BaseException:
+        shutil.rmtree(out)
+        raise
+    return found
+
+
+def _compared(path: Path, spec: TaskSpec, rows: TaskRows, expected: Predictions) -> dict[str, Any]:
+    found = predict_rows(OnnxClassifier(path), spec, rows, torch.device("cpu"))
+    return {
+        "bytes": path.stat().st_size,
+        "largest_difference": float(np.abs(found.logits - expected.logits).max()),
+        "score": found.scores(spec)["score"],
+        "same_answers": float((found.values == expected.values).mean()),
+    }
