@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 from collections import Counter
@@ -66,7 +67,7 @@ def _lengths(rows: dict[str, list[Example]]) -> Iterator[str]:
 
 
 def _labels(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
-    """How often each label stands in each split; of a graded score the whole numbers below it."""
+    """How often each label stands in each split; of a graded score the whole numbers that it lies between."""
     counts = {split: Counter(_label(spec, row) for row in examples) for split, examples in rows.items()}
     names = list(spec.labels) or sorted({name for found in counts.values() for name in found}, key=_grade)
     width = min(40, max(8, *(len(name) + 2 for name in names)))
@@ -79,11 +80,14 @@ def _labels(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
 
 def _label(spec: TaskSpec, row: Example) -> str:
     assert row.label is not None, "labelled splits"
-    return f"{int(row.label)} to {int(row.label) + 1}" if spec.score_range else spec.labels[int(row.label)]
+    if not spec.score_range:
+        return spec.labels[int(row.label)]
+    below = math.floor(row.label)
+    return f"{below}" if row.label == below else f"{below} to {below + 1}"
 
 
-def _grade(name: str) -> int:
-    return int(name.partition(" ")[0])
+def _grade(name: str) -> tuple[int, str]:
+    return int(name.partition(" ")[0]), name
 
 
 def _duplicates(rows: dict[str, list[Example]]) -> Iterator[str]:
@@ -117,6 +121,9 @@ def _warnings(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
     """What a user would want to know before hours of training."""
     if len(rows["dev"]) < _SHORTEST_DEV:
         yield f"{len(rows['dev'])} dev rows: a score moves by {100 / len(rows['dev']):.1f} with each of them"
+    seen = {(row.fields, row.choices) for row in rows["train"]}
+    if again := sum((row.fields, row.choices) in seen for row in rows["dev"]):
+        yield f"{again:,} of {len(rows['dev']):,} dev rows are trained on, too: their score is higher than on new rows"
     trained, asked = ({_label(spec, row) for row in rows[split]} for split in ("train", "dev"))
     missing = sorted(asked - trained)
     if missing and not spec.score_range:

@@ -30,6 +30,8 @@ LATEST = "latest"
 NEWEST = "newest"
 """What the alias of the latest version is called in MLflow, which keeps the word "latest" for itself."""
 _VERSION_TAG = "model_version"  # of a run: the version that it made
+_LOADABLE_TAG = "mlflow_model"  # of a run: MLflow can load that version, which up to version 0.1.0 it could not
+_MLMODEL = "model/MLmodel"
 _REFERENCE = re.compile(r"models:/(?P<name>[\w.-]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+|latest))")
 _PAGE = 1000
 
@@ -60,8 +62,8 @@ class Entry:
 
 
 def is_registered(run: Run) -> bool:
-    """Whether the run's model has its version; costs nothing, as the run says so itself."""
-    return _VERSION_TAG in run.opened_tags
+    """Whether the run's model has its version, which MLflow can load; costs nothing, as the run says so itself."""
+    return {_VERSION_TAG, _LOADABLE_TAG} <= run.opened_tags.keys()
 
 
 def register(run: Run, entry: Entry) -> None:
@@ -80,11 +82,13 @@ def _register(run: Run, entry: Entry) -> None:
         model = _model(tracker, entry.name) or _created(tracker, entry)
         versions = _versions(tracker, entry.name)
         there = [version for version in versions if version.tags.get("digest") == entry.artifact.digest]
-        if not there:
+        holder = there[0].run_id if there else run.run_id
+        if not any(file.path == _MLMODEL for file in tracker.client.list_artifacts(holder, "model")):
             with scratch_folder() as folder:
                 write_mlmodel(folder, entry.artifact, entry.interface)
                 write_json_atomic(folder / "manifest.json", dict(entry.manifest))
-                tracker.client.log_artifacts(run.run_id, str(folder), "model")
+                tracker.client.log_artifacts(holder, str(folder), "model")
+        if not there:
             made = tracker.client.create_model_version(
                 entry.name, f"runs:/{run.run_id}/model", run.run_id, _tags(entry), description=entry.description
             )
@@ -94,7 +98,7 @@ def _register(run: Run, entry: Entry) -> None:
         while len(later := _versions(tracker, entry.name)) > len(versions):  # another host's, who saw fewer, too
             versions = later
             _move_aliases(tracker, _model(tracker, entry.name) or model, versions)
-    run.set_tags({_VERSION_TAG: f"{entry.name}/{there[0].version}"})
+    run.set_tags({_VERSION_TAG: f"{entry.name}/{there[0].version}", _LOADABLE_TAG: "yes"})
 
 
 def _created(tracker: Tracker, entry: Entry) -> RegisteredModel:

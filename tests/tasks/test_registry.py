@@ -65,6 +65,25 @@ def test_an_artifact_is_one_version_however_often_it_is_met(shared_tracker: Trac
     assert version.source == f"runs:/{version.run_id}/model"
 
 
+def test_a_version_of_before_becomes_loadable_when_it_is_met_again(shared_tracker: Tracker) -> None:
+    """Up to version 0.1.0 a version had a manifest beside its run, and no MLmodel."""
+    made = entry("old", 0.5, 1)
+    with opened(shared_tracker, made) as run, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "write_mlmodel", lambda *_: None)
+        patch.setattr(registry, "_LOADABLE_TAG", "words_of_before")
+        register(run, made)
+    with opened(shared_tracker, made, "the same model on another row") as again:
+        assert not is_registered(again)
+        register(again, made)
+    assert not is_registered(opened(shared_tracker, made)), "so that a second command looks once more"
+    (version,) = shared_tracker.client.search_model_versions("name = 'old'")
+    files = {file.path for file in shared_tracker.client.list_artifacts(version.run_id, "model")}
+    assert {"model/MLmodel", "model/manifest.json"} <= files
+    record(shared_tracker, made)
+    assert is_registered(opened(shared_tracker, made))
+    assert len(shared_tracker.client.search_model_versions("name = 'old'")) == 1
+
+
 def test_the_best_is_champion_and_the_last_made_is_latest(shared_tracker: Tracker) -> None:
     worse, best, newer = entry("lead", 0.5, 1), entry("lead", 0.9, 2), entry("lead", 0.7, 3)
     record(shared_tracker, newer, worse, best)  # in whatever order a re-run comes upon them
