@@ -82,7 +82,7 @@ def _register(run: Run, entry: Entry) -> None:
         model = _model(tracker, entry.name) or _created(tracker, entry)
         versions = _versions(tracker, entry.name)
         there = [version for version in versions if version.tags.get("digest") == entry.artifact.digest]
-        holder = there[0].run_id if there else run.run_id
+        holder = (there[0].run_id if there else None) or run.run_id
         if not any(file.path == _MLMODEL for file in tracker.client.list_artifacts(holder, "model")):
             with scratch_folder() as folder:
                 write_mlmodel(folder, entry.artifact, entry.interface)
