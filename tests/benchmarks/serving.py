@@ -22,19 +22,24 @@ import torch
 from transformers import AutoTokenizer, OpenAIGPTForSequenceClassification, pipeline
 
 from gptcore.config import small
+from gptcore.evaluation.exported import INT8, MODEL, write_onnx
+from gptcore.evaluation.predict import predict_rows
 from gptcore.models.files.hugging_face import export_hugging_face
 from gptcore.models.heads import ClassificationModel
+from gptcore.models.onnx import OnnxClassifier
 from gptcore.models.transformer import GPT
+from gptcore.nlu.encoded import encode_task
 from gptcore.nlu.inputs import N_SPECIAL
 from gptcore.nlu.readers import load_task
 from gptcore.nlu.registry import task_spec
+from gptcore.nlu.task_rows import TaskRows
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tasks.tracking.pyfunc import TaskPredictor
 from tests.benchmarks.finetune import sources
 from tests.benchmarks.step import as_transformers
-from tests.benchmarks.table import Rate, in_turns, line, shown
+from tests.benchmarks.table import Rate, Work, in_turns, line, shown
 
 _TASK = "sst2"
 _CLIENTS, _REQUESTS, _READY = 32, 10_000, 3
@@ -49,6 +54,7 @@ def run(seconds: float) -> None:
         texts = [row.fields[0] for row in load_task(_TASK, str(datasets), "dev")]
         model = _stored(folder / "store", tokenizer)
         _tables(model, tokenizer, texts, folder, seconds)
+        _onnx(model, tokenizer, datasets, folder, seconds)
         _load(model, texts)
 
 
@@ -98,6 +104,29 @@ def _tables(model: Artifact, tokenizer: Tokenizer, texts: Sequence[str], folder:
     what = f"a table of {_ROWS} rows, {_TASK}"
     line("15", what, found["ours"], found["one"], "rows/s", ">= 2x", "transformers' pipeline")
     line("15", what, found["ours"], found["batch"], "rows/s", ">= 2x", "the same with batches of 32")
+
+
+def _onnx(model: Artifact, tokenizer: Tokenizer, datasets: Path, folder: Path, seconds: float) -> None:
+    """Row 15, too: encoded dev rows through onnxruntime, in float32 and with int8 weights, beside torch in float32."""
+    spec, cpu, source = task_spec(_TASK), torch.device("cpu"), Path(model.url) / "model"
+    encode_task(spec, str(datasets), tokenizer, folder / "encoded")
+    write_onnx(source, tokenizer, folder / "encoded", folder / "onnx", int8=True)
+    classifier, _ = ClassificationModel.load(source)
+    network = classifier.gpt.config
+    rows = TaskRows(
+        spec, folder / "encoded", "dev", n_ctx=network.n_ctx, n_vocab=network.n_vocab, max_rows=_ROWS, seed=0
+    )
+    models = {"torch": classifier, "onnx": OnnxClassifier(folder / "onnx" / MODEL)}
+    models["int8"] = OnnxClassifier(folder / "onnx" / INT8)
+
+    def passed(name: str) -> Work:
+        return lambda: float(len(predict_rows(models[name], spec, rows, cpu).logits))
+
+    found = in_turns({name: passed(name) for name in models}, seconds)
+    for name, file in (("onnx", MODEL), ("int8", INT8)):
+        size = (folder / "onnx" / file).stat().st_size / 1e6
+        what = f"encoded rows, {_TASK}, onnxruntime, {file} ({size:.1f} MB)"
+        line("15", what, found[name], found["torch"], "rows/s", "", "ours in torch, float32")
 
 
 def _load(model: Artifact, texts: Sequence[str]) -> None:
