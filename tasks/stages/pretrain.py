@@ -55,6 +55,8 @@ def pretrain_model(
 ) -> Artifact:
     """Pre-train (section 3.1). The processes are no part of the digest: every global batch is the same.
 
+    The artifact has model/, snapshots/ and metrics.jsonl; the job's checkpoints stay out of it.
+
     :param model: its ``n_vocab`` is replaced by that of the shards.
     :param ngrams: n-gram perplexities of the same shards, shown beside the model's.
     :param nproc: training processes; 0: one for each GPU of a machine that trains.
