@@ -113,7 +113,7 @@ def write_abstracts(
     from gptcore.abstracts.write import write_abstracts as write
 
     artifact = abstracts_model(store, model)
-    network = load_model(str(store.local(artifact) / "model")).to(pick_device(0)).eval()
+    network = load_model(str(store.local(artifact, "model"))).to(pick_device(0)).eval()
     words = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
     written = write(network, words, titles, sampling)
     return [(item.title, item.abstract + ("" if item.ended else " ...")) for item in written]

@@ -15,7 +15,6 @@ from flows.finetune import pretrained_arm
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from gptcore.evaluation.zero_shot import sources_fingerprint
-from gptcore.files import read_json
 from gptcore.nlu.blimp import BLIMP, CHANCE, FIELDS, blimp_fingerprint
 from gptcore.nlu.published import OURS, PUBLISHED
 from gptcore.nlu.registry import task_spec
@@ -25,7 +24,7 @@ from tasks.report.figures import Curve, Figure, Panels
 from tasks.stages.blimp import check_blimp, score_blimp, score_blimp_ngrams
 from tasks.stages.zero_shot import Scores, score_zero_shot
 from tasks.store.artifact import Artifact
-from tasks.store.snapshots import model_folder, snapshots
+from tasks.store.snapshots import snapshot_scores, snapshots
 
 _MEAN = "mean of the fields"
 _BAG_OF_WORDS = "bag of words"
@@ -148,10 +147,8 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
     steps = [*kept, counts["steps"]]
     before = counts.get("tokens_seen_before", 0)
     seen = [(before + counts["tokens_seen"] * step / counts["steps"]) / 1e6 for step in steps]
-    held_out = [
-        read_json(model_folder(chain.store, chain.checkpoint, step) / "meta.json")["validation/perplexity"]
-        for step in kept
-    ] + [counts["validation/perplexity"]]
+    scores = [*(snapshot_scores(chain.store, chain.checkpoint, step) for step in kept), counts]
+    held_out = [score["validation/perplexity"] for score in scores]
     averages = [row.average(wanted) or 0.0 for row in rows]
 
     def panel(title: str, unit: str, values: list[float]) -> Figure:

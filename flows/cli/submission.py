@@ -40,7 +40,7 @@ def submission(
             f"run `gptmill finetune TASK --checkpoint {artifact.short}` for each"
         )
     tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
-    folders = {task: store.local(models[task]) / "model" for task in wanted}
+    folders = {task: store.local(models[task], "model") for task in wanted}
     with shown("submission"):
         report = glue_submission(folders, tokenizer, datasets_url, Path(out), tasks, Meter("submission", "rows"))
     return {**report, "models": {task: models[task].url for task in wanted}}

@@ -260,7 +260,7 @@ def datasets_folder(store: Store, datasets: str, tasks: Sequence[str] = ()) -> s
         return ""
     if not worlds:
         raise InputError(f"--datasets: none given, and {store.url} holds no generated world; give the datasets' folder")
-    return str(store.local(worlds[0]) / "datasets")
+    return str(store.local(worlds[0], "datasets"))
 
 
 def chosen_tasks(wanted: Sequence[str], datasets_url: str) -> list[Task]:

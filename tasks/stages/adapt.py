@@ -15,7 +15,7 @@ from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
 from tasks.report.card import Card, amount, cost, synthetic_note
 from tasks.report.figures import loss_curve
-from tasks.stages.stage import JOB_OPTIONS, build, publish_card
+from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build, publish_card
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Built, Store
 from tasks.tracking.observer import JobObserver
@@ -53,7 +53,7 @@ def adapt_model(
         def produce(workspace: Path) -> dict[str, Any]:
             job = {
                 "adapt": settings["adapt"],
-                "model": str(store.local(checkpoint) / "model"),
+                "model": str(store.local(checkpoint, "model")),
                 "n_special": N_MARKS,
                 "shards": str(store.local(ids)),
                 "tokenizer_digest": encoded["tokenizer_digest"],
@@ -64,7 +64,7 @@ def adapt_model(
             result = run_job("gptcore.training.adapt", job, workspace, on_metrics=observer, on_waiting=observer.waiting)
             return {**result, "threads": threads, "tokenizer_digest": encoded["tokenizer_digest"]}
 
-        built = build(store, recipe, produce, "adapt", _made, name)
+        built = build(store, recipe, produce, "adapt", _made, name, transient=CHECKPOINTS)
         if not run.finished:
             _report(store, built, run, title, encoded)
     return built.artifact
@@ -83,7 +83,7 @@ def _made(counts: Mapping[str, Any]) -> str:
 def _report(store: Store, built: Built, run: Run, title: str, encoded: Mapping[str, Any]) -> None:
     """The final numbers, the curve and the card, on the MLflow run and on the Prefect run."""
     result = built.manifest["counts"]
-    records = read_metrics(store.local(built.artifact) / "metrics.jsonl")
+    records = read_metrics(store.local(built.artifact, "metrics.jsonl"))
     results = {
         **{f"{split} {name}": result[f"{split}/{name}"] for name in ("perplexity", "loss") for split in SPLITS},
         "tokens seen": result["tokens_seen"],

@@ -30,7 +30,7 @@ def score_model(
     recipe = Recipe("evaluation", VERSION, settings, {"model": model, "dataset": dataset})
 
     def produce(out: Path) -> dict[str, Any]:
-        folder = store.local(model) / "model"
+        folder = store.local(model, "model")
         path = out / "predictions.jsonl"
         rows = store.manifest(dataset)["counts"]["splits"][split]["rows"]
         done = Meter("evaluation", "rows").counting(split, min(rows, max_rows or rows))

@@ -129,7 +129,7 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     """Numbers beside the paper's, curve and card, on both sides."""
     result, config = built.manifest["counts"], built.manifest["config"]
     spec = recorded_task(config)
-    records = read_metrics(store.local(built.artifact) / "metrics.jsonl")
+    records = read_metrics(store.local(built.artifact, "metrics.jsonl"))
     scores = {key: value for key, value in result.items() if key.startswith(("dev/", "test/"))}
     results = {
         **{key: f"{100 * value:.1f}" for key, value in scores.items()},

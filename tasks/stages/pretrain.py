@@ -19,7 +19,7 @@ from tasks.report.entries import corpus_data, pretrained_entry
 from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_pretrained_card
 from tasks.stages.shards import local_shards
-from tasks.stages.stage import JOB_OPTIONS, build, publish_card
+from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build, publish_card
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor
 from tasks.store.references import check_start
@@ -54,6 +54,8 @@ def pretrain_model(
     beside: int = 1,
 ) -> Artifact:
     """Pre-train (section 3.1). The processes are no part of the digest: every global batch is the same.
+
+    The artifact has model/, snapshots/ and metrics.jsonl; the job's checkpoints stay out of it.
 
     :param model: its ``n_vocab`` is replaced by that of the shards.
     :param ngrams: n-gram perplexities of the same shards, shown beside the model's.
@@ -91,7 +93,7 @@ def pretrain_model(
                 "workspace": str(workspace),
                 "threads": threads,
                 "sharded": sharded,
-                **({"start": str(store.local(start) / "model")} if start else {}),
+                **({"start": str(store.local(start, "model"))} if start else {}),
             }
             observer = JobObserver("pretrain", run, "pretrain-progress", lambda: store.sync_partial(recipe, workspace))
             result = run_job(
@@ -106,7 +108,7 @@ def pretrain_model(
             write_pretrained_card(workspace / "model", store, shards, settings, result, start)
             return {**result, "family": model.family, "tokenizer_digest": encoded["tokenizer_digest"]}
 
-        built = build(store, recipe, produce, "pretrain", _made)
+        built = build(store, recipe, produce, "pretrain", _made, transient=CHECKPOINTS)
         if not run.finished:
             _report(store, built, run, ngrams)
         if not is_registered(run):
@@ -131,7 +133,7 @@ def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> No
     """The final numbers, the curve and the card, on the MLflow run and on the Prefect run."""
     result = built.manifest["counts"]
     counted = store.manifest(ngrams)["counts"] if ngrams else {}
-    records = read_metrics(store.local(built.artifact) / "metrics.jsonl")
+    records = read_metrics(store.local(built.artifact, "metrics.jsonl"))
     results = {
         "validation perplexity": result["validation/perplexity"],
         **{f"{name} perplexity": counted[name]["perplexity"] for name in counted},

@@ -55,7 +55,7 @@ def answer_prompts(
             from gptcore.prompting.score import answer
 
             words = Tokenizer.load(str(store.local(tokenizer_of(store, model))))
-            network = load_model(str(store.local(model) / "model")).to(pick_device(0)).eval()
+            network = load_model(str(store.local(model, "model"))).to(pick_device(0)).eval()
             meter = Meter("prompted", "prompts")
             result = answer(network, words, asked, selection, k, lambda done, of: meter(asked.name, done, of))
             lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in result.answers)

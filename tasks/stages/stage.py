@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ def retry_unless_input_error(task: Any, run: Any, state: Any) -> bool:
     return False
 
 
+CHECKPOINTS = ("checkpoints",)
+"""What a training's job goes on from (:class:`gptcore.training.loop.Trainer`). Nobody reads them once it is done: a
+fine-tune, and a pre-training that goes on from this one, begin with the weights and a fresh optimiser."""
+
 JOB_OPTIONS: dict[str, Any] = {
     **STAGE_OPTIONS,
     "retries": 2,
@@ -57,6 +61,7 @@ def build(
     made: Callable[[Mapping[str, Any]], str | Mapping[str, int]],
     item: str = "",
     unit: str = "task",
+    transient: Collection[str] = (),
 ) -> Built:
     """Find the artifact of ``recipe`` or make it with ``produce``, and log what it is and which of the two it was.
 
@@ -64,8 +69,9 @@ def build(
     :param made: the manifest's counts in few words, or as amounts that add up over the items.
     :param item: which one of several: ``"mnli"``.
     :param unit: what an item is.
+    :param transient: see :meth:`Store.build`.
     """
-    built = store.build(recipe, produce)
+    built = store.build(recipe, produce, transient)
     seconds, digest = built.manifest["duration_seconds"], built.artifact.short
     news = Made(stage, made(built.manifest["counts"]), seconds, built.cached, digest, item, unit)
     what = news.made if isinstance(news.made, str) else ", ".join(f"{n:,} {name}" for name, n in news.made.items())

@@ -50,7 +50,7 @@ def model_files(artifact: Artifact) -> tuple[Path, Path]:
     :raises InputError: either is missing; :class:`CorruptArtifact` where its bytes are wrong.
     """
     home = home_of(artifact)
-    return home.local(artifact) / "model", home.local(tokenizer_of(home, artifact))
+    return home.local(artifact, "model"), home.local(tokenizer_of(home, artifact))
 
 
 def tokenizer_of(store: Store, artifact: Artifact) -> Artifact:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.files import fsync_folder, read_json, sha256_file
-from tasks.store.manifest import MANIFEST, Manifest, local_sizes, verify_once
+from tasks.store.manifest import MANIFEST, Manifest, local_sizes, part_of, verify_once
 
 
 class LocalShelf:
@@ -55,10 +55,10 @@ class LocalShelf:
         shutil.rmtree(discarded, ignore_errors=True)
         return manifest
 
-    def local(self, stage: str, digest: str, manifest: Manifest) -> Path:
+    def local(self, stage: str, digest: str, manifest: Manifest, part: str) -> Path:
         folder = Path(self.root, stage, digest)
-        verify_once(folder, manifest, str(folder))
-        return folder
+        verify_once(folder, part_of(manifest, part), str(folder))
+        return folder / part
 
     def save_partial(self, stage: str, digest: str, workspace: Path) -> None:
         """Nothing to do: the workspace lies in the store itself."""

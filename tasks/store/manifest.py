@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -27,29 +27,30 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 Manifest = dict[str, Any]
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_verified: set[tuple[str, tuple[tuple[str, int, int], ...]]] = set()
+_verified: set[tuple[str, str, int, int]] = set()
+"""Files that this process has compared: path, SHA-256, bytes, time of change."""
 
 
 class CorruptArtifact(InputError):
     """Files of a stored artifact are not those that its manifest lists."""
 
 
-def seal(workspace: Path, recipe: Recipe, counts: Mapping[str, Any], seconds: float) -> Manifest:
-    """Hash and flush every file of a finished workspace, then write its manifest there.
+def seal(
+    workspace: Path, recipe: Recipe, counts: Mapping[str, Any], seconds: float, transient: Collection[str] = ()
+) -> Manifest:
+    """Hash and flush the files of a finished workspace, then write its manifest there.
 
-    Names that start with a dot are scratch and are deleted.
+    Names that start with a dot are scratch and are not listed. They still lie there (:func:`drop_unlisted`): what an
+    interrupted run would go on from may go only once the manifest says that there is nothing left to do.
 
+    :param transient: names at the workspace's top that are not listed either.
     :raises ValueError: where a symbolic link was left: an artifact holds its own bytes.
     """
     files = []
     for folder, folders, names in os.walk(workspace):
-        for name in [name for name in folders if name.startswith(".")]:
-            shutil.rmtree(Path(folder, name))
-            folders.remove(name)
-        for path in (Path(folder, name) for name in names):
-            if path.name.startswith("."):
-                path.unlink()
-                continue
+        left_out = transient if Path(folder) == workspace else ()
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in left_out]
+        for path in (Path(folder, name) for name in names if not name.startswith(".") and name not in left_out):
             if path.is_symlink():
                 raise ValueError(f"{path}: a stage left a symbolic link; an artifact holds its own bytes")
             fsync_file(path)
@@ -91,6 +92,21 @@ def sealed(workspace: Path, recipe: Recipe) -> Manifest | None:
     return dict(manifest)
 
 
+def drop_unlisted(workspace: Path, manifest: Manifest) -> None:
+    """Delete what a sealed workspace holds beside the files that its manifest lists."""
+    listed = [PurePosixPath(file["path"]) for file in manifest["files"]]
+    kept = {MANIFEST, *map(str, listed), *(str(parent) for path in listed for parent in path.parents)}
+    for folder, folders, names in os.walk(workspace):
+        for path in (Path(folder, name) for name in [*folders, *names]):
+            if path.relative_to(workspace).as_posix() in kept:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        folders[:] = [name for name in folders if Path(folder, name).is_dir()]
+
+
 def problem_of(manifest: Any, stage: str, digest: str) -> str | None:
     """Why ``manifest`` cannot be that of `<stage>/<digest>`, in words; None where it can.
 
@@ -125,6 +141,12 @@ def is_safe(path: Any) -> bool:
     return "/".join(PurePosixPath(path).parts) == path and ".." not in path.split("/") and not path.startswith("/")
 
 
+def part_of(manifest: Manifest, part: str) -> Manifest:
+    """The manifest with no other files than ``part``: one path, or all that lie below it; empty: every file."""
+    files = manifest["files"]
+    return {**manifest, "files": [file for file in files if not part or f"{file['path']}/".startswith(f"{part}/")]}
+
+
 def size_problem(manifest: Manifest, sizes: Mapping[str, int]) -> str | None:
     """The first listed file that is missing or has another size, in words; None where all fit."""
     for file in manifest["files"]:
@@ -157,12 +179,19 @@ def verify_files(folder: Path, manifest: Manifest, name: str) -> None:
 
 
 def verify_once(folder: Path, manifest: Manifest, name: str) -> None:
-    """:func:`verify_files`, once in a process as long as no file gets another size or time of change."""
-    stats = {path: os.stat(folder / path) for path in local_sizes(folder, manifest)}
-    state = str(folder), tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items())
-    if state not in _verified:
-        verify_files(folder, manifest, name)
-        _verified.add(state)
+    """:func:`verify_files`, each file once in a process as long as it gets no other size or time of change."""
+    states = [(file, _state(folder / file["path"], file["sha256"])) for file in manifest["files"]]
+    unread = [(file, state) for file, state in states if state not in _verified]
+    verify_files(folder, {**manifest, "files": [file for file, _ in unread]}, name)
+    _verified.update(state for _, state in unread if state is not None)
+
+
+def _state(path: Path, sha256: str) -> tuple[str, str, int, int] | None:
+    try:
+        stat = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return str(path), sha256, stat.st_size, stat.st_mtime_ns
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 from gptcore.config import NetworkConfig, check_same_shape, network_config
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES, recorded_family
-from gptcore.files import read_json
+from gptcore.files import parse_json
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.manifest import Manifest
@@ -100,7 +100,7 @@ def n_parameters(store: Store, model: Artifact) -> int:
     counts = store.manifest(model)["counts"]
     if "parameters" in counts:
         return int(counts["parameters"])
-    return int(read_json(store.local(model) / "model" / "meta.json")["parameters"])
+    return int(parse_json(store.read(model, "model/meta.json"))["parameters"])
 
 
 def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:

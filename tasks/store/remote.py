@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from tasks.store.manifest import (
     CorruptArtifact,
     Manifest,
     is_safe,
+    part_of,
     problem_of,
     size_problem,
     verify_files,
@@ -97,9 +98,9 @@ class RemoteShelf:
         return total.hexdigest()
 
     def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
-        """One listed file, from this host's copy where there is one."""
-        if (copy := self.cached(stage, digest)) is not None:
-            return (copy / path).read_bytes()
+        """One listed file, from this host's copy where that has it."""
+        if (copy := self.cached(stage, digest, path)) is not None:
+            return copy.read_bytes()
         data: bytes = self._fs.cat_file(f"{self._files(stage, digest, manifest)}/{path}")
         return data
 
@@ -130,43 +131,64 @@ class RemoteShelf:
         self._remove(self._partial(stage, digest))
         return holds
 
-    def local(self, stage: str, digest: str, manifest: Manifest) -> Path:
-        """This host's verified copy; downloaded by one process while others wait.
+    def local(self, stage: str, digest: str, manifest: Manifest, part: str) -> Path:
+        """This host's verified copy of a part; what it lacks is downloaded by one process while others wait.
 
         :raises CorruptArtifact: where bytes are not what the manifest says.
         """
         copy = self._copy(stage, digest)
         with exclusive(self.scratch / ".locks" / f"download-{stage}-{digest}", f"download of {stage} {digest[:12]}"):
-            if self.cached(stage, digest) is not None:
-                return copy
-            arriving = self.scratch / ".arriving" / stage / digest
-            shutil.rmtree(arriving, ignore_errors=True)  # what a killed download left
-            folder = self._files(stage, digest, manifest)
-            for file in manifest["files"]:
-                target = arriving / file["path"]
-                target.parent.mkdir(parents=True, exist_ok=True)
-                self._fs.get_file(f"{folder}/{file['path']}", str(target))
-            arriving.mkdir(parents=True, exist_ok=True)
-            verify_files(arriving, manifest, f"{self.root}/{stage}/{digest}")
-            write_json_atomic(arriving / MANIFEST, manifest)
-            self._keep(arriving, copy)
-        return copy
+            if self.cached(stage, digest, part) is None:
+                self._fetch(stage, digest, manifest, part)
+        return copy / part
 
-    def cached(self, stage: str, digest: str) -> Path | None:
-        """This host's copy where it is whole, down to its bytes; else None."""
-        copy = self._copy(stage, digest)
-        try:
-            manifest = json.loads((copy / MANIFEST).read_bytes())
-        except (FileNotFoundError, ValueError):
+    def cached(self, stage: str, digest: str, part: str) -> Path | None:
+        """A part of this host's copy where all of it is there, down to its bytes; else None."""
+        copy, known = self._copy(stage, digest), self._copied(stage, digest)
+        if known is None:
             return None
-        if problem_of(manifest, stage, digest) is not None:
-            return None
+        asked = part_of(known, part)
+        if (part and not asked["files"]) or not all((copy / file["path"]).is_file() for file in asked["files"]):
+            return None  # nobody has asked for it yet
         try:
-            verify_once(copy, manifest, str(copy))
+            verify_once(copy, asked, str(copy))
         except CorruptArtifact as error:
             log.warning("this host's copy is fetched again: %s", error)
             return None
-        return copy
+        return copy / part
+
+    def _copied(self, stage: str, digest: str) -> Manifest | None:
+        """The manifest of this host's copy, which may lack files that it lists; None where there is no copy."""
+        try:
+            manifest = json.loads((self._copy(stage, digest) / MANIFEST).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        return manifest if problem_of(manifest, stage, digest) is None else None
+
+    def _fetch(self, stage: str, digest: str, manifest: Manifest, part: str) -> None:
+        """Bring what this host's copy lacks of a part; nothing lies in the copy that has not been compared before."""
+        copy, known = self._copy(stage, digest), self._copied(stage, digest)
+        grows = known is not None and all(known.get(key) == manifest.get(key) for key in ("root", "files"))
+        asked = part_of(manifest, part)["files"]
+        lacking = [file for file in asked if not (grows and _has(copy, file))]
+        arriving = self.scratch / ".arriving" / stage / digest
+        shutil.rmtree(arriving, ignore_errors=True)  # what a killed download left
+        folder = self._files(stage, digest, manifest)
+        for file in lacking:
+            target = arriving / file["path"]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._fs.get_file(f"{folder}/{file['path']}", str(target))
+        arriving.mkdir(parents=True, exist_ok=True)
+        verify_files(arriving, {**manifest, "files": lacking}, f"{self.root}/{stage}/{digest}")
+        if not grows:  # none, a broken one, or that of an attempt whose bytes this one's must not be mixed with
+            write_json_atomic(arriving / MANIFEST, manifest)
+            self._keep(arriving, copy)
+            return
+        for file in lacking:
+            target = copy / file["path"]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(arriving / file["path"], target)
+        shutil.rmtree(arriving)
 
     # --- unfinished workspaces
 
@@ -296,3 +318,11 @@ class RemoteShelf:
             yield
         except PermissionError as error:
             raise InputError(f"--store {self.root}: permission denied ({error})") from None
+
+
+def _has(copy: Path, file: Mapping[str, Any]) -> bool:
+    try:
+        verify_once(copy, {"files": [file]}, str(copy))
+    except CorruptArtifact:
+        return False
+    return True

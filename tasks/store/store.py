@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +30,8 @@ from tasks.store.manifest import (
     MANIFEST,
     CorruptArtifact,
     Manifest,
+    drop_unlisted,
+    part_of,
     problem_of,
     seal,
     sealed,
@@ -82,8 +84,8 @@ class Shelf(Protocol):
         Returns the manifest that holds: another host may have been first.
         """
 
-    def local(self, stage: str, digest: str, manifest: Manifest) -> Path:
-        """A local folder with the artifact's files."""
+    def local(self, stage: str, digest: str, manifest: Manifest, part: str) -> Path:
+        """A local path with the files of a part of the artifact; see :meth:`Store.local`."""
 
     def save_partial(self, stage: str, digest: str, workspace: Path) -> None:
         """Copy a workspace to where another host finds it."""
@@ -180,19 +182,24 @@ class Store:
 
     # --- reading
 
-    def local(self, artifact: Artifact) -> Path:
+    def local(self, artifact: Artifact, part: str = "") -> Path:
         """A local folder with the artifact's files: the store's own, or this host's copy.
 
         Whoever asks is about to read them: a process compares them with the manifest the first time. A copy that is
         broken is fetched again.
 
-        :raises InputError: where the artifact is missing; :class:`CorruptArtifact` where its bytes are wrong.
+        :param part: a file or a folder of the artifact, which is all that is fetched and compared, and whose path is
+            returned; what lies beside it may be absent. Empty: all of the artifact.
+        :raises InputError: where the artifact or the part is missing; :class:`CorruptArtifact` where its bytes are
+            wrong.
         """
         shelf = self._home(artifact)
-        if isinstance(shelf, RemoteShelf) and (copy := shelf.cached(artifact.stage, artifact.digest)):
+        if isinstance(shelf, RemoteShelf) and (copy := shelf.cached(artifact.stage, artifact.digest, part)):
             return copy
         manifest = self.manifest(artifact)
-        return shelf.local(artifact.stage, artifact.digest, manifest)
+        if part and not part_of(manifest, part)["files"]:
+            raise InputError(f"{artifact.url}: found no {part} in its {MANIFEST}")
+        return shelf.local(artifact.stage, artifact.digest, manifest, part)
 
     def read(self, artifact: Artifact, path: str) -> bytes:
         """One small file of an artifact, without the others.
@@ -227,13 +234,17 @@ class Store:
         """The local folder in which a recipe is worked on: fixed, so that a resumed run finds what a crash left."""
         return self.scratch / ".work" / recipe.stage / recipe.digest
 
-    def build(self, recipe: Recipe, produce: Callable[[Path], Mapping[str, Any]]) -> Built:
+    def build(
+        self, recipe: Recipe, produce: Callable[[Path], Mapping[str, Any]], transient: Collection[str] = ()
+    ) -> Built:
         """The recipe's artifact: found, or made by ``produce``.
 
         ``produce(workspace)`` writes the files into the workspace and returns counts for the manifest (JSON values;
         NaN becomes null). It may find there what a killed run left. Names that start with a dot are scratch: they
         stay out of the artifact. Several processes may build one recipe at once: one works, the others wait for it.
 
+        :param transient: names at the workspace's top that are scratch, too, but go with its mirror: what unfinished
+            work goes on from, such as checkpoints.
         :raises InputError: bad config; or whatever ``produce`` raises (then the workspace stays for the next try,
             except that an InputError leaves nothing that this call created).
         """
@@ -250,7 +261,8 @@ class Store:
             if manifest is None:
                 lock.write_text("\n".join(inputs), encoding="utf-8")  # for who asks what unfinished work goes on from
                 self._shelf.prepare(recipe.stage, recipe.digest, inputs)
-                manifest = self._work(recipe, workspace, produce)
+                manifest = self._work(recipe, workspace, produce, transient)
+            drop_unlisted(workspace, manifest)
             manifest = self._shelf.publish(workspace, manifest)
         return Built(self.artifact(recipe.stage, recipe.digest), manifest, cached=False)
 
@@ -322,7 +334,13 @@ class Store:
         manifest = self._check(artifact)
         return Built(artifact, manifest, cached=True) if manifest is not None else None
 
-    def _work(self, recipe: Recipe, workspace: Path, produce: Callable[[Path], Mapping[str, Any]]) -> Manifest:
+    def _work(
+        self,
+        recipe: Recipe,
+        workspace: Path,
+        produce: Callable[[Path], Mapping[str, Any]],
+        transient: Collection[str],
+    ) -> Manifest:
         fresh = not workspace.exists() and not self._shelf.load_partial(recipe.stage, recipe.digest, workspace)
         workspace.mkdir(parents=True, exist_ok=True)
         (workspace / MANIFEST).unlink(missing_ok=True)
@@ -333,7 +351,7 @@ class Store:
             if fresh:
                 shutil.rmtree(workspace)
             raise
-        return seal(workspace, recipe, counts, time.monotonic() - start)
+        return seal(workspace, recipe, counts, time.monotonic() - start, transient)
 
     def _lock_file(self, stage: str, digest: str) -> Path:
         lock = lock_file(self.scratch, stage, digest)

@@ -267,7 +267,9 @@ def test_what_was_taught_to_write_abstracts_serves_elsewhere(
     assert theirs.config.vocab_size == n_vocab + 2
     ids = words.encode(f"{START_OF_TEXT}A wet theory{SEPARATOR}We")
     assert {n_vocab, n_vocab + 1} < set(ids)
-    adapted = load_model(str(Store(store).local(Store(store).resolve(model, "adapt")) / "model")).eval()
+    kept = Store(store).local(Store(store).resolve(model, "adapt"))
+    assert not (kept / "checkpoints").exists()  # of use to the training that was under way
+    adapted = load_model(str(kept / "model")).eval()
     with torch.no_grad():
         torch.testing.assert_close(theirs(torch.tensor([ids])).logits, adapted(torch.tensor([ids])), atol=1e-5, rtol=0)
     greedy = theirs.generate(torch.tensor([words.encode("We")]), max_new_tokens=8, do_sample=False, pad_token_id=0)

@@ -109,6 +109,7 @@ def test_a_killed_pipeline_goes_on_to_the_same_leaderboard(tmp_path: Path, prefe
     after = finished("killed", again)
     resumed = list((tmp_path / "killed" / "store" / "pretrain").glob("*/log.txt"))
     assert len(resumed) == 1
+    assert not (resumed[0].parent / "checkpoints").exists()  # of no more use, and most of its bytes
     with sqlite3.connect(f"file:{home / 'prefect' / 'prefect.db'}?mode=ro", uri=True) as prefect:
         states = prefect.execute("select state_name, count(*) from flow_run group by state_name").fetchall()
     assert dict(states) == {"Crashed": 2, "Completed": 2}  # one killed, one told to end; the last, with its fine-tunes

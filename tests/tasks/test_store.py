@@ -414,17 +414,19 @@ def produce(workspace):
     log = Path(sys.argv[2])
     with open(log, "a") as file:
         file.write(f"start {os.getpid()}\\n")
-    step = int((workspace / "step").read_text()) if (workspace / "step").exists() else 0
+    saved = workspace / "checkpoints" / "step"
+    saved.parent.mkdir(exist_ok=True)
+    step = int(saved.read_text()) if saved.exists() else 0
     while step < int(sys.argv[3]):
         step += 1
         (workspace / "big").write_bytes(os.urandom(1 << 16))
         (workspace / ".step").write_text(str(step))
-        os.rename(workspace / ".step", workspace / "step")
+        os.rename(workspace / ".step", saved)
         time.sleep(0.002)
     (workspace / "big").write_bytes(b"done" * 1000)
     return {"step": step}
 
-built = Store(sys.argv[1]).build(Recipe("stage", 1, {"a": 1}), produce)
+built = Store(sys.argv[1]).build(Recipe("stage", 1, {"a": 1}), produce, ("checkpoints",))
 print("cached" if built.cached else "built")
 """
 
@@ -453,6 +455,7 @@ def test_kill_9_at_any_moment_leaves_nothing_or_a_valid_artifact(tmp_path: Path)
         process.communicate(timeout=30)
         if artifact := store.find(recipe(a=1)):
             store.verify(artifact)
+            assert sorted(path.name for path in store.local(artifact).iterdir()) == ["big", MANIFEST]
             finished = True
         (tmp_path / "log").unlink(missing_ok=True)
     last = builder(tmp_path / "store", tmp_path / "log", 60)
