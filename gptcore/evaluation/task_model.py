@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gptcore.data.batches import by_length, evaluation_tokens
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
-from gptcore.machine.device import autocast, pick_device, pick_dtype
+from gptcore.machine.device import pick_device
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.inputs import Inputs
 from gptcore.nlu.readers import Example
@@ -32,12 +32,14 @@ Answer = tuple[Example, NDArray[np.float32]]
 class TaskModel:
     """A fine-tuned model, the task that it was fine-tuned on, and its tokenizer.
 
+    It answers in float32 whatever it was trained in: in bfloat16 a row's probabilities would depend, in their third
+    decimal, on the rows that it happens to be answered with.
+
     :param folder: what :meth:`ClassificationModel.save` wrote.
-    :param precision: of the matrix products; see :func:`gptcore.machine.device.pick_dtype`.
     :raises InputError: no fine-tuned model, one with other labels than the registry's, or of another tokenizer.
     """
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, precision: str = "auto") -> None:
+    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
         model, config = ClassificationModel.load(folder)
         self.spec: TaskSpec = recorded_task(config)
         if config["labels"] != list(self.spec.labels):
@@ -48,7 +50,6 @@ class TaskModel:
         self._tokenizer = tokenizer
         self._part_tokens: int | None = config.get("part_tokens")
         self._device = pick_device(0)
-        self._dtype = pick_dtype(precision, self._device)
         self._model = model.to(self._device)
         self._inputs: Inputs = FAMILIES[model.gpt.config.family].part("inputs")
 
@@ -84,8 +85,7 @@ class TaskModel:
         for chosen in by_length(sizes, evaluation_tokens(self._device)):
             rows_chosen = [sequences[row] for row in chosen]
             batch = self._inputs.collate(self.spec, rows_chosen, [None] * len(chosen)).to(self._device)
-            with autocast(self._device, self._dtype):
-                found, _ = self._model(batch.tokens, batch.clf_position)
-            for row, values in zip(chosen, found.float().cpu().numpy(), strict=True):
+            found, _ = self._model(batch.tokens, batch.clf_position)
+            for row, values in zip(chosen, found.cpu().numpy(), strict=True):
                 logits[row] = values
         return np.stack(logits)

@@ -6,6 +6,7 @@ from typing import Any
 
 from gptcore.config import network_config
 from gptcore.families import FAMILIES
+from gptcore.nlu.own_rows import ANSWERS, field_names
 from gptcore.nlu.registry import TaskSpec, recorded_task
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
@@ -107,12 +108,14 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
 
 
 def task_interface(spec: TaskSpec) -> Interface:
-    """A task's texts as columns, in input order, then its answers."""
+    """A task's texts as columns, in input order, then its answers; under all names that a user's own rows may have."""
     columns = (*spec.text_columns, *spec.choices)
+    aliases = tuple(name for name, _ in zip(field_names(spec), spec.fields, strict=False) if name not in columns)
     outputs = {"score": "double"}
     if not spec.score_range:
         outputs = {"label": "string", **{f"probability {label}": "double" for label in spec.labels}}
-    return Interface(columns, outputs, {column: f"A text for {column}." for column in columns})
+    example = {column: f"A text for {column}." for column in columns}
+    return Interface(columns, outputs, example, aliases=aliases, lists=(ANSWERS,) if spec.choices else ())
 
 
 def task_data(store: Store, dataset: Artifact) -> Data:

@@ -47,13 +47,17 @@ class Interface:
     """How a model is called."""
 
     inputs: tuple[str, ...]
-    """Columns of text."""
+    """Columns of text, as the data names them."""
     outputs: Mapping[str, str]
     """Column -> "string" or "double"."""
     example: Mapping[str, str]
     """A row of input."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """Name -> default, of what may be given beside the rows."""
+    aliases: tuple[str, ...] = ()
+    """Other names of columns that may stand in their place, each a text."""
+    lists: tuple[str, ...] = ()
+    """Columns of lists of texts that may stand in the place of several."""
 
 
 def write_mlmodel(folder: Path, artifact: Artifact, interface: Interface) -> None:
@@ -80,7 +84,7 @@ def write_mlmodel(folder: Path, artifact: Artifact, interface: Interface) -> Non
     params = [ParamSpec(name, _kind(default), default) for name, default in interface.params.items()]
     model = Model(
         signature=ModelSignature(
-            Schema([ColSpec("string", name) for name in interface.inputs]),
+            Schema(_columns(interface)),
             Schema([ColSpec(kind, name) for name, kind in interface.outputs.items()]),
             ParamSchema(params) if params else None,  # type: ignore[arg-type]  # MLflow's own default
         ),
@@ -98,6 +102,16 @@ def write_mlmodel(folder: Path, artifact: Artifact, interface: Interface) -> Non
         model, loader_module=__name__, data=_ARTIFACT, python_env={"virtualenv": "python_env.yaml"}
     )
     model.save(str(folder / "MLmodel"))
+
+
+def _columns(interface: Interface) -> list[Any]:
+    """The input columns; where some may stand for others MLflow asks for none, and the model says what a row lacks."""
+    from mlflow.types import ColSpec, DataType
+    from mlflow.types.schema import Array
+
+    required = not interface.aliases and not interface.lists
+    texts = [ColSpec("string", name, required=required) for name in (*interface.inputs, *interface.aliases)]
+    return texts + [ColSpec(Array(DataType.string), name, required=False) for name in interface.lists]
 
 
 def _kind(default: Any) -> str:
@@ -153,9 +167,19 @@ class TaskPredictor:
 
         from gptcore.evaluation.own_rows import described, read_records
 
-        rows = read_records(self._model.spec, model_input.to_dict("records"), "the table")
+        if not len(model_input.columns):  # MLflow drops what it does not know, and with the last column the rows
+            expected = (*self._model.spec.text_columns, *self._model.spec.choices)
+            raise InputError(f"the table: found none of the model's columns, expected {', '.join(expected)}")
+        table = model_input.to_dict("records")
+        plain = [{name: _plain(cell) for name, cell in row.items()} for row in table]
+        rows = read_records(self._model.spec, plain, "the table")
         answers = [described(self._model.spec, logits) for _, logits in self._model.answers(rows)]
         return pd.DataFrame([flat(answer) for answer in answers], index=model_input.index)
+
+
+def _plain(cell: Any) -> Any:
+    """A cell as JSON would have it: MLflow makes arrays of lists of texts."""
+    return cell.tolist() if hasattr(cell, "tolist") else cell
 
 
 def flat(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -242,7 +242,6 @@ def _answering(spec: TaskSpec, datasets: Path, folder: Path, tokenizer: Tokenize
     )
     model, plain = TaskModel(folder, tokenizer), _Plain(spec).eval()
     tokenizer.encode_batch([text for row in examples for text in (*row.fields, *row.choices)])  # both find it warm
-    dtype = pick_dtype("auto", _CPU)
 
     def fast() -> float:
         return sum(1 for _ in predict_jsonl(model, lines))
@@ -250,7 +249,11 @@ def _answering(spec: TaskSpec, datasets: Path, folder: Path, tokenizer: Tokenize
     def script() -> float:
         for at in range(0, len(examples), _EVAL_BATCH):
             some = examples[at : at + _EVAL_BATCH]
-            _read(plain, collate(spec, [_sequences(spec, row, tokenizer) for row in some], [None] * len(some)), dtype)
+            _read(
+                plain,
+                collate(spec, [_sequences(spec, row, tokenizer) for row in some], [None] * len(some)),
+                torch.float32,
+            )
         return len(examples)
 
     found = in_turns({"ours": fast, "plain": script}, seconds)

@@ -226,7 +226,7 @@ def test_mlflow_loads_and_calls_a_registered_model(board: Leaderboard, store: st
         shares = [answer["probabilities"][label] for answer in expected]
         assert found[f"probability {label}"].tolist() == pytest.approx(shares, abs=1e-6)
     assert list(found.index) == [7, 8, 9, 10]
-    assert loaded.metadata.signature.inputs.input_names() == ["forecast", "claim"]
+    assert loaded.metadata.signature.inputs.input_names() == ["forecast", "claim", "premise", "hypothesis"]
     with pytest.raises(Exception, match="claim"):
         loaded.predict(pd.DataFrame(rows)[["forecast"]])
     with pytest.raises(InputError, match="the table, row 2, column 'claim': found ' ', expected text"):

@@ -79,7 +79,7 @@ def test_the_folder_is_enough_to_answer_rows_as_the_model_does(tmp_path):
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / MODEL), providers=["CPUExecutionProvider"])
     given = {"tokens": np.asarray([[row]]), "clf_position": np.asarray([[len(row) - 1]])}
     (logits,) = session.run(None, given)
-    answers = TaskModel(model, WORDS, precision="float32")
+    answers = TaskModel(model, WORDS)
     (expected,) = (
         found for _, found in answers.answers(read_records(answers.spec, [{"sentence": "the cat sat"}], "rows"))
     )

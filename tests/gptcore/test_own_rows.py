@@ -48,7 +48,7 @@ def friendly(spec: TaskSpec, row: dict[str, Any]) -> dict[str, Any]:
 def models(tmp_path_factory) -> dict[str, TaskModel]:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("models")
-    return {task: TaskModel(save_model(task, WORDS, folder / task), WORDS, "float32") for task in REGISTRY}
+    return {task: TaskModel(save_model(task, WORDS, folder / task), WORDS) for task in REGISTRY}
 
 
 @pytest.mark.parametrize("task", REGISTRY)

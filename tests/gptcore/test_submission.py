@@ -33,8 +33,7 @@ WORDS["RTE"] = WORDS["QNLI"]
 
 @pytest.fixture
 def small(monkeypatch) -> None:
-    """A server that expects ``ROWS`` rows of every file, and products in float32, whatever the machine."""
-    monkeypatch.setattr("gptcore.evaluation.task_model.pick_dtype", lambda *_: torch.float32)
+    """A server that expects ``ROWS`` rows of every file."""
     files = tuple(dataclasses.replace(file, rows=ROWS) for file in SUBMISSION)
     monkeypatch.setattr(submission, "SUBMISSION", files)
 
@@ -120,7 +119,7 @@ def test_equal_answers_give_equal_bytes(small, words, models, tmp_path):
 def test_rows_are_answered_in_their_order_however_they_are_batched(words, models, tmp_path, monkeypatch):
     file = next(file for file in SUBMISSION if file.name == "STS-B.tsv")
     write_test_file(str(tmp_path), file, texts_of(file, 23))
-    model = TaskModel(models["stsb"], words, "float32")
+    model = TaskModel(models["stsb"], words)
     examples = list(iterate_test(model.spec, str(tmp_path), file.path, file.index))
     whole = [(row.row, logits) for row, logits in model.answers(examples)]
     monkeypatch.setattr("gptcore.evaluation.task_model.evaluation_tokens", lambda device: 40)
