@@ -1,6 +1,6 @@
 """Prefect's server with its pages and services, as `prefect server start` runs it, behind :mod:`flows.servers.guard`.
 
-    python -m flows.servers.prefect_server --host 127.0.0.1 --port 4200 [--name prefect.example:4200 ...]
+    python -m flows.servers.prefect_server --host 127.0.0.1 --port 4200
 
 Prefect itself answers under any name, and lets pages of any origin read and change everything; a process worker's job
 variable `command` makes that a shell.
