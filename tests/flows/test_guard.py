@@ -28,9 +28,9 @@ EVIL = "http://evil.example"
 PAGE = """<!doctype html><title>page</title><script>
 const url = "ADDRESS";
 const attempts = [
-  ["read", () => fetch(url + "/api/admin/version").then(found => found.text())],
-  ["simple", () => fetch(url + "/api/variables/", {method: "POST", mode: "no-cors", body: "{}"}).then(() => "sent")],
-  ["json", () => fetch(url + "/api/variables/", {
+  ["read", () => fetch(url + "READ").then(found => found.text())],
+  ["simple", () => fetch(url + "WRITE", {method: "POST", mode: "no-cors", body: "{}"}).then(() => "sent")],
+  ["json", () => fetch(url + "WRITE", {
     method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({name: "evil", value: "1"})
   }).then(found => found.text())],
 ];
@@ -97,7 +97,8 @@ def test_mlflow_starts_its_server_behind_the_guard(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(mlflow.server.signal, "signal", lambda *_: None)
     monkeypatch.setenv(mlflow_server.NAMES_VARIABLE, "mlflow:5000 mlflow.example")
     monkeypatch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
-    options = ["--host", "127.0.0.1", "--port=5000", "--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db"]
+    # files only: no tables are made
+    options = ["--host", "127.0.0.1", "--port=5000", "--artifacts-only", "--artifacts-destination", str(tmp_path)]
     with pytest.raises(SystemExit) as ended:
         mlflow_server.main(options)
     assert ended.value.code in (0, None)
@@ -195,6 +196,26 @@ def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait(30)
 
 
+@pytest.fixture
+def mlflow_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a guarded MLflow server of this process."""
+    import uvicorn
+
+    port = free_port()
+    monkeypatch.setenv(mlflow_server._SERVED, ",".join(own_names("127.0.0.1", port)))
+    monkeypatch.setenv(mlflow_server._APPLICATION, "mlflow.server.fastapi_app:create_fastapi_app")
+    config = uvicorn.Config(mlflow_server.application(), port=port, log_level="error")  # type: ignore[arg-type]
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(20)
+
+
 def test_prefect_answers_programs_and_its_own_pages_alone(prefect: str) -> None:
     body: dict[str, Any] = {"name": "ours", "value": "1"}
     port = prefect.rpartition(":")[2]
@@ -215,7 +236,16 @@ def test_prefect_answers_programs_and_its_own_pages_alone(prefect: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium: the test above sends the same requests")
-def test_a_page_of_another_origin_gets_nothing_in_a_real_browser(prefect: str) -> None:
+@pytest.mark.parametrize(
+    ("server", "own_path", "read", "write"),
+    [
+        ("prefect", "/dashboard", "/api/admin/version", "/api/variables/"),
+        ("mlflow_pages", "/version", "/version", "/graphql"),
+    ],
+)
+def test_a_page_of_another_origin_gets_nothing_in_a_real_browser(
+    server: str, own_path: str, read: str, write: str, request: pytest.FixtureRequest
+) -> None:
     import json
 
     from playwright.sync_api import sync_playwright
@@ -225,12 +255,14 @@ def test_a_page_of_another_origin_gets_nothing_in_a_real_browser(prefect: str) -
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
-            self.wfile.write(PAGE.replace("ADDRESS", self.server.target).encode())  # type: ignore[attr-defined]
+            page = PAGE.replace("ADDRESS", self.server.target)  # type: ignore[attr-defined]
+            self.wfile.write(page.replace("READ", read).replace("WRITE", write).encode())
 
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    port = prefect.rpartition(":")[2]
+    url = request.getfixturevalue(server)
+    port = url.rpartition(":")[2]
     with HTTPServer(("127.0.0.1", 0), Page) as elsewhere:
         threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
         own = f"http://other.example:{elsewhere.server_address[1]}"
@@ -241,21 +273,22 @@ def test_a_page_of_another_origin_gets_nothing_in_a_real_browser(prefect: str) -
                 args=["--no-sandbox", f"--host-resolver-rules={rules}", "--disable-features=LocalNetworkAccessChecks"],
             )
             page = browser.new_page()
-            for target in (prefect, f"http://rebound.example:{port}"):
+            for target in (url, f"http://rebound.example:{port}"):
                 elsewhere.target = target  # type: ignore[attr-defined]
                 page.goto(own)
                 page.wait_for_function("document.title.startsWith('{')")
                 found = json.loads(page.title())
                 assert found["read"] == found["json"] == "refused"
-            answer = page.goto(f"http://rebound.example:{port}/dashboard")
+            answer = page.goto(f"http://rebound.example:{port}{own_path}")
             assert answer is not None
             assert answer.status == 403, (
                 "a name that was made to mean this machine, once the page is of the same origin"
             )
-            own_page = page.goto(f"{prefect}/dashboard")
+            own_page = page.goto(f"{url}{own_path}")
             assert own_page is not None
             assert own_page.status == 200
             browser.close()
         elsewhere.shutdown()
-    names = requests.post(f"{prefect}/api/variables/filter", json={}, timeout=20).json()
-    assert "evil" not in [variable["name"] for variable in names]
+    if server == "prefect":
+        names = requests.post(f"{url}/api/variables/filter", json={}, timeout=20).json()
+        assert "evil" not in [variable["name"] for variable in names]
