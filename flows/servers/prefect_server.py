@@ -1,6 +1,6 @@
 """Prefect's server with its pages and services, as `prefect server start` runs it, behind :mod:`flows.servers.guard`.
 
-    python -m flows.servers.prefect_server --host 127.0.0.1 --port 4200 [--name prefect.example:4200 ...]
+    python -m flows.servers.prefect_server --host 127.0.0.1 --port 4200
 
 Prefect itself answers under any name, and lets pages of any origin read and change everything; a process worker's job
 variable `command` makes that a shell.
@@ -17,12 +17,17 @@ NAMES_VARIABLE = "GPTMILL_PREFECT_NAMES"
 """Further names of the server, with their ports, between blanks: a proxy's, a container's."""
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(description="Prefect's server, closed to web pages of other origins.")
+    made.add_argument("--host", default="127.0.0.1")
+    made.add_argument("--port", type=int, default=4200)
+    return made
+
+
 def main() -> None:
     """Serve until SIGTERM."""
-    parser = argparse.ArgumentParser(description="Prefect's server, closed to web pages of other origins.")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=4200)
-    options = parser.parse_args()
+    options = parser().parse_args()
     names = own_names(options.host, options.port, os.environ.get(NAMES_VARIABLE, "").split())
     origins = ",".join(f"http://{name}" for name in sorted(names))
     os.environ.setdefault("PREFECT_SERVER_CORS_ALLOWED_ORIGINS", origins)

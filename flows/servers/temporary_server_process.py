@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from types import FrameType
 from typing import Any
 
+from flows.servers.guard import Application, guarded, own_names
 from gptcore.machine.process import die_with_parent
 
 STOP_SECONDS = 5  # for writing down what has been reported
@@ -35,8 +36,6 @@ _UNAVAILABLE = 503
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
-Application = Callable[[_Message, _Receive, _Send], Awaitable[None]]
-"""As ASGI has it."""
 
 
 def serve(listener: socket.socket) -> None:
@@ -65,7 +64,8 @@ def serve(listener: socket.socket) -> None:
             signal.alarm(STOP_SECONDS)  # whatever hangs: a dead owner sends no SIGKILL
             super().handle_exit(sig, frame)
 
-    app = asking_again(create_app(ephemeral=True, final=True))
+    names = own_names(*listener.getsockname())
+    app = guarded(asking_again(create_app(ephemeral=True, final=True)), names)
     Server(uvicorn.Config(app, log_level="error", lifespan="on")).run(sockets=[listener])
 
 

@@ -9,14 +9,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
+from flows.servers import mlflow_server
 from flows.servers.guard import own_names, refusal
+from flows.servers.stack.services import Layout, service
 
 NAMES = own_names("127.0.0.1", 4200)
 EVIL = "http://evil.example"
@@ -24,9 +28,9 @@ EVIL = "http://evil.example"
 PAGE = """<!doctype html><title>page</title><script>
 const url = "ADDRESS";
 const attempts = [
-  ["read", () => fetch(url + "/api/admin/version").then(found => found.text())],
-  ["simple", () => fetch(url + "/api/variables/", {method: "POST", mode: "no-cors", body: "{}"}).then(() => "sent")],
-  ["json", () => fetch(url + "/api/variables/", {
+  ["read", () => fetch(url + "READ").then(found => found.text())],
+  ["simple", () => fetch(url + "WRITE", {method: "POST", mode: "no-cors", body: "{}"}).then(() => "sent")],
+  ["json", () => fetch(url + "WRITE", {
     method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({name: "evil", value: "1"})
   }).then(found => found.text())],
 ];
@@ -67,6 +71,99 @@ def test_a_proxys_name_can_be_added() -> None:
     assert refusal([("host", "evil.example:443")], names)
 
 
+@pytest.fixture
+def environment() -> Iterator[None]:
+    """What a server that is started here puts into the environment is taken out of it again."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.mark.usefixtures("environment")
+def test_mlflow_starts_its_server_behind_the_guard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import mlflow.server
+    from starlette.testclient import TestClient
+
+    class Process:
+        pid = 0
+
+        def wait(self) -> int:
+            return 0
+
+    started: list[list[str]] = []
+    monkeypatch.setattr(mlflow.server, "_exec_cmd", lambda command, **_: started.append(command) or Process())
+    monkeypatch.setattr(mlflow.server, "_build_uvicorn_command", mlflow.server._build_uvicorn_command)
+    monkeypatch.setattr(mlflow.server.signal, "signal", lambda *_: None)
+    monkeypatch.setenv(mlflow_server.NAMES_VARIABLE, "mlflow:5000 mlflow.example")
+    monkeypatch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+    # files only: no tables are made
+    options = ["--host", "127.0.0.1", "--port=5000", "--artifacts-only", "--artifacts-destination", str(tmp_path)]
+    with pytest.raises(SystemExit) as ended:
+        mlflow_server.main(options)
+    assert ended.value.code in (0, None)
+    (command,) = started
+    assert command[1:3] == ["-m", "uvicorn"]
+    assert command[-2:] == ["--factory", "flows.servers.mlflow_server:application"]
+    assert os.environ[mlflow_server._APPLICATION] == "mlflow.server.fastapi_app:app"
+    os.environ[mlflow_server._APPLICATION] = "mlflow.server.fastapi_app:create_fastapi_app"  # with this environment
+    client = TestClient(mlflow_server.application(), base_url="http://127.0.0.1:5000")  # type: ignore[arg-type]
+    for host in ("127.0.0.1:5000", "localhost:5000", "mlflow:5000", "mlflow.example"):
+        assert client.get("/health", headers={"Host": host, "Origin": f"https://{host}"}).status_code == 200
+        written = client.post("/api/2.0/x", headers={"Host": host, "Origin": f"https://{host}"})
+        assert written.status_code == 404, "MLflow's own check, too, lets its pages under a proxy's name write"
+    for headers in (
+        {"Host": "evil.example:5000"},
+        {"Host": "10.evil.example:5000"},  # MLflow itself takes it for an address of a private network
+        {"Origin": EVIL},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:8888"},  # and this for a page of its own
+    ):
+        assert client.get("/health", headers=headers).status_code == 403
+        assert client.post("/graphql", headers=headers, content="{}").status_code == 403
+        asked = client.options("/graphql", headers={**headers, "Access-Control-Request-Method": "POST"})
+        assert asked.status_code == 403
+        assert "access-control-allow-origin" not in asked.headers
+
+
+def test_mlflow_does_not_start_where_it_cannot_be_guarded(monkeypatch: pytest.MonkeyPatch, environment: None) -> None:
+    import mlflow.server
+
+    monkeypatch.delattr(mlflow.server, "_build_uvicorn_command")
+    with pytest.raises(AttributeError, match="_build_uvicorn_command"):
+        mlflow_server.main([])
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_both_stacks_start_both_servers_behind_it(full: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
+    secrets = defaultdict(str)
+    for name in ("prefect", "mlflow"):
+        command = service(name, Layout(full, 4200, 5000, 5433, 8333), secrets).command
+        assert command[1:5] == ["-m", f"flows.servers.{name}_server", "--host", "127.0.0.1"]
+        assert not [word for word in command if word.startswith(("--allowed-hosts", "--cors", "--disable-security"))]
+
+
+def test_the_server_of_a_command_is_behind_it_too(prefect_server: Path, tmp_path: Path) -> None:
+    shutil.copy(prefect_server, tmp_path / "prefect.db")  # its tables are there
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        command = [sys.executable, "-m", "flows.servers.temporary_server_process", str(listener.fileno())]
+        process = subprocess.Popen(
+            command, env={**environment, "PREFECT_HOME": str(tmp_path)}, pass_fds=[listener.fileno()]
+        )
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api/health"
+        try:
+            assert requests.get(url, timeout=60).status_code == 200
+            assert requests.get(url, headers={"Origin": EVIL}, timeout=20).status_code == 403
+            assert requests.get(url, headers={"Host": "evil.example"}, timeout=20).status_code == 403
+        finally:
+            process.kill()
+            process.wait()
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -99,6 +196,26 @@ def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait(30)
 
 
+@pytest.fixture
+def mlflow_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a guarded MLflow server of this process."""
+    import uvicorn
+
+    port = free_port()
+    monkeypatch.setenv(mlflow_server._SERVED, ",".join(own_names("127.0.0.1", port)))
+    monkeypatch.setenv(mlflow_server._APPLICATION, "mlflow.server.fastapi_app:create_fastapi_app")
+    config = uvicorn.Config(mlflow_server.application(), port=port, log_level="error")  # type: ignore[arg-type]
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(20)
+
+
 def test_prefect_answers_programs_and_its_own_pages_alone(prefect: str) -> None:
     body: dict[str, Any] = {"name": "ours", "value": "1"}
     port = prefect.rpartition(":")[2]
@@ -119,7 +236,16 @@ def test_prefect_answers_programs_and_its_own_pages_alone(prefect: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium: the test above sends the same requests")
-def test_a_page_of_another_origin_gets_nothing_in_a_real_browser(prefect: str) -> None:
+@pytest.mark.parametrize(
+    ("server", "own_path", "read", "write"),
+    [
+        ("prefect", "/dashboard", "/api/admin/version", "/api/variables/"),
+        ("mlflow_pages", "/version", "/version", "/graphql"),
+    ],
+)
+def test_a_page_of_another_origin_gets_nothing_in_a_real_browser(
+    server: str, own_path: str, read: str, write: str, request: pytest.FixtureRequest
+) -> None:
     import json
 
     from playwright.sync_api import sync_playwright
@@ -129,12 +255,14 @@ def test_a_page_of_another_origin_gets_nothing_in_a_real_browser(prefect: str) -
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
-            self.wfile.write(PAGE.replace("ADDRESS", self.server.target).encode())  # type: ignore[attr-defined]
+            page = PAGE.replace("ADDRESS", self.server.target)  # type: ignore[attr-defined]
+            self.wfile.write(page.replace("READ", read).replace("WRITE", write).encode())
 
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    port = prefect.rpartition(":")[2]
+    url = request.getfixturevalue(server)
+    port = url.rpartition(":")[2]
     with HTTPServer(("127.0.0.1", 0), Page) as elsewhere:
         threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
         own = f"http://other.example:{elsewhere.server_address[1]}"
@@ -145,21 +273,22 @@ def test_a_page_of_another_origin_gets_nothing_in_a_real_browser(prefect: str) -
                 args=["--no-sandbox", f"--host-resolver-rules={rules}", "--disable-features=LocalNetworkAccessChecks"],
             )
             page = browser.new_page()
-            for target in (prefect, f"http://rebound.example:{port}"):
+            for target in (url, f"http://rebound.example:{port}"):
                 elsewhere.target = target  # type: ignore[attr-defined]
                 page.goto(own)
                 page.wait_for_function("document.title.startsWith('{')")
                 found = json.loads(page.title())
                 assert found["read"] == found["json"] == "refused"
-            answer = page.goto(f"http://rebound.example:{port}/dashboard")
+            answer = page.goto(f"http://rebound.example:{port}{own_path}")
             assert answer is not None
             assert answer.status == 403, (
                 "a name that was made to mean this machine, once the page is of the same origin"
             )
-            own_page = page.goto(f"{prefect}/dashboard")
+            own_page = page.goto(f"{url}{own_path}")
             assert own_page is not None
             assert own_page.status == 200
             browser.close()
         elsewhere.shutdown()
-    names = requests.post(f"{prefect}/api/variables/filter", json={}, timeout=20).json()
-    assert "evil" not in [variable["name"] for variable in names]
+    if server == "prefect":
+        names = requests.post(f"{url}/api/variables/filter", json={}, timeout=20).json()
+        assert "evil" not in [variable["name"] for variable in names]

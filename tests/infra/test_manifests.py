@@ -13,17 +13,22 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
+from flows.servers.mlflow_server import NAMES_VARIABLE as MLFLOW_NAMES
 from flows.servers.pools import POOLS
+from flows.servers.prefect_server import NAMES_VARIABLE as PREFECT_NAMES
 
 INFRA = Path(__file__).resolve().parents[2] / "infra"
 VERSIONS = ("1.33", "1.37")
 MANIFESTS = sorted((INFRA / "kubernetes").glob("*.yaml"))
 COMPOSE = [INFRA / "compose.yaml", INFRA / "compose.gpu.yaml"]
 TEMPLATES = {"cpu": "base-job-template.json", "gpu": "gpu-job-template.json"}
+SERVERS = {"prefect": PREFECT_NAMES, "mlflow": MLFLOW_NAMES}
+PROBES = ("startup", "readiness", "liveness")
 SECRETS = [
     line.partition("=")[0]
     for line in (INFRA / "gptmill.env.example").read_text().splitlines()
@@ -211,10 +216,14 @@ def parse(command: list[str]) -> str:
         from prefect.cli._app import _app
 
         _app.parse_args(arguments, exit_on_error=False, print_error=False)
-    elif program == "mlflow":
+    elif arguments[1:2] == ["flows.servers.mlflow_server"]:
         from mlflow.cli import cli
 
-        cli.commands[arguments[0]].make_context("mlflow", arguments[1:])
+        cli.commands["server"].make_context("mlflow", arguments[2:])
+    elif arguments[1:2] == ["flows.servers.prefect_server"]:
+        from flows.servers.prefect_server import parser as server_parser
+
+        server_parser().parse_args(arguments[2:])
     else:
         assert (program, arguments[:2]) == ("python", ["-m", "gptcore.machine.torchrun"])
         from torch.distributed.run import get_args_parser
@@ -252,7 +261,8 @@ def test_a_command_with_a_wrong_option_is_refused() -> None:
     for line in (
         "gptmill deploy --shop x",
         "prefect worker start --puul cpu",
-        "mlflow server --hots x",
+        "python -m flows.servers.mlflow_server --hots x",
+        "python -m flows.servers.prefect_server --hots x",
         "python -m gptcore.machine.torchrun --nodes 2 -m gptcore.training.pretrain JOB.json",
     ):
         with pytest.raises((SystemExit, Exception), match=r"2|option|unrecogn"):  # a parser leaves as it likes
@@ -283,6 +293,75 @@ def test_hosts_run_the_line_that_jobs_are_started_with() -> None:
     assert sorted(words(line[3:])) == sorted(words(wanted[1:]))
     assert job["spec"]["completions"] == job["spec"]["parallelism"] == 2
     assert job["spec"]["template"]["spec"]["subdomain"] == "gptmill-pretrain"
+
+
+def _ways_in() -> Iterator[tuple[str, list[str], dict[str, str], list[dict[str, Any]]]]:
+    """Server, command line, variables, probes: of each Prefect and MLflow server of compose and Kubernetes."""
+    for document in PODS:
+        if (name := document["metadata"]["name"]) in SERVERS:
+            (container,) = containers(document)
+            given = {}
+            for entry in container["env"]:
+                source = entry.get("valueFrom", {}).get("configMapKeyRef")
+                given[entry["name"]] = (
+                    _settings()[source["name"]]["data"][source["key"]] if source else entry.get("value", "")
+                )
+            yield name, started(document)[0], given, [container[f"{kind}Probe"] for kind in PROBES]
+    for name in SERVERS:
+        yield name, COMMANDS[f"compose-{name}"], OURS[name]["environment"], []
+
+
+def test_servers_stand_behind_the_guard_and_answer_to_the_names_that_they_are_asked_by() -> None:
+    from flows.servers.guard import own_names, refusal
+
+    clients = [_settings()["gptmill-client"]["data"], OURS["worker-cpu"]["environment"]]
+    addresses = {"prefect": "PREFECT_API_URL", "mlflow": "MLFLOW_TRACKING_URI"}
+    found = list(_ways_in())
+    assert sorted(name for name, *_ in found) == ["mlflow", "mlflow", "prefect", "prefect"]
+    for (name, command, given, probes), client in zip(found, [clients[0]] * 2 + [clients[1]] * 2, strict=True):
+        assert command[2:5] == ["python", "-m", f"flows.servers.{name}_server"]
+        assert "--allowed-hosts" not in " ".join(command)
+        port = int(words(command)[words(command).index("--port") + 1])
+        further = given[SERVERS[name]].replace(f"${{{SERVERS[name]}:-}}", "")
+        names = own_names("0.0.0.0", port, further.split())
+        asked = urlsplit(client[addresses[name]]).netloc
+        assert not refusal([("host", asked)], names), asked
+        assert refusal([("host", asked), ("origin", "http://evil.example")], names)
+        assert refusal([("host", f"10.evil.example:{port}")], names)
+        for probe in probes:  # else the kubelet names the pod's address
+            (header,) = probe["httpGet"]["httpHeaders"]
+            assert header["name"] == "Host"
+            assert not refusal([("host", header["value"])], names)
+    lines = [" ".join(command) for command in COMMANDS.values()]
+    assert not [line for line in lines if "prefect server" in line or "mlflow server" in line]
+
+
+def test_nobody_but_its_server_reaches_a_database_and_the_parts_of_s3_stay_in_its_container() -> None:
+    reach = {name: set(service["networks"]) for name, service in SERVICES.items()}
+    assert {name for name, networks in reach.items() if "databases" in networks} == {"postgres", "prefect", "mlflow"}
+    keys = {name for name, service in OURS.items() if "AWS_ACCESS_KEY_ID" in service["environment"]}
+    assert {name for name, networks in reach.items() if "storage" in networks} == {"s3", *keys}
+    networks = documents(COMPOSE[0])[0]["networks"]
+    assert networks["databases"] == networks["storage"] == {"internal": True}
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert published == {"prefect": ["127.0.0.1:4200:4200"], "mlflow": ["127.0.0.1:5000:5000"]}
+    s3 = SERVICES["s3"]["command"]
+    assert {"-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.ip.bind=0.0.0.0", "-s3.iam=false"} <= set(s3)
+    assert {"-s3.port.iceberg=0", "-s3.port.lance=0"} <= set(s3)
+    for name, password in (("prefect", "PREFECT_DATABASE_PASSWORD"), ("mlflow", "MLFLOW_DATABASE_PASSWORD")):
+        assert password in OURS[name]["environment"]["PGPASSWORD"]
+        (document,) = [document for document in PODS if document["metadata"]["name"] == name]
+        (entry,) = [entry for entry in containers(document)[0]["env"] if entry["name"] == "PGPASSWORD"]
+        assert entry["valueFrom"]["secretKeyRef"]["key"] == password
+    texts = [path.read_text() for path in (*MANIFESTS, *COMPOSE)]
+    addresses = [address for text in texts for address in re.findall(r"postgresql\+\w+://(\w+)@[^/]+/(\w+)", text)]
+    assert sorted(set(addresses)) == [("mlflow", "mlflow"), ("mlflow", "mlflow_auth"), ("prefect", "prefect")]
+    (policy,) = [each for each in documents(INFRA / "kubernetes/settings.yaml") if each["kind"] == "NetworkPolicy"]
+    assert policy["spec"] == {
+        "podSelector": {},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": {}}]}],
+    }
 
 
 def words(line: list[str]) -> list[str]:
@@ -322,7 +401,7 @@ def test_every_variable_is_one_that_somebody_reads() -> None:
     mlflows = "".join(path.read_text() for path in Path(str(mlflow.__file__)).parent.glob("environment_variables.py"))
     mlflows += "".join(path.read_text() for path in (Path(str(mlflow.__file__)).parent / "server").rglob("*.py"))
     others = {"AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GOMP_SPINCOUNT"}
-    ours = {"GPTMILL_HOME"}
+    ours = {"GPTMILL_HOME", *SERVERS.values()}
     for where, names in environments():
         for name in names:
             known = name in prefects | others | ours

@@ -53,7 +53,7 @@ def uri(database: str, port: int, driver: str) -> str:
 def postgres(port: int, credentials: Mapping[str, str]) -> Service:
     """The server, once :func:`prepare` has been called."""
     settings = {"listen_addresses": HOST, "port": str(port), "unix_socket_directories": ""}
-    command = [*_as_nobody(), str(_program("postgres")), "-D", str(data_folder())]
+    command = [*_as_nobody(), str(program("postgres")), "-D", str(data_folder())]
     for name, value in settings.items():
         command += ["-c", f"{name}={value}"]
     return Service(NAME, command, lambda: _answers(port, credentials))
@@ -76,7 +76,7 @@ def prepare(credentials: Mapping[str, str]) -> None:
         with open(os.open(password, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(credentials[POSTGRES_PASSWORD])
         _give_away(fresh, password)
-        command = [*_as_nobody(), str(_program("initdb")), "-D", str(fresh), "-U", _SUPERUSER]
+        command = [*_as_nobody(), str(program("initdb")), "-D", str(fresh), "-U", _SUPERUSER]
         command += ["--auth=scram-sha-256", f"--pwfile={password}", "--encoding=UTF8", "--locale=C"]
         made = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
         if made.returncode != 0:
@@ -150,7 +150,11 @@ def _remove_stale_lock(data: Path) -> None:
     lock.unlink()
 
 
-def _program(name: str) -> Path:
+def program(name: str) -> Path:
+    """A program of the wheel's.
+
+    :raises InputError: the wheel is not installed.
+    """
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or found.origin is None:
         raise InputError("gptmill up --full: PostgreSQL is not installed; pip install 'gptmill[stack]'")
@@ -171,12 +175,12 @@ def _as_nobody() -> tuple[str, ...]:
     )
     for way in (way for way in ways if shutil.which(way[0])):
         # with the folder's way to it: nobody may be kept out of root's home
-        test = [*way, "test", "-x", str(_program("postgres")), "-a", "-x", str(state_folder())]
+        test = [*way, "test", "-x", str(program("postgres")), "-a", "-x", str(state_folder())]
         if subprocess.run(test, capture_output=True, check=False).returncode == 0:
             return way
     raise InputError(
         f"PostgreSQL does not run for root, and the user nobody cannot reach {state_folder()} or "
-        f"{_program('postgres')}; start the stack as another user, or where everybody may pass through"
+        f"{program('postgres')}; start the stack as another user, or where everybody may pass through"
     )
 
 

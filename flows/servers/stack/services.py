@@ -124,12 +124,11 @@ def _prefect_answers(layout: Layout, credentials: Mapping[str, str]) -> bool:
 
 
 def _mlflow(layout: Layout, credentials: Mapping[str, str]) -> Service:
-    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(layout.mlflow_port)]
+    command = [sys.executable, "-m", "flows.servers.mlflow_server", "--host", HOST, "--port", str(layout.mlflow_port)]
     command += ["--workers", "1"]
     environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # judges of LLM traces: processes we have no use for
     if layout.full:
         command += ["--app-name", "basic-auth", "--artifacts-destination", s3.MLFLOW_ARTIFACTS]
-        command += ["--allowed-hosts", f"{HOST}:{layout.mlflow_port},localhost:{layout.mlflow_port}"]
         environment |= {
             "MLFLOW_BACKEND_STORE_URI": postgres.uri("mlflow", layout.postgres_port, "psycopg2"),
             "PGPASSWORD": credentials[MLFLOW_DATABASE_PASSWORD],

@@ -1,0 +1,71 @@
+"""MLflow's server, as `mlflow server` runs it, behind :mod:`flows.servers.guard`.
+
+    python -m flows.servers.mlflow_server --host 127.0.0.1 --port 5000 [any other option of `mlflow server`]
+
+MLflow itself checks names and origins, but lets in the names of private networks by their first letters (a page of
+10.evil.example, rebound to 127.0.0.1, reads and writes) and every page that any port of this machine serves, be it
+another user's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from flows.servers.guard import Application, guarded, own_names
+
+NAMES_VARIABLE = "GPTMILL_MLFLOW_NAMES"
+"""Further names of the server, with their ports, between blanks: a proxy's, a container's."""
+_APPLICATION = "GPTMILL_MLFLOW_APPLICATION"  # what MLflow would have uvicorn serve: `module:name`
+_SERVED = "MLFLOW_SERVER_ALLOWED_HOSTS"
+
+
+def main(options: Sequence[str] | None = None) -> None:
+    """Serve until SIGTERM."""
+    from mlflow import server
+    from mlflow.cli import cli
+
+    options = sys.argv[1:] if options is None else options
+    names = own_names(*_address(options), os.environ.get(NAMES_VARIABLE, "").split())
+    os.environ[_SERVED] = ",".join(sorted(names))  # for the guard, and for MLflow's own check
+    pages = (f"{scheme}://{name}" for scheme in ("http", "https") for name in sorted(names))
+    os.environ.setdefault("MLFLOW_SERVER_CORS_ALLOWED_ORIGINS", ",".join(pages))
+    # An MLflow without it is one that would start unguarded: an AttributeError, and no server.
+    server._build_uvicorn_command = _with_guard(server._build_uvicorn_command)
+    cli(["server", *options], prog_name="mlflow")
+
+
+def application() -> Application:
+    """What uvicorn serves in the process that MLflow starts."""
+    module, _, name = os.environ[_APPLICATION].partition(":")
+    found = getattr(importlib.import_module(module), name)
+    app = found() if inspect.isfunction(found) else found  # with users it is a factory
+    return guarded(cast(Application, app), frozenset(os.environ[_SERVED].split(",")))
+
+
+def _with_guard(build: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    """MLflow's maker of uvicorn's command line, but with :func:`application` in the place of its own."""
+
+    def command(*arguments: Any, **named: Any) -> list[str]:
+        *found, served = build(*arguments, **named)
+        os.environ[_APPLICATION] = served
+        return [*found, *(() if "--factory" in found else ("--factory",)), "flows.servers.mlflow_server:application"]
+
+    return command
+
+
+def _address(options: Sequence[str]) -> tuple[str, int]:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=5000)
+    known, _ = parser.parse_known_args(options)
+    return known.host, known.port
+
+
+if __name__ == "__main__":
+    main()
