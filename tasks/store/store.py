@@ -5,7 +5,7 @@ existence means complete. `Store.build` skips what is there, and otherwise lets 
 has a fixed place per digest and survives crashes: a job that was killed finds its checkpoints again.
 
 What holds after a crash at any moment: either no manifest (the workspace waits to be resumed) or a valid artifact.
-Locks are `flock`, which the kernel drops with the process that held it, so none can go stale.
+Locks hold between processes of one host and between hosts that share a folder (`tasks.store.locks`); none can go stale.
 """
 
 from __future__ import annotations
@@ -235,14 +235,15 @@ class Store:
         stay out of the artifact. Several processes may build one recipe at once: one works, the others wait for it.
 
         :raises InputError: bad config; or whatever ``produce`` raises (then the workspace stays for the next try,
-            except that an InputError leaves nothing that this call created).
+            except that an InputError leaves nothing that this call created). :class:`LostLock`: another host has taken
+            this process for dead, after minutes without a sign of life.
         """
         inputs = [f"{item.stage}/{item.digest}" for item in recipe.inputs.values() if isinstance(item, Artifact)]
         leases.note(self.scratch, [f"{recipe.stage}/{recipe.digest}", *inputs])
         if hit := self._hit(recipe):
             return hit
         lock = self._lock_file(recipe.stage, recipe.digest)
-        with exclusive(lock, f"{recipe.stage} {recipe.digest[:12]}"):
+        with exclusive(lock, f"{recipe.stage} {recipe.digest[:12]}") as holder:
             if hit := self._hit(recipe):  # another process finished it while this one waited
                 return hit
             workspace = self.workspace(recipe)
@@ -251,6 +252,7 @@ class Store:
                 lock.write_text("\n".join(inputs), encoding="utf-8")  # for who asks what unfinished work goes on from
                 self._shelf.prepare(recipe.stage, recipe.digest, inputs)
                 manifest = self._work(recipe, workspace, produce)
+            holder.check()
             manifest = self._shelf.publish(workspace, manifest)
         return Built(self.artifact(recipe.stage, recipe.digest), manifest, cached=False)
 
