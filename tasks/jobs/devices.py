@@ -56,7 +56,6 @@ def lease_name(gpu: str) -> str:
     return uuids[int(gpu)] if int(gpu) < len(uuids) else f"{kernel()}-{gpu}"
 
 
-@cache
 def _uuids() -> list[str]:
     """The GPUs' UUIDs in the order of their numbers; none where that cannot be told for sure.
 
@@ -84,6 +83,7 @@ def _of_driver() -> list[tuple[str, str]]:
     return gpus
 
 
+@cache
 def _of_smi() -> list[tuple[str, str]]:
     """The same from NVIDIA's own program, where it is installed and answers."""
     if not _device_files():

@@ -24,7 +24,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("NVIDIA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(devices, "_DEVICES", tmp_path / "dev")
     monkeypatch.setattr(devices, "_DRIVER", tmp_path / "driver")
-    devices._uuids.cache_clear()
+    monkeypatch.setattr(devices, "_of_smi", list)
     (tmp_path / "dev").mkdir()
     for name in ("nvidia0", "nvidia1", "nvidia3", "nvidiactl", "nvidia-uvm"):
         (tmp_path / "dev" / name).touch()
