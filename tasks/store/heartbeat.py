@@ -6,6 +6,7 @@ is mounted. What they do see is that a file changes.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -54,9 +55,20 @@ def server_time(path: Path) -> float:
     """
     try:
         os.utime(path)  # without a time: the server puts in its own (NFS)
-    except PermissionError:
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
         return time.time()
     return os.stat(path).st_mtime
+
+
+def last_sign(path: Path) -> float:
+    """When a file was renewed, by its server's clock.
+
+    :raises FileNotFoundError: there is no such file.
+    """
+    with open(path, "rb") as file:  # an NFS client asks its server about a file when it opens it
+        return os.fstat(file.fileno()).st_mtime
 
 
 def is_silent(path: Path, now: float, limit: float | None = None) -> bool:
@@ -64,8 +76,28 @@ def is_silent(path: Path, now: float, limit: float | None = None) -> bool:
 
     :raises FileNotFoundError: there is no such file.
     """
-    with open(path, "rb") as file:  # an NFS client asks its server about a file when it opens it
-        return now - os.fstat(file.fileno()).st_mtime > (SILENT_SECONDS if limit is None else limit)
+    return now - last_sign(path) > (SILENT_SECONDS if limit is None else limit)
+
+
+class Watch:
+    """What a process that waits has seen of a file: whether it has changed before its eyes.
+
+    After a server was away, or its clock was set, all files look old until the next sign of life.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[Path, float] | None = None
+        self._since = 0.0
+
+    def is_still(self, path: Path) -> bool:
+        """Whether the file has been the same for two beats of this process' own clock.
+
+        :raises FileNotFoundError: there is no such file.
+        """
+        seen, now = (path, last_sign(path)), time.monotonic()
+        if seen != self._seen:
+            self._seen, self._since = seen, now
+        return now - self._since >= 2 * BEAT_SECONDS
 
 
 def _run(beats: dict[Path, Callable[[], None]]) -> None:

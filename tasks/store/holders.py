@@ -69,13 +69,14 @@ class Holder:
         return _last(self.lock)[0] == self.record
 
 
-def claim(lock: Path, what: str) -> Holder | None:
+def claim(lock: Path, what: str, watch: heartbeat.Watch | None = None) -> Holder | None:
     """Write down that this process holds a lock file, which it has locked; None while another host holds it.
 
     :param what: the work that needs it, in words.
+    :param watch: of who asks again and again, the same each time: it makes sure that a silent host is dead.
     """
     last, text = _last(lock)
-    if last is not None and _lives(lock, last, text):
+    if last is not None and _lives(lock, last, text, watch):
         return None
     record = lock.with_name(f"{lock.name}.holder") if last is None else _successor(lock, last, text)
     try:
@@ -121,11 +122,12 @@ def _successor(lock: Path, record: Path, text: str) -> Path:
     return lock.with_name(f"{lock.name}.holder-{hashlib.sha256(f'{record.name} {text}'.encode()).hexdigest()[:16]}")
 
 
-def _lives(lock: Path, record: Path, text: str) -> bool:
+def _lives(lock: Path, record: Path, text: str, watch: heartbeat.Watch | None = None) -> bool:
     """Whether a record's holder lives; of this host it does not, as its lock would not be free."""
     if text.partition(" ")[0] == host_of(lock):
         return False
     try:
-        return not heartbeat.is_silent(record, heartbeat.server_time(lock))
+        watched = watch is None or watch.is_still(record)
+        return not (watched and heartbeat.is_silent(record, heartbeat.server_time(lock)))
     except FileNotFoundError:  # it has just let go
         return False

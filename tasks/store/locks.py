@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gptcore.files import try_lock
+from tasks.store.heartbeat import Watch
 from tasks.store.holders import Holder, claim, is_held_elsewhere
 
 log = logging.getLogger(__name__)
@@ -32,8 +33,8 @@ def exclusive(path: Path, what: str) -> Iterator[Holder]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a") as file:
-        pause = _POLL
-        while (holder := claim(path, what) if try_lock(file) else None) is None:
+        pause, watch = _POLL, Watch()
+        while (holder := claim(path, what, watch) if try_lock(file) else None) is None:
             if pause == _POLL:
                 log.info("waiting for another process: %s", what)
             time.sleep(pause)  # instead of a blocking flock: a cancelled thread must be able to leave
