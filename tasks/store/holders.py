@@ -13,9 +13,9 @@ import hashlib
 import logging
 import os
 import signal
+import threading
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.store import heartbeat
@@ -28,45 +28,50 @@ class LostLock(RuntimeError):
     """This process was silent for so long that another host has taken over what it held."""
 
 
-@dataclass(frozen=True)
 class Holder:
     """A lock that this process holds, for other hosts too."""
 
-    lock: Path
-    what: str
-    record: Path
-    process: int
+    def __init__(self, lock: Path, what: str, record: Path) -> None:
+        self._lock, self._what, self._record = lock, what, record
+        self._process = os.getpid()
+        self._released = False
+        self._looking = threading.Lock()
 
     def beat(self) -> None:
         """Give a sign of life; end this process, politely, if another host did not wait for it.
 
         Whatever it still did would be done twice, and in the same workspace.
         """
-        if not self._holds():
-            log.error("%s: another host has taken it over from this process, which was silent and ends now", self.what)
-            os.kill(os.getpid(), signal.SIGTERM)
-            return
-        os.utime(self.record)
+        with self._looking:
+            if self._released:  # while the heartbeat came to it
+                return
+            if self._holds():
+                os.utime(self._record)
+                return
+        log.error("%s: another host has taken it over from this process, which was silent and ends now", self._what)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def check(self) -> None:
         """
         :raises LostLock: another host has taken over.
         """
         if not self._holds():
-            raise LostLock(f"{self.what}: another host has taken it over; the same call goes on with its result")
+            raise LostLock(f"{self._what}: another host has taken it over; the same call goes on with its result")
 
     def release(self) -> None:
         """Let others have it."""
-        if os.getpid() != self.process:
+        if os.getpid() != self._process:
             return  # a forked child holds nothing
-        heartbeat.drop(self.record)
-        records = list(_chain(self.lock))
-        if records and records[-1][0] == self.record:
-            for path, _ in records:
-                path.unlink(missing_ok=True)
+        heartbeat.drop(self._record)
+        with self._looking:
+            self._released = True
+            records = list(_chain(self._lock))
+            if records and records[-1][0] == self._record:
+                for path, _ in records:
+                    path.unlink(missing_ok=True)
 
     def _holds(self) -> bool:
-        return _last(self.lock)[0] == self.record
+        return _last(self._lock)[0] == self._record
 
 
 def claim(lock: Path, what: str, watch: heartbeat.Watch | None = None) -> Holder | None:
@@ -87,7 +92,7 @@ def claim(lock: Path, what: str, watch: heartbeat.Watch | None = None) -> Holder
     if _last(lock)[0] != record:  # another host has succeeded that record, and let go of all, since it was looked at
         record.unlink(missing_ok=True)
         return None
-    holder = Holder(lock, what, record, os.getpid())
+    holder = Holder(lock, what, record)
     heartbeat.keep(record, holder.beat)
     return holder
 

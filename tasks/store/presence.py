@@ -34,6 +34,7 @@ class Presence:
         self.lines: dict[str, None] = {}
         self._process = os.getpid()
         self._writing = threading.Lock()
+        self._closed = False
         self._file = self._opened()
         heartbeat.keep(self.path, self._beat)
 
@@ -44,17 +45,19 @@ class Presence:
             self._file.write(_text(added))
             self.lines |= dict.fromkeys(added)
 
-    def close(self) -> None:
-        """Hold it no longer; the file stays."""
-        if os.getpid() == self._process:
-            heartbeat.drop(self.path)
-        self._file.close()
-
     def remove(self) -> None:
         """Leave nothing behind."""
-        if os.getpid() == self._process:  # a forked child ends before its parent
+        if os.getpid() != self._process:
+            return  # a forked child, which ends before its parent
+        heartbeat.drop(self.path)
+        with self._writing:
             self.close()
             self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Hold it no longer; the file stays."""
+        self._closed = True
+        self._file.close()
 
     def _opened(self) -> FileIO:
         file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - open for as long as the process lives
@@ -63,10 +66,12 @@ class Presence:
         return file
 
     def _beat(self) -> None:
-        try:
-            os.utime(self.path)
-        except FileNotFoundError:  # another host took this process for dead, which was silent for too long
-            with self._writing:
+        with self._writing:
+            if self._closed:  # while the heartbeat came to it
+                return
+            try:
+                os.utime(self.path)
+            except FileNotFoundError:  # another host took this process for dead, which was silent for too long
                 self._file.close()
                 self._file = self._opened()
                 self._file.write(_text(self.lines))

@@ -261,7 +261,8 @@ class Store:
 
         A manifest names its inputs by stage and digest, so what is made here finds them here only.
 
-        :raises InputError: where the artifact is missing; :class:`CorruptArtifact` where its bytes are wrong.
+        :raises InputError: where the artifact is missing; :class:`CorruptArtifact` where its bytes are wrong;
+            :class:`LostLock` as :meth:`build`.
         """
         own = self.artifact(artifact.stage, artifact.digest)
         leases.note(self.scratch, [f"{own.stage}/{own.digest}"])
@@ -269,7 +270,7 @@ class Store:
             return own
         manifest, folder = self.manifest(artifact), self.local(artifact)
         lock = self._lock_file(own.stage, own.digest)
-        with exclusive(lock, f"{own.stage} {own.short}"):
+        with exclusive(lock, f"{own.stage} {own.short}") as holder:
             if self._check(own) is not None:  # another process was first
                 return own
             workspace = self.scratch / ".work" / own.stage / own.digest
@@ -282,6 +283,7 @@ class Store:
                 fsync_file(target)
             copied = {name: value for name, value in manifest.items() if name != "root"}  # where the other store put it
             write_json_atomic(workspace / MANIFEST, copied)
+            holder.check()
             self._shelf.publish(workspace, copied)
         log.info("%s is now in %s, too", artifact.url, self.url)
         return own

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,61 +17,23 @@ import pytest
 from gptcore.files import sha256_json
 from infra.locks import MANNERS, NO_LOCKS, compile_shim, variables
 from tasks.store import heartbeat, leases, presence
-from tasks.store.artifact import Recipe
-from tasks.store.garbage import Referred, Rules, plan
-from tasks.store.inventory import inventory
-from tasks.store.locks import exclusive_now, is_locked, lock_file
+from tasks.store.locks import exclusive, exclusive_now, is_locked, lock_file
 from tasks.store.store import Store
 from tasks.tracking.owners import dead_owners
+from tests.tasks.lock_host import RECIPE, URI
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 ROOT = Path(__file__).resolve().parents[2]
-SILENT = 1.0
-RECIPE = Recipe("stage", 1, {"size": 1})
-PROGRAM = f"""
-import os, sys, time
-from pathlib import Path
-from gptcore.errors import InputError
-from tasks.jobs import devices
-from tasks.store import heartbeat, hosts, leases
-from tasks.store.artifact import Recipe
-from tasks.store.store import Store
-from tasks.tracking import owners
-
-heartbeat.BEAT_SECONDS, heartbeat.SILENT_SECONDS = 0.05, {SILENT}
-host, store = os.environ["LOCKS_HOST"], Store(sys.argv[1])
-done = Path(sys.argv[1]).parent
-
-def produce(workspace):
-    with open(workspace / "log", "a") as file:
-        print(host, "begins", file=file, flush=True)
-        if not (done / "go").exists():
-            (done / f"{{host}}.works").touch()
-        while not (done / "go").exists() and not (done / f"{{host}}.go").exists():
-            time.sleep(0.01)
-        print(host, "ends", file=file, flush=True)
-    return {{}}
-
-def dead():
-    with owners.dead_owners("uri") as found:
-        return found
-
-for line in sys.stdin:
-    try:
-        print(repr(eval(line)), flush=True)
-    except InputError as error:
-        print(repr(str(error)), flush=True)
-"""
-BUILD = "store.build(Recipe('stage', 1, {'size': 1}), produce).cached"
+BEAT, SILENT = 0.05, 1.0
 
 
 class Host:
     """A process on another host, which does what it is told."""
 
-    def __init__(self, name: str, environment: dict[str, str], store: Path) -> None:
+    def __init__(self, name: str, environment: dict[str, str], store: Path, silent: float) -> None:
         self.name = name
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(store)],
+            [sys.executable, "-m", "tests.tasks.lock_host", str(store), str(BEAT), str(silent)],
             cwd=ROOT,
             env=os.environ | environment,
             stdin=subprocess.PIPE,
@@ -107,6 +68,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process is one host more, with all locks that the kernel has."""
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", BEAT)
     monkeypatch.setattr(heartbeat, "SILENT_SECONDS", SILENT)
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "home"))
     yield
@@ -114,14 +76,13 @@ def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def start(library: Path, tmp_path: Path) -> Iterator[Callable[[str, str], Host]]:
+def start(library: Path, tmp_path: Path) -> Iterator[Callable[..., Host]]:
     """Starts a process on a host, under a manner of locks."""
     started = []
 
-    def one(name: str, manner: str) -> Host:
-        started.append(
-            Host(name, dict(variables(library, tmp_path / "hosts", manner, name)), tmp_path / "shared" / "store")
-        )
+    def one(name: str, manner: str, silent: float = SILENT) -> Host:
+        environment = dict(variables(library, tmp_path / "hosts", manner, name))
+        started.append(Host(name, environment, tmp_path / "shared" / "store", silent))
         return started[-1]
 
     (tmp_path / "shared").mkdir()
@@ -130,7 +91,7 @@ def start(library: Path, tmp_path: Path) -> Iterator[Callable[[str, str], Host]]
         host.kill()
 
 
-Start = Callable[[str, str], Host]
+Start = Callable[..., Host]
 
 
 def until(happens: Callable[[], object], seconds: float = 20.0) -> None:
@@ -155,7 +116,7 @@ def log(shared: Path) -> list[str]:
 def test_of_two_hosts_one_builds_and_the_other_waits_for_it(manner: str, start: Start, tmp_path: Path) -> None:
     hosts, shared = [start(name, manner) for name in "ab"], tmp_path / "shared"
     for host in hosts:
-        host.begin(BUILD)
+        host.begin("self.build()")
     until(lambda: list(shared.glob("*.works")))
     time.sleep(1.2 * SILENT)  # a living builder may take its time
     store = Store(shared / "store")
@@ -171,11 +132,11 @@ def test_of_two_hosts_one_builds_and_the_other_waits_for_it(manner: str, start: 
 @pytest.mark.parametrize("manner", MANNERS)
 def test_the_work_of_a_killed_host_is_taken_over(manner: str, start: Start, tmp_path: Path) -> None:
     dies, shared = start("a", manner), tmp_path / "shared"
-    dies.begin(BUILD)
+    dies.begin("self.build()")
     until((shared / "a.works").exists)
     others = [start(name, manner) for name in ("bc" if manner == "node" else "b")]
     for host in others:
-        host.begin(BUILD)
+        host.begin("self.build()")
     dies.kill()
     (shared / "go").touch()
     assert sorted(host.answer() for host in others) == [False, True][: len(others)]
@@ -184,28 +145,22 @@ def test_the_work_of_a_killed_host_is_taken_over(manner: str, start: Start, tmp_
     assert said[1:] in ([f"{name} begins", f"{name} ends"] for name in "bc")
 
 
-def test_on_the_same_host_a_killed_builder_is_not_waited_for(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(heartbeat, "SILENT_SECONDS", 1e6)
+def test_on_the_same_host_a_killed_builder_is_not_waited_for(start: Start, tmp_path: Path) -> None:
     dies, shared = start("a", "node"), tmp_path / "shared"
-    dies.begin(BUILD)
+    dies.begin("self.build()")
     until((shared / "a.works").exists)
     dies.kill()
     (shared / "go").touch()
-    again = start("a", "node")
-    begun = again.says("time.monotonic()")
-    assert not again.says(BUILD)
-    assert again.says("time.monotonic()") - begun < SILENT
+    assert not start("a", "node", 1e6).says("self.build()")
     assert log(shared) == ["a begins", "a begins", "a ends"]
 
 
 def test_who_was_silent_for_too_long_ends_and_spoils_nothing(start: Start, tmp_path: Path) -> None:
     sleeps, other, shared = start("a", "node"), start("b", "node"), tmp_path / "shared"
-    sleeps.begin(BUILD)
+    sleeps.begin("self.build()")
     until((shared / "a.works").exists)
     os.kill(sleeps.process.pid, signal.SIGSTOP)
-    other.begin(BUILD)
+    other.begin("self.build()")
     until((shared / "b.works").exists)
     os.kill(sleeps.process.pid, signal.SIGCONT)
     assert sleeps.process.wait(20) == -signal.SIGTERM
@@ -215,97 +170,85 @@ def test_who_was_silent_for_too_long_ends_and_spoils_nothing(start: Start, tmp_p
 
 
 @pytest.mark.parametrize("manner", MANNERS)
-def test_runs_and_leases_of_another_host_live_as_long_as_it_does(manner: str, start: Start, tmp_path: Path) -> None:
-    host, store = start("a", manner), Store(tmp_path / "shared" / "store")
-    host.says(f"(done / 'go').touch(), {BUILD}, owners.note('uri', 'line')")
+def test_runs_and_leases_of_another_host_live_as_long_as_it_does(manner: str, start: Start) -> None:
+    host, other = start("a", manner), start("b", manner)
+    host.says("(self.shared / 'go').touch(), self.build(), owners.note(URI, 'line')")
     time.sleep(1.2 * SILENT)
-
-    def left() -> tuple[list[list[str]], int, set[str]]:
-        """Lines of dead owners, how many artifacts may go, and what is worked with."""
-        with dead_owners("uri") as dead, leases.noted(store.scratch) as leased:
-            rules = Rules((), (), "world", timedelta(0), unknown=True)
-            now = datetime.now(UTC) + timedelta(days=1)
-            dropped = plan(inventory(store, ["stage"]), Referred({}, ()), leased, rules, now).dropped
-            return list(dead.values()), len(dropped), leased
-
-    assert left() == ([], 0, {f"stage/{RECIPE.digest}"})
+    assert other.says("self.left()") == ([], 0, {f"stage/{RECIPE.digest}"})
     host.kill()
     if manner == "node":
-        assert left()[:2] == ([], 0), "only its own host knows at once"
+        assert other.says("self.left()")[:2] == ([], 0), "only its own host knows at once"
     found: list[tuple[list[list[str]], int, set[str]]] = []
-    until(lambda: found.append(left()) or (found[-1][1] and any(dead for dead, _, _ in found)))
+    until(lambda: found.append(other.says("self.left()")) or (found[-1][1] and any(dead for dead, _, _ in found)))
     assert found[-1][1:] == (1, set())
     assert [lines for dead, _, _ in found for lines in dead] == [["line"]]
 
 
 def test_on_the_same_host_a_dead_owner_is_known_at_once(start: Start) -> None:
-    host, same = start("a", "node"), start("a", "node")
-    name = host.says("owners.note('uri', 'line'), owners.owner_name('uri')")[1]
-    assert same.says("dead()") == {}
+    host, same = start("a", "node"), start("a", "node", 1e6)
+    name = host.says("owners.note(URI, 'line'), owners.owner_name(URI)")[1]
+    assert same.says("self.dead()") == {}
     host.kill()
-    assert same.says("setattr(heartbeat, 'SILENT_SECONDS', 1e6), dead()")[1] == {name: ["line"]}
+    assert same.says("self.dead()") == {name: ["line"]}
 
 
 def test_an_owner_of_a_version_without_heartbeats(tmp_path: Path) -> None:
-    folder = tmp_path / "home" / "owners" / sha256_json("uri")[:12]
+    folder = tmp_path / "home" / "owners" / sha256_json(URI)[:12]
     folder.mkdir(parents=True)
     ours, theirs, old = (folder / f"{name}-77-0123abcd" for name in (os.uname().nodename, "elsewhere", "long-ago"))
     for path in (ours, theirs, old):
         path.write_text("line\n")
     week = time.time() - 8 * 24 * 3600
     os.utime(old, (week, week))
-    with dead_owners("uri") as dead:
+    with dead_owners(URI) as dead:
         assert dead == {ours.name: ["line"], old.name: ["line"]}
     assert theirs.exists()
 
 
 def test_a_clock_that_is_wrong_kills_nobody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     host = start("a", "node")
-    host.says("owners.owner_name('uri')")
+    host.says("owners.owner_name(URI)")
     monkeypatch.setattr(time, "time", lambda: 1e12)
-    with dead_owners("uri") as dead:
+    with dead_owners(URI) as dead:
         assert not dead
 
 
 def test_each_host_has_a_first_gpu(start: Start, tmp_path: Path) -> None:
-    dev = tmp_path / "dev"
-    dev.mkdir()
-    (dev / "nvidia0").touch()
-    take = f"setattr(devices, '_DEVICES', Path({str(dev)!r})), setattr(devices, '_of_smi', list), devices.GpuLease(1)"
-    hosts = [start(name, "cluster") for name in "ab"]
-    for host in hosts:
-        assert host.says(f"globals().update(lease=({take})[2]), lease.take(), lease.gpus")[1:] == (True, ["0"])
-        assert host.says(f"({take})[2].take()") is False
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidia0").touch()
+    for host in [start(name, "cluster") for name in "ab"]:
+        host.says(f"self.machine({str(tmp_path)!r})")
+        assert [host.says("self.take()") for _ in range(2)] == [["0"], None]
+
+
+def device(folder: Path, number: int, uuid: str) -> None:
+    """A GPU's files in a container."""
+    (folder / "dev").mkdir(parents=True, exist_ok=True)
+    (folder / "dev" / f"nvidia{number}").touch()
+    information = folder / "driver" / f"0000:{number:02}:00.0" / "information"
+    information.parent.mkdir(parents=True)
+    information.write_text(f"Model: \t\t X\nGPU UUID: \t {uuid}\nDevice Minor: \t {number}\n")
 
 
 def test_containers_of_one_host_know_a_gpu_by_its_uuid(start: Start, tmp_path: Path) -> None:
-    def device(folder: Path, number: int, uuid: str) -> None:
-        (folder / "dev").mkdir(parents=True, exist_ok=True)
-        (folder / "dev" / f"nvidia{number}").touch()
-        information = folder / "driver" / f"0000:{number:02}:00.0" / "information"
-        information.parent.mkdir(parents=True)
-        information.write_text(f"Model: \t\t X\nGPU UUID: \t {uuid}\nDevice Minor: \t {number}\n")
-
-    first, second = tmp_path / "first", tmp_path / "second"
-    for number, uuid in enumerate(["GPU-aa", "GPU-bb"]):
-        device(first, number, uuid)
-    device(second, 1, "GPU-bb")
-    hosts = []
-    for folder in (first, second):
-        hosts.append(start("a", "cluster"))
-        names = f"setattr(devices, '_DEVICES', Path({str(folder / 'dev')!r}))"
-        hosts[-1].says(f"{names}, setattr(devices, '_DRIVER', Path({str(folder / 'driver')!r}))")
-    assert hosts[0].says("[devices.lease_name(gpu) for gpu in ('0', '1', 'GPU-b', 'MIG-x')]") == [
-        "GPU-aa", "GPU-bb", "GPU-bb", "MIG-x",
-    ]  # fmt: skip
-    assert hosts[0].says("globals().update(one=devices.GpuLease(1)), one.take(), one.gpus")[1:] == (True, ["0"])
-    assert hosts[1].says("globals().update(one=devices.GpuLease(1)), one.take(), one.gpus")[1:] == (True, ["0"])
-    assert hosts[0].says("one.release(), devices.GpuLease(2).take()")[1] is False, "the other container has GPU-bb"
+    device(tmp_path / "first", 0, "GPU-aa")
+    device(tmp_path / "first", 1, "GPU-bb")
+    device(tmp_path / "second", 1, "GPU-bb")
+    first, second = start("a", "cluster"), start("a", "cluster")
+    first.says(f"self.machine({str(tmp_path / 'first')!r})")
+    second.says(f"self.machine({str(tmp_path / 'second')!r})")
+    names = first.says("[devices.lease_name(gpu) for gpu in ('0', '1', 'GPU-b', 'MIG-x')]")
+    assert names == ["GPU-aa", "GPU-bb", "GPU-bb", "MIG-x"]
+    assert second.says("self.take()") == ["0"]
+    assert first.says("self.take(2)") is None
+    assert second.says("self.take()") is None, "it waits behind the other container's job"
+    assert first.says("self.leases[-1].release()") is None
+    assert first.says("self.take()") == ["0"], "the other container's is its second"
 
 
 def test_a_file_system_without_locks_is_refused_in_one_line(start: Start, tmp_path: Path) -> None:
     host, shared = start("a", NO_LOCKS), tmp_path / "shared"
-    line = host.says(BUILD)
+    line = host.says("self.build()")
     assert line.startswith(f"{shared / 'store' / '.locks'}")
     assert "without locks (No locks available), expected" in line
     assert not (shared / "a.works").exists()
@@ -333,7 +276,7 @@ os.wait() if len(sys.argv) > 1 else os._exit(0)
     assert child.wait(10) == 0
     with leases.noted(tmp_path) as leased:
         assert leased == set(), "its parent has ended"
-    with dead_owners("uri") as dead:
+    with dead_owners(URI) as dead:
         assert len(dead) == 1, "the child lives"
 
 
@@ -341,3 +284,15 @@ def test_a_heartbeat_keeps_no_process(tmp_path: Path) -> None:
     program = f"from tasks.store import leases; from pathlib import Path; leases.note(Path({str(tmp_path)!r}), ['s/x'])"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=20)
     assert [path.name for path in (tmp_path / ".locks" / "processes").iterdir()] == [".lock"]
+
+
+def test_a_heartbeat_that_comes_as_a_lock_is_released_ends_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda _pid, number: ended.append(number))
+    with exclusive(tmp_path / "lock", "nothing") as holder:
+        holder.beat()
+    holder.beat()
+    assert not ended
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
