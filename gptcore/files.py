@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import uuid
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +17,7 @@ from gptcore.errors import InputError
 
 _CHUNK = 1 << 20  # bytes read at a time when hashing: bounded memory for files of any size
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # NFS without its lock service, Lustre without `flock`, FUSE
+_locked: weakref.WeakSet[IO[Any]] = weakref.WeakSet()
 
 
 def canonical_json(value: Any) -> str:
@@ -135,6 +137,8 @@ def fsync_folder(folder: str | os.PathLike[str]) -> None:
 def try_lock(file: IO[Any], *, shared: bool = False) -> bool:
     """Take an open file's `flock` if it is free, without waiting; whether it was. It goes when the file is closed.
 
+    A forked child closes it, or it would hold the lock after its parent's end.
+
     On NFS, which makes byte-range locks of it, the file has to be open for writing, for a shared lock for reading.
 
     :raises InputError: the file system keeps no locks.
@@ -151,4 +155,13 @@ def try_lock(file: IO[Any], *, shared: bool = False) -> bool:
             f"{folder}: found a file system without locks ({error.strerror}), expected one that keeps them (flock); "
             "choose another folder (--store, GPTMILL_HOME) or have this one mounted with locks"
         ) from None
+    _locked.add(file)
     return True
+
+
+def _let_go() -> None:
+    for file in list(_locked):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_let_go)

@@ -110,10 +110,4 @@ def _text(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _forget() -> None:
-    for presence in _held.values():
-        presence.close()
-    _held.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_held.clear)  # whose files it closes: gptcore.files.try_lock

@@ -34,7 +34,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def forget() -> None:
     """As if this process had ended: what it noted is nobody's any more."""
-    presence._forget()
+    for held in presence._held.values():
+        held.close()
+    presence._held.clear()
 
 
 def make(store: Store, stage: str, name: str = "", counts: dict[str, Any] | None = None, **inputs: Any) -> Artifact:

@@ -72,7 +72,9 @@ def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(heartbeat, "SILENT_SECONDS", SILENT)
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "home"))
     yield
-    presence._forget()
+    for held in presence._held.values():
+        held.close()
+    presence._held.clear()
 
 
 @pytest.fixture
@@ -256,28 +258,33 @@ def test_a_file_system_without_locks_is_refused_in_one_line(start: Start, tmp_pa
 
 def test_a_forked_child_holds_and_says_nothing_for_its_parent(tmp_path: Path) -> None:
     program = f"""
-import os, sys, time
+import os, sys
 from pathlib import Path
-from tasks.store import heartbeat, leases, presence
+from tasks.store import heartbeat, leases, locks
 from tasks.tracking import owners
+lock = locks.exclusive(Path({str(tmp_path / "lock")!r}), "work")
+lock.__enter__()
 leases.note(Path({str(tmp_path)!r}), ["stage/x"])
 name = owners.owner_name("uri")
 heartbeat.BEAT_SECONDS = 0.05
 if os.fork() == 0:
     same = owners.owner_name("uri") == name
     print(same, flush=True)
-    time.sleep(60)
+    sys.stdin.read()
     sys.exit()
-os.wait() if len(sys.argv) > 1 else os._exit(0)
+os._exit(0)
 """
-    child = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    assert child.stdout.readline() == "False\n"
-    assert child.wait(10) == 0
+    pipe = subprocess.PIPE
+    parent = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "False\n"
+    assert parent.wait(10) == 0
     with leases.noted(tmp_path) as leased:
         assert leased == set(), "its parent has ended"
+    assert not is_locked(tmp_path / "lock")
     with dead_owners(URI) as dead:
         assert len(dead) == 1, "the child lives"
+    parent.communicate()  # the child ends with its standard input
 
 
 def test_a_heartbeat_keeps_no_process(tmp_path: Path) -> None:
