@@ -48,6 +48,8 @@ class Holder:
             if self._holds():
                 os.utime(self._record)
                 return
+            if not self._lock.parent.is_dir():  # somebody has deleted all of it
+                return
         log.error("%s: another host has taken it over from this process, which was silent and ends now", self._what)
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -67,7 +67,7 @@ class Presence:
 
     def _beat(self) -> None:
         with self._writing:
-            if self._closed:  # while the heartbeat came to it
+            if self._closed or not self.path.parent.is_dir():  # while the heartbeat came to it; with all that it is for
                 return
             try:
                 os.utime(self.path)

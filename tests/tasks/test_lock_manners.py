@@ -301,5 +301,8 @@ def test_a_heartbeat_that_comes_as_a_lock_is_released_ends_nobody(
     with exclusive(tmp_path / "lock", "nothing") as holder:
         holder.beat()
     holder.beat()
-    assert not ended
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+    with exclusive(tmp_path / "folder" / "lock", "nothing") as holder:
+        shutil.rmtree(tmp_path / "folder")
+        holder.beat()
+    assert not ended
