@@ -131,9 +131,9 @@ def _successor(lock: Path, record: Path, text: str) -> Path:
 
 def _lives(lock: Path, record: Path, text: str, watch: heartbeat.Watch | None = None) -> bool:
     """Whether a record's holder lives; of this host it does not, as its lock would not be free."""
-    if text.partition(" ")[0] == host_of(lock):
-        return False
     try:
+        if text.partition(" ")[0] == host_of(lock):
+            return False
         watched = watch is None or watch.is_still(record)
         return not (watched and heartbeat.is_silent(record, heartbeat.server_time(lock)))
     except FileNotFoundError:  # it has just let go
