@@ -7,6 +7,7 @@ is up to the file system and how it is mounted, so its processes are known by a 
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import time
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ def exclusive(path: Path, what: str) -> Iterator[Holder]:
         while (holder := claim(path, what, watch) if try_lock(file) else None) is None:
             if pause == _POLL:
                 log.info("waiting for another process: %s", what)
+            fcntl.flock(file, fcntl.LOCK_UN)  # for whoever starts again on the host that another one waits for
             time.sleep(pause)  # instead of a blocking flock: a cancelled thread must be able to leave
             pause = min(1.5 * pause, _LONGEST_POLL)
         try:

@@ -147,13 +147,16 @@ def test_the_work_of_a_killed_host_is_taken_over(manner: str, start: Start, tmp_
     assert said[1:] in ([f"{name} begins", f"{name} ends"] for name in "bc")
 
 
-def test_on_the_same_host_a_killed_builder_is_not_waited_for(start: Start, tmp_path: Path) -> None:
-    dies, shared = start("a", "node"), tmp_path / "shared"
+@pytest.mark.parametrize("manner", ["cluster", "node"])
+def test_on_the_same_host_a_killed_builder_is_not_waited_for(manner: str, start: Start, tmp_path: Path) -> None:
+    dies, other, shared = start("a", manner), start("b", manner, 1e6), tmp_path / "shared"
     dies.begin("self.build()")
     until((shared / "a.works").exists)
+    other.begin("self.build()")
     dies.kill()
     (shared / "go").touch()
-    assert not start("a", "node", 1e6).says("self.build()")
+    assert not start("a", manner, 1e6).says("self.build()")
+    assert other.answer() is True
     assert log(shared) == ["a begins", "a begins", "a ends"]
 
 
