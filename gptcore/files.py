@@ -1,18 +1,23 @@
-"""Small file helpers that every layer shares: canonical JSON, digests, atomic writes."""
+"""Small file helpers that every layer shares: canonical JSON, digests, atomic writes, locks."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import uuid
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gptcore.errors import InputError
 
 _CHUNK = 1 << 20  # bytes read at a time when hashing: bounded memory for files of any size
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # NFS without its lock service, Lustre without `flock`, FUSE
+_locked: weakref.WeakSet[IO[Any]] = weakref.WeakSet()
 
 
 def canonical_json(value: Any) -> str:
@@ -127,3 +132,36 @@ def fsync_folder(folder: str | os.PathLike[str]) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def try_lock(file: IO[Any], *, shared: bool = False) -> bool:
+    """Take an open file's `flock` if it is free, without waiting; whether it was. It goes when the file is closed.
+
+    A forked child closes it, or it would hold the lock after its parent's end.
+
+    On NFS, which makes byte-range locks of it, the file has to be open for writing, for a shared lock for reading.
+
+    :raises InputError: the file system keeps no locks.
+    """
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        folder = Path(file.name).parent
+        raise InputError(
+            f"{folder}: found a file system without locks ({error.strerror}), expected one that keeps them (flock); "
+            "choose another folder (--store, GPTMILL_HOME) or have this one mounted with locks"
+        ) from None
+    _locked.add(file)
+    return True
+
+
+def _let_go() -> None:
+    for file in list(_locked):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_let_go)

@@ -6,7 +6,6 @@ Archives and parts of them lie in ``.origins/NAME/`` of that folder until the da
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sys
@@ -23,7 +22,7 @@ from tqdm import tqdm
 from gptcore.errors import InputError
 from gptcore.fetch.download import FetchError, Progress, download, session
 from gptcore.fetch.unpack import is_archive, unpack
-from gptcore.files import fsync_folder, read_json, sha256_file, sha256_json, write_json_atomic
+from gptcore.files import fsync_folder, read_json, sha256_file, sha256_json, try_lock, write_json_atomic
 from gptcore.nlu.origins import Download, Origin
 
 _STATE = ".origins"
@@ -141,10 +140,8 @@ def _alone(work: Path) -> Iterator[None]:
     """Two commands do not write the same parts."""
     work.mkdir(parents=True, exist_ok=True)
     with open(work / "lock", "w", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise FetchError(f"{work}: another command is fetching this dataset") from error
+        if not try_lock(file):
+            raise FetchError(f"{work}: another command is fetching this dataset")
         yield
 
 

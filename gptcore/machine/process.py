@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import signal
@@ -17,7 +16,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from gptcore.errors import InputError
-from gptcore.files import read_json, read_object, write_json_atomic
+from gptcore.files import read_json, read_object, try_lock, write_json_atomic
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -111,18 +110,15 @@ def job_lock(folder: Path, timeout: float = 120.0) -> Iterator[None]:
 
     :param timeout: seconds to wait for the other process.
     :raises TimeoutError: if it still holds the lock then.
+    :raises InputError: the file system keeps no locks.
     """
     folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout
     with open(folder / ".lock", "a") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise TimeoutError(f"{folder}: another process has held this job for {timeout:.0f} s") from None
-                time.sleep(0.2)
+        while not try_lock(file):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{folder}: another process has held this job for {timeout:.0f} s")
+            time.sleep(0.2)
         yield
 
 

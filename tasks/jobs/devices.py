@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
+import re
+import subprocess
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
+from gptcore.files import try_lock
+from tasks.store.hosts import kernel
 from tasks.store.state import state_folder
 
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 _DEVICES = Path("/dev")
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+_LISTED = re.compile(r"GPU \d+: (.*) \(UUID: (GPU-[^)]+)\)")
+_SMI_SECONDS = 60.0  # a machine of eight GPUs that nobody has used yet takes seconds for each
 
 
 def visible_gpus() -> list[str]:
     """The GPUs that this process may use: what CUDA_VISIBLE_DEVICES lists, numbers or UUIDs, else all there are."""
     listed = os.environ.get(VISIBLE_VARIABLE)
     if listed is None:  # numbered without gaps by CUDA, whichever device files a container was given
-        return [str(number) for number, _ in enumerate(_DEVICES.glob("nvidia[0-9]*"))]
+        return [str(number) for number, _ in enumerate(_device_files())]
     gpus: list[str] = []
     for name in (part.strip() for part in listed.split(",")):
         if not name or name == "-1":  # CUDA takes neither it nor what comes after it
@@ -27,11 +34,73 @@ def visible_gpus() -> list[str]:
     return gpus
 
 
-class GpuLease:
-    """GPUs that no other job of this machine's state folder has, until it ends.
+def _device_files() -> list[Path]:
+    return sorted(_DEVICES.glob("nvidia[0-9]*"))
 
-    Lock files hold them, which the kernel lets go with the process that locked them. Who waits for several collects
-    them behind one more lock, so that two never wait for one another and small jobs do not overtake a large one.
+
+def lease_name(gpu: str) -> str:
+    """What names a GPU for everybody who may lease it, on this host and on others that share the state folder.
+
+    That is its UUID: numbers begin with 0 on each host, and in each container of one. Where it cannot be told, the
+    number beside the name of the running kernel.
+
+    :param gpu: as CUDA_VISIBLE_DEVICES has it: a number, a UUID or a UUID's beginning.
+    """
+    uuids = _uuids()
+    if not gpu.isdigit():
+        fitting = [uuid for uuid in uuids if uuid.startswith(gpu)]
+        return fitting[0] if len(fitting) == 1 else gpu.replace("/", "-")
+    given = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")  # to a container, by what started it
+    if given.startswith("MIG-") and "," not in given:  # a part of a GPU, whose own UUID is not its name
+        return given
+    return uuids[int(gpu)] if int(gpu) < len(uuids) else f"{kernel()}-{gpu}"
+
+
+def _uuids() -> list[str]:
+    """The GPUs' UUIDs in the order of their numbers; none where that cannot be told for sure.
+
+    It cannot for GPUs of several models, which CUDA numbers by their speed.
+    """
+    for found in (_of_driver, _of_smi):
+        gpus = found()
+        known = len(gpus) == len(_device_files()) and not any("?" in uuid for _, uuid in gpus)
+        if gpus and known and len({model for model, _ in gpus}) == 1:
+            return [uuid for _, uuid in gpus]
+    return []
+
+
+def _of_driver() -> list[tuple[str, str]]:
+    """Model and UUID of each GPU that has a device file here, by its address on the bus.
+
+    A driver that has not been used yet writes question marks.
+    """
+    gpus = []
+    for path in sorted(_DRIVER.glob("*/information")):
+        lines = (line.partition(":") for line in path.read_text(encoding="utf-8").splitlines())
+        fields = {name.strip(): value.strip() for name, _, value in lines}
+        if (_DEVICES / f"nvidia{fields.get('Device Minor')}").exists():
+            gpus.append((fields.get("Model", ""), fields.get("GPU UUID", "?")))
+    return gpus
+
+
+@cache
+def _of_smi() -> list[tuple[str, str]]:
+    """The same from NVIDIA's own program, where it is installed and answers."""
+    if not _device_files():
+        return []
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ["nvidia-smi", "-L"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_SECONDS, check=True).stdout
+        return [(found[1], found[2]) for line in said.splitlines() if (found := _LISTED.match(line))]
+    return []
+
+
+class GpuLease:
+    """GPUs that no other job of this state folder has, until it ends.
+
+    Lock files hold them, which the kernel lets go with the process that locked them; only processes of one machine ask
+    for the same. Who waits for some of several GPUs first takes a place in the queue of each, in one order for all, so
+    that two never wait for one another and small jobs do not overtake a large one.
 
     :param count: how many; where the machine has fewer, all of them, and none where it has none.
     """
@@ -40,24 +109,25 @@ class GpuLease:
         self._visible = visible_gpus()
         self._count = min(count, len(self._visible))
         self._folder = state_folder() / "gpus"
+        self._names = {gpu: lease_name(gpu) for gpu in self._visible}
         self._held = contextlib.ExitStack()
-        self._collecting = contextlib.ExitStack()
-        self._waits = False
+        self._queues = contextlib.ExitStack()
+        self._ahead = sorted(set(self._names.values()))
         self.gpus: list[str] = []
 
     def take(self) -> bool:
         """Take what is free of what is still missing; whether that was all. Does not wait."""
         if len(self.gpus) == self._count:
             return True
-        self._waits = self._waits or _lock(self._folder / ".collecting.lock", self._collecting)
-        if self._waits:
-            missing = [gpu for gpu in self._visible if gpu not in self.gpus]
-            for gpu in missing[:]:
-                if len(self.gpus) < self._count and _lock(self._folder / f"{gpu.replace('/', '-')}.lock", self._held):
+        while self._ahead and _lock(self._folder / f".queue-{self._ahead[0]}.lock", self._queues):
+            del self._ahead[0]
+        if not self._ahead:
+            for gpu in [gpu for gpu in self._visible if gpu not in self.gpus]:
+                if len(self.gpus) < self._count and _lock(self._folder / f"{self._names[gpu]}.lock", self._held):
                     self.gpus.append(gpu)
         if len(self.gpus) < self._count:
             return False
-        self._collecting.close()
+        self._queues.close()
         return True
 
     def environment(self) -> Mapping[str, str]:
@@ -66,19 +136,17 @@ class GpuLease:
 
     def release(self) -> None:
         """Let others have them."""
-        self._collecting.close()
+        self._queues.close()
         self._held.close()
+        self._ahead = sorted(set(self._names.values()))
         self.gpus = []
 
 
 def _lock(path: Path, held: contextlib.ExitStack) -> bool:
     """Lock a file for as long as ``held`` is open, if nobody has it now."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = open(path, "a")  # noqa: SIM115 - closed by `held`
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return False
-    held.enter_context(file)
+    with contextlib.ExitStack() as closing:
+        if not try_lock(closing.enter_context(open(path, "a"))):
+            return False
+        held.push(closing.pop_all())
     return True

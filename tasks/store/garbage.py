@@ -81,7 +81,7 @@ class _Marks:
 def plan(items: list[Item], referred: Referred, leased: Collection[str], rules: Rules, now: datetime) -> Plan:
     """Tell what stays from what may go.
 
-    :param leased: names that living processes of this machine work with.
+    :param leased: names that living processes work with, of all hosts that share the locks.
     """
     marks = _Marks(items)
     oldest = now - rules.young
@@ -125,7 +125,7 @@ def plan(items: list[Item], referred: Referred, leased: Collection[str], rules: 
 def sweep(store: Store, chosen: Collection[Item], items: list[Item]) -> Iterator[Item]:
     """Delete what was chosen, and yield each thing that is gone: its manifest first, so that no half is ever trusted.
 
-    What a process of this machine has begun to work with in the meantime stays, and so does what that was made from.
+    What a process has begun to work with in the meantime stays, and so does what that was made from.
     """
     for item in chosen:
         fs, _ = file_system(item.root)

@@ -51,7 +51,7 @@ class Item:
     reads: tuple[str, ...] = ()
     """What it was made from, or is being made from: `<stage>/<digest>`."""
     busy: bool = False
-    """Whether a process of this machine works on it now."""
+    """Whether a process works on it now, of this host or of one that shares its locks."""
 
     @property
     def name(self) -> str:

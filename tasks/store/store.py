@@ -5,7 +5,7 @@ existence means complete. `Store.build` skips what is there, and otherwise lets 
 has a fixed place per digest and survives crashes: a job that was killed finds its checkpoints again.
 
 What holds after a crash at any moment: either no manifest (the workspace waits to be resumed) or a valid artifact.
-Locks are `flock`, which the kernel drops with the process that held it, so none can go stale.
+Locks hold between processes of one host and between hosts that share a folder (`tasks.store.locks`); none can go stale.
 """
 
 from __future__ import annotations
@@ -246,14 +246,15 @@ class Store:
         :param transient: names at the workspace's top that are scratch, too, but go with its mirror: what unfinished
             work goes on from, such as checkpoints.
         :raises InputError: bad config; or whatever ``produce`` raises (then the workspace stays for the next try,
-            except that an InputError leaves nothing that this call created).
+            except that an InputError leaves nothing that this call created). :class:`LostLock`: another host has taken
+            this process for dead, after minutes without a sign of life.
         """
         inputs = [f"{item.stage}/{item.digest}" for item in recipe.inputs.values() if isinstance(item, Artifact)]
         leases.note(self.scratch, [f"{recipe.stage}/{recipe.digest}", *inputs])
         if hit := self._hit(recipe):
             return hit
         lock = self._lock_file(recipe.stage, recipe.digest)
-        with exclusive(lock, f"{recipe.stage} {recipe.digest[:12]}"):
+        with exclusive(lock, f"{recipe.stage} {recipe.digest[:12]}") as holder:
             if hit := self._hit(recipe):  # another process finished it while this one waited
                 return hit
             workspace = self.workspace(recipe)
@@ -262,6 +263,7 @@ class Store:
                 lock.write_text("\n".join(inputs), encoding="utf-8")  # for who asks what unfinished work goes on from
                 self._shelf.prepare(recipe.stage, recipe.digest, inputs)
                 manifest = self._work(recipe, workspace, produce, transient)
+            holder.check()
             drop_unlisted(workspace, manifest)
             manifest = self._shelf.publish(workspace, manifest)
         return Built(self.artifact(recipe.stage, recipe.digest), manifest, cached=False)
@@ -271,7 +273,8 @@ class Store:
 
         A manifest names its inputs by stage and digest, so what is made here finds them here only.
 
-        :raises InputError: where the artifact is missing; :class:`CorruptArtifact` where its bytes are wrong.
+        :raises InputError: where the artifact is missing; :class:`CorruptArtifact` where its bytes are wrong;
+            :class:`LostLock` as :meth:`build`.
         """
         own = self.artifact(artifact.stage, artifact.digest)
         leases.note(self.scratch, [f"{own.stage}/{own.digest}"])
@@ -279,7 +282,7 @@ class Store:
             return own
         manifest, folder = self.manifest(artifact), self.local(artifact)
         lock = self._lock_file(own.stage, own.digest)
-        with exclusive(lock, f"{own.stage} {own.short}"):
+        with exclusive(lock, f"{own.stage} {own.short}") as holder:
             if self._check(own) is not None:  # another process was first
                 return own
             workspace = self.scratch / ".work" / own.stage / own.digest
@@ -292,6 +295,7 @@ class Store:
                 fsync_file(target)
             copied = {name: value for name, value in manifest.items() if name != "root"}  # where the other store put it
             write_json_atomic(workspace / MANIFEST, copied)
+            holder.check()
             self._shelf.publish(workspace, copied)
         log.info("%s is now in %s, too", artifact.url, self.url)
         return own

@@ -1,67 +1,76 @@
-"""Which process owns a run, MLflow's or Prefect's, in a way that a kill cannot falsify: a file that it holds locked.
+"""Which process owns a run, MLflow's or Prefect's, in a way that a kill cannot falsify: a file that says that it lives.
 
-A process number would be reused and a heartbeat would have to be kept up; the kernel drops a lock with its process.
-Only processes of machines that share the state folder are judged, others' runs are left alone.
+Only processes that share the state folder are judged, others' runs are left alone. A process of the same host is dead
+once its file is not locked any more, one of another host when it has given no sign of life for some minutes
+(`tasks.store.presence`).
 """
 
 from __future__ import annotations
 
 import atexit
-import fcntl
-import os
-import socket
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from gptcore.files import sha256_json
-from tasks.store.locks import exclusive, is_locked
+from tasks.store.heartbeat import server_time
+from tasks.store.locks import exclusive
+from tasks.store.presence import Presence, is_alive, own, present
 from tasks.store.state import state_folder
 
 _WHAT = "owners of tracking runs"
-_held: dict[Path, IO[str]] = {}
 
 
 def _owners(uri: str) -> Path:
-    """Folder with a locked file for each living process that owns runs at ``uri``."""
+    """Folder with a file for each living process that owns runs at ``uri``."""
     return state_folder() / "owners" / sha256_json(uri)[:12]
 
 
 def owner_name(uri: str) -> str:
-    """This process' name as an owner of runs: a file that it holds locked as long as it lives."""
-    folder = _owners(uri)
-    with exclusive(folder / ".lock", _WHAT):
-        if folder not in _held:
-            path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-            file = open(path, "w")  # noqa: SIM115 - open for as long as the process lives
-            fcntl.flock(file, fcntl.LOCK_EX)
-            _held[folder] = file
-            atexit.register(_leave, path)
-        return Path(_held[folder].name).name
+    """This process' name as an owner of runs, of a file that lives as long as it does.
 
-
-def _leave(path: Path) -> None:
-    """Nobody has to read an empty file. One with lines stays: whether all of it came to its end the next may ask."""
-    if path.exists() and not path.stat().st_size:
-        path.unlink()
+    :raises InputError: the state folder's file system keeps no locks.
+    """
+    return _owner(uri).path.name
 
 
 def note(uri: str, line: str) -> None:
-    """Leave a line that whoever finds this process ended gets to read."""
-    owner_name(uri)
-    file = _held[_owners(uri)]
-    file.write(f"{line}\n")
-    file.flush()
+    """Leave a line that whoever finds this process ended gets to read.
+
+    :raises InputError: the state folder's file system keeps no locks.
+    """
+    _owner(uri).add([line])
 
 
 @contextmanager
 def dead_owners(uri: str) -> Iterator[dict[str, list[str]]]:
-    """The owners whose process is gone, and the lines that each has noted; forgotten when the block ends well."""
+    """The owners whose process is gone, and the lines that each has noted; forgotten when the block ends well.
+
+    :raises InputError: the state folder's file system keeps no locks.
+    """
     folder = _owners(uri)
-    with exclusive(folder / ".lock", _WHAT):
-        dead = [path for path in sorted(folder.glob("[!.]*")) if not is_locked(path)]
-        yield {path.name: path.read_text().splitlines() for path in dead}
+    lock = folder / ".lock"
+    with exclusive(lock, _WHAT):
+        now = server_time(lock)
+        dead = [path for path in sorted(folder.glob("[!.]*")) if not is_alive(path, now)]
+        yield {path.name: path.read_text(encoding="utf-8").splitlines() for path in dead}
         for path in dead:
-            path.unlink()
+            path.unlink(missing_ok=True)
+
+
+def _owner(uri: str) -> Presence:
+    folder = _owners(uri)
+    found = own(folder)
+    if found is None:
+        with exclusive(folder / ".lock", _WHAT):  # of several threads the first makes it
+            found = own(folder)
+            if found is None:
+                found = present(folder)
+                atexit.register(_leave, found)
+    return found
+
+
+def _leave(owner: Presence) -> None:
+    """Nobody has to read an empty file. One with lines stays: whether all of it came to its end the next may ask."""
+    if not owner.lines:
+        owner.remove()

@@ -294,7 +294,7 @@ class Tracker:
 
     @retries
     def reconcile(self) -> int:
-        """End what killed processes of this machine left RUNNING, as KILLED; how many runs that were."""
+        """End what killed processes that shared the state folder left RUNNING, as KILLED; how many runs that were."""
         killed = 0
         with dead_owners(self.uri) as dead:
             for owner in dead:
@@ -330,7 +330,7 @@ class Tracker:
             if not token:
                 return runs
 
-    def _creating(self) -> AbstractContextManager[None]:
+    def _creating(self) -> AbstractContextManager[object]:
         return exclusive(state_folder() / ".mlflow-create.lock", "creation of a tracking run")
 
     def _log_params(self, run_id: str, params: Mapping[str, Any]) -> None:

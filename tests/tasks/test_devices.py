@@ -21,7 +21,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with GPUs 0, 1, 2."""
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("NVIDIA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(devices, "_DEVICES", tmp_path / "dev")
+    monkeypatch.setattr(devices, "_DRIVER", tmp_path / "driver")
+    monkeypatch.setattr(devices, "_of_smi", list)
     (tmp_path / "dev").mkdir()
     for name in ("nvidia0", "nvidia1", "nvidia3", "nvidiactl", "nvidia-uvm"):
         (tmp_path / "dev" / name).touch()

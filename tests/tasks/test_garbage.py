@@ -13,7 +13,7 @@ import fsspec
 import pytest
 
 from gptcore.errors import InputError
-from tasks.store import leases
+from tasks.store import leases, presence
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.garbage import Plan, Referred, Rules, plan, sweep
 from tasks.store.inventory import inventory
@@ -34,9 +34,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def forget() -> None:
     """As if this process had ended: what it noted is nobody's any more."""
-    for file, _ in leases._held.values():
-        file.close()
-    leases._held.clear()
+    for held in presence._held.values():
+        held.close()
+    presence._held.clear()
 
 
 def make(store: Store, stage: str, name: str = "", counts: dict[str, Any] | None = None, **inputs: Any) -> Artifact:

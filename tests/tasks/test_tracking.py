@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,12 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from gptcore.errors import InputError
+from gptcore.files import sha256_json
 from tasks.jobs.launch import JobInterrupted
-from tasks.tracking.tracker import JOB_KEY, Run, Tracker, flatten, read_metrics
+from tasks.store.heartbeat import SILENT_SECONDS
+from tasks.store.state import state_folder
+from tasks.tracking.owners import owner_name
+from tasks.tracking.tracker import JOB_KEY, OWNER, Run, Tracker, flatten, read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -252,6 +257,20 @@ def test_a_killed_process_leaves_no_run_running(tracker: Tracker, experiment: st
         assert [tracker.client.get_run(run_id).info.status for run_id in ids] == ["KILLED", "RUNNING"]
     assert [step for step, _ in curve(tracker, again)] == [0, 1, 2, 3, 4, 5]
     assert tracker.reconcile() == 0
+
+
+def test_a_run_of_another_host_is_left_running_while_its_owner_gives_signs_of_life(
+    tracker: Tracker, experiment: str
+) -> None:
+    owner_name(tracker.uri)
+    owner = state_folder() / "owners" / sha256_json(tracker.uri)[:12] / "node7-1-0123abcd@elsewhere"
+    owner.touch()
+    run = tracker.client.create_run(tracker.experiment(experiment), tags={OWNER: owner.name})
+    assert tracker.reconcile() == 0
+    silent = time.time() - 2 * SILENT_SECONDS
+    os.utime(owner, (silent, silent))
+    assert tracker.reconcile() == 1
+    assert tracker.client.get_run(run.info.run_id).info.status == "KILLED"
 
 
 def test_processes_and_threads_write_at_once(tracker: Tracker, experiment: str) -> None:

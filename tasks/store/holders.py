@@ -1,0 +1,140 @@
+"""Who holds a lock, written beside it, for hosts that do not see each other's locks.
+
+Where a file system keeps locks for each host alone (Lustre's `localflock`, NFS' `local_lock`), two hosts get the same
+lock. So whoever has it writes a record `<lock>.holder`, which only one host can create, and renews it as long as it
+lives. A record whose holder has fallen silent is not replaced, for two hosts might do so one after the other, but
+succeeded: by a record that is named after it, which again only one host can create. The last record of that chain
+holds, and takes all of it along when it lets go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from tasks.store import heartbeat
+from tasks.store.hosts import host_of
+
+log = logging.getLogger(__name__)
+
+
+class LostLock(RuntimeError):
+    """This process was silent for so long that another host has taken over what it held."""
+
+
+class Holder:
+    """A lock that this process holds, for other hosts too."""
+
+    def __init__(self, lock: Path, what: str, record: Path) -> None:
+        self._lock, self._what, self._record = lock, what, record
+        self._process = os.getpid()
+        self._released = False
+        self._looking = threading.Lock()
+
+    def beat(self) -> None:
+        """Give a sign of life; end this process, politely, if another host did not wait for it.
+
+        Whatever it still did would be done twice, and in the same workspace.
+        """
+        with self._looking:
+            if self._released:  # while the heartbeat came to it
+                return
+            if self._holds():
+                os.utime(self._record)
+                return
+            if not self._lock.parent.is_dir():  # somebody has deleted all of it
+                return
+        log.error("%s: another host has taken it over from this process, which was silent and ends now", self._what)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def check(self) -> None:
+        """
+        :raises LostLock: another host has taken over.
+        """
+        if not self._holds():
+            raise LostLock(f"{self._what}: another host has taken it over; the same call goes on with its result")
+
+    def release(self) -> None:
+        """Let others have it."""
+        if os.getpid() != self._process:
+            return  # a forked child holds nothing
+        heartbeat.drop(self._record)
+        with self._looking:
+            self._released = True
+            records = list(_chain(self._lock))
+            if records and records[-1][0] == self._record:
+                for path, _ in records:
+                    path.unlink(missing_ok=True)
+
+    def _holds(self) -> bool:
+        return _last(self._lock)[0] == self._record
+
+
+def claim(lock: Path, what: str, watch: heartbeat.Watch | None = None) -> Holder | None:
+    """Write down that this process holds a lock file, which it has locked; None while another host holds it.
+
+    :param what: the work that needs it, in words.
+    :param watch: of who asks again and again, the same each time: it makes sure that a silent host is dead.
+    """
+    last, text = _last(lock)
+    if last is not None and _lives(lock, last, text, watch):
+        return None
+    record = lock.with_name(f"{lock.name}.holder") if last is None else _successor(lock, last, text)
+    try:
+        with open(record, "x", encoding="utf-8") as file:
+            file.write(f"{host_of(lock)} {os.getpid()} {uuid.uuid4().hex}")
+    except FileExistsError:  # another host was faster
+        return None
+    if _last(lock)[0] != record:  # another host has succeeded that record, and let go of all, since it was looked at
+        record.unlink(missing_ok=True)
+        return None
+    holder = Holder(lock, what, record)
+    heartbeat.keep(record, holder.beat)
+    return holder
+
+
+def is_held_elsewhere(lock: Path) -> bool:
+    """Whether a living process of another host has a record at a lock file that nobody has locked here."""
+    last, text = _last(lock)
+    return last is not None and _lives(lock, last, text)
+
+
+def _chain(lock: Path) -> Iterator[tuple[Path, str]]:
+    """The records of a lock, and what stands in each."""
+    record = lock.with_name(f"{lock.name}.holder")
+    while True:
+        try:
+            text = record.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return
+        yield record, text
+        record = _successor(lock, record, text)
+
+
+def _last(lock: Path) -> tuple[Path | None, str]:
+    last: tuple[Path | None, str] = None, ""
+    for found in _chain(lock):
+        last = found
+    return last
+
+
+def _successor(lock: Path, record: Path, text: str) -> Path:
+    """The only name that a record may have which succeeds this one."""
+    return lock.with_name(f"{lock.name}.holder-{hashlib.sha256(f'{record.name} {text}'.encode()).hexdigest()[:16]}")
+
+
+def _lives(lock: Path, record: Path, text: str, watch: heartbeat.Watch | None = None) -> bool:
+    """Whether a record's holder lives; of this host it does not, as its lock would not be free."""
+    try:
+        if text.partition(" ")[0] == host_of(lock):
+            return False
+        watched = watch is None or watch.is_still(record)
+        return not (watched and heartbeat.is_silent(record, heartbeat.server_time(lock)))
+    except FileNotFoundError:  # it has just let go
+        return False

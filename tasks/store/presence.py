@@ -1,0 +1,113 @@
+"""Files that say which processes live: each process holds its own locked, and renews it, until it ends.
+
+Of a process of the same host the lock tells, at once and whatever ended it. Of another host a lock that is seen is
+proof too; if none is seen, that host may only keep its locks to itself, and the heartbeat tells.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterable
+from io import FileIO
+from pathlib import Path
+
+from gptcore.files import try_lock
+from tasks.store import heartbeat
+from tasks.store.hosts import host_of
+from tasks.store.locks import is_locked_here
+
+_WEEK = 7 * 24 * 3600.0
+"""Seconds of silence after which a process of another host and of a version without heartbeats counts as dead."""
+_POLL = 0.01  # seconds
+_held: dict[Path, Presence] = {}
+
+
+class Presence:
+    """This process' file in a folder, with lines for whoever finds the process ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}@{host_of(folder)}"
+        self.lines: dict[str, None] = {}
+        self._process = os.getpid()
+        self._writing = threading.Lock()
+        self._closed = False
+        self._file = self._opened()
+        heartbeat.keep(self.path, self._beat)
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Leave lines that are not there yet."""
+        with self._writing:
+            added = [line for line in dict.fromkeys(lines) if line not in self.lines]
+            self._file.write(_text(added))
+            self.lines |= dict.fromkeys(added)
+
+    def remove(self) -> None:
+        """Leave nothing behind."""
+        if os.getpid() != self._process:
+            return  # a forked child, which ends before its parent
+        heartbeat.drop(self.path)
+        with self._writing:
+            self.close()
+            self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Hold it no longer; the file stays."""
+        self._closed = True
+        self._file.close()
+
+    def _opened(self) -> FileIO:
+        file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - open for as long as the process lives
+        while not try_lock(file):  # somebody has a look at it
+            time.sleep(_POLL)
+        return file
+
+    def _beat(self) -> None:
+        with self._writing:
+            if self._closed or not self.path.parent.is_dir():  # while the heartbeat came to it; with all that it is for
+                return
+            try:
+                os.utime(self.path)
+            except FileNotFoundError:  # another host took this process for dead, which was silent for too long
+                self._file.close()
+                self._file = self._opened()
+                self._file.write(_text(self.lines))
+
+
+def own(folder: Path) -> Presence | None:
+    """This process' file in ``folder``; None before the first call of :func:`present`."""
+    return _held.get(folder)
+
+
+def present(folder: Path) -> Presence:
+    """This process' file in ``folder``, made on first use, under the folder's lock."""
+    if folder not in _held:
+        _held[folder] = Presence(folder)
+    return _held[folder]
+
+
+def is_alive(path: Path, now: float) -> bool:
+    """Whether the process of a presence file lives.
+
+    :param now: the file server's time (:func:`tasks.store.heartbeat.server_time`).
+    """
+    if is_locked_here(path):
+        return True
+    name, _, host = path.name.partition("@")
+    try:
+        if host:
+            return host != host_of(path) and not heartbeat.is_silent(path, now)
+        # of a version without heartbeats, whose names say no more than the host's name
+        return name.rsplit("-", 2)[0] != socket.gethostname() and not heartbeat.is_silent(path, now, _WEEK)
+    except FileNotFoundError:  # it has just ended
+        return False
+
+
+def _text(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+os.register_at_fork(after_in_child=_held.clear)  # whose files it closes: gptcore.files.try_lock
