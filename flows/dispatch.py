@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Iterable
@@ -31,7 +32,7 @@ from prefect.states import Cancelling
 from flows.servers.pools import GPU, START_WORKER, worker_online
 from flows.servers.temporary_server import is_temporary
 from flows.train import TRAININGS, packed
-from flows.waiting import TrainHere, Wait
+from flows.waiting import NONE_ONLINE, TrainHere, Wait, announced
 from flows.worker_policy import NoWorker, worker_policy
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
@@ -97,19 +98,14 @@ def _waits(store: Store, missing: list[Training], deployed: bool) -> bool:
         choice = "here"  # nothing on this server could ever take them
     if choice == "here":
         words = "trainings run in this process: %s, and %s; they take %s"
-        (logger().info if deployed and policy.choice else logger().warning)(words, why, policy, time_here)
+        asked_for = policy.choice or policy.choice_for(time_here.seconds, on_cluster()) == "here"
+        logger().log(logging.INFO if asked_for else logging.WARNING, words, why, policy, time_here)
         return False
     if choice == "fail" or not deployed:
         raise NoWorker(f"{what}: {why}, and {policy}; start one: {START_WORKER}; here it would take {time_here}")
-    logger().warning(
-        "%s waits %g hours for a worker: %s; start one: %s (%s; here it would take %s)",
-        what,
-        policy.hours,
-        why,
-        START_WORKER,
-        policy,
-        time_here,
-    )
+    words = "%s: waiting up to %g hours for a worker: %s (%s; here it would take %s)"
+    logger().warning(words, what, policy.hours, NONE_ONLINE, policy, time_here)
+    announced()
     return True
 
 
@@ -171,7 +167,7 @@ def _train(store: Store, training: Training) -> None:
     title, recipe = training.title, training.recipe
     key = sha256_json({"store": store.url, "recipe": recipe.digest})
     mine = f"of {flow_run.root_flow_run_id}"
-    wait = Wait(title, lambda: estimate(store, [(training.stage, training.arguments)]))
+    wait = Wait(title, training.stage, lambda: estimate(store, [(training.stage, training.arguments)]))
     lost = 0
     with get_client(sync_client=True) as client:
         parent = _known(client, UUID(str(task_run.id)))

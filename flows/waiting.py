@@ -23,8 +23,9 @@ from prefect.client.schemas.objects import StateType
 
 from flows.servers.pools import GPU, START_WORKER, worker_online
 from flows.worker_policy import NoWorker, WorkerPolicy, worker_policy
-from tasks.tracking.logs import duration, logger
+from tasks.tracking.logs import Underway, duration, logger, progress
 
+NONE_ONLINE = f"no worker is online in the work pool {GPU}; start one: {START_WORKER}"
 _LOOK_SECONDS = 15.0
 _SAY_SECONDS = 600.0
 _QUIET_SECONDS = 60.0  # a worker that is online and free takes a run within some seconds
@@ -39,13 +40,13 @@ class Wait:
     """One training's wait for a worker to begin its run.
 
     :param title: what people call the training.
+    :param stage: its stage.
     :param here: how long it would take in this process, in words.
     """
 
-    def __init__(self, title: str, here: Callable[[], object]) -> None:
-        self._title, self._here = title, here
+    def __init__(self, title: str, stage: str, here: Callable[[], object]) -> None:
+        self._title, self._stage, self._here = title, stage, here
         self._next = 0.0
-        self._without: float | None = None  # since when no worker is online
 
     def look(self, client: SyncPrefectClient, child: FlowRun) -> None:
         """See why nobody has begun the run, and tell; to be called every few seconds.
@@ -55,6 +56,8 @@ class Wait:
         """
         now = time.monotonic()
         if child.state is None or not (child.state.is_scheduled() or child.state.is_pending()):
+            if child.state and child.state.is_running():
+                _board.seen()
             self.over()
         elif now >= self._next:
             self._next = now + _LOOK_SECONDS
@@ -66,16 +69,16 @@ class Wait:
 
     def _look(self, client: SyncPrefectClient, pending: bool) -> None:
         if pending:
-            self._without = None
-            _board.put(self._title, f"a worker of the work pool {GPU} took it and has not begun it", False)
+            why = f"a worker of the work pool {GPU} took it and has not begun it"
         elif worker_online(GPU):
-            self._without = None
-            _board.put(self._title, _busy(client), False)
+            _board.seen()
+            why = _busy(client)
         else:
-            policy = worker_policy()
-            self._without = self._without or time.monotonic()
-            self._decide(policy, time.monotonic() - self._without)
-            _board.put(self._title, f"no worker is online in the work pool {GPU}; start one: {START_WORKER}", True)
+            self._decide(worker_policy(), _board.missed())
+            why = NONE_ONLINE
+        _board.put(self._title, why, why == NONE_ONLINE)
+        if self._stage == "pretrain":  # of many fine-tunes the bar of all of them stands there
+            progress(Underway(self._stage, 0.0, why, waits=True))
 
     def _decide(self, policy: WorkerPolicy, waited: float) -> None:
         if policy.choice == "here":
@@ -118,6 +121,23 @@ class _Board:
         self._said = 0.0
         self._why = ""
         self._artifact: UUID | None = None
+        self._without: float | None = None  # since when no worker is known of
+
+    def seen(self) -> None:
+        """A worker is there."""
+        self._without = None
+
+    def missed(self) -> float:
+        """No worker is there; for how many seconds, whichever trainings waited meanwhile."""
+        with self._lock:
+            now = time.monotonic()
+            self._without = now if self._without is None else self._without
+            return now - self._without
+
+    def announced(self, why: str) -> None:
+        """Somebody has just said why trainings will wait: no need to say it again at once."""
+        with self._lock:
+            self._said, self._why = time.monotonic(), why
 
     def put(self, title: str, why: str, warn: bool) -> None:
         """Note a wait and its reason, which is told at once where nobody can end it but a person."""
@@ -125,13 +145,14 @@ class _Board:
             now = time.monotonic()
             self._since.setdefault(title, now)
             started = min(self._since.values())
-            due = now - max(self._said, started) >= (_SAY_SECONDS if self._said >= started else _QUIET_SECONDS)
-            if not due and not (warn and why != self._why):
-                return
-            self._said, self._why = now, why
-            words = f"{self._titles()} waited {duration(now - started)}, since {_clock(now - started)}: {why}"
-            (logger().warning if warn else logger().info)("%s", words)
-            self._show(0.0, words)
+            due = now - max(self._said, started) >= (_SAY_SECONDS if self._why else _QUIET_SECONDS)
+            news = due or (warn and why != self._why)
+            words = f"{self._titles()}: waiting for {duration(now - started)}, since {_clock(now - started)}: {why}"
+            if news:
+                self._said, self._why = now, why
+                (logger().warning if warn else logger().info)("%s", words)
+            if news or (warn and self._artifact is None):
+                self._show(0.0, words)
 
     def take_off(self, title: str) -> None:
         """A wait is over."""
@@ -139,8 +160,8 @@ class _Board:
             since = self._since.pop(title, None)
             if since is None or self._since:
                 return
-            if self._said >= since:
-                words = f"{title} waited {duration(time.monotonic() - since)}"
+            if self._why:
+                words = f"{title}: waited {duration(time.monotonic() - since)}"
                 logger().info("%s", words)
                 self._show(100.0, words)
             self._said, self._why, self._artifact = 0.0, "", None
@@ -159,6 +180,11 @@ class _Board:
 
 
 _board = _Board()
+
+
+def announced() -> None:
+    """The log has just said that trainings will wait for a worker, as none is online."""
+    _board.announced(NONE_ONLINE)
 
 
 def _clock(seconds_ago: float) -> str:
