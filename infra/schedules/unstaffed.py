@@ -25,7 +25,7 @@ def unstaffed(stack: Stack) -> None:
         said = stack.said(run, "trainings run in this process") or [str(end["state"]["message"])]
         alert = f"; told: {told(policy)}" if policy == "fail" else ""
         row(f"no worker, GPTMILL_NO_WORKER={policy}", f"{end['state']['name']}{alert}", repr(said[0]))
-    run = _start(stack, 20_000, GPTMILL_NO_WORKER="wait")
+    run = _start(stack, 3_000, GPTMILL_NO_WORKER="wait")
     first = _child(stack, run, set())
     seconds = wait(lambda: told(f"{first['name']}: late"), "an alert")
     row("no worker, GPTMILL_NO_WORKER=wait", f"told after {seconds:.0f} s", repr(_texts(first, "late")[-1]))

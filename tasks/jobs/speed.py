@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 _SHARE = 0.3
 """Of the speed of matrix products alone, what a training reaches: the share that infra/README.md's plan for scale
-assumes. On CPUs it was 0.1 (the smallest networks) to 0.5 (117 M)."""
+assumes of a GPU. Updates on two cores that other work shared, bfloat16: 0.32 (117 M), 0.24 (small), 0.08 (demo)."""
 _SECONDS = 120.0  # a machine that takes longer for a second's products cannot train
 
 

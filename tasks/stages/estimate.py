@@ -14,6 +14,7 @@ from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 
 _SLOWEST = 1e10  # operations a second that any machine reaches: what is short at that needs no measurement
+_UPDATE = 0.01  # seconds that an update takes however small its network is, on a CPU; a GPU's is about as much
 _SHORT = 60.0
 
 
@@ -41,9 +42,11 @@ def estimate(store: Store, trainings: Iterable[tuple[str, Mapping[str, Any]]]) -
     if on_cluster():
         return Estimate(None, "as jobs of a cluster")
     trainings = list(trainings)
-    total = sum(operations(store, stage, arguments) for stage, arguments in trainings)
-    if total / _SLOWEST < _SHORT:
-        return Estimate(total / _SLOWEST, f"{total:.1g} operations")
+    work = [operations(store, stage, arguments) for stage, arguments in trainings]
+    total = sum(count for count, _ in work)
+    fixed = sum(updates for _, updates in work) * _UPDATE
+    if total / _SLOWEST + fixed < _SHORT:
+        return Estimate(total / _SLOWEST + fixed, f"{total:.1e} operations")
     try:
         speed = training_speed()
     except SpeedUnknown as error:
@@ -53,11 +56,11 @@ def estimate(store: Store, trainings: Iterable[tuple[str, Mapping[str, Any]]]) -
         gpus = min(gpus, len(trainings))  # each of these has one
     where = f"{gpus} {speed.device}" if gpus > 1 else f"this machine's {speed.device}"
     reason = f"{total:.1e} operations, at {speed.flops * gpus / 1e9:,.0f} GFLOP/s on {where}"
-    return Estimate(total / (speed.flops * gpus), reason)
+    return Estimate(total / (speed.flops * gpus) + fixed, reason)
 
 
-def operations(store: Store, stage: str, arguments: Mapping[str, Any]) -> float:
-    """Floating-point operations of one training: 6 for each weight and token, forward and backward.
+def operations(store: Store, stage: str, arguments: Mapping[str, Any]) -> tuple[float, float]:
+    """Floating-point operations of one training, 6 for each weight and token, forward and backward; and its updates.
 
     Weights are those of the embedding, as output layer, and 12 D^2 a block, as in "Scaling Laws for Neural Language
     Models" (Kaplan et al. 2020, section 2.1): nothing here imports torch to count them.
@@ -69,20 +72,23 @@ def operations(store: Store, stage: str, arguments: Mapping[str, Any]) -> float:
         counts = _counts(store, arguments["shards"])
         config: PretrainConfig = arguments["config"]
         model: NetworkConfig = arguments["model"]
+        each = config.batch_size * model.n_ctx
         n_tokens: float = config.epochs * counts["splits"]["train"]["n_tokens"]
         if config.steps is not None:
-            n_tokens = config.steps * config.batch_size * model.n_ctx
-        return _of_network(model, counts["n_vocab"]) * n_tokens
+            n_tokens = config.steps * each
+        return _of_network(model, counts["n_vocab"]) * n_tokens, n_tokens / each
     model = network_config(store.manifest(arguments["checkpoint"])["config"]["model"])
     if stage == "finetune":
         train = _counts(store, arguments["dataset"])["splits"]["train"]
         settings: FinetuneConfig = arguments["config"]
         rows = min(settings.max_train_rows or train["rows"], train["rows"])
         n_tokens = settings.epochs * train["tokens"] * rows / max(1, train["rows"])
+        updates = settings.epochs * rows / settings.batch_size
     else:
-        papers = _counts(store, arguments["ids"])["distribution"]
-        n_tokens = arguments["config"].epochs * sum(row["bpe_tokens"] for row in papers if row["split"] == "train")
-    return _of_network(model, model.n_vocab) * n_tokens
+        papers, adapt = _counts(store, arguments["ids"])["distribution"], arguments["config"]
+        n_tokens = adapt.epochs * sum(row["bpe_tokens"] for row in papers if row["split"] == "train")
+        updates = n_tokens / (adapt.block_size * adapt.batch_size * adapt.accumulation)
+    return _of_network(model, model.n_vocab) * n_tokens, updates
 
 
 def _of_network(model: NetworkConfig, n_vocab: int) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gptcore.config import FinetuneConfig, PretrainConfig, preset_named
+from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, preset_named
 from gptcore.settings import recorded
 from tasks.jobs import speed
 from tasks.stages import estimate as module
@@ -27,14 +27,12 @@ def made(store: Store, stage: str, counts: dict[str, Any], **config: Any) -> Art
     return store.build(Recipe(stage, 1, config), lambda _: counts).artifact
 
 
-def pretraining(store: Store, steps: int | None) -> dict[str, Any]:
-    shards = made(store, "shards", {"n_vocab": 40_478, "splits": {"train": {"n_tokens": TOKENS}}})
+def pretraining(store: Store, steps: int | None, n_vocab: int = 40_478) -> dict[str, Any]:
+    shards = made(store, "shards", {"n_vocab": n_vocab, "splits": {"train": {"n_tokens": TOKENS}}}, of=n_vocab)
     return {"shards": shards, "model": preset_named("paper").model, "config": PretrainConfig(steps=steps)}
 
 
 def test_a_pre_training_counts_six_for_each_weight_and_token(store: Store) -> None:
-    import torch
-
     from gptcore.models.build import build_model
     from gptcore.models.shapes import shapes_only
 
@@ -42,9 +40,11 @@ def test_a_pre_training_counts_six_for_each_weight_and_token(store: Store) -> No
     with shapes_only():
         network = build_model(arguments["model"])
     exact = network.flops_per_token(0) * 100 * 64 * 512
-    assert operations(store, "pretrain", arguments) == pytest.approx(exact, rel=0.01)
-    assert isinstance(network, torch.nn.Module)
-    by_epochs = operations(store, "pretrain", pretraining(store, steps=None))
+    count, updates = operations(store, "pretrain", arguments)
+    assert count == pytest.approx(exact, rel=0.01)
+    assert updates == 100
+    by_epochs, updates = operations(store, "pretrain", pretraining(store, steps=None))
+    assert updates == pytest.approx(100 * TOKENS / (64 * 512))
     assert by_epochs == pytest.approx(network.flops_per_token(0) * 100 * TOKENS, rel=0.01)
 
 
@@ -55,7 +55,7 @@ def test_a_fine_tune_counts_the_rows_that_it_takes(store: Store) -> None:
 
     def of(**changes: Any) -> float:
         config = FinetuneConfig(epochs=3, **changes)
-        return operations(store, "finetune", {"dataset": dataset, "checkpoint": checkpoint, "config": config})
+        return operations(store, "finetune", {"dataset": dataset, "checkpoint": checkpoint, "config": config})[0]
 
     assert of() > 0
     assert of(max_train_rows=20) == pytest.approx(of() / 5)
@@ -68,14 +68,20 @@ def test_an_adaptation_counts_the_papers_tokens(store: Store) -> None:
     checkpoint = made(store, "pretrain", {}, model=recorded(preset_named("demo").model))
     rows = [{"split": "train", "bpe_tokens": 700}, {"split": "test", "bpe_tokens": 10**9}]
     arguments = {"ids": made(store, "ids", {"distribution": rows}), "checkpoint": checkpoint}
-    one = operations(store, "adapt", {**arguments, "config": AdaptConfig(epochs=1.0)})
+    one = operations(store, "adapt", {**arguments, "config": AdaptConfig(epochs=1.0)})[0]
     assert 0 < one < 1e12
-    assert operations(store, "adapt", {**arguments, "config": AdaptConfig(epochs=5.0)}) == pytest.approx(5 * one)
+    five = operations(store, "adapt", {**arguments, "config": AdaptConfig(epochs=5.0)})[0]
+    assert five == pytest.approx(5 * one)
 
 
 def test_what_is_short_on_any_machine_is_not_measured(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "training_speed", lambda: pytest.fail("no need"))
     assert estimate(store, []).seconds == 0
+    tiny = {
+        **pretraining(store, steps=5_000, n_vocab=100),
+        "model": ModelConfig(n_layer=1, n_head=1, n_embd=8, n_ctx=8),
+    }
+    assert estimate(store, [("pretrain", tiny)]).seconds == pytest.approx(50, rel=0.2), "an update takes its time"
     monkeypatch.setenv("GPTMILL_JOBS", "slurm")
     assert estimate(store, [("pretrain", pretraining(store, 10**6))]).seconds is None, "how busy a cluster is"
 
