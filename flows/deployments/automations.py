@@ -85,8 +85,8 @@ def alerts(webhook: UUID) -> list[AutomationCore]:
     silence = timedelta(seconds=_MISSED * (get_current_settings().flows.heartbeat_frequency or _HEARTBEAT))
     state = "flow_run.state.name ~ ': ' ~ (flow_run.state.message or '')"
     late = (
-        f"'late: no worker of the work pool ' ~ {_POOL} ~ ' has taken this run since ' ~ {_SINCE} ~ '; if none is online: "
-        f"prefect worker start --pool ' ~ {_POOL} ~ ', or gptmill up'"
+        f"'late: no worker of the work pool ' ~ {_POOL} ~ ' has taken this run since ' ~ {_SINCE} ~ "
+        f"'; if none is online: prefect worker start --pool ' ~ {_POOL} ~ ', or gptmill up'"
     )
     unbegun = f"'taken by a worker of the work pool ' ~ {_POOL} ~ ', but not begun; due since ' ~ {_SINCE}"
     return [
