@@ -11,7 +11,7 @@ from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.chain import WORLD_SEED, pretrain_on
-from flows.dispatch import dispatch_training, dispatches_trainings
+from flows.dispatch import Training, dispatch_training, dispatches_trainings
 from flows.failures import CellsFailed, Failures, leave_out, raise_if_all, result_or_error
 from flows.forms.checks import check_no_pretraining, check_positions, chosen_tables
 from flows.forms.parameters import (
@@ -241,18 +241,23 @@ def _started(
     store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, AdaptConfig]], jobs: int
 ) -> Iterator[list[Any]]:
     """Futures of trainings, ``jobs`` of them at a time: the next ones start when these were asked for."""
-    dispatched = dispatches_trainings()
     _, threads = slots_and_threads(jobs)
+    trainings = [_training(store, ids, checkpoint, config, threads) for checkpoint, config in wanted]
+    dispatched = dispatches_trainings(store, trainings)
 
-    def start(checkpoint: Artifact, config: AdaptConfig) -> Any:
-        arguments: dict[str, Any] = {"ids": ids, "checkpoint": checkpoint, "config": config, "threads": threads}
+    def start(training: Training) -> Any:
         if dispatched:
-            recipe = adapt_recipe(store, ids, checkpoint, config)
-            return dispatch_training.submit(store, f"adapt {recipe.digest[:8]}", "adapt", recipe, arguments)
-        return adapt_model.submit(store, **arguments)
+            return dispatch_training.submit(store, training.title, "adapt", training.recipe, training.arguments)
+        return adapt_model.submit(store, **training.arguments)
 
-    for first in range(0, len(wanted), jobs):
-        yield [start(*pair) for pair in wanted[first : first + jobs]]
+    for first in range(0, len(trainings), jobs):
+        yield [start(training) for training in trainings[first : first + jobs]]
+
+
+def _training(store: Store, ids: Artifact, checkpoint: Artifact, config: AdaptConfig, threads: int) -> Training:
+    arguments = {"ids": ids, "checkpoint": checkpoint, "config": config, "threads": threads}
+    recipe = adapt_recipe(store, ids, checkpoint, config)
+    return Training(f"adapt {recipe.digest[:8]}", "adapt", recipe, arguments)
 
 
 def _difference(config: AdaptConfig, star: AdaptConfig) -> str:

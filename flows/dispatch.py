@@ -1,4 +1,6 @@
-"""Trainings as runs of their own, in the work pool of the machines that train; here, where there is no such machine.
+"""Trainings as runs of their own, in the work pool of the machines that train.
+
+Where no such machine is online a setting decides: see :mod:`flows.worker_policy`.
 
 Who needs a trained model asks for a child run, waits, and then runs the same stage itself, which finds the artifact in
 the store: nothing comes back through Prefect. The child's idempotency key is made of the store, the recipe's digest and
@@ -9,8 +11,13 @@ turn.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import logging
+import threading
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
 
@@ -22,12 +29,16 @@ from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run, task_run
 from prefect.states import Cancelling
 
-from flows.servers.pools import GPU, worker_online
+from flows.servers.pools import GPU, START_WORKER, worker_online
 from flows.servers.temporary_server import is_temporary
 from flows.train import TRAININGS, packed
+from flows.waiting import NONE_ONLINE, TrainHere, Wait, announced
+from flows.worker_policy import NoWorker, worker_policy
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
 from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
+from tasks.jobs.placement import on_cluster, slots, slots_and_threads
+from tasks.stages.estimate import estimate
 from tasks.stages.pretrain import pretrain_model, pretrain_recipe
 from tasks.stages.stage import STAGE_OPTIONS
 from tasks.store.artifact import Artifact, Recipe
@@ -42,23 +53,67 @@ _POLL_SECONDS = 2.0
 _KNOWN_TRIES, _KNOWN_SECONDS = 20, 0.25
 
 
-def dispatches_trainings() -> bool:
-    """Whether the trainings of the flow at hand become runs of the pool `gpu`; the log says where they are, and why."""
+@dataclass(frozen=True)
+class Training:
+    """One training: a stage's task and what it is called with, but for the store."""
+
+    title: str
+    stage: str
+    recipe: Recipe
+    arguments: dict[str, Any]
+
+
+def dispatches_trainings(store: Store, trainings: Iterable[Training]) -> bool:
+    """Whether the trainings of the flow at hand become runs of the pool `gpu`; the log says where they are, and why.
+
+    :param trainings: what the flow may have to train; looked through only where no worker is online.
+    :raises InputError: the policy's variable says nothing that is known.
+    :raises NoWorker: some are missing, no worker is online, and the policy is to fail.
+    """
     if is_temporary():
         logger().info("trainings run in this process: the Prefect server is this command's own")
         return False
     with get_client(sync_client=True) as client:
         if _pool(client) == GPU:
             return False  # a worker that takes one run at a time would wait for itself
-        if not worker_online(GPU):
-            logger().info("trainings run in this process: no worker is online in the work pool %s", GPU)
-            return False
-        try:
-            client.read_deployment_by_name(DEPLOYMENT)
-        except ObjectNotFound:
-            logger().warning("trainings run in this process: no deployment %s (gptmill deploy)", DEPLOYMENT)
-            return False
-    logger().info("trainings run in the work pool %s", GPU)
+        deployed = _is_deployed(client)
+    if deployed and worker_online(GPU):
+        logger().info("trainings run in the work pool %s", GPU)
+        return True
+    missing = [training for training in trainings if store.find(training.recipe) is None]
+    return bool(missing) and _waits(store, missing, deployed)
+
+
+def _waits(store: Store, missing: list[Training], deployed: bool) -> bool:
+    """Whether trainings wait for a worker; else they are done here.
+
+    :raises NoWorker: neither.
+    """
+    policy = worker_policy()
+    time_here = estimate(store, [(training.stage, training.arguments) for training in missing])
+    choice = policy.choice_for(time_here.seconds, on_cluster())
+    why = f"no worker is online in the work pool {GPU}" if deployed else f"no deployment {DEPLOYMENT} (gptmill deploy)"
+    what = missing[0].title if len(missing) == 1 else f"{len(missing)} trainings"
+    if not deployed and not policy.choice:
+        choice = "here"  # nothing on this server could ever take them
+    if choice == "here":
+        words = "trainings run in this process: %s, and %s; they take %s"
+        asked_for = policy.choice or policy.choice_for(time_here.seconds, on_cluster()) == "here"
+        logger().log(logging.INFO if asked_for else logging.WARNING, words, why, policy, time_here)
+        return False
+    if choice == "fail" or not deployed:
+        raise NoWorker(f"{what}: {why}, and {policy}; start one: {START_WORKER}; here it would take {time_here}")
+    words = "%s: waiting up to %g hours for a worker: %s (%s; here it would take %s)"
+    logger().warning(words, what, policy.hours, NONE_ONLINE, policy, time_here)
+    announced()
+    return True
+
+
+def _is_deployed(client: SyncPrefectClient) -> bool:
+    try:
+        client.read_deployment_by_name(DEPLOYMENT)
+    except ObjectNotFound:
+        return False
     return True
 
 
@@ -69,9 +124,10 @@ def pretrained(store: Store, **arguments: Any) -> Artifact:
     """
     shards, model, config = arguments["shards"], arguments["model"], arguments["config"]
     recipe = pretrain_recipe(store, shards, model, config, arguments.get("start"))
-    if store.find(recipe) or not dispatches_trainings():
+    training = Training(f"pretrain {recipe.digest[:8]}", "pretrain", recipe, arguments)
+    if store.find(recipe) or not dispatches_trainings(store, [training]):
         return cast(Artifact, pretrain_model(store, **arguments))
-    return cast(Artifact, dispatch_training(store, f"pretrain {recipe.digest[:8]}", "pretrain", recipe, arguments))
+    return cast(Artifact, dispatch_training(store, training.title, "pretrain", recipe, arguments))
 
 
 @task(name="dispatch training", task_run_name="{title}, in the pool gpu", **STAGE_OPTIONS)
@@ -82,19 +138,36 @@ def dispatch_training(store: Store, title: str, stage: str, recipe: Recipe, argu
     :param arguments: those of the stage's task, but for the store.
     :raises InputError: the child's input was bad.
     :raises ChildFailed: the child failed, or was cancelled.
+    :raises NoWorker: no worker was left to take it, and the policy is not to wait, or no longer.
     """
+    training = Training(title, stage, recipe, arguments)
     if store.find(recipe) is None:
-        _train(store, title, stage, recipe, arguments)
+        try:
+            _train(store, training)
+        except TrainHere:
+            logger().warning("%s runs in this process: no worker is online any more in the work pool %s", title, GPU)
+            if "threads" in arguments:
+                _, arguments["threads"] = slots_and_threads(slots())
+            with _room():
+                return TRAININGS[stage](store, **arguments)
     return TRAININGS[stage](store, **arguments)
+
+
+@functools.cache
+def _room() -> threading.BoundedSemaphore:
+    """Held by each training that no worker was left to take: more of them wait for the pool than this machine does."""
+    return threading.BoundedSemaphore(slots())
 
 
 class ChildFailed(RuntimeError):
     """A training's own run did not end well; the message holds its reason."""
 
 
-def _train(store: Store, title: str, stage: str, recipe: Recipe, arguments: dict[str, Any]) -> None:
+def _train(store: Store, training: Training) -> None:
+    title, recipe = training.title, training.recipe
     key = sha256_json({"store": store.url, "recipe": recipe.digest})
     mine = f"of {flow_run.root_flow_run_id}"
+    wait = Wait(title, training.stage, lambda: estimate(store, [(training.stage, training.arguments)]))
     lost = 0
     with get_client(sync_client=True) as client:
         parent = _known(client, UUID(str(task_run.id)))
@@ -102,7 +175,7 @@ def _train(store: Store, title: str, stage: str, recipe: Recipe, arguments: dict
         for attempt in itertools.count():
             child = client.create_flow_run_from_deployment(
                 deployment.id,
-                parameters={"stage": stage, "store": store.url, "arguments": packed(arguments)},
+                parameters={"stage": training.stage, "store": store.url, "arguments": packed(training.arguments)},
                 name=title,
                 tags=[mine],
                 idempotency_key=f"{key}-{attempt}",
@@ -111,7 +184,7 @@ def _train(store: Store, title: str, stage: str, recipe: Recipe, arguments: dict
             if child.state and child.state.is_final():
                 continue  # an earlier call's: what it made, if anything, is not in the store
             own = mine in child.tags
-            state = _followed(client, child, own).state
+            state = _followed(client, child, own, wait).state
             assert state is not None
             if state.is_completed() and store.find(recipe) is not None:
                 return
@@ -139,8 +212,12 @@ def _known(client: SyncPrefectClient, run: UUID) -> UUID | None:
     return None
 
 
-def _followed(client: SyncPrefectClient, child: FlowRun, own: bool) -> FlowRun:
-    """The child at its end. Whatever ends this call early cancels it, unless it is somebody else's."""
+def _followed(client: SyncPrefectClient, child: FlowRun, own: bool, wait: Wait) -> FlowRun:
+    """The child at its end. Whatever ends this call early cancels it, unless it is somebody else's.
+
+    :raises NoWorker: nobody was left to take it; see :meth:`Wait.look`.
+    :raises TrainHere: the same, where the policy is to train here.
+    """
     silent = False
     try:
         while not (child.state and child.state.is_final()):
@@ -149,6 +226,7 @@ def _followed(client: SyncPrefectClient, child: FlowRun, own: bool) -> FlowRun:
             time.sleep(_POLL_SECONDS)
             try:
                 child, silent = client.read_flow_run(child.id), False
+                wait.look(client, child)
             except TransportError as error:  # a server that is started again: the child does not mind
                 if not silent:
                     logger().warning("%s: the Prefect server does not answer (%s); waiting", child.name, error)
@@ -158,6 +236,8 @@ def _followed(client: SyncPrefectClient, child: FlowRun, own: bool) -> FlowRun:
         if own:
             client.set_flow_run_state(child.id, Cancelling(message="with the run that started it"))
         raise
+    finally:
+        wait.over()
 
 
 def _error(title: str, reason: str) -> Exception:

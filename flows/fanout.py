@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -12,7 +12,7 @@ from prefect import flow, tags
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from flows.dispatch import IN_FLIGHT, dispatch_training, dispatches_trainings
+from flows.dispatch import IN_FLIGHT, Training, dispatch_training, dispatches_trainings
 from flows.failures import Failures, raise_for, raise_if_all
 from flows.progress import show_progress
 from flows.servers import signals
@@ -130,7 +130,7 @@ def score_tasks(
     :raises SomeFailed: after all is done, told and shown: some tasks failed, or were left out.
     """
     slots, threads = slots_and_threads(jobs)
-    engine = Engine(threads, dispatches_trainings())
+    engine = Engine(threads, dispatches_trainings(grid.store, (training for _, training in _trainings(grid))))
     if engine.dispatched:
         slots = jobs or IN_FLIGHT
     rows = _counted([arm.label for arm in grid.arms], "row")
@@ -221,28 +221,35 @@ def _submitted(grid: Grid, engine: Engine, runs: Sequence[Run]) -> list[list[Wai
     :param runs: the MLflow run of each arm.
     """
     futures: list[list[Waiting]] = [[] for _ in grid.arms]
+    for arm, training in _trainings(grid):
+        arguments = {**training.arguments, "suite_run": runs[arm].run_id, "threads": engine.threads}
+        if engine.dispatched:
+            future = dispatch_training.submit(grid.store, training.title, "finetune", training.recipe, arguments)
+        else:
+            future = finetune_model.submit(grid.store, **arguments)
+        futures[arm].append((training.arguments["name"], future))
+    return futures
+
+
+def _trainings(grid: Grid) -> Iterator[tuple[int, Training]]:
+    """The fine-tunes of a grid, each with its arm's place, the longest task's first.
+
+    Their arguments are there as far as the grid says them.
+    """
     for name in _longest_first(grid.store, grid.datasets):
-        for arm, run, own in zip(grid.arms, runs, futures, strict=True):
+        dataset = grid.datasets[name]
+        for place, arm in enumerate(grid.arms):
             for seed in grid.seeds_of(name):
-                dataset, checkpoint = grid.datasets[name], arm.checkpoint
                 config = dataclasses.replace(arm.settings(grid.settings[name]), seed=seed)
-                arguments: dict[str, Any] = {
+                recipe = finetune_recipe(grid.store, dataset, arm.checkpoint, config)
+                arguments = {
                     "name": name,
                     "dataset": dataset,
-                    "checkpoint": checkpoint,
+                    "checkpoint": arm.checkpoint,
                     "config": config,
                     "arm": arm.label,
-                    "suite_run": run.run_id,
-                    "threads": engine.threads,
                 }
-                if engine.dispatched:
-                    recipe = finetune_recipe(grid.store, dataset, checkpoint, config)
-                    title = f"finetune {name} seed {seed}, {arm.label}"
-                    future = dispatch_training.submit(grid.store, title, "finetune", recipe, arguments)
-                else:
-                    future = finetune_model.submit(grid.store, **arguments)
-                own.append((name, future))
-    return futures
+                yield place, Training(f"finetune {name} seed {seed}, {arm.label}", "finetune", recipe, arguments)
 
 
 def _scores(futures: list[Waiting], failures: Failures) -> list[Score]:

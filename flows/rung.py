@@ -16,7 +16,7 @@ from prefect import flow, tags
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from flows.dispatch import IN_FLIGHT, dispatch_training
+from flows.dispatch import IN_FLIGHT, Training, dispatch_training, dispatches_trainings
 from flows.failures import first_line
 from flows.progress import show_progress
 from flows.servers import signals
@@ -31,7 +31,7 @@ from tasks.jobs.placement import slots, slots_and_threads
 from tasks.report.sweep import Outcome
 from tasks.stages.finetune import finetune_recipe
 from tasks.stages.pretrain import pretrain_recipe
-from tasks.store.artifact import Artifact, Recipe
+from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.views import SWEEPS
 
@@ -61,8 +61,6 @@ class TrialInputs:
     """UTF-8 bytes of the held-out documents, where the objective asks for them."""
     nproc: int = 0
     jobs: int = 0
-    dispatched: bool = False
-    """Whether trainings are runs of the pool `gpu`."""
 
     @property
     def by_rows(self) -> bool:
@@ -77,16 +75,6 @@ class TrialInputs:
     def text(self, trial: Trial) -> Text:
         """What a trial reads."""
         return self.texts[trial.preset.tokenizer]
-
-
-@dataclass(frozen=True)
-class Call:
-    """One training: a stage's task and what it is called with, but for the store."""
-
-    title: str
-    stage: str
-    recipe: Recipe
-    arguments: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -123,7 +111,7 @@ def _pretrained(inputs: TrialInputs, rung: Rung, trials: Sequence[Trial]) -> dic
     if inputs.checkpoint is not None:
         return {trial.number: inputs.checkpoint for trial in trials}
     store, nproc = inputs.store, inputs.nproc or 1
-    calls: dict[str, Call] = {}
+    calls: dict[str, Training] = {}
     recipes: dict[int, str] = {}
     for trial in trials:
         text, preset = inputs.text(trial), trial.preset
@@ -138,11 +126,8 @@ def _pretrained(inputs: TrialInputs, rung: Rung, trials: Sequence[Trial]) -> dic
             "ngrams": text.ngrams,
             "nproc": nproc,
         }
-        calls.setdefault(recipe.digest, Call(f"pretrain trial {trial.number}", "pretrain", recipe, arguments))
+        calls.setdefault(recipe.digest, Training(f"pretrain trial {trial.number}", "pretrain", recipe, arguments))
     room = min(len(calls), inputs.jobs or max(1, slots() // nproc))
-    if not inputs.dispatched:
-        for call in calls.values():
-            call.arguments["beside"] = room
     words = f"rung {rung.number}: pre-train {len(trials)} trials"
     made = dict(zip(calls, _train(inputs, words, f"rung-{rung.number}", list(calls.values()), room), strict=True))
     return {number: made[digest] for number, digest in recipes.items()}
@@ -160,7 +145,7 @@ def _fine_tuned(
     if plan.objective != SCORE or not trials:
         return {}
     room, threads = slots_and_threads(inputs.jobs)
-    calls: list[tuple[int, Call]] = []
+    calls: list[tuple[int, Training]] = []
     for task in inputs.tasks:
         for trial in trials:
             dataset, checkpoint = inputs.text(trial).datasets[task], models[trial.number]
@@ -181,7 +166,7 @@ def _fine_tuned(
                     "threads": threads,
                     "experiment": SWEEPS,
                 }
-                calls.append((trial.number, Call(f"finetune {task} seed {seed}", "finetune", recipe, arguments)))
+                calls.append((trial.number, Training(f"finetune {task} seed {seed}", "finetune", recipe, arguments)))
     words = f"rung {rung.number}: fine-tune {len(trials)} trials on {len(inputs.tasks)} tasks"
     results = _train(inputs, words, "fine-tunes", [call for _, call in calls], room)
     found: dict[int, list[Artifact] | Exception] = {}
@@ -195,18 +180,23 @@ def _fine_tuned(
     return found
 
 
-def _train(inputs: TrialInputs, title: str, stage: str, calls: list[Call], room: int) -> list[Any]:
+def _train(inputs: TrialInputs, title: str, stage: str, calls: list[Training], room: int) -> list[Any]:
     """The results of :func:`trainings`, ``room`` at a time."""
-    workers = (inputs.jobs or IN_FLIGHT) if inputs.dispatched else room
+    dispatched = dispatches_trainings(inputs.store, calls)
+    workers = (inputs.jobs or IN_FLIGHT) if dispatched else room
+    if not dispatched:
+        for call in calls:
+            if call.stage == "pretrain":
+                call.arguments["beside"] = room
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
     run = trainings.with_options(task_runner=cast(TaskRunner[Any], runner), flow_run_name=title)
     with tags(INTERNAL):
-        trained: Trained = run(inputs.store, calls, stage, inputs.dispatched)
+        trained: Trained = run(inputs.store, calls, stage, dispatched)
     return trained.results
 
 
 @flow(name="trials", persist_result=False, validate_parameters=False)
-def trainings(store: Store, calls: list[Call], stage: str, dispatched: bool) -> Trained:
+def trainings(store: Store, calls: list[Training], stage: str, dispatched: bool) -> Trained:
     """Trainings side by side; a failed one ends no other. Who calls it chooses the number of workers."""
     signals.listen()
     with jobs_of_threads():
@@ -215,7 +205,7 @@ def trainings(store: Store, calls: list[Call], stage: str, dispatched: bool) -> 
         return Trained([_result_or_error(future) for future in futures])
 
 
-def _submitted(store: Store, call: Call, dispatched: bool) -> PrefectFuture[Any]:
+def _submitted(store: Store, call: Training, dispatched: bool) -> PrefectFuture[Any]:
     if dispatched:
         return dispatch_training.submit(store, call.title, call.stage, call.recipe, call.arguments)
     return cast(PrefectFuture[Any], TRAININGS[call.stage].submit(store, **call.arguments))

@@ -9,7 +9,6 @@ from typing import Any
 from prefect import flow
 
 from flows.chain import books_and_datasets
-from flows.dispatch import dispatches_trainings
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import SweepParameters
@@ -95,7 +94,7 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
         tasks = chosen_tasks(plan.tasks, datasets_url)
         tokenizer = own_tokenizer(store, checkpoint)
         texts = dict.fromkeys(kinds, Text(tokenizer, _encoded(store, datasets_url, tasks, tokenizer)))
-        inputs = TrialInputs(store, plan, texts, checkpoint, jobs=parameters.jobs, dispatched=dispatches_trainings())
+        inputs = TrialInputs(store, plan, texts, checkpoint, jobs=parameters.jobs)
         identity["checkpoint"] = checkpoint.digest
         notes = list(start_note(store.manifest(checkpoint)))
     else:
@@ -114,9 +113,7 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
             shards = encode_shards(store, corpus, tokenizer, preset.shards, dask)
             texts[config] = Text(tokenizer, datasets, shards, measure_ngrams(store, shards, dask))
         n_bytes = held_out_bytes(store, corpus) if plan.objective == BITS else 0
-        inputs = TrialInputs(
-            store, plan, texts, None, n_bytes, parameters.nproc, parameters.jobs, dispatches_trainings()
-        )
+        inputs = TrialInputs(store, plan, texts, None, n_bytes, parameters.nproc, parameters.jobs)
         identity["corpus"] = corpus.digest
         notes = list(synthetic_note(store.manifest(corpus)))
     identity["data"] = {task.name: dataset_fingerprint(task.spec, datasets_url) for task in tasks}

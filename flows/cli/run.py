@@ -32,6 +32,7 @@ def fill(form: str, options: argparse.Namespace, **extra: Any) -> Form:
     from flows.forms.option import flag_of, given_fields
     from flows.servers.preflight import require_servers
     from flows.servers.temporary_server import begin_server
+    from flows.worker_policy import worker_policy
 
     model: type[Form] = getattr(parameters, form)
     try:
@@ -41,6 +42,7 @@ def fill(form: str, options: argparse.Namespace, **extra: Any) -> Form:
         raise InputError(f"{flag_of(model, str(first['loc'][0]))}: found {first['input']!r}; {first['msg']}") from None
     with naming_file(options):
         filled.check()
+    worker_policy()  # now, not when a training is due
     require_servers()
     begin_server()
     garbage.disable()

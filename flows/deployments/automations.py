@@ -16,7 +16,7 @@ from prefect.events import AutomationCore, CallWebhook, ChangeFlowRunState, Even
 from prefect.events.actions import ActionTypes
 from prefect.settings import get_current_settings
 
-from flows.servers.tags import INTERNAL, OFFERED
+from flows.servers.tags import INTERNAL, OFFERED, TRAINING
 
 _STARTS = 4  # of one run: a machine that dies of a run is not to die of it for ever
 _MISSED = 3  # heartbeats
@@ -27,6 +27,8 @@ _RUN = "prefect.flow-run.*"
 _Labels = dict[str, str | list[str]]
 _TEXT = """\
 {"text": {{ ("gptmill: " ~ flow_run.name ~ ": " ~ WHAT ~ " " ~ (flow_run | ui_url)) | tojson }}}"""
+_SINCE = "(flow_run.expected_start_time | string)[:16] ~ ' UTC'"
+_POOL = "(flow_run.work_pool_name or 'none')"
 
 
 def lost_runs() -> list[AutomationCore]:
@@ -53,7 +55,7 @@ def lost_runs() -> list[AutomationCore]:
                 after={"prefect.flow-run.Pending"},
                 expect={*_BEGUN, "prefect.flow-run.Cancelling", *_ENDS},
                 within=4 * silence,
-                match_related=_tagged(OFFERED),
+                match_related=_tagged(OFFERED, TRAINING),
             ),
             actions=[_become(StateType.SCHEDULED, "AwaitingRetry", "taken by a worker that did not start it")],
         ),
@@ -81,19 +83,24 @@ def alerts(webhook: UUID) -> list[AutomationCore]:
     :param webhook: the block with the address.
     """
     silence = timedelta(seconds=_MISSED * (get_current_settings().flows.heartbeat_frequency or _HEARTBEAT))
-    late = "'late: no worker has taken this run'"
+    state = "flow_run.state.name ~ ': ' ~ (flow_run.state.message or '')"
+    late = (
+        f"'late: no worker of the work pool ' ~ {_POOL} ~ ' has taken this run since ' ~ {_SINCE} ~ "
+        f"'; if none is online: prefect worker start --pool ' ~ {_POOL} ~ ', or gptmill up'"
+    )
+    unbegun = f"'taken by a worker of the work pool ' ~ {_POOL} ~ ', but not begun; due since ' ~ {_SINCE}"
     return [
         AutomationCore(
             name="gptmill: failures",
             description="Tells of a run that failed or crashed.",
-            trigger=EventTrigger(
-                match={"prefect.resource.id": _RUN},
-                match_related=_tagged(OFFERED),
-                expect={"prefect.flow-run.Failed", "prefect.flow-run.Crashed"},
-                for_each={"prefect.resource.id"},
-                posture=Posture.Reactive,
-            ),
-            actions=[_call(webhook, "flow_run.state.name ~ ': ' ~ (flow_run.state.message or '')")],
+            trigger=_ended({"Failed", "Crashed"}, _tagged(OFFERED)),
+            actions=[_call(webhook, state)],
+        ),
+        AutomationCore(
+            name="gptmill: lost trainings",
+            description="Tells of a training whose machine was lost; the flow that waits for it starts it again.",
+            trigger=_ended({"Crashed"}, _tagged(TRAINING)),
+            actions=[_call(webhook, state)],
         ),
         AutomationCore(
             name="gptmill: late schedules",
@@ -106,7 +113,29 @@ def alerts(webhook: UUID) -> list[AutomationCore]:
             ),
             actions=[_call(webhook, late)],
         ),
+        AutomationCore(
+            name="gptmill: not begun",
+            description=f"Tells of a run that a worker took, but did not begin for {silence.seconds} s.",
+            trigger=_missing(
+                after={"prefect.flow-run.Pending"},
+                expect={"prefect.flow-run.Cancelling", *_BEGUN, *_ENDS},
+                within=silence,
+                match_related=_tagged(OFFERED, TRAINING),
+            ),
+            actions=[_call(webhook, unbegun)],
+        ),
     ]
+
+
+def _ended(states: set[str], match_related: _Labels) -> EventTrigger:
+    """Fires for each run that comes to one of ``states``."""
+    return EventTrigger(
+        match={"prefect.resource.id": _RUN},
+        match_related=match_related,
+        expect={f"prefect.flow-run.{state}" for state in states},
+        for_each={"prefect.resource.id"},
+        posture=Posture.Reactive,
+    )
 
 
 def _missing(after: set[str], expect: set[str], within: timedelta, match_related: _Labels) -> EventTrigger:

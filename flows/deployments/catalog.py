@@ -30,7 +30,7 @@ from flows.leaderboard import leaderboard
 from flows.pipeline import pipeline
 from flows.pretrain import pretrain
 from flows.servers.pools import CPU, GPU
-from flows.servers.tags import INTERNAL, OFFERED
+from flows.servers.tags import INTERNAL, OFFERED, TRAINING
 from flows.sweep import sweep
 from flows.train import train
 from tasks.store.manifest import code_version
@@ -58,7 +58,7 @@ class Offer:
     @property
     def tags(self) -> list[str]:
         """What the automations know it by."""
-        return [INTERNAL if self.internal else OFFERED]
+        return [INTERNAL, TRAINING] if self.internal else [OFFERED]
 
     @property
     def entrypoint(self) -> str:

@@ -13,6 +13,8 @@ POOLS = {
     GPU: "Flows that train: pretrain, finetune, and every training of a pipeline. A worker takes one run a GPU.",
 }
 """Name -> what it is for."""
+START_WORKER = f"prefect worker start --pool {GPU}, or gptmill up"
+"""The commands that bring a worker."""
 _WORKERS_READ = 200  # the most that Prefect gives at once
 
 

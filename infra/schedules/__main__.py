@@ -26,7 +26,8 @@ from typing import Any
 import psutil
 
 from gptcore.storyworld.write import generate
-from infra.schedules.stack import PATIENCE, Receiver, Stack, wait
+from infra.schedules.stack import PATIENCE, Receiver, Stack, row, told, wait
+from infra.schedules.unstaffed import unstaffed
 
 _OVERRIDES: dict[str, dict[str, object]] = {
     "corpus": {"validation_fraction": 0.1, "min_characters": 10},
@@ -37,11 +38,6 @@ _OVERRIDES: dict[str, dict[str, object]] = {
 }
 _TASKS = ["rte", "cola"]
 _DARK = 330.0  # seconds; what Prefect remembers of a loss for a minute is forgotten by then
-
-
-def row(*cells: object) -> None:
-    """A row of the table."""
-    print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
 
 
 def again(stack: Stack) -> None:
@@ -235,11 +231,6 @@ def newest(store: Path) -> list[tuple[str, str]]:
     return [(f["path"], f["sha256"]) for f in manifest["files"] if f["path"].endswith(".safetensors")]
 
 
-def told(about: str) -> int:
-    """How many alerts there were about a run."""
-    return sum(about in text for text in Receiver.texts)
-
-
 TRIALS: dict[str, Callable[[Stack], None]] = {
     "again": again,
     "scheduled": scheduled,
@@ -249,6 +240,7 @@ TRIALS: dict[str, Callable[[Stack], None]] = {
     "cancelled": cancelled,
     "power": power,
     "late": late,
+    "unstaffed": unstaffed,
 }
 
 

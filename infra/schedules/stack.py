@@ -81,11 +81,11 @@ class Stack:
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
-    def start(self, deployment: str, form: dict[str, Any]) -> str:
-        """A run of a deployment; its id."""
+    def start(self, deployment: str, form: dict[str, Any], **environment: str) -> str:
+        """A run of a deployment, with these variables beside those of its worker; its id."""
         found = self.request("GET", f"/deployments/name/{deployment}/{deployment}")
         merged = {**found["parameters"].get("parameters", {}), **form}
-        body = {"parameters": {"parameters": merged}}
+        body = {"parameters": {"parameters": merged}, "job_variables": {"env": environment}}
         return str(self.request("POST", f"/deployments/{found['id']}/create_flow_run", body)["id"])
 
     def runs(self, flow: str) -> list[dict[str, Any]]:
@@ -100,6 +100,16 @@ class Stack:
     def states(self, run: str) -> list[str]:
         """The names of a run's states, in their order."""
         return [state["name"] for state in self.request("GET", f"/flow_run_states/?flow_run_id={run}")]
+
+    def said(self, run: str, about: str) -> list[str]:
+        """Lines of a run's log with these words, oldest first."""
+        body = {"logs": {"flow_run_id": {"any_": [run]}}, "sort": "TIMESTAMP_ASC", "limit": 200}
+        return [log["message"] for log in self.request("POST", "/logs/filter", body) if about in log["message"]]
+
+    def online(self, pool: str) -> bool:
+        """Whether the server hears of a worker of the pool."""
+        workers = self.request("POST", f"/work_pools/{pool}/workers/filter", {"limit": 200, "offset": 0})
+        return any(worker["status"] == "ONLINE" for worker in workers)
 
     def ended(self, run: str) -> dict[str, Any]:
         """The run at a good or bad end that nobody will change."""
@@ -149,6 +159,16 @@ class Stack:
                 process.send_signal(signal.SIGTERM)
         for process in psutil.wait_procs(left, timeout=30)[1]:
             process.kill()
+
+
+def row(*cells: object) -> None:
+    """A row of the table."""
+    print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
+
+
+def told(about: str) -> int:
+    """How many alerts there were about a run."""
+    return sum(about in text for text in Receiver.texts)
 
 
 def wait(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> float:

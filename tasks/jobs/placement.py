@@ -144,6 +144,14 @@ def slots() -> int:
     return slurm.QUEUE if _slurm() is not None else len(visible_gpus()) or 1
 
 
+def on_cluster() -> bool:
+    """Whether trainings are jobs of a cluster, whichever machine starts them.
+
+    :raises InputError: no such place.
+    """
+    return _slurm() is not None
+
+
 def slots_and_threads(jobs: int) -> tuple[int, int]:
     """How many trainings of one process go on at the same time, and the CPU threads of each.
 

@@ -155,7 +155,7 @@ def test_deploying_twice_changes_nothing_the_second_time(
     store = str(tmp_path / "store")
     first = deploy(store, "", read_settings(written(tmp_path, SCHEDULE)))
     assert set(first.done) == {"work pools", "deployments", "schedules", "alerts", "automations"}
-    assert len(first.done["automations"]["created"]) == 6
+    assert len(first.done["automations"]["created"]) == 8
 
     with get_client(sync_client=True) as client:
         one = client.read_deployment_by_name("finetune/finetune")
@@ -223,7 +223,7 @@ def test_automations_act_on_our_runs_alone() -> None:
 
     from flows.deployments.automations import alerts, lost_runs
 
-    ours = {"prefect.tag.gptmill", "prefect.tag.gptmill-internal"}
+    ours = {"prefect.tag.gptmill", "prefect.tag.gptmill-internal", "prefect.tag.gptmill-training"}
     for automation in [*lost_runs(), *alerts(uuid4())]:
         assert isinstance(automation.trigger, EventTrigger)
         related = automation.trigger.match_related

@@ -48,7 +48,7 @@ class World:
     def made(self) -> None:
         self.store.build(self.recipe, lambda _: {})
 
-    def follow(self, client: Any, child: Any, own: bool) -> Any:
+    def follow(self, client: Any, child: Any, own: bool, _: object) -> Any:
         """End the child as the next outcome says."""
         from prefect.states import Cancelled, Completed, Crashed, Failed
 
@@ -87,10 +87,10 @@ def deployed(prefect_server: None) -> None:
     from prefect.client.orchestration import get_client
 
     from flows.deployments.catalog import OFFERS
-    from flows.servers.tags import INTERNAL
+    from flows.servers.tags import INTERNAL, TRAINING
 
     (offer,) = (offer for offer in OFFERS if offer.internal)
-    assert offer.tags == [INTERNAL]
+    assert offer.tags == [INTERNAL, TRAINING]
     with get_client(sync_client=True) as client:
         flow_id = client.create_flow_from_name(offer.name)
         schema = offer.schema
@@ -133,7 +133,7 @@ def test_a_run_that_is_under_way_is_adopted(small: World, monkeypatch: pytest.Mo
     class Killed(BaseException):
         pass
 
-    def dies(client: Any, child: Any, own: bool) -> Any:
+    def dies(client: Any, child: Any, own: bool, _: object) -> Any:
         small.children.append(child)
         raise Killed  # as kill -9: the child is not cancelled
 
@@ -151,7 +151,7 @@ def test_a_strangers_run_that_was_cancelled_is_replaced_by_one_of_our_own(
 ) -> None:
     from flows import dispatch
 
-    def leaves(client: Any, child: Any, own: bool) -> Any:
+    def leaves(client: Any, child: Any, own: bool, _: object) -> Any:
         assert own
         raise RuntimeError("the first parent is gone")
 
@@ -188,16 +188,3 @@ def test_bad_input_is_no_failed_work(small: World) -> None:
 def test_a_worker_with_another_store_is_found_out(small: World) -> None:
     with pytest.raises(Exception, match=r"ended well, but .* does not have it"):
         small.parent("empty")
-
-
-def test_trainings_stay_here_without_a_worker(small: World, caplog: pytest.LogCaptureFixture) -> None:
-    from prefect import flow
-
-    from flows.dispatch import dispatches_trainings
-
-    @flow(name="asks")
-    def asks() -> bool:
-        return dispatches_trainings()
-
-    assert not asks()
-    assert "trainings run in this process: no worker is online in the work pool gpu" in caplog.text

@@ -1,0 +1,116 @@
+"""Estimates of trainings' times: what they count, and what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, preset_named
+from gptcore.settings import recorded
+from tasks.jobs import speed
+from tasks.stages import estimate as module
+from tasks.stages.estimate import about, estimate, operations
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.store import Store
+
+TOKENS = 1_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "store"))
+
+
+def made(store: Store, stage: str, counts: dict[str, Any], **config: Any) -> Artifact:
+    return store.build(Recipe(stage, 1, config), lambda _: counts).artifact
+
+
+def pretraining(store: Store, steps: int | None, n_vocab: int = 40_478) -> dict[str, Any]:
+    shards = made(store, "shards", {"n_vocab": n_vocab, "splits": {"train": {"n_tokens": TOKENS}}}, of=n_vocab)
+    return {"shards": shards, "model": preset_named("paper").model, "config": PretrainConfig(steps=steps)}
+
+
+def test_a_pre_training_counts_six_for_each_weight_and_token(store: Store) -> None:
+    from gptcore.models.build import build_model
+    from gptcore.models.shapes import shapes_only
+
+    arguments = pretraining(store, steps=100)
+    with shapes_only():
+        network = build_model(arguments["model"])
+    exact = network.flops_per_token(0) * 100 * 64 * 512
+    count, updates = operations(store, "pretrain", arguments)
+    assert count == pytest.approx(exact, rel=0.01)
+    assert updates == 100
+    by_epochs, updates = operations(store, "pretrain", pretraining(store, steps=None))
+    assert updates == pytest.approx(100 * TOKENS / (64 * 512))
+    assert by_epochs == pytest.approx(network.flops_per_token(0) * 100 * TOKENS, rel=0.01)
+
+
+def test_a_fine_tune_counts_the_rows_that_it_takes(store: Store) -> None:
+    model = preset_named("demo").model
+    checkpoint = made(store, "pretrain", {}, model=recorded(model))
+    dataset = made(store, "dataset", {"splits": {"train": {"rows": 100, "tokens": 5_000}}})
+
+    def of(**changes: Any) -> float:
+        config = FinetuneConfig(epochs=3, **changes)
+        return operations(store, "finetune", {"dataset": dataset, "checkpoint": checkpoint, "config": config})[0]
+
+    assert of() > 0
+    assert of(max_train_rows=20) == pytest.approx(of() / 5)
+    assert of(max_train_rows=2_000) == of()
+
+
+def test_an_adaptation_counts_the_papers_tokens(store: Store) -> None:
+    from gptcore.abstracts.config import AdaptConfig
+
+    checkpoint = made(store, "pretrain", {}, model=recorded(preset_named("demo").model))
+    rows = [{"split": "train", "bpe_tokens": 700}, {"split": "test", "bpe_tokens": 10**9}]
+    arguments = {"ids": made(store, "ids", {"distribution": rows}), "checkpoint": checkpoint}
+    one = operations(store, "adapt", {**arguments, "config": AdaptConfig(epochs=1.0)})[0]
+    assert 0 < one < 1e12
+    five = operations(store, "adapt", {**arguments, "config": AdaptConfig(epochs=5.0)})[0]
+    assert five == pytest.approx(5 * one)
+
+
+def test_what_is_short_on_any_machine_is_not_measured(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "training_speed", lambda: pytest.fail("no need"))
+    assert estimate(store, []).seconds == 0
+    tiny = {
+        **pretraining(store, steps=5_000, n_vocab=100),
+        "model": ModelConfig(n_layer=1, n_head=1, n_embd=8, n_ctx=8),
+    }
+    assert estimate(store, [("pretrain", tiny)]).seconds == pytest.approx(50, rel=0.2), "an update takes its time"
+    monkeypatch.setenv("GPTMILL_JOBS", "slurm")
+    assert estimate(store, [("pretrain", pretraining(store, 10**6))]).seconds is None, "how busy a cluster is"
+
+
+def test_a_long_one_is_measured_in_a_process_of_its_own(store: Store) -> None:
+    speed.training_speed.cache_clear()
+    found = estimate(store, [("pretrain", pretraining(store, 10**6))])
+    assert found.seconds is not None
+    assert found.seconds > 3600, "some 2e19 operations"
+    assert "operations, at" in str(found)
+
+
+def test_a_machine_that_cannot_say_its_speed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    speed.training_speed.cache_clear()
+    monkeypatch.setattr(speed.sys, "executable", "/bin/false")
+    found = estimate(store, [("pretrain", pretraining(store, 10**6))])
+    assert found.seconds is None
+    assert str(found).startswith("for a time that is not known (2")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (3, "a minute or less"),
+        (90, "some 2 minutes"),
+        (5_000, "some 83 minutes"),
+        (31 * 3600, "some 31 hours"),
+        (5e5, "some 6 days"),
+    ],
+)
+def test_times_are_as_rough_as_they_are_known(seconds: float, words: str) -> None:
+    assert about(seconds) == words
