@@ -255,12 +255,12 @@ def datasets_folder(store: Store, datasets: str, tasks: Sequence[str] = ()) -> s
     """
     if datasets:
         return datasets
-    worlds = store.list("storyworld")
-    if not worlds and tasks and all(map(is_task_file, tasks)):
+    world = next(store.newest("storyworld"), None)
+    if world is None and tasks and all(map(is_task_file, tasks)):
         return ""
-    if not worlds:
+    if world is None:
         raise InputError(f"--datasets: none given, and {store.url} holds no generated world; give the datasets' folder")
-    return str(store.local(worlds[0], "datasets"))
+    return str(store.local(world.artifact, "datasets"))
 
 
 def chosen_tasks(wanted: Sequence[str], datasets_url: str) -> list[Task]:
@@ -321,7 +321,7 @@ def any_model(store: Store, ref: str) -> Artifact:
     ref = in_store(store, ref, stages)
     stage = check_address(ref, stages)
     if stage is None and ref != "latest":
-        found = [name for name in stages if any(a.digest.startswith(ref.lower()) for a in store.list(name))]
+        found = [name for name in stages if store.starting(name, ref)]
         if len(found) > 1:
             raise InputError(f"--model {ref}: {' and '.join(WORDS[name] for name in found)}, expected a longer digest")
         stage = found[0] if found else None

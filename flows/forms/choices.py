@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
+from itertools import islice
 from typing import Any
 
 from httpx import HTTPError
@@ -19,7 +20,7 @@ from prefect.client.schemas.sorting import DeploymentSort
 from prefect.exceptions import PrefectException
 
 from gptcore.nlu.own_task import is_task_file
-from tasks.store.references import checkpoint_label
+from tasks.store.references import label_of
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
 
@@ -29,7 +30,7 @@ _READ = 200  # deployments: the most that Prefect gives at once
 
 def checkpoints_of(store: Store) -> list[str]:
     """What the drop-down offers: latest, then every pre-trained model, newest first."""
-    return ["latest", *(checkpoint_label(store, artifact) for artifact in store.list("pretrain")[:_LISTED])]
+    return ["latest", *map(label_of, islice(store.newest("pretrain"), _LISTED))]
 
 
 def with_choices(schema: dict[str, Any], choices: list[str]) -> dict[str, Any]:
@@ -80,10 +81,14 @@ def list_checkpoints(store: Store) -> None:
     """
     try:
         with get_client(sync_client=True) as client:
-            for deployment in client.read_deployments(limit=_READ, sort=DeploymentSort.NAME_ASC):
-                form = deployment.parameters.get("parameters")
-                if isinstance(form, dict) and form.get("store") == store.url:
-                    _update(client, deployment, checkpoints_of(store))
+            forms = [
+                deployment
+                for deployment in client.read_deployments(limit=_READ, sort=DeploymentSort.NAME_ASC)
+                if isinstance(form := deployment.parameters.get("parameters"), dict) and form.get("store") == store.url
+            ]
+            choices = checkpoints_of(store) if forms else []
+            for deployment in forms:
+                _update(client, deployment, choices)
     except (HTTPError, PrefectException):
         logger().warning("the forms do not list the checkpoints of %s yet", store.url, exc_info=True)
 

@@ -100,7 +100,8 @@ def check_blimp(store: Store, datasets_url: str) -> None:
     :raises InputError: a file is missing, or a row is broken.
     """
     files = blimp_fingerprint(datasets_url)
-    if any(store.manifest(scored)["inputs"]["files"]["digest"] == files for scored in store.list("blimp")):
+    scored = (record for record in store.records("blimp") if record.manifest["inputs"]["files"]["digest"] == files)
+    if any(map(store.whole, scored)):
         return
     for paradigm in PARADIGMS:
         for _ in read_paradigm(datasets_url, paradigm):

@@ -108,6 +108,11 @@ def canonical(value: Any, place: str = "") -> Any:
     raise InputError(f"{place or 'value'}: found a {type(value).__name__}, expected a value that JSON can name")
 
 
+def is_digest(text: str) -> bool:
+    """Whether ``text`` is a whole digest, as folders of artifacts are called."""
+    return _DIGEST.fullmatch(text) is not None
+
+
 def check_name(stage: object, digest: object) -> None:
     """Refuse a stage or digest that could name a place outside the store.
 

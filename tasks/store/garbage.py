@@ -18,6 +18,7 @@ from tasks.store.inventory import Item
 from tasks.store.leases import noted
 from tasks.store.locks import exclusive_now, lock_file
 from tasks.store.manifest import MANIFEST
+from tasks.store.records import unmark
 from tasks.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ def sweep(store: Store, chosen: Collection[Item], items: list[Item]) -> Iterator
     What a process has begun to work with in the meantime stays, and so does what that was made from.
     """
     for item in chosen:
-        fs, _ = file_system(item.root)
+        fs, base = file_system(item.root)
         work = f"download-{item.stage}" if item.kind == "copy" else item.stage
         with exclusive_now(lock_file(store.scratch, work, item.digest)) as free:
             with noted(store.scratch) as leased:  # nobody starts to work with it until its manifest is gone
@@ -140,6 +141,8 @@ def sweep(store: Store, chosen: Collection[Item], items: list[Item]) -> Iterator
                 if item.kind in ("artifact", "copy"):
                     _remove(fs, f"{item.path}/{MANIFEST}")
             _remove(fs, item.path)
+            if item.kind == "artifact":
+                unmark(fs, base, item.stage, item.digest)
         yield item
 
 

@@ -2,11 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from gptcore.errors import InputError
 from tasks.store.artifact import Artifact
+from tasks.store.manifest import Manifest
+from tasks.store.records import Record
 from tasks.store.store import Store
+
+
+class Lineage:
+    """What artifacts were made from; for many of them at once, each manifest is read only once."""
+
+    def __init__(self, store: Store, known: Iterable[Record] = ()) -> None:
+        """
+        :param known: whose manifests need not be read any more.
+        """
+        self._store = store
+        self._manifests: dict[Artifact, Manifest | InputError] = {item.artifact: item.manifest for item in known}
+        self._homes: dict[str, Store] = {}
+
+    def manifest(self, artifact: Artifact) -> Manifest:
+        """
+        :raises InputError: where it is missing or incomplete.
+        """
+        if artifact not in self._manifests:
+            try:
+                self._manifests[artifact] = self._store.manifest(artifact)
+            except InputError as error:
+                self._manifests[artifact] = error
+        found = self._manifests[artifact]
+        if isinstance(found, InputError):
+            raise found
+        return found
+
+    def ancestor(self, artifact: Artifact, stage: str) -> Artifact:
+        """See :func:`ancestor`."""
+        level = [artifact]
+        seen: set[str] = set()
+        while level:
+            parents: dict[str, Artifact] = {}
+            for child in level:
+                for item in self._inputs(child):
+                    if item.stage == stage:
+                        self.manifest(item)
+                        return item
+                    parents.setdefault(item.digest, item)
+            level = [item for digest, item in parents.items() if digest not in seen]
+            seen |= parents.keys()
+        raise InputError(f"{artifact.url}: found no {stage} that it was made from, expected it beside it")
+
+    def _inputs(self, artifact: Artifact) -> list[Artifact]:
+        """What an artifact was made from; nothing where it is gone itself."""
+        try:
+            inputs = self.manifest(artifact)["inputs"].values()
+        except InputError:
+            return []
+        if (root := _root(artifact)) not in self._homes:
+            self._homes[root] = home_of(artifact)
+        home = self._homes[root]
+        return [home.artifact(item["stage"], item["digest"]) for item in inputs if "stage" in item]
 
 
 def ancestor(store: Store, artifact: Artifact, stage: str) -> Artifact:
@@ -14,34 +70,16 @@ def ancestor(store: Store, artifact: Artifact, stage: str) -> Artifact:
 
     :raises InputError: there is none, or the store no longer holds it.
     """
-    level = [artifact]
-    seen: set[str] = set()
-    while level:
-        parents: dict[str, Artifact] = {}
-        for child in level:
-            for item in _inputs(store, child):
-                if item.stage == stage:
-                    store.manifest(item)
-                    return item
-                parents.setdefault(item.digest, item)
-        level = [item for digest, item in parents.items() if digest not in seen]
-        seen |= parents.keys()
-    raise InputError(f"{artifact.url}: found no {stage} that it was made from, expected it beside it")
-
-
-def _inputs(store: Store, artifact: Artifact) -> list[Artifact]:
-    """What an artifact was made from; nothing where it is gone itself."""
-    try:
-        inputs = store.manifest(artifact)["inputs"].values()
-    except InputError:
-        return []
-    home = home_of(artifact)
-    return [home.artifact(item["stage"], item["digest"]) for item in inputs if "stage" in item]
+    return Lineage(store).ancestor(artifact, stage)
 
 
 def home_of(artifact: Artifact) -> Store:
     """The store that an artifact's own address is in, which may be another than the one at hand."""
-    return Store(artifact.url.removesuffix(f"/{artifact.stage}/{artifact.digest}"))
+    return Store(_root(artifact))
+
+
+def _root(artifact: Artifact) -> str:
+    return artifact.url.removesuffix(f"/{artifact.stage}/{artifact.digest}")
 
 
 def model_files(artifact: Artifact) -> tuple[Path, Path]:

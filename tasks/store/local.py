@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.files import fsync_folder, read_json, sha256_file
-from tasks.store.manifest import MANIFEST, Manifest, local_sizes, part_of, verify_once
+from tasks.store.artifact import is_digest
+from tasks.store.manifest import MANIFEST, Manifest, local_sizes, part_of, problem_of, verify_once
 
 
 class LocalShelf:
@@ -27,6 +28,14 @@ class LocalShelf:
         except ValueError as error:
             return f"unreadable: {error}"
 
+    def manifests(self, stage: str) -> dict[str, Manifest | str]:
+        found: dict[str, Manifest | str] = {}
+        for digest in filter(is_digest, self.digests(stage)):
+            if (manifest := self.read(stage, digest)) is not None:
+                problem = problem_of(manifest, stage, digest)
+                found[digest] = manifest if problem is None else problem
+        return found
+
     def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
         return local_sizes(Path(self.root, stage, digest), manifest)
 
@@ -42,6 +51,9 @@ class LocalShelf:
 
     def prepare(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
         """Nothing to do: opening the lock file in the store was the proof."""
+
+    def refresh(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
+        """Nothing to do: what the workspace holds is as young as the work."""
 
     def publish(self, workspace: Path, manifest: Manifest) -> Manifest:
         target = Path(self.root, manifest["stage"], manifest["digest"])

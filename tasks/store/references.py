@@ -12,8 +12,9 @@ from gptcore.errors import InputError
 from gptcore.families import FAMILIES, recorded_family
 from gptcore.files import parse_json
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import ancestor
+from tasks.store.lineage import Lineage, ancestor
 from tasks.store.manifest import Manifest
+from tasks.store.records import Record
 from tasks.store.store import Store
 
 _LABEL = re.compile(r"^([0-9a-f]{12}) .*$")
@@ -33,15 +34,14 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
     store, ref = _where(store, _LABEL.sub(r"\1", ref), "pretrain")
     if ref != "latest":
         return store.resolve(ref, "pretrain")
-    models = store.list("pretrain")  # newest first
-    for artifact in models:
-        family = recorded_family(store.manifest(artifact)["config"]["model"])
-        if not family.ablation and (family.generates or not generates):
-            return artifact
-    if models:
-        found = ", ".join(sorted({recorded_family(store.manifest(a)["config"]["model"]).title for a in models}))
+    families = [(recorded_family(found.manifest["config"]["model"]), found) for found in store.records("pretrain")]
+    for family, found in families:  # newest first
+        if not family.ablation and (family.generates or not generates) and store.whole(found):
+            return found.artifact
+    if others := {family.title for family, found in families if store.whole(found)}:
+        titles = ", ".join(sorted(others))
         wanted = "one that generates text" if generates else "one that is more than an ablation"
-        raise InputError(f"pretrain 'latest': found only {found} in {store.url}, expected {wanted}")
+        raise InputError(f"pretrain 'latest': found only {titles} in {store.url}, expected {wanted}")
     return store.resolve(ref, "pretrain")
 
 
@@ -85,7 +85,12 @@ def named_tokenizer(store: Store, ref: str) -> Artifact | str:
 
 def checkpoint_label(store: Store, artifact: Artifact) -> str:
     """A pre-trained model in one line for people, its digest first: "8f3a12cd4e56 4 layers x 128, perplexity 2.6"..."""
-    manifest = store.manifest(artifact)
+    return label_of(Record(artifact, store.manifest(artifact)))
+
+
+def label_of(record: Record) -> str:
+    """:func:`checkpoint_label` of a model whose manifest is at hand."""
+    artifact, manifest = record.artifact, record.manifest
     model, result = network_config(manifest["config"]["model"]), manifest["counts"]
     shape = FAMILIES[model.family].titled(model.shape_in_words)
     perplexity = f"perplexity {result['validation/perplexity']:.3g}"
@@ -112,19 +117,24 @@ def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:
     """
     store, ref = _where(store, ref, "finetune")
     if ref in ("latest", "best"):
-        of_task = [artifact for artifact in store.list("finetune") if _task(store, artifact) == task]
-        if not of_task:
+        of_task = [record for record in store.records("finetune") if _task(record.manifest) == task]
+        newest = next(filter(store.whole, of_task), None)
+        if newest is None:
             raise InputError(f"--model {ref}: found no model for {task} in {store.url}, expected a fine-tuned one")
-        return of_task[0] if ref == "latest" else _best(store, of_task)
+        return newest.artifact if ref == "latest" else _best(store, Lineage(store, of_task), of_task, newest).artifact
     artifact = store.resolve(ref, "finetune")
-    if (found := _task(store, artifact)) != task:
-        raise InputError(f"--model {ref}: a model for {found}, expected one for {task}")
+    if (other := _task(store.manifest(artifact))) != task:
+        raise InputError(f"--model {ref}: a model for {other}, expected one for {task}")
     return artifact
 
 
 def fine_tuned_tasks(store: Store) -> set[str]:
     """The tasks that the store has a fine-tuned model for."""
-    return {_task(store, artifact) for artifact in store.list("finetune")}
+    found: set[str] = set()
+    for record in store.records("finetune"):
+        if (task := _task(record.manifest)) not in found and store.whole(record):
+            found.add(task)
+    return found
 
 
 def best_models(store: Store, checkpoint: Artifact, synthetic: bool) -> dict[str, Artifact]:
@@ -135,36 +145,40 @@ def best_models(store: Store, checkpoint: Artifact, synthetic: bool) -> dict[str
 
     :param synthetic: whether those fine-tuned on generated rows are wanted, or those on real ones.
     """
-    models: dict[str, list[Artifact]] = {}
-    for artifact in store.list("finetune"):  # newest first
-        if store.manifest(artifact)["inputs"].get("checkpoint", {}).get("digest") != checkpoint.digest:
+    records = store.records("finetune")  # newest first
+    lineage = Lineage(store, records)
+    models: dict[str, list[Record]] = {}
+    for record in records:
+        if record.manifest["inputs"].get("checkpoint", {}).get("digest") != checkpoint.digest:
             continue
-        if bool(_dataset(store, artifact)["counts"].get("synthetic", False)) == synthetic:
-            models.setdefault(_task(store, artifact), []).append(artifact)
-    return {task: _best(store, found) for task, found in models.items()}
+        if bool(_dataset(lineage, record)["counts"].get("synthetic", False)) == synthetic:
+            models.setdefault(_task(record.manifest), []).append(record)
+    newest = {task: next(filter(store.whole, found), None) for task, found in models.items()}
+    return {
+        task: _best(store, lineage, models[task], found).artifact for task, found in newest.items() if found is not None
+    }
 
 
-def _best(store: Store, models: Sequence[Artifact]) -> Artifact:
-    """Of a task's models, newest first, the best on the newest one's dev rows."""
-    rows = _dev_rows(store, models[0])
-    comparable = [artifact for artifact in models if _dev_rows(store, artifact) == rows]
-    return max(comparable, key=lambda artifact: _dev_score(store, artifact))
+def _best(store: Store, lineage: Lineage, models: Sequence[Record], newest: Record) -> Record:
+    """Of a task's models, newest first, the best on the dev rows of the newest complete one."""
+    rows = _dev_rows(lineage, newest)
+    comparable = [record for record in models if _dev_rows(lineage, record) == rows]
+    return next(filter(store.whole, sorted(comparable, key=_dev_score, reverse=True)), newest)
 
 
-def _dev_rows(store: Store, artifact: Artifact) -> tuple[int, str]:
+def _dev_rows(lineage: Lineage, record: Record) -> tuple[int, str]:
     """How many rows a model was scored on, and the digest of the files that they are of."""
-    number = store.manifest(artifact)["counts"]["rows"]["dev"]
-    return int(number), str(_dataset(store, artifact)["inputs"]["files"]["digest"])
+    return int(record.manifest["counts"]["rows"]["dev"]), str(_dataset(lineage, record)["inputs"]["files"]["digest"])
 
 
-def _dataset(store: Store, artifact: Artifact) -> Manifest:
+def _dataset(lineage: Lineage, record: Record) -> Manifest:
     """The manifest of the rows that a model was fine-tuned on."""
-    return store.manifest(ancestor(store, artifact, "dataset"))
+    return lineage.manifest(lineage.ancestor(record.artifact, "dataset"))
 
 
-def _task(store: Store, artifact: Artifact) -> str:
-    return str(store.manifest(artifact)["config"]["task"])
+def _task(manifest: Manifest) -> str:
+    return str(manifest["config"]["task"])
 
 
-def _dev_score(store: Store, artifact: Artifact) -> float:
-    return float(store.manifest(artifact)["counts"]["dev/score"])
+def _dev_score(record: Record) -> float:
+    return float(record.manifest["counts"]["dev/score"])

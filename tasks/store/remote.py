@@ -38,6 +38,7 @@ from tasks.store.manifest import (
     verify_files,
     verify_once,
 )
+from tasks.store.records import manifests, mark, read_small
 from tasks.store.state import state_folder
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,11 @@ class RemoteShelf:
         rootless = isinstance(manifest, dict) and not isinstance(manifest.get("root"), str)
         return "unreadable: it names no folder of files" if rootless else manifest
 
+    def manifests(self, stage: str) -> dict[str, Manifest | str]:
+        """One listing, and what of it this host has not read before; see :mod:`tasks.store.records`."""
+        with self._reaching():
+            return manifests(self._fs, self._base, stage, self.scratch)
+
     def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
         """One listing of the attempt's folder, not one request a file."""
         folder = self._files(stage, digest, manifest)
@@ -123,6 +129,7 @@ class RemoteShelf:
             self._fs.put_file(str(workspace / file["path"]), f"{folder}/{file['path']}")
         holds = self._claim(stage, digest, mine)
         if holds["root"] == mine["root"]:
+            mark(self._fs, self._base, mine)
             write_json_atomic(workspace / MANIFEST, mine)
             self._keep(workspace, self._copy(stage, digest))
         else:  # another host was first; its bytes are the artifact, also where ours came out different
@@ -199,9 +206,13 @@ class RemoteShelf:
         """
         try:
             with self._reaching():
-                self._fs.pipe_file(f"{self._partial(stage, digest)}/started", "\n".join(inputs).encode())
+                self.refresh(stage, digest, inputs)
         except OSError as error:  # no such bucket, no route, no space: each client has its own words
             raise InputError(f"--store {self.root}: cannot be written ({error})") from None
+
+    def refresh(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
+        """Write down what the work reads: how old that note is tells other hosts whether the work goes on."""
+        self._fs.pipe_file(f"{self._partial(stage, digest)}/started", "\n".join(inputs).encode())
 
     def save_partial(self, stage: str, digest: str, workspace: Path) -> None:
         """Send what is new, then an index of everything, then drop what no index names any more.
@@ -303,7 +314,7 @@ class RemoteShelf:
     def _read_json(self, path: str) -> Any | None:
         try:
             with self._reaching():
-                data = self._fs.cat_file(path)
+                data = read_small(self._fs, path)
         except FileNotFoundError:
             return None
         try:

@@ -15,15 +15,17 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from gptcore.errors import InputError, refuse_password
 from gptcore.files import fsync_file, write_json_atomic
 from tasks.store import leases
-from tasks.store.artifact import Artifact, Recipe, check_name
+from tasks.store.artifact import Artifact, Recipe, check_name, is_digest
+from tasks.store.keepalive import keepalive
 from tasks.store.local import LocalShelf
 from tasks.store.locks import exclusive, lock_file
 from tasks.store.manifest import (
@@ -37,6 +39,7 @@ from tasks.store.manifest import (
     sealed,
     size_problem,
 )
+from tasks.store.records import Record
 from tasks.store.remote import RemoteShelf
 
 log = logging.getLogger(__name__)
@@ -72,11 +75,17 @@ class Shelf(Protocol):
     def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
         """One listed file as it lies there now."""
 
+    def manifests(self, stage: str) -> dict[str, Manifest | str]:
+        """By digest, of every artifact of one stage that has a manifest: that, or what is wrong with it in words."""
+
     def digests(self, stage: str) -> list[str]:
         """Names of the folders of one stage, complete or not."""
 
     def prepare(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
         """Make sure that the store can be written, before any work; say there what the work reads."""
+
+    def refresh(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
+        """Say again what the work reads, as :meth:`prepare` did, so that other hosts see that it goes on."""
 
     def publish(self, workspace: Path, manifest: Manifest) -> Manifest:
         """Make a sealed workspace the artifact, in one step that either happened or did not.
@@ -144,17 +153,44 @@ class Store:
             )
         return manifest
 
-    def list(self, stage: str) -> list[Artifact]:
-        """The complete artifacts of a stage, newest first."""
+    def records(self, stage: str) -> list[Record]:
+        """What the manifests of a stage say, newest first.
+
+        Cheap however many there are: no artifact is looked at. That its files are all there is for :meth:`whole` to
+        say, of the one that is chosen.
+        """
         found = []
-        for digest in self._shelf.digests(stage):
-            try:
-                artifact = self.artifact(stage, digest)
-            except InputError:
-                continue  # something else that lies in the folder
-            if manifest := self._check(artifact):
-                found.append((manifest["created"], artifact))
+        for digest, manifest in self._shelf.manifests(stage).items():
+            artifact = self.artifact(stage, digest)
+            if isinstance(manifest, str):
+                log.warning("%s is not used: %s", artifact.url, manifest)
+            else:
+                found.append(Record(artifact, manifest))
+        return sorted(found, key=lambda record: (record.manifest["created"], record.artifact.digest), reverse=True)
+
+    def whole(self, record: Record) -> bool:
+        """Whether a record's artifact is there now, with every file that its manifest lists."""
+        return self._check(record.artifact) is not None
+
+    def newest(self, stage: str) -> Iterator[Record]:
+        """The complete artifacts of a stage, newest first; each is looked at only when it is asked for."""
+        return filter(self.whole, self.records(stage))
+
+    def starting(self, stage: str, start: str) -> list[Artifact]:
+        """The complete artifacts of a stage whose digest begins with ``start``, newest first.
+
+        Only those whose folder's name fits are looked at, of a whole digest only that one.
+        """
+        start = start.lower()
+        names = [start] if is_digest(start) else [name for name in self._shelf.digests(stage) if is_digest(name)]
+        fitting = [name for name in names if start and name.startswith(start)]
+        checked = ((self._check(artifact), artifact) for artifact in (self.artifact(stage, name) for name in fitting))
+        found = [(manifest["created"], artifact) for manifest, artifact in checked if manifest is not None]
         return [artifact for _, artifact in sorted(found, key=lambda pair: (pair[0], pair[1].digest), reverse=True)]
+
+    def list(self, stage: str) -> list[Artifact]:
+        """The complete artifacts of a stage, newest first: every one is looked at, so only for stages of few."""
+        return [record.artifact for record in self.newest(stage)]
 
     def resolve(self, ref: str, stage: str) -> Artifact:
         """The artifact that a person means by ``ref``: `latest`, the start of a digest, or a full address.
@@ -168,16 +204,15 @@ class Store:
                     f"{stage} {ref!r}: expected a digest, latest, or an address ending in /{stage}/<digest>"
                 )
             return Store(root).resolve(digest, stage)
-        artifacts = self.list(stage)
-        if ref == "latest" and artifacts:
-            return artifacts[0]
-        fitting = [artifact for artifact in artifacts if ref and artifact.digest.startswith(ref.lower())]
+        if ref == "latest" and (newest := next(self.newest(stage), None)):
+            return newest.artifact
+        fitting = self.starting(stage, ref)
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
             names = ", ".join(artifact.short for artifact in fitting[:5])
             raise InputError(f"{stage} {ref!r}: found {len(fitting)} artifacts ({names}), expected a longer digest")
-        have = ", ".join(artifact.short for artifact in artifacts[:5]) or "none at all"
+        have = ", ".join(record.artifact.short for record in islice(self.newest(stage), 5)) or "none at all"
         raise InputError(f"{stage} {ref!r}: found no such artifact in {self.url}, which has {have}")
 
     # --- reading
@@ -262,7 +297,8 @@ class Store:
             if manifest is None:
                 lock.write_text("\n".join(inputs), encoding="utf-8")  # for who asks what unfinished work goes on from
                 self._shelf.prepare(recipe.stage, recipe.digest, inputs)
-                manifest = self._work(recipe, workspace, produce, transient)
+                with keepalive(lambda: self._shelf.refresh(recipe.stage, recipe.digest, inputs), str(workspace)):
+                    manifest = self._work(recipe, workspace, produce, transient)
             holder.check()
             drop_unlisted(workspace, manifest)
             manifest = self._shelf.publish(workspace, manifest)

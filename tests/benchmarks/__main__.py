@@ -10,7 +10,7 @@ import sys
 import time
 from importlib.metadata import version
 
-from tests.benchmarks import corpus, finetune, generation, jobs, memory, orchestration, serving, step, text
+from tests.benchmarks import corpus, finetune, generation, jobs, memory, orchestration, references, serving, step, text
 from tests.benchmarks.table import heading
 
 _PARTS = {
@@ -21,6 +21,7 @@ _PARTS = {
     "generation": generation.run,
     "finetune": finetune.run,
     "memory": memory.run,
+    "references": references.run,
     "serving": serving.run,
     "step": step.run,
 }

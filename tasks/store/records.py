@@ -1,0 +1,221 @@
+"""The manifests of a stage behind an fsspec URL: each is read once, however often and wherever models are looked up.
+
+A manifest changes only where an artifact was deleted and made again, or a damaged one was repaired. So what was read is
+kept: in a file of this host's scratch folder, and, by a host that had to read many, packed into one object of the store
+(`<store>/.manifests/<stage>.json.gz`) for hosts that come new, as pods do.
+
+To tell that a manifest was replaced, whoever publishes one leaves a mark, `<store>/.manifests/<stage>/<digest>`
+(:func:`mark`). A look-up lists the stage and its marks, two flat listings. What is kept of an artifact counts only
+while its folder is there and its mark has the ETag (or what else the file system has) and time that it had when the
+manifest was read; where a file system tells neither, nothing is kept. An artifact of an older version has no mark until
+it is made again. Only manifests that `problem_of` accepts are kept, without their lists of files; what another version
+of the package kept is read anew, and what other hosts packed is checked for its form.
+
+So a look-up trusts what is kept for the order of artifacts and for the choice among them. That the chosen one is there,
+whole and unchanged is never trusted: its manifest and its files' sizes are read when it is handed out (`Store.whole`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import zlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gptcore
+from gptcore.files import parse_json, write_bytes_atomic
+from tasks.store.artifact import Artifact, is_digest
+from tasks.store.manifest import MANIFEST, Manifest, problem_of
+
+log = logging.getLogger(__name__)
+TIMES = ("mtime", "LastModified", "last_modified", "created", "updated")
+"""The time of change, as fsspec's file systems call it."""
+_FOLDER = ".manifests"
+_MANY = 200  # manifests that one host reads and others should not have to
+_Kept = dict[str, tuple[str, Manifest]]
+"""Digest -> the state of its mark when it was read, and the manifest."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the manifest of an artifact says, of whose files nothing is known."""
+
+    artifact: Artifact
+    manifest: Manifest
+    """It may lack its list of files."""
+
+
+def manifests(fs: Any, base: str, stage: str, scratch: Path) -> dict[str, Manifest | str]:
+    """Digest -> the manifest, or what is wrong with it in words, of every artifact of a stage that has one.
+
+    :param base: the store's path on ``fs``.
+    :param scratch: this host's folder for the store.
+    """
+    states = _states(fs, base, stage)
+    file, pack = scratch / _FOLDER / f"{stage}.json", f"{_marks(base, stage)}.json.gz"
+    before = _from_file(file)
+    kept = _current(before, states)
+    if len(states) - len(kept) > _MANY:
+        packed = _current(_from_pack(fs, pack), states)
+        kept |= {digest: entry for digest, entry in packed.items() if _problem(entry[1], stage, digest) is None}
+    missing = [digest for digest in states if digest not in kept]
+    found = dict(_read(fs, f"{base}/{stage}", stage, missing))
+    for digest, manifest in found.items():
+        if (state := states[digest]) is not None and isinstance(manifest, dict):
+            kept[digest] = state, {name: value for name, value in manifest.items() if name != "files"}
+    if kept.keys() != before.keys() or any(before[digest][0] != state for digest, (state, _) in kept.items()):
+        _to_file(file, kept)
+    if len(missing) > _MANY:
+        _to_pack(fs, pack, kept)
+    return {digest: manifest for digest, (_, manifest) in kept.items()} | found
+
+
+def _read(fs: Any, folder: str, stage: str, digests: list[str]) -> Iterator[tuple[str, Manifest | str]]:
+    """The manifests themselves, a hundred and more at a time where the file system can."""
+    paths = {digest: f"{folder}/{digest}/{MANIFEST}" for digest in digests}
+    there = fs.cat(list(paths.values()), on_error="return", **_whole(fs)) if paths else {}
+    for digest, path in paths.items():
+        data = there[path]
+        if isinstance(data, FileNotFoundError):
+            continue  # deleted since it was listed
+        if isinstance(data, Exception):
+            raise data
+        yield digest, parsed(data, stage, digest)
+
+
+def read_small(fs: Any, path: str) -> bytes:
+    """A small file, in one request.
+
+    :raises FileNotFoundError: there is none.
+    """
+    data: bytes = fs.cat_file(path, **_whole(fs))
+    return data
+
+
+def _whole(fs: Any) -> dict[str, int]:
+    """What keeps s3fs from asking for a file's size first, for the parts of big ones."""
+    return {"max_concurrency": 1} if hasattr(fs, "call_s3") else {}
+
+
+def parsed(data: bytes, stage: str, digest: str) -> Manifest | str:
+    """The manifest of an artifact in a remote store, or what is wrong with it in words."""
+    try:
+        manifest = parse_json(data)
+    except ValueError as error:
+        manifest = f"unreadable: {error}"
+    if isinstance(manifest, dict) and not isinstance(manifest.get("root"), str):
+        manifest = "unreadable: it names no folder of files"
+    problem = problem_of(manifest, stage, digest)
+    return dict(manifest) if problem is None else problem
+
+
+# --- what is there
+
+
+def mark(fs: Any, base: str, manifest: Manifest) -> None:
+    """Tell other hosts that this manifest is new; after it was written, or they would keep the one before."""
+    fs.pipe_file(f"{_marks(base, manifest['stage'])}/{manifest['digest']}", str(manifest["root"]).encode())
+
+
+def unmark(fs: Any, base: str, stage: str, digest: str) -> None:
+    """Take the mark of an artifact away that is deleted."""
+    try:
+        fs.rm_file(f"{_marks(base, stage)}/{digest}")
+    except FileNotFoundError:
+        log.debug("%s/%s had no mark", stage, digest)
+
+
+def _marks(base: str, stage: str) -> str:
+    return f"{base}/{_FOLDER}/{stage}"
+
+
+def _states(fs: Any, base: str, stage: str) -> dict[str, str | None]:
+    """Digest of each folder -> what tells its mark from a later one, empty without a mark; None: nothing tells."""
+    fs.invalidate_cache()  # another host may have written since
+    with ThreadPoolExecutor(2) as pool:
+        folders, marked = pool.map(partial(_listed, fs), (f"{base}/{stage}", _marks(base, stage)))
+    marks = {_name(info): _state(info) for info in marked}
+    return {digest: marks.get(digest, "") for digest in map(_name, folders) if is_digest(digest)}
+
+
+def _listed(fs: Any, folder: str) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = fs.ls(folder, detail=True)
+    except FileNotFoundError:
+        return []
+    return found
+
+
+def _name(info: Mapping[str, Any]) -> str:
+    return str(info["name"]).rstrip("/").rpartition("/")[2]
+
+
+def _state(info: Mapping[str, Any]) -> str | None:
+    tag = info.get("ETag") or info.get("etag") or ""
+    time = next(filter(None, (info.get(key) for key in TIMES)), "")
+    return f"{tag} {time}" if tag or time else None
+
+
+# --- what is kept
+
+
+def _current(kept: _Kept, states: Mapping[str, str | None]) -> _Kept:
+    return {digest: entry for digest, entry in kept.items() if states.get(digest) == entry[0]}
+
+
+def _problem(manifest: Manifest, stage: str, digest: str) -> str | None:
+    return problem_of({**manifest, "files": []}, stage, digest)
+
+
+def _from_file(file: Path) -> _Kept:
+    try:
+        return _unpacked(file.read_bytes())
+    except OSError:
+        return {}  # the first look-up of this host
+
+
+def _to_file(file: Path, kept: _Kept) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomic(file, _packed(kept))
+    except OSError as error:
+        log.info("%s: cannot be written (%s); the next look-up reads the manifests again", file, error)
+
+
+def _from_pack(fs: Any, pack: str) -> _Kept:
+    try:
+        return _unpacked(gzip.decompress(read_small(fs, pack)))
+    except FileNotFoundError:
+        return {}
+    except (OSError, EOFError, zlib.error) as error:
+        log.info("%s: is not used (%s)", pack, error)
+        return {}
+
+
+def _to_pack(fs: Any, pack: str, kept: _Kept) -> None:
+    try:
+        fs.pipe_file(pack, gzip.compress(_packed(kept), compresslevel=1))
+    except OSError as error:  # a key that may only read
+        log.info("%s: cannot be written (%s); other hosts read the manifests one by one", pack, error)
+
+
+def _packed(kept: _Kept) -> bytes:
+    return json.dumps({"version": gptcore.__version__, "manifests": kept}, separators=(",", ":")).encode()
+
+
+def _unpacked(data: bytes) -> _Kept:
+    """What :func:`_packed` wrote; nothing where it is damaged, or another version's."""
+    try:
+        whole = parse_json(data)
+        if whole["version"] != gptcore.__version__:
+            return {}
+        return {digest: (str(state), dict(manifest)) for digest, (state, manifest) in whole["manifests"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        log.info("manifests that were kept are not used: %s", error)
+        return {}

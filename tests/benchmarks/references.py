@@ -1,0 +1,165 @@
+"""What finding a model costs in a store of many, on the S3 server of `gptmill up --full`.
+
+The artifacts are made up: manifests as stages write them, with a byte for each file. `ARTIFACTS=10000` for as many
+fine-tunes (they take some minutes to be sent).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from flows.servers import credentials
+from flows.servers.stack import s3
+from flows.servers.stack.processes import start, stop, wait_until_ready
+from flows.servers.stack.services import Layout, service
+from gptcore.config import ModelConfig
+from gptcore.nlu.registry import REGISTRY
+from gptcore.settings import recorded
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.references import best_models, fine_tuned_model
+from tasks.store.store import Store
+from tests.benchmarks.table import Rate, line
+from tests.flows.test_stack import free_ports, s3_port
+
+_FINE_TUNES = int(os.environ.get("ARTIFACTS", "500"))
+_PRETRAINED = 20
+_TURNS = 5
+_FILES = ("model/config.json", "model/model.safetensors", "predictions/dev.jsonl", "metrics.jsonl", "result.json")
+_AT_ONCE = 3_000  # objects
+_ROOT = "files-0123456789ab"
+
+
+def run(seconds: float) -> None:
+    """Row 17."""
+    del seconds  # a look-up is timed whole
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["GPTMILL_HOME"] = name
+        prefect, mlflow, database = free_ports(3)
+        layout = Layout(True, prefect, mlflow, database, s3_port())
+        found = credentials.ensure_credentials(layout.prefect_url, layout.mlflow_url, layout.s3_url)
+        s3.prepare(found)
+        server = service("s3", layout, found)
+        process = start(server, Path(name))
+        try:
+            wait_until_ready(server, process, Path(name))
+            os.environ.update({key: found[key] for key in credentials.S3})
+            _measure(*_filled(Store(s3.STORE)))
+        finally:
+            stop([(process, signal.SIGKILL)])
+
+
+def _measure(store: Store, checkpoint: Artifact, model: Artifact) -> None:
+    kept, pack = store.scratch / ".manifests", f"{store.url.removeprefix('s3://')}/.manifests/finetune.json.gz"
+    fs, _ = fsspec.core.url_to_fs(store.url)
+
+    def lookup(
+        what: str, find: Callable[[], Any], before: Callable[[], Any] = lambda: None, turns: int = _TURNS
+    ) -> None:
+        spent = []
+        for _ in range(turns):
+            before()
+            began = time.perf_counter()
+            assert find()
+            spent.append(time.perf_counter() - began)
+        line("17", f"{what}, of {_FINE_TUNES:,} fine-tunes in S3", Rate(tuple(spent)), None, "s", "< 3 s")
+
+    def latest() -> Artifact:
+        return fine_tuned_model(store, "latest", "rte")
+
+    def forgets() -> None:
+        shutil.rmtree(kept, ignore_errors=True)
+
+    lookup("a whole digest", lambda: store.resolve(model.digest, "finetune"))
+    lookup("the beginning of a digest", lambda: store.resolve(model.short, "finetune"))
+    lookup("latest of a task, by the very first host", latest, turns=1)
+    if fs.exists(pack):
+        lookup("latest of a task, by a new host", latest, forgets)
+    lookup("latest of a task", latest)
+    lookup("best of a task", lambda: fine_tuned_model(store, "best", "rte"))
+    lookup("best of every task", lambda: best_models(store, checkpoint, False))
+
+
+def _filled(store: Store) -> tuple[Store, Artifact, Artifact]:
+    """The store, one of its pre-trained models and one of those that were fine-tuned from it."""
+    words = _recipe("tokenizer", 0)
+    pretrained = [
+        _recipe("pretrain", number, {"model": recorded(ModelConfig())}, {"tokenizer": words.digest})
+        for number in range(_PRETRAINED)
+    ]
+    files = hashlib.sha256(b"files").hexdigest()
+    rows = {task: _recipe("dataset", 0, {"task": task}, {"files": files}) for task in REGISTRY}
+    tuned = [
+        _recipe(
+            "finetune",
+            number,
+            {"task": task, "finetune": {f"setting_{one}": one / 7 for one in range(25)}},
+            {
+                "dataset": store.artifact("dataset", rows[task].digest),
+                "checkpoint": store.artifact("pretrain", pretrained[number % _PRETRAINED].digest),
+            },
+        )
+        for number, task in zip(range(_FINE_TUNES), _repeated(list(REGISTRY)), strict=False)
+    ]
+    fs, base = fsspec.core.url_to_fs(store.url)
+    objects: dict[str, bytes] = {}
+    for number, recipe in enumerate([words, *pretrained, *rows.values(), *tuned]):
+        objects |= _objects(base, recipe, number)
+        if len(objects) > _AT_ONCE or recipe is tuned[-1]:
+            fs.pipe(objects)
+            objects = {}
+    return store, store.artifact("pretrain", pretrained[0].digest), store.artifact("finetune", tuned[0].digest)
+
+
+def _repeated(names: list[str]) -> Iterator[str]:
+    while True:
+        yield from names
+
+
+def _recipe(
+    stage: str, number: int, config: Mapping[str, Any] | None = None, inputs: Mapping[str, Any] | None = None
+) -> Recipe:
+    return Recipe(stage, 1, {"number": number, **(config or {})}, inputs or {})
+
+
+def _objects(base: str, recipe: Recipe, number: int) -> dict[str, bytes]:
+    """What a stage would have published: files, manifest and mark."""
+    byte = b"x"
+    inputs = {
+        role: {"digest": item} if isinstance(item, str) else {"stage": item.stage, "digest": item.digest}
+        for role, item in recipe.inputs.items()
+    }
+    manifest = {
+        "stage": recipe.stage,
+        "version": 1,
+        "digest": recipe.digest,
+        "config": recipe.config,
+        "inputs": inputs,
+        "files": [{"path": path, "size": 1, "sha256": hashlib.sha256(byte).hexdigest()} for path in _FILES],
+        "counts": {
+            "dev/score": number % 97 / 97,
+            "rows": {"dev": 9},
+            **{f"dev/{one}": 0.123456789 for one in range(15)},
+        },
+        "code": {"package": "0", "git": "0" * 40, "dirty": False},
+        "created": (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number)).isoformat(timespec="microseconds"),
+        "duration_seconds": 1.0,
+        "root": _ROOT,
+    }
+    folder = f"{base}/{recipe.stage}/{recipe.digest}"
+    return {
+        **{f"{folder}/{_ROOT}/{path}": byte for path in _FILES},
+        f"{folder}/manifest.json": json.dumps(manifest, sort_keys=True, indent=2).encode(),
+        f"{base}/.manifests/{recipe.stage}/{recipe.digest}": _ROOT.encode(),
+    }
