@@ -22,6 +22,7 @@ _STARTS = 4  # of one run: a machine that dies of a run is not to die of it for 
 _MISSED = 3  # heartbeats
 _HEARTBEAT = 180  # seconds; Prefect's own default, where heartbeats are switched off here but on at the workers
 _ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+_HELD = {"prefect.flow-run.Suspended", "prefect.flow-run.Paused"}  # by a person, or by a flow that asks one
 _BEGUN = {"prefect.flow-run.Running", "prefect.flow-run.Retrying"}
 _RUN = "prefect.flow-run.*"
 _Labels = dict[str, str | list[str]]
@@ -39,7 +40,7 @@ def lost_runs() -> list[AutomationCore]:
         AutomationCore(
             name="gptmill: lost runs",
             description=f"A run without heartbeats for {silence.seconds} s has crashed.",
-            trigger=_missing(after={beat}, expect={beat, *_ENDS}, within=silence, match_related=_OURS),
+            trigger=_missing(after={beat}, expect={beat, *_HELD, *_ENDS}, within=silence, match_related=_OURS),
             actions=[_become(StateType.CRASHED, "Crashed", f"no heartbeat for {silence.seconds} s")],
         ),
         AutomationCore(
