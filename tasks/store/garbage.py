@@ -141,8 +141,8 @@ def sweep(store: Store, chosen: Collection[Item], items: list[Item]) -> Iterator
                 if item.kind in ("artifact", "copy"):
                     _remove(fs, f"{item.path}/{MANIFEST}")
             _remove(fs, item.path)
-            if item.kind == "artifact":
-                unmark(fs, base, item.stage, item.digest)
+            if item.kind == "artifact" and "root" in item.manifest:
+                unmark(fs, base, item.manifest)
         yield item
 
 

@@ -19,12 +19,12 @@ from gptcore.filesystems import file_system, names_in
 from tasks.store.artifact import check_name
 from tasks.store.locks import is_locked, lock_file
 from tasks.store.manifest import MANIFEST, problem_of
-from tasks.store.records import TIMES
 from tasks.store.store import Store
 
 Kind = Literal["artifact", "remains", "unfinished", "mirror", "copy", "arriving"]
 """Artifact: has a manifest. Remains: files of an attempt that no manifest names. Unfinished: a workspace. Mirror: a
 workspace's, in an object store. Copy: this host's, of a remote artifact. Arriving: a download that was cut off."""
+_TIMES = ("mtime", "LastModified", "last_modified", "created", "updated")  # as fsspec's file systems call it
 _DISCARDED = ".discarded"  # what a publisher that was killed between two renames left beside a workspace
 _PARTIAL = "partial-"  # of the stage: a mirror's download
 
@@ -196,7 +196,7 @@ def _folders(fs: Any, path: str, suffix: str = "", only: str = "") -> dict[str, 
         digest, _, name = file.removeprefix(f"{path}/").partition("/")
         if name and _is_name("x", digest.removesuffix(suffix) if suffix else digest):
             folder = folders.setdefault(digest, _Folder(f"{path}/{digest}"))
-            times = filter(None, (_time(info.get(key)) for key in TIMES))
+            times = filter(None, (_time(info.get(key)) for key in _TIMES))
             folder.files[name] = int(info.get("size") or 0), next(times, None)
     return folders
 

@@ -4,12 +4,12 @@ A manifest changes only where an artifact was deleted and made again, or a damag
 kept: in a file of this host's scratch folder, and, by a host that had to read many, packed into one object of the store
 (`<store>/.manifests/<stage>.json.gz`) for hosts that come new, as pods do.
 
-To tell that a manifest was replaced, whoever publishes one leaves a mark, `<store>/.manifests/<stage>/<digest>`
-(:func:`mark`). A look-up lists the stage and its marks, two flat listings. What is kept of an artifact counts only
-while its folder is there and its mark has the ETag (or what else the file system has) and time that it had when the
-manifest was read; where a file system tells neither, nothing is kept. An artifact of an older version has no mark until
-it is made again. Only manifests that `problem_of` accepts are kept, without their lists of files; what another version
-of the package kept is read anew, and what other hosts packed is checked for its form.
+To tell that a manifest was replaced, whoever publishes one leaves a mark, a folder called by the artifact and by that
+attempt's files: `<store>/.manifests/<stage>/<digest>-files-<id>/` (:func:`mark`). A look-up lists the names of the
+stage's folders and of its marks. What is kept of an artifact counts only while its folder is there and has the marks
+that it had when the manifest was read; an artifact of an older version has none until it is made again. Only manifests
+that `problem_of` accepts are kept, without their lists of files; what another version of the package kept is read anew,
+and what other hosts packed is checked for its form.
 
 So a look-up trusts what is kept for the order of artifacts and for the choice among them. That the chosen one is there,
 whole and unchanged is never trusted: its manifest and its files' sizes are read when it is handed out (`Store.whole`).
@@ -30,16 +30,15 @@ from typing import Any
 
 import gptcore
 from gptcore.files import parse_json, write_bytes_atomic
+from gptcore.filesystems import names_in
 from tasks.store.artifact import Artifact, is_digest
 from tasks.store.manifest import MANIFEST, Manifest, problem_of
 
 log = logging.getLogger(__name__)
-TIMES = ("mtime", "LastModified", "last_modified", "created", "updated")
-"""The time of change, as fsspec's file systems call it."""
 _FOLDER = ".manifests"
 _MANY = 200  # manifests that one host reads and others should not have to
 _Kept = dict[str, tuple[str, Manifest]]
-"""Digest -> the state of its mark when it was read, and the manifest."""
+"""Digest -> its marks when the manifest was read, and the manifest."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,8 @@ def manifests(fs: Any, base: str, stage: str, scratch: Path) -> dict[str, Manife
     missing = [digest for digest in states if digest not in kept]
     found = dict(_read(fs, f"{base}/{stage}", stage, missing))
     for digest, manifest in found.items():
-        if (state := states[digest]) is not None and isinstance(manifest, dict):
-            kept[digest] = state, {name: value for name, value in manifest.items() if name != "files"}
+        if isinstance(manifest, dict):
+            kept[digest] = states[digest], {name: value for name, value in manifest.items() if name != "files"}
     if kept.keys() != before.keys() or any(before[digest][0] != state for digest, (state, _) in kept.items()):
         _to_file(file, kept)
     if len(missing) > _MANY:
@@ -120,52 +119,42 @@ def parsed(data: bytes, stage: str, digest: str) -> Manifest | str:
 
 def mark(fs: Any, base: str, manifest: Manifest) -> None:
     """Tell other hosts that this manifest is new; after it was written, or they would keep the one before."""
-    fs.pipe_file(f"{_marks(base, manifest['stage'])}/{manifest['digest']}", str(manifest["root"]).encode())
+    fs.pipe_file(f"{_mark(base, manifest)}/published", b"")
 
 
-def unmark(fs: Any, base: str, stage: str, digest: str) -> None:
-    """Take the mark of an artifact away that is deleted."""
+def unmark(fs: Any, base: str, manifest: Mapping[str, Any]) -> None:
+    """Take the mark of an artifact away that was deleted."""
     try:
-        fs.rm_file(f"{_marks(base, stage)}/{digest}")
+        fs.rm(_mark(base, manifest), recursive=True)
     except FileNotFoundError:
-        log.debug("%s/%s had no mark", stage, digest)
+        log.debug("%s/%s had no mark", manifest["stage"], manifest["digest"])
+
+
+def _mark(base: str, manifest: Mapping[str, Any]) -> str:
+    return f"{_marks(base, manifest['stage'])}/{manifest['digest']}-{manifest['root']}"
 
 
 def _marks(base: str, stage: str) -> str:
     return f"{base}/{_FOLDER}/{stage}"
 
 
-def _states(fs: Any, base: str, stage: str) -> dict[str, str | None]:
-    """Digest of each folder -> what tells its mark from a later one, empty without a mark; None: nothing tells."""
+def _states(fs: Any, base: str, stage: str) -> dict[str, str]:
+    """Digest of each folder -> its marks. Of folders a listing tells the names only, which makes it quick."""
     fs.invalidate_cache()  # another host may have written since
     with ThreadPoolExecutor(2) as pool:
-        folders, marked = pool.map(partial(_listed, fs), (f"{base}/{stage}", _marks(base, stage)))
-    marks = {_name(info): _state(info) for info in marked}
-    return {digest: marks.get(digest, "") for digest in map(_name, folders) if is_digest(digest)}
-
-
-def _listed(fs: Any, folder: str) -> list[dict[str, Any]]:
-    try:
-        found: list[dict[str, Any]] = fs.ls(folder, detail=True)
-    except FileNotFoundError:
-        return []
-    return found
-
-
-def _name(info: Mapping[str, Any]) -> str:
-    return str(info["name"]).rstrip("/").rpartition("/")[2]
-
-
-def _state(info: Mapping[str, Any]) -> str | None:
-    tag = info.get("ETag") or info.get("etag") or ""
-    time = next(filter(None, (info.get(key) for key in TIMES)), "")
-    return f"{tag} {time}" if tag or time else None
+        folders, marked = pool.map(partial(names_in, fs), (f"{base}/{stage}", _marks(base, stage)))
+    states = {name: "" for name in folders if is_digest(name)}
+    for name in marked:  # sorted
+        digest, _, attempt = name.partition("-")
+        if digest in states:
+            states[digest] += f"{attempt} "
+    return states
 
 
 # --- what is kept
 
 
-def _current(kept: _Kept, states: Mapping[str, str | None]) -> _Kept:
+def _current(kept: _Kept, states: Mapping[str, str]) -> _Kept:
     return {digest: entry for digest, entry in kept.items() if states.get(digest) == entry[0]}
 
 

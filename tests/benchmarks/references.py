@@ -161,5 +161,5 @@ def _objects(base: str, recipe: Recipe, number: int) -> dict[str, bytes]:
     return {
         **{f"{folder}/{_ROOT}/{path}": byte for path in _FILES},
         f"{folder}/manifest.json": json.dumps(manifest, sort_keys=True, indent=2).encode(),
-        f"{base}/.manifests/{recipe.stage}/{recipe.digest}": _ROOT.encode(),
+        f"{base}/.manifests/{recipe.stage}/{recipe.digest}-{_ROOT}/published": b"",
     }
