@@ -131,11 +131,13 @@ def everything() -> dict[str, Any]:
 
 @pytest.fixture
 def clean_server(prefect_server: None) -> Iterator[None]:
-    """Automations of a test act on no other test's runs."""
-    yield
+    """Nothing that another test has deployed; and automations of a test act on no other test's runs."""
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
+        for deployment in client.read_deployments():
+            client.delete_deployment(deployment.id)
+        yield
         for item in client.request("POST", "/automations/filter", json={}).json():
             client.delete_automation(item["id"])
 

@@ -353,7 +353,9 @@ def test_checkpoints_are_mirrored_while_the_work_goes_on_and_never_uploaded(host
     built = trainer.build(recipe(), mirrors, TRANSIENT)
     assert built.manifest["counts"] == {"mirrored": sorted(TRAINED)}
     fs, base = fsspec.core.url_to_fs(trainer.url)
-    stored = [path.partition("/files-")[2].partition("/")[2] for path in fs.find(base) if not path.endswith(MANIFEST)]
+    stored = [
+        path.partition("/files-")[2].partition("/")[2] for path in fs.find(f"{base}/pretrain") if MANIFEST not in path
+    ]
     assert sorted(stored) == sorted(LEFT)
 
 
