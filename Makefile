@@ -45,8 +45,11 @@ $(VENV)/.dev: $(VENV)/.runtime
 demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; prints the leaderboard
 	@$(BIN)/gptmill pipeline --preset demo --store $(STORE)
 
-test: $(VENV)/.dev ## the whole test suite, a file at a time on each core (at most 4)
-	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# One more than the cores, as many tests wait for servers and killed processes.
+WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+
+test: $(VENV)/.dev ## the whole test suite, a file at a time in each of some processes (at most 4)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 fuzz: $(VENV)/.dev ## 10,000 damaged inputs for each reader (the suite has a few); prints what was read and refused
 	@$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0 -n logical --maxprocesses 4
