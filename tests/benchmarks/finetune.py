@@ -75,7 +75,7 @@ def sources(folder: Path) -> tuple[Path, Tokenizer]:
         return Path(real), Tokenizer.from_openai(*files)
     generate(folder / "world", seed=1, books=4, characters=100_000, pages=80)
     texts = [path.read_text(encoding="utf-8") for path in sorted((folder / "world" / "books").glob("*.txt"))]
-    return folder / "world", WordTokenizer.train(texts, 2000)
+    return folder / "world" / "datasets", WordTokenizer.train(texts, 2000)
 
 
 def _model_config(n_vocab: int = _N_VOCAB) -> ModelConfig:
