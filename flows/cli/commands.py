@@ -7,6 +7,7 @@ Everything heavy is imported where it is used, and after what can be checked wit
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -213,8 +214,14 @@ def get_datasets(options: argparse.Namespace) -> None:
 
 
 def export(options: argparse.Namespace) -> None:
-    if Path(options.out).exists():
-        raise InputError(f"--out {options.out}: is there already; expected a new folder")
+    out = Path(options.out)
+    if not options.out or "://" in options.out:
+        raise InputError(f"--out: found {options.out!r}, expected a new folder on this machine")
+    if out.exists():
+        raise InputError(f"--out {out}: is there already; expected a new folder")
+    holder = next(folder for folder in out.absolute().parents if folder.exists())
+    if not holder.is_dir() or not os.access(holder, os.W_OK):
+        raise InputError(f"--out {out}: found no folder at {holder} that can be written, expected one")
     store = _look_up_model(options)
     from flows.inference import export
 

@@ -50,7 +50,7 @@ def serve(store: Store, name: str, model: str, port: int) -> None:
     try:
         serve(service, about, port, ready)
     except Ended as ended:
-        print(f"gptmill: ended by {ended}; every request was answered", file=sys.stderr)
+        print(f"gptmill: ended by {ended}; what was under way was answered", file=sys.stderr)
         raise SystemExit(ended.exit_code) from None
 
 

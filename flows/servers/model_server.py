@@ -44,6 +44,8 @@ _MOST_ROWS = 4096
 _PASS_ROWS = 512
 """Rows of several requests that are answered together."""
 _GRACE_SECONDS = 30
+_BODY_SECONDS = 10.0
+"""For a request to arrive: less than the grace at the end, so that none is cut off without an answer."""
 _BACKLOG = 1024
 _SETTINGS: dict[str, type] = {"max_tokens": int, "temperature": float, "top_k": int, "top_p": float, "seed": int}
 
@@ -190,7 +192,10 @@ def application(service: Service, about: dict[str, Any]) -> Starlette:
     async def answer(request: Request) -> JSONResponse:
         if refused := _refused(request):
             return refused
-        body = await request.body()
+        try:
+            body = await asyncio.wait_for(request.body(), _BODY_SECONDS)
+        except TimeoutError:
+            return _error(408, f"request: found no end of it within {_BODY_SECONDS:g} s, expected its body")
         if len(body) > _MOST_BYTES:
             return _error(413, f"request: found {len(body):,} bytes, expected at most {_MOST_BYTES:,}")
         try:

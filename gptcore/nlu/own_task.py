@@ -309,6 +309,11 @@ def _fitting(given: _Given, spec: TaskSpec) -> TaskSpec:
         raise given.error("choices", list(spec.choices), "the columns of the answers in the form choices, else none")
     if spec.form == "choices" and len(spec.choices) < 2:
         raise given.error("choices", list(spec.choices), "two columns or more")
+    columns = [*spec.text_columns, *spec.choices]
+    if twice := next((column for column in columns if columns.count(column) > 1), None):
+        raise given.error("fields", columns, f"each column once, not {twice!r} twice")
+    if spec.label in columns:
+        raise given.error("label", spec.label, "a column that is none of the texts")
     if spec.score_range and (spec.labels or spec.form == "choices"):
         raise given.error("score_range", list(spec.score_range), "no labels and no choices beside it")
     if spec.symmetric and spec.form != "pair":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import json
 import os
@@ -21,6 +22,7 @@ from starlette.testclient import TestClient
 
 from flows import inference
 from flows.cli.serve import served_model
+from flows.servers import model_server
 from flows.servers.model_server import Generation, Passes, Predictions, application
 from gptcore.errors import InputError
 from gptcore.evaluation.task_model import TaskModel
@@ -116,6 +118,28 @@ def test_text_is_generated_with_the_settings_of_the_request(shelf: Shelf) -> Non
         ):
             answer = client.post("/generate", json=body)
             assert (answer.status_code, message in answer.json()["error"]) == (400, True)
+
+
+def test_a_request_that_does_not_arrive_is_told_so(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the end's grace is over, or it would be cut off without an answer."""
+    monkeypatch.setattr(model_server, "_BODY_SECONDS", 0.05)
+    assert model_server._GRACE_SECONDS > 10
+    folder, words = model_files(shelf.finetune("rte", shelf.checkpoint))
+    served = application(Predictions(TaskModel(folder, Tokenizer.load(str(words)))), {})
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(60)
+        raise AssertionError("nothing more comes")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), (b"content-length", b"100")]
+    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": headers, "query_string": b""}
+    asyncio.run(served(scope, receive, send))
+    assert sent[0]["status"] == 408
+    assert b"found no end of it within" in sent[1]["body"]
 
 
 def test_requests_that_wait_are_answered_together_and_apart() -> None:

@@ -12,6 +12,7 @@ import torch
 
 from flows import inference
 from flows.cli import scoring
+from flows.cli.main import main
 from flows.forms.checks import any_model
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.errors import InputError
@@ -248,3 +249,14 @@ def test_a_layout_that_cannot_hold_the_model_exactly_is_refused(shelf, tmp_path)
     with pytest.raises(InputError, match="--int8: found --format hugging-face, expected --format onnx"):
         inference.export(shelf.store, shelf.checkpoint.short, "hugging-face", out, int8=True)
     assert not Path(out).exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_looked_up(shelf, tmp_path, capsys):
+    (tmp_path / "file").write_text("a")
+    for out, message in (
+        ("", "--out: found '', expected a new folder on this machine"),
+        ("s3://bucket/x", "--out: found 's3://bucket/x', expected a new folder on this machine"),
+        (str(tmp_path / "file" / "x"), f"found no folder at {tmp_path / 'file'} that can be written"),
+    ):
+        assert main(["export", "--model", "latest", "--store", shelf.store.url, "--out", out]) == 2
+        assert message in capsys.readouterr().err

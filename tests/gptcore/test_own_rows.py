@@ -173,3 +173,11 @@ def test_a_text_of_one_token_or_of_no_utf8_is_refused():
         text_perplexity(model, WORDS, [b"cat\n", b"\xff\n"])
     with pytest.raises(InputError, match="expected the tokenizer's"):
         text_perplexity(model, WordTokenizer.train(["a b c"], 1), [b"a b"])
+
+
+def test_a_line_that_is_cut_off_is_named_by_its_own_number(models):
+    lines = [*encoded({"sentence": "a cat"}), b'{"sentence": "a"\n']
+    with pytest.raises(InputError, match=r"standard input, line 2, column 17: found Expecting ',' delimiter"):
+        list(predict_jsonl(models["sst2"], lines))
+    with pytest.raises(InputError, match="standard input, line 1, column 1: found Expecting value"):
+        list(predict_jsonl(models["sst2"], [b"\n"]))

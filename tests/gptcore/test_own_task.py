@@ -207,6 +207,14 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "another format": ({"format": "xlsx"}, "format = 'xlsx', expected one of tsv, csv, jsonl, parquet"),
     "another form": ({"form": "triple"}, "form = 'triple', expected one of single, pair, choices"),
     "one field of a pair": ({"fields": ["premise"]}, r"fields = \['premise'\], expected a list of two columns"),
+    "a field twice": (
+        {"fields": ["premise", "premise"]},
+        r"fields = \['premise', 'premise'\], expected each column once, not 'premise' twice",
+    ),
+    "a label among the texts": (
+        {"fields": ["premise", "label"]},
+        "label = 'label', expected a column that is none of the texts",
+    ),
     "no list": ({"fields": "premise"}, "fields = 'premise', expected a list of two columns"),
     "an unknown field": ({"lables": ["a", "b"]}, r"lables: no such field; .*did you mean labels\?"),
     "a number for a text": ({"label": 3}, "label = 3, expected text in quotes"),

@@ -171,7 +171,7 @@ def parse_object(text: str, url: str, line: int) -> dict[str, Any]:
     :raises InputError: no JSON, or no object; names line and column.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text.rstrip("\r\n"))  # with its end, what is cut off would be missed in the next line
     except json.JSONDecodeError as error:
         place = f"{url}, line {line + error.lineno - 1}, column {error.colno}"
         raise InputError(f"{place}: found {error.msg}, expected JSON") from error
