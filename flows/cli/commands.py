@@ -42,9 +42,11 @@ def pretrain(options: argparse.Namespace) -> None:
 def finetune(options: argparse.Namespace) -> None:
     filled = fill("FinetuneParameters", options, **({"lm_coef": 0.0} if options.no_aux_lm else {}))
     from flows.finetune import finetune
+    from gptcore.nlu.own_task import is_task_file, own_task_name
 
     board, page = run_board(finetune, filled, options)
-    show_board(board.only([options.task]), page)
+    task = own_task_name(options.task) if is_task_file(options.task) else options.task
+    show_board(board.only([task]), page)
 
 
 def finetune_all(options: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import random
@@ -163,6 +164,20 @@ def test_a_fine_tune_fills_the_same_row(
     row = next(found for found in again.rows if found.kind == "ours" and found.suite == ours.suite)
     assert row.percent["rte"] == ours.percent["rte"]
     assert row.cells["weather"].own_data != ours.cells["weather"].own_data
+
+
+def test_the_command_shows_the_column_of_the_file_that_it_was_given(
+    board: Leaderboard, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows.cli import commands
+
+    shown: list[Leaderboard] = []
+    monkeypatch.setattr(commands, "fill", lambda *_, **__: None)
+    monkeypatch.setattr(commands, "run_board", lambda *_: (board, "a page"))
+    monkeypatch.setattr(commands, "show_board", lambda found, _: shown.append(found))
+    commands.finetune(argparse.Namespace(task=files["weather"], no_aux_lm=False))
+    assert shown[0].own_tasks == ["weather"]
+    assert shown[0].rows
 
 
 def test_one_own_task_needs_no_datasets(board: Leaderboard, store: str, files: dict[str, str]) -> None:
