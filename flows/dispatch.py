@@ -91,15 +91,13 @@ def _waits(store: Store, missing: list[Training], deployed: bool) -> bool:
     """
     policy = worker_policy()
     time_here = estimate(store, [(training.stage, training.arguments) for training in missing])
-    choice = policy.choice_for(time_here.seconds, on_cluster())
+    chosen = policy.choice_for(time_here.seconds, on_cluster())
     why = f"no worker is online in the work pool {GPU}" if deployed else f"no deployment {DEPLOYMENT} (gptmill deploy)"
     what = missing[0].title if len(missing) == 1 else f"{len(missing)} trainings"
-    if not deployed and not policy.choice:
-        choice = "here"  # nothing on this server could ever take them
+    choice = chosen if deployed or policy.choice else "here"  # nothing on this server could ever take them
     if choice == "here":
         words = "trainings run in this process: %s, and %s; they take %s"
-        asked_for = policy.choice or policy.choice_for(time_here.seconds, on_cluster()) == "here"
-        logger().log(logging.INFO if asked_for else logging.WARNING, words, why, policy, time_here)
+        logger().log(logging.INFO if chosen == "here" else logging.WARNING, words, why, policy, time_here)
         return False
     if choice == "fail" or not deployed:
         raise NoWorker(f"{what}: {why}, and {policy}; start one: {START_WORKER}; here it would take {time_here}")
