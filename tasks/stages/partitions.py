@@ -85,7 +85,9 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
         with partition_map(dask_address, shared=shared, reads=reads) as parallel:
             for job, _ in zip(jobs, _chosen(parallel, jobs, dask_address)(_clean, jobs), strict=True):
                 done(sum(source.size for source in job.sources))
-        cleaned = _each(partial(_known, store), parts)
+        # Read several at once, parsed one after the other: numpy parses a header with ast.literal_eval, and Python 3.11's
+        # fails where a garbage collection in the middle lets in another thread that does the same (SystemError).
+        cleaned = [Partition.read(counts, documents) for counts, documents in _each(partial(_known, store), parts)]
         dropped, report = compose(cleaned, [source.name for source in sources], config)
         if not report["documents"]["kept"]:
             require_training_text(raw.url, report, config)
@@ -228,8 +230,8 @@ def _missing(store: Store, needed: Mapping[T, Recipe]) -> list[T]:
     return [item for item, artifact in zip(needed, found, strict=True) if artifact is None]
 
 
-def _known(store: Store, part: Artifact) -> Partition:
-    return Partition.read(store.manifest(part)["counts"], store.read(part, DOCUMENTS))
+def _known(store: Store, part: Artifact) -> tuple[dict[str, Any], bytes]:
+    return store.manifest(part)["counts"], store.read(part, DOCUMENTS)
 
 
 def _size(store: Store, part: Artifact) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,23 @@ def test_the_whole_is_that_of_an_undivided_build(books: Path, vocabulary: str, t
     train = Shards(folder / "train")
     assert train.n_tokens == train.lengths.sum()
     assert not list(folder.rglob("*.arrow"))  # named, not copied
+
+
+def test_what_is_known_of_partitions_is_parsed_by_one_thread(
+    books: Path, vocabulary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """numpy.load in two threads at once ends in a SystemError now and then on Python 3.11."""
+    threads: list[int] = []
+    load = np.load
+
+    def watched(*given: Any, **settings: Any) -> Any:
+        threads.append(threading.get_ident())
+        return load(*given, **settings)
+
+    monkeypatch.setattr(np, "load", watched)
+    by_partition(Store(tmp_path / "store"), books, vocabulary)
+    assert len(threads) == len(list(books.iterdir()))
+    assert set(threads) == {threading.get_ident()}
 
 
 def test_a_new_book_is_all_that_is_read(books: Path, vocabulary: str, tmp_path: Path) -> None:
