@@ -29,6 +29,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _LONGEST.index(item.path.name) if item.path.name in _LONGEST else len(_LONGEST))
 
 
+# pytest tells the environment which test runs. Jobs are forked from a process with their imports behind it only where
+# the environment is the one that it was started with; else each of some hundred would import torch again.
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup() -> None:
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call() -> None:
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Prefect's own test harness, once: it starts a server on a temporary database.

@@ -20,8 +20,8 @@ from typing import BinaryIO
 
 import psutil
 
-WARM_MODULES = ("gptcore.training.finetune",)
-"""Jobs that are many and short."""
+WARM_MODULES = ("gptcore.training.finetune", "gptcore.training.pretrain", "gptcore.training.adapt")
+"""Jobs that are many and short, as fine-tunes are, and the trials of a sweep and the cells of a table."""
 _POLL_SECONDS = 0.05
 _ANSWER_SECONDS = 10.0  # a fork takes milliseconds
 _LOST = -9  # the exit code of a job whose end nobody could tell
@@ -125,7 +125,7 @@ def fork_job(
 ) -> WarmProcess | None:
     """The job as a fork; None where it has to be a process of its own.
 
-    That is: another kind of job, the first one of its kind (it may be the only one), another environment than the one
+    That is: another kind of job, the first one (it may be the only one), another environment than the one
     that the second had (what a library reads once cannot be changed), or a process that has not imported all yet, does
     not start or was killed.
 

@@ -35,11 +35,15 @@ _TAIL_LINES = 20
 # (471), an LSTM 346 (473); beside another busy process 328 (262), 792 (714), 860 (670), as libgomp does it 1,190.
 # glibc gives every large tensor back to the system when it is freed and faults its pages in again for the next one: 25
 # updates of the preset small took 777,000 page faults and 18.8 s of CPU time, with its limits raised 400 and 15.8 s.
+# The last two are what scikit-learn tells the environment of whoever imports it: jobs from before and after a baseline
+# are to have the same, or the later ones could not be forks (tasks.jobs.fork_server).
 _ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "GOMP_SPINCOUNT": "5000",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the highest that glibc takes
     "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
+    "KMP_DUPLICATE_LIB_OK": "True",
+    "KMP_INIT_AT_FORK": "FALSE",
 }
 _TAIL_BYTES = 65_536
 

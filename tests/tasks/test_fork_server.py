@@ -23,8 +23,9 @@ from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, read_outco
 from tasks.jobs import fork_server
 from tasks.jobs.fork_server import WarmProcess, fork_job
 from tests.gptcore import tiny_tasks
+from tests.gptcore.test_pretrain import assert_same_run, job_for, shards  # noqa: F401 - fixtures are found by name
 
-FINETUNE = "gptcore.training.finetune"
+FINETUNE, PRETRAIN = "gptcore.training.finetune", "gptcore.training.pretrain"
 ENVIRONMENT = dict(os.environ)
 """The same for each test: pytest's own has the test's name."""
 
@@ -65,10 +66,10 @@ def write_job(dataset: Path, workspace: Path, **settings: Any) -> Path:
     return workspace / "JOB.json"
 
 
-def forked(job: Path) -> WarmProcess:
+def forked(job: Path, module: str = FINETUNE) -> WarmProcess:
     """The job as a fork, as soon as there is who forks it."""
     with open(job.with_name("log.txt"), "ab") as log:
-        return wait_for(lambda: fork_job(FINETUNE, job, job.with_name("outcome.json"), log, ENVIRONMENT))
+        return wait_for(lambda: fork_job(module, job, job.with_name("outcome.json"), log, ENVIRONMENT))
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
@@ -97,6 +98,19 @@ def test_a_fork_computes_the_bits_of_a_process_of_its_own(dataset: Path, tmp_pat
         results = [read_json(each.parent / "result.json") for each in (jobs[0], job)]
         assert results[0]["dev/score"] == results[1]["dev/score"]
         assert "train/loss" in job.with_name("log.txt").read_text(encoding="utf-8")
+
+
+def test_a_forked_pre_training_has_the_bits_of_a_process_of_its_own(
+    tmp_path: Path,
+    job_for: Callable[..., dict[str, Any]],  # noqa: F811
+) -> None:
+    jobs = [tmp_path / name / "JOB.json" for name in ("alone", "forked")]
+    for job in jobs:
+        job.parent.mkdir()
+        job.write_text(json.dumps(job_for(job.parent)), encoding="utf-8")
+    subprocess.run([sys.executable, "-m", PRETRAIN, str(jobs[0])], check=True, capture_output=True)
+    assert forked(jobs[1], PRETRAIN).wait(120) == 0
+    assert_same_run(jobs[1].parent, jobs[0].parent)
 
 
 def test_a_fork_ends_as_a_process_does(dataset: Path, tmp_path: Path) -> None:
@@ -164,7 +178,7 @@ def test_what_cannot_be_forked_is_not(dataset: Path, tmp_path: Path) -> None:
         def fork(module: str, **more: str) -> WarmProcess | None:
             return fork_job(module, job, job.with_name("outcome.json"), log, {**ENVIRONMENT, **more})
 
-        assert fork("gptcore.training.pretrain") is None
+        assert fork("gptcore.machine.torchrun") is None
         done = wait_for(lambda: fork(FINETUNE))
         assert fork(FINETUNE, OMP_NUM_THREADS="7") is None  # read once, by whoever imports torch
         assert done.wait(120) == 0

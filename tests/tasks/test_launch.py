@@ -95,6 +95,15 @@ def test_how_threads_wait_is_the_environments_where_it_says_so(monkeypatch: pyte
     assert launch._environment().keys() - theirs.keys() == {"GOMP_SPINCOUNT"}
 
 
+def test_jobs_from_before_and_after_an_import_of_scikit_learn_have_one_environment() -> None:
+    """Baselines import it between two trainings, and only jobs of one environment can be forks."""
+    code = (
+        "import os; from tasks.jobs.launch import _environment; before = {**_environment(), **os.environ}; "
+        "import sklearn; assert {**_environment(), **os.environ} == before, os.environ.keys() - before.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_metrics_come_while_the_job_runs_and_in_batches(tmp_path: Path) -> None:
     batches: list[int] = []
     started = time.monotonic()
