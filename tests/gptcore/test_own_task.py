@@ -236,6 +236,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no metric": ({"metrics": ["bleu"]}, r"metrics = \['bleu'\], expected some of accuracy"),
     "a setting of nothing": ({"finetune": {"learning_rate": 1}}, r"finetune.*learning_rate"),
+    "no epoch": ({"finetune": {"epochs": 0}}, r"task\.toml: finetune\.epochs = 0: expected more than 0$"),
+    "fewer than none": ({"finetune": {"epochs": -1}}, r"task\.toml: finetune\.epochs = -1: expected more than 0$"),
+    "no rows a batch": ({"finetune": {"batch_size": 0}}, r"task\.toml: finetune\.batch_size = 0: expected 1 or more$"),
+    "a rate below 0": ({"finetune": {"lr": -1}}, r"task\.toml: finetune\.lr = -1\.0: expected more than 0$"),
     "symmetric single": (
         {"form": "single", "fields": ["premise"], "symmetric": True},
         "symmetric = True, expected",
