@@ -172,10 +172,18 @@ def test_requests_that_wait_are_answered_together_and_apart() -> None:
 def test_which_model_is_meant(shelf: Shelf) -> None:
     model = shelf.finetune("rte", shelf.checkpoint)
     assert served_model(shelf.store, "rte", "latest") == model
-    assert served_model(shelf.store, model.short, "best") == model
-    assert served_model(shelf.store, shelf.checkpoint.url, "best") == shelf.checkpoint
+    assert served_model(shelf.store, "rte", "") == model
+    assert served_model(shelf.store, model.short, "") == model
+    assert served_model(shelf.store, shelf.checkpoint.url, "") == shelf.checkpoint
     with pytest.raises(InputError, match="ret: found no task and no model of this name"):
-        served_model(shelf.store, "ret", "best")
+        served_model(shelf.store, "ret", "")
+
+
+def test_a_model_itself_takes_no_other(shelf: Shelf) -> None:
+    model = shelf.finetune("rte", shelf.checkpoint)
+    message = f"--model best: found {model.short} beside it, a model itself; expected a task or no --model"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        served_model(shelf.store, model.short, "best")
 
 
 def free_port() -> int:
