@@ -14,7 +14,7 @@ from tasks.store.manifest import MANIFEST, Manifest, local_sizes, part_of, probl
 
 
 class LocalShelf:
-    """See :class:`tasks.store.store.Shelf`. Publishing is one rename inside the store."""
+    """See :class:`tasks.store.shelf.Shelf`. Publishing is one rename inside the store."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(root)

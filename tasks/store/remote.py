@@ -52,7 +52,7 @@ def scratch_folder(root: str) -> Path:
 
 
 class RemoteShelf:
-    """See :class:`tasks.store.store.Shelf`. Connections open on first use, in the process that uses them."""
+    """See :class:`tasks.store.shelf.Shelf`. Connections open on first use, in the process that uses them."""
 
     def __init__(self, url: str) -> None:
         """:raises InputError: a protocol that fsspec does not know, or whose package is not installed."""
