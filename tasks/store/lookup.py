@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,8 @@ from tasks.store.remote import RemoteShelf
 from tasks.store.shelf import Shelf, shelf_at
 
 log = logging.getLogger(__name__)
+_DIGITS = re.compile(r"[0-9a-f]{4,64}")
+"""A digest or the beginning of one, long enough to mean something."""
 
 
 class Lookup:
@@ -130,8 +133,21 @@ class Lookup:
         if fitting:
             names = ", ".join(artifact.short for artifact in fitting[:5])
             raise InputError(f"{stage} {ref!r}: found {len(fitting)} artifacts ({names}), expected a longer digest")
-        have = ", ".join(record.artifact.short for record in islice(self.newest(stage), 5)) or "none at all"
-        raise InputError(f"{stage} {ref!r}: found no such artifact in {self.url}, which has {have}")
+        raise self.missing(ref, stage)
+
+    def missing(self, ref: str, *stages: str) -> InputError:
+        """What is said where no artifact of the stages is meant by ``ref``: what is there instead.
+
+        An artifact of another stage whose digest begins so; else the newest of these stages.
+        """
+        expected = " or ".join(filter(None, (", ".join(stages[:-1]), stages[-1])))
+        if _DIGITS.fullmatch(ref.lower()):
+            others = [name for name in self._shelf.stages() if name not in stages and self.starting(name, ref)]
+            if others:
+                return InputError(f"{ref}: an artifact of the stage {' and of '.join(others)}, expected {expected}")
+        newest = [record.artifact.short for stage in stages for record in islice(self.newest(stage), 5)]
+        have = ", ".join(newest) or "none at all"
+        return InputError(f"{expected} {ref!r}: found no such artifact in {self.url}, which has {have}")
 
     # --- reading
 

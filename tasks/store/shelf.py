@@ -35,6 +35,9 @@ class Shelf(Protocol):
     def manifests(self, stage: str) -> dict[str, Manifest | str]:
         """By digest, of every artifact of one stage that has a manifest: that, or what is wrong with it in words."""
 
+    def stages(self) -> list[str]:
+        """Names of the folders of stages, whatever lies in them."""
+
     def digests(self, stage: str) -> list[str]:
         """Names of the folders of one stage, complete or not."""
 
