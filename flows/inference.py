@@ -138,13 +138,12 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
 
     :param model: as in :func:`perplexity`; for "onnx" the REF of a `finetune` artifact.
     :param layout: "hugging-face" (tokenizer included), "release" (the original's arrays), or "onnx" (a classifier).
+    :param out: a new folder; whether it can be one is the command's to say, before torch is imported.
     :param int8: of "onnx" also with int8 weights.
     :return: the files written; of "onnx" each with what it is worth beside the model.
-    :raises InputError: no such model, one that the layout cannot hold, or ``out`` is there already.
+    :raises InputError: no such model, or one that the layout cannot hold.
     """
     folder = Path(out)
-    if folder.exists():
-        raise InputError(f"--out {out}: is there already; expected a new folder")
     if layout == "onnx":
         return _export_onnx(store, model, folder, tokenizer, int8)
     if int8:
