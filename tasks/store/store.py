@@ -15,6 +15,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from gptcore.errors import InputError
 from gptcore.files import fsync_file, write_json_atomic
 from tasks.store import leases
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.keepalive import keepalive
 from tasks.store.locks import exclusive, lock_file
 from tasks.store.lookup import Lookup
 from tasks.store.manifest import MANIFEST, Manifest, drop_unlisted, seal, sealed
+from tasks.store.renewal import Renewal
 
 log = logging.getLogger(__name__)
+_REFRESH_SECONDS = 600.0  # a fraction of whatever `gc` may call young (`--older-than`, in hours)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class Store(Lookup):
             if manifest is None:
                 lock.write_text("\n".join(inputs), encoding="utf-8")  # for who asks what unfinished work goes on from
                 self._shelf.prepare(recipe.stage, recipe.digest, inputs)
-                with keepalive(lambda: self._shelf.refresh(recipe.stage, recipe.digest, inputs), str(workspace)):
+                refresh = partial(self._shelf.refresh, recipe.stage, recipe.digest, inputs)
+                with Renewal(refresh, _REFRESH_SECONDS, str(workspace)):
                     manifest = self._work(recipe, workspace, produce, transient)
             holder.check()
             drop_unlisted(workspace, manifest)

@@ -15,7 +15,8 @@ import fsspec
 import pytest
 
 from gptcore.errors import InputError
-from tasks.store import keepalive, records
+from tasks.store import records
+from tasks.store import store as making
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.garbage import sweep
 from tasks.store.inventory import inventory
@@ -217,7 +218,7 @@ def test_work_is_seen_by_other_hosts_as_long_as_it_lasts(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool
 ) -> None:
     """However long that is: what it reads is as young for `gc` as the note that it goes on."""
-    monkeypatch.setattr(keepalive, "_SECONDS", 0.01)
+    monkeypatch.setattr(making, "_REFRESH_SECONDS", 0.01)
     corpus = put(store, "corpus", {})
     recipe = Recipe("model", 1, {}, {"corpus": corpus})
     fs, base = fsspec.core.url_to_fs(store.url)
