@@ -85,8 +85,9 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
         with partition_map(dask_address, shared=shared, reads=reads) as parallel:
             for job, _ in zip(jobs, _chosen(parallel, jobs, dask_address)(_clean, jobs), strict=True):
                 done(sum(source.size for source in job.sources))
-        # Read several at once, parsed one after the other: numpy parses a header with ast.literal_eval, and Python 3.11's
-        # fails where a garbage collection in the middle lets in another thread that does the same (SystemError).
+        # Read several at once, parsed one after the other: numpy parses a header with ast.literal_eval, and that of
+        # Python 3.11 fails where a garbage collection in the middle lets in another thread that does the same
+        # (SystemError).
         cleaned = [Partition.read(counts, documents) for counts, documents in _each(partial(_known, store), parts)]
         dropped, report = compose(cleaned, [source.name for source in sources], config)
         if not report["documents"]["kept"]:

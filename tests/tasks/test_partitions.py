@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
