@@ -32,6 +32,12 @@ from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, home_of, model_files, tokenizer_of
 from tasks.store.store import Store
 
+_NO_CLASSIFIER = {
+    "hugging-face": "transformers' classifiers have no bias behind their linear layer, so none of them is this model",
+    "release": "the release's arrays are those of a pre-trained model, without a classifier",
+}
+"""Layout -> why it holds no fine-tuned model."""
+
 
 def predict(
     store: Store, task: str, model: str, lines: Iterable[bytes], tokenizer: str = ""
@@ -132,23 +138,20 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
 
     :param model: as in :func:`perplexity`; for "onnx" the REF of a `finetune` artifact.
     :param layout: "hugging-face" (tokenizer included), "release" (the original's arrays), or "onnx" (a classifier).
+    :param out: a new folder; whether it can be one is the command's to say, before torch is imported.
     :param int8: of "onnx" also with int8 weights.
     :return: the files written; of "onnx" each with what it is worth beside the model.
-    :raises InputError: no such model, one that the layout cannot hold, or ``out`` is there already.
+    :raises InputError: no such model, or one that the layout cannot hold.
     """
     folder = Path(out)
-    if folder.exists():
-        raise InputError(f"--out {out}: is there already; expected a new folder")
     if layout == "onnx":
         return _export_onnx(store, model, folder, tokenizer, int8)
     if int8:
         raise InputError(f"--int8: found --format {layout}, expected --format onnx")
     where, words = (Path(model), Tokenizer.load(tokenizer)) if tokenizer else _files(any_model(store, model))
     if (task := _task_of(where)) is not None:
-        raise InputError(
-            f"--model {model}: a model for {task}; transformers' classifiers have no bias behind their linear layer, "
-            "so none of them is this model: expected a language model, or --format onnx"
-        )
+        reason = _NO_CLASSIFIER[layout]
+        raise InputError(f"--model {model}: a model for {task}; {reason}: expected a language model, or --format onnx")
     found = load_model(str(where)).eval()
     family = FAMILIES[found.config.family]
     if not family.layout:

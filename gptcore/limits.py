@@ -39,6 +39,24 @@ _TRAINING_LIMITS = {
     "clf_pdrop": 1,
 }
 """Settings of a training, none of them below 0 -> what they are less than."""
+_TRAINING_COUNTS = {
+    "batch_size": 1,
+    "micro_batch_size": 1,
+    "accumulation": 1,
+    "block_size": 2,
+    "steps": 1,
+    "eval_every": 1,
+    "eval_tokens": 1,
+    "eval_blocks": 1,
+    "evaluations": 1,
+    "checkpoint_every": 1,
+    "keep_checkpoints": 1,
+    "max_train_rows": 1,
+    "max_eval_rows": 1,
+    "n_transfer": -1,
+    "snapshot": 1,
+}
+"""Whole numbers among the settings of a training -> the least that makes sense, where they are not None."""
 
 
 def require_training(config: Any, section: str) -> None:
@@ -46,11 +64,15 @@ def require_training(config: Any, section: str) -> None:
 
     :raises InputError: naming the first.
     """
+    for name in ("lr", "epochs", "clip_norm"):
+        if not (value := getattr(config, name)) > 0:
+            raise InputError(f"{section}.{name} = {value}: expected more than 0")
     for name, below in _TRAINING_LIMITS.items():
         if not 0 <= (value := getattr(config, name, 0)) < below:
             bound = f", and less than {below:g}" if below < math.inf else ""
             raise InputError(f"{section}.{name} = {value}: expected 0 or more{bound}")
-    if not config.clip_norm > 0:
-        raise InputError(f"{section}.clip_norm = {config.clip_norm}: expected more than 0")
+    for name, least in _TRAINING_COUNTS.items():
+        if (count := getattr(config, name, None)) is not None and count < least:
+            raise InputError(f"{section}.{name} = {count}: expected {least} or more")
     if config.precision not in PRECISIONS:
         raise InputError(f"{section}.precision = {config.precision!r}: expected one of {', '.join(PRECISIONS)}")

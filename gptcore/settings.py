@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,8 +51,13 @@ def replace_settings(config: Settings, values: Any, where: str) -> Settings:
     try:
         return dataclasses.replace(config, **found)
     except InputError as error:  # of values that do not fit each other, or make no sense
-        source = where.rpartition(": ")[0]
-        raise InputError(f"{source}: {error}" if source else str(error)) from None
+        source, _, section = where.rpartition(": ")
+        raise InputError(f"{source}: {_in_section(section, str(error))}" if source else str(error)) from None
+
+
+def _in_section(section: str, message: str) -> str:
+    """What settings say of themselves, under the name that their section has in a file: tasks.rte, not finetune."""
+    return re.sub(r"^\w+(?=\.\w+ = )", lambda _: section, message)
 
 
 def checked_value(kind: type[Any], name: str, value: Any, where: str) -> Any:

@@ -21,7 +21,8 @@ def serve(store: Store, name: str, model: str, port: int) -> None:
     """Serve until SIGTERM; see :mod:`flows.servers.model_server`.
 
     :param name: a task, whose model ``model`` chooses; or a model itself.
-    :raises InputError: no such model, or a port that is taken.
+    :param model: empty: the task's best.
+    :raises InputError: no such model, ``model`` beside a model, or a port that is taken.
     """
     artifact = served_model(store, name, model)
     folder, words = model_files(artifact)
@@ -57,12 +58,16 @@ def serve(store: Store, name: str, model: str, port: int) -> None:
 def served_model(store: Store, name: str, model: str) -> Artifact:
     """The model that is meant: of a task the one that ``model`` names, else the one that ``name`` does itself.
 
-    :raises InputError: there is none.
+    :param model: empty: the task's best.
+    :raises InputError: there is none, or both name one.
     """
     if name in REGISTRY or name.endswith(".toml") or name in fine_tuned_tasks(store):
-        return fine_tuned_model(store, model, named_task(store, name))
+        return fine_tuned_model(store, model or "best", named_task(store, name))
     if name.isalpha() and name not in ("latest", "best"):
         raise InputError(
             f"{name}: found no task and no model of this name; expected one of {', '.join(REGISTRY)}, a REF"
         )
-    return any_model(store, name)
+    artifact = any_model(store, name)
+    if model:
+        raise InputError(f"--model {model}: found {name} beside it, a model itself; expected a task or no --model")
+    return artifact

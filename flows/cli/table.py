@@ -188,9 +188,7 @@ _LOOKING = (
         "put a model behind HTTP on this machine: /predict or /generate, /health",
         arguments=(
             argument("name", "a task, a task's file, or a model's REF", metavar="TASK|REF"),
-            argument(
-                "--model", "which of a task's models: REF, latest, best (%(default)s)", default="best", metavar="REF"
-            ),
+            argument("--model", "which of a task's models: REF, latest, best (best)", default="", metavar="REF"),
             _STORE,
             argument("--port", "(%(default)s)", type=int, default=8080, metavar="PORT"),
         ),

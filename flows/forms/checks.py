@@ -23,7 +23,7 @@ from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import PromptTask, available_prompt_tasks, prompt_task
 from gptcore.sizes import SIZES, shape_given, sized_preset
 from tasks.store.artifact import Artifact
-from tasks.store.references import check_start, named_tokenizer
+from tasks.store.references import check_start, named_tokenizer, without_label
 from tasks.store.store import Store
 
 _ADDRESS_OPTIONS = {
@@ -318,13 +318,15 @@ def any_model(store: Store, ref: str) -> Artifact:
     :raises InputError: where none fits, or several do.
     """
     stages = ("pretrain", "finetune", "adapt")
-    ref = in_store(store, ref, stages)
+    ref = in_store(store, without_label(ref), stages)
     stage = check_address(ref, stages)
     if stage is None and ref != "latest":
         found = [name for name in stages if store.starting(name, ref)]
         if len(found) > 1:
             raise InputError(f"--model {ref}: {' and '.join(WORDS[name] for name in found)}, expected a longer digest")
-        stage = found[0] if found else None
+        if not found:
+            raise store.missing(ref, *stages)
+        stage = found[0]
     return pretrained_model(store, ref, generates=True) if stage in (None, "pretrain") else store.resolve(ref, stage)
 
 

@@ -5,8 +5,9 @@
     POST /generate   a language model: {"prompt": ..., "max_tokens": 40, ...}
 
 Requests that arrive while the network is busy are answered together in its next pass: a queue forms by itself where
-there is one, and a single request waits for nothing. A bad row is a 400 that names row and field, found before anything
-is queued, so that it harms no other request. SIGTERM stops the listening, finishes what is under way, and ends.
+there is one, and a single request waits for nothing. What is refused gets {"error": ...}: a bad row is a 400 that names
+row and field, found before anything is queued, so that it harms no other request. SIGTERM stops the listening, finishes
+what is under way, and ends.
 
 Nobody who only has a browser gets in: a `Host` that is none of this machine's names is refused (a rebound name), and so
 is a request with an `Origin`, or without JSON's content type, which no page of another origin can send unasked.
@@ -19,13 +20,14 @@ import json
 import queue
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -208,8 +210,18 @@ def application(service: Service, about: dict[str, Any]) -> Starlette:
             return _error(400, str(error))
         return JSONResponse(found if several else found[0])
 
+    async def no_such_path(request: Request, _: Exception) -> JSONResponse:
+        return _error(404, f"request: found the path {request.url.path!r:.100}, expected {service.path} or /health")
+
+    async def no_such_method(request: Request, error: Exception) -> JSONResponse:
+        allowed = error.headers if isinstance(error, HTTPException) else None
+        expected = "POST" if request.url.path == service.path else "GET"
+        message = f"request: found {request.method} {request.url.path}, expected {expected}"
+        return _error(405, message, allowed)
+
     routes = [Route("/health", health), Route(service.path, answer, methods=["POST"])]
-    application = Starlette(routes=routes, lifespan=lifespan)
+    refusals: dict[Any, Any] = {404: no_such_path, 405: no_such_method}
+    application = Starlette(routes=routes, lifespan=lifespan, exception_handlers=refusals)
     application.add_middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS)
     return application
 
@@ -263,5 +275,5 @@ def _parsed(body: bytes) -> Any:
         raise InputError(f"request: found no JSON ({error}), expected an object or a list of objects") from None
 
 
-def _error(status: int, message: str) -> JSONResponse:
-    return JSONResponse({"error": message}, status)
+def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": message}, status, headers)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gptcore.abstracts.published import RATES, STAR_BATCH
-from gptcore.errors import InputError
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.families import FAMILIES
 from gptcore.limits import require_training
@@ -49,11 +48,6 @@ class AdaptConfig:
 
     def __post_init__(self) -> None:
         require_training(self, "adapt")
-        for name, least in (("block_size", 2), ("batch_size", 1), ("accumulation", 1), ("evaluations", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"adapt.{name} = {getattr(self, name)}: expected {least} or more")
-        if not self.epochs > 0 or self.eval_blocks < 1:
-            raise InputError(f"adapt.epochs = {self.epochs:g}, eval_blocks = {self.eval_blocks}: expected more than 0")
 
 
 def at_size(config: AdaptConfig, model: Mapping[str, Any]) -> AdaptConfig:

@@ -24,7 +24,6 @@ wide = { model = { n_embd = 320, n_inner = 1280 } }
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,20 +51,6 @@ _DECIDED = {
     "finetune.seed": "the sweep's seeds",
 }
 """Settings that a stage fills in -> from what."""
-_POSITIVE = {
-    "pretrain": (
-        "batch_size",
-        "micro_batch_size",
-        "epochs",
-        "steps",
-        "lr",
-        "eval_every",
-        "eval_tokens",
-        "checkpoint_every",
-    ),
-    "finetune": ("lr", "batch_size", "epochs", "max_train_rows", "max_eval_rows"),
-    "tokenizer": ("n_merges",),
-}
 
 
 @dataclass(frozen=True)
@@ -284,7 +269,7 @@ def _trial(
 ) -> Trial:
     """A trial with all its settings. What it draws for fine-tuning holds for the tasks that the preset excepts, too.
 
-    :raises InputError: settings that do not fit each other, or a number that trains nothing.
+    :raises InputError: settings that do not fit each other, or under which nothing is learnt.
     """
     chosen = merged(*(axis.overrides(drawn[axis.name]) for axis in axes))
     excepted = [
@@ -297,17 +282,9 @@ def _trial(
     place = f"{where}: trial {number} ({', '.join(f'{name} {value}' for name, value in drawn.items())})"
     with named(place):
         found = preset_named(preset, overrides, place)
-        for section, names in _POSITIVE.items():
-            _check_positive(getattr(found, section), section, names)
-        for task in own:
-            _check_positive(found.finetune_for(task), f"tasks.{task}", _POSITIVE["finetune"])
+        if (merges := found.tokenizer.n_merges) < 1:
+            raise InputError(f"tokenizer.n_merges = {merges}: expected 1 or more")
     return Trial(number, drawn, overrides, found)
-
-
-def _check_positive(config: Any, section: str, names: Sequence[str]) -> None:
-    for name in names:
-        if (value := getattr(config, name)) is not None and not 0 < value < math.inf:
-            raise InputError(f"{section}.{name} = {value}; expected more than 0")
 
 
 def _fields(axis: Axis) -> list[str]:

@@ -66,10 +66,6 @@ class FinetuneJob:
     def parse(cls, job: Mapping[str, Any]) -> FinetuneJob:
         """:raises InputError: naming the field that is missing, unknown or of no use."""
         parsed = parse_job(cls, "finetune", job)
-        for name in ("epochs", "batch_size", "max_train_rows", "max_eval_rows"):
-            value = getattr(parsed.finetune, name)
-            if value is not None and value < 1:
-                raise InputError(f"finetune.{name} = {value}, expected at least 1")
         pretrained = parsed.finetune.pretrained
         if (parsed.model is None) == pretrained or (parsed.model is None and parsed.model_config is None):
             wanted = "model = a folder" if pretrained else "model = null and a model_config"

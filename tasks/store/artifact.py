@@ -108,6 +108,11 @@ def canonical(value: Any, place: str = "") -> Any:
     raise InputError(f"{place or 'value'}: found a {type(value).__name__}, expected a value that JSON can name")
 
 
+def is_stage(text: str) -> bool:
+    """Whether ``text`` is a name that a stage may have, as a store's folders of artifacts are called."""
+    return _STAGE.fullmatch(text) is not None
+
+
 def is_digest(text: str) -> bool:
     """Whether ``text`` is a whole digest, as folders of artifacts are called."""
     return _DIGEST.fullmatch(text) is not None
@@ -118,7 +123,7 @@ def check_name(stage: object, digest: object) -> None:
 
     :raises InputError: naming the part that is wrong.
     """
-    if not isinstance(stage, str) or not _STAGE.fullmatch(stage):
+    if not isinstance(stage, str) or not is_stage(stage):
         raise InputError(f"artifact stage: found {stage!r}, expected lower-case letters, digits, - and _")
-    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+    if not isinstance(digest, str) or not is_digest(digest):
         raise InputError(f"artifact digest: found {digest!r}, expected 64 hexadecimal digits")

@@ -1,20 +1,16 @@
 """Signs of life for other hosts: files whose time of change is renewed as long as a process lives.
 
 Other hosts cannot ask the kernel whether a process lives, and whether they see its locks depends on how a file system
-is mounted. What they do see is that a file changes.
+is mounted. What they do see is that a file changes: whoever has one renews it (:mod:`tasks.store.renewal`).
 """
 
 from __future__ import annotations
 
 import errno
-import logging
 import os
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-log = logging.getLogger(__name__)
 BEAT_SECONDS = 30.0
 """Between two signs of life."""
 SILENT_SECONDS = 300.0
@@ -23,29 +19,6 @@ SILENT_SECONDS = 300.0
 Nine signs may be missing: a file server that starts again holds its clients up for some 90 s, and clients keep what
 they know of a file for 60 s. Prefect's heartbeats take 540 s, so whoever starts a lost run again finds its locks free.
 """
-_guard = threading.Lock()
-_beats: dict[int, dict[Path, Callable[[], None]]] = {}
-"""Of each file system, which has a thread of its own: one whose server does not answer must not silence the others."""
-
-
-def keep(path: Path, beat: Callable[[], None]) -> None:
-    """Call ``beat`` every :data:`BEAT_SECONDS` from now on, to renew the file ``path``, until :func:`drop`.
-
-    A daemon thread does; a forked child has none of it.
-    """
-    device = os.stat(path).st_dev
-    with _guard:
-        if device not in _beats:
-            _beats[device] = {}
-            threading.Thread(target=_run, args=(_beats[device],), name="heartbeat", daemon=True).start()
-        _beats[device][path] = beat
-
-
-def drop(path: Path) -> None:
-    """Give no more signs of life for ``path``."""
-    with _guard:
-        for beats in _beats.values():
-            beats.pop(path, None)
 
 
 def server_time(path: Path) -> float:
@@ -98,24 +71,3 @@ class Watch:
         if seen != self._seen:
             self._seen, self._since = seen, now
         return now - self._since >= 2 * BEAT_SECONDS
-
-
-def _run(beats: dict[Path, Callable[[], None]]) -> None:
-    while True:
-        time.sleep(BEAT_SECONDS)
-        with _guard:
-            due = list(beats.values())
-        for beat in due:
-            try:
-                beat()
-            except OSError as error:  # a server that is away; the next one may arrive
-                log.warning("other hosts get no sign of life: %s", error)
-
-
-def _forget() -> None:
-    global _guard  # noqa: PLW0603  # another thread may have held it when its process was forked
-    _guard = threading.Lock()
-    _beats.clear()
-
-
-os.register_at_fork(after_in_child=_forget)

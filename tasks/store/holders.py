@@ -13,13 +13,13 @@ import hashlib
 import logging
 import os
 import signal
-import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from tasks.store import heartbeat
 from tasks.store.hosts import host_of
+from tasks.store.renewal import Renewal
 
 log = logging.getLogger(__name__)
 
@@ -34,22 +34,18 @@ class Holder:
     def __init__(self, lock: Path, what: str, record: Path) -> None:
         self._lock, self._what, self._record = lock, what, record
         self._process = os.getpid()
-        self._released = False
-        self._looking = threading.Lock()
+        self._renewal = Renewal(self._beat, heartbeat.BEAT_SECONDS, what)
 
-    def beat(self) -> None:
+    def _beat(self) -> None:
         """Give a sign of life; end this process, politely, if another host did not wait for it.
 
         Whatever it still did would be done twice, and in the same workspace.
         """
-        with self._looking:
-            if self._released:  # while the heartbeat came to it
-                return
-            if self._holds():
-                os.utime(self._record)
-                return
-            if not self._lock.parent.is_dir():  # somebody has deleted all of it
-                return
+        if self._holds():
+            os.utime(self._record)
+            return
+        if not self._lock.parent.is_dir():  # somebody has deleted all of it
+            return
         log.error("%s: another host has taken it over from this process, which was silent and ends now", self._what)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -64,13 +60,11 @@ class Holder:
         """Let others have it."""
         if os.getpid() != self._process:
             return  # a forked child holds nothing
-        heartbeat.drop(self._record)
-        with self._looking:
-            self._released = True
-            records = list(_chain(self._lock))
-            if records and records[-1][0] == self._record:
-                for path, _ in records:
-                    path.unlink(missing_ok=True)
+        self._renewal.end()
+        records = list(_chain(self._lock))
+        if records and records[-1][0] == self._record:
+            for path, _ in records:
+                path.unlink(missing_ok=True)
 
     def _holds(self) -> bool:
         return _last(self._lock)[0] == self._record
@@ -94,9 +88,7 @@ def claim(lock: Path, what: str, watch: heartbeat.Watch | None = None) -> Holder
     if _last(lock)[0] != record:  # another host has succeeded that record, and let go of all, since it was looked at
         record.unlink(missing_ok=True)
         return None
-    holder = Holder(lock, what, record)
-    heartbeat.keep(record, holder.beat)
-    return holder
+    return Holder(lock, what, record)
 
 
 def is_held_elsewhere(lock: Path) -> bool:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.files import fsync_folder, read_json, sha256_file
-from tasks.store.artifact import is_digest
+from tasks.store.artifact import is_digest, is_stage
 from tasks.store.manifest import MANIFEST, Manifest, local_sizes, part_of, problem_of, verify_once
 
 
 class LocalShelf:
-    """See :class:`tasks.store.store.Shelf`. Publishing is one rename inside the store."""
+    """See :class:`tasks.store.shelf.Shelf`. Publishing is one rename inside the store."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(root)
@@ -45,9 +45,15 @@ class LocalShelf:
     def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
         return Path(self.root, stage, digest, path).read_bytes()
 
+    def stages(self) -> list[str]:
+        return sorted(filter(is_stage, self._names("")))
+
     def digests(self, stage: str) -> list[str]:
-        folder = Path(self.root, stage)
-        return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        return self._names(stage)
+
+    def _names(self, folder: str) -> list[str]:
+        path = Path(self.root, folder)
+        return [item.name for item in path.iterdir()] if path.is_dir() else []
 
     def prepare(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
         """Nothing to do: opening the lock file in the store was the proof."""

@@ -19,6 +19,7 @@ from gptcore.files import try_lock
 from tasks.store import heartbeat
 from tasks.store.hosts import host_of
 from tasks.store.locks import is_locked_here
+from tasks.store.renewal import Renewal
 
 _WEEK = 7 * 24 * 3600.0
 """Seconds of silence after which a process of another host and of a version without heartbeats counts as dead."""
@@ -34,9 +35,8 @@ class Presence:
         self.lines: dict[str, None] = {}
         self._process = os.getpid()
         self._writing = threading.Lock()
-        self._closed = False
         self._file = self._opened()
-        heartbeat.keep(self.path, self._beat)
+        self._renewal = Renewal(self._beat, heartbeat.BEAT_SECONDS, str(self.path))
 
     def add(self, lines: Iterable[str]) -> None:
         """Leave lines that are not there yet."""
@@ -49,14 +49,12 @@ class Presence:
         """Leave nothing behind."""
         if os.getpid() != self._process:
             return  # a forked child, which ends before its parent
-        heartbeat.drop(self.path)
-        with self._writing:
-            self.close()
-            self.path.unlink(missing_ok=True)
+        self.close()
+        self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Hold it no longer; the file stays."""
-        self._closed = True
+        self._renewal.end()
         self._file.close()
 
     def _opened(self) -> FileIO:
@@ -67,7 +65,7 @@ class Presence:
 
     def _beat(self) -> None:
         with self._writing:
-            if self._closed or not self.path.parent.is_dir():  # while the heartbeat came to it; with all that it is for
+            if not self.path.parent.is_dir():  # deleted, with all that it is for
                 return
             try:
                 os.utime(self.path)

@@ -31,7 +31,7 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
     :param generates: whether latest has to be a model that predicts the next token of a text.
     :raises InputError: where none fits, or several do.
     """
-    store, ref = _where(store, _LABEL.sub(r"\1", ref), "pretrain")
+    store, ref = _where(store, without_label(ref), "pretrain")
     if ref != "latest":
         return store.resolve(ref, "pretrain")
     families = [(recorded_family(found.manifest["config"]["model"]), found) for found in store.records("pretrain")]
@@ -43,6 +43,11 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
         wanted = "one that generates text" if generates else "one that is more than an ablation"
         raise InputError(f"pretrain 'latest': found only {titles} in {store.url}, expected {wanted}")
     return store.resolve(ref, "pretrain")
+
+
+def without_label(ref: str) -> str:
+    """The digest of a :func:`checkpoint_label`; any other reference as it is."""
+    return _LABEL.sub(r"\1", ref)
 
 
 def _where(store: Store, ref: str, stage: str) -> tuple[Store, str]:

@@ -26,6 +26,8 @@ from fsspec.implementations.local import LocalFileSystem
 from gptcore.connectivity import require_s3
 from gptcore.errors import InputError
 from gptcore.files import parse_json, sha256_file, sha256_json, write_json_atomic
+from gptcore.filesystems import names_in
+from tasks.store.artifact import is_stage
 from tasks.store.locks import exclusive
 from tasks.store.manifest import (
     MANIFEST,
@@ -52,7 +54,7 @@ def scratch_folder(root: str) -> Path:
 
 
 class RemoteShelf:
-    """See :class:`tasks.store.store.Shelf`. Connections open on first use, in the process that uses them."""
+    """See :class:`tasks.store.shelf.Shelf`. Connections open on first use, in the process that uses them."""
 
     def __init__(self, url: str) -> None:
         """:raises InputError: a protocol that fsspec does not know, or whose package is not installed."""
@@ -110,15 +112,18 @@ class RemoteShelf:
         data: bytes = self._fs.cat_file(f"{self._files(stage, digest, manifest)}/{path}")
         return data
 
+    def stages(self) -> list[str]:
+        """Names of the folders of stages, whatever lies in them."""
+        return sorted(filter(is_stage, self._names(self._base)))
+
     def digests(self, stage: str) -> list[str]:
         """Names of the folders of one stage."""
+        return self._names(f"{self._base}/{stage}")
+
+    def _names(self, folder: str) -> list[str]:
         self._fs.invalidate_cache()
-        try:
-            with self._reaching():
-                paths = self._fs.ls(f"{self._base}/{stage}", detail=False)
-        except FileNotFoundError:
-            return []
-        return [path.rstrip("/").rpartition("/")[2] for path in paths]
+        with self._reaching():
+            return names_in(self._fs, folder)
 
     def publish(self, workspace: Path, manifest: Manifest) -> Manifest:
         """Upload every file, then the manifest; the workspace becomes this host's copy. The manifest that holds."""

@@ -89,6 +89,18 @@ def test_a_bad_request_names_row_and_field(client: TestClient, body: bytes, stat
     assert message in found.json()["error"]
 
 
+def test_another_path_or_method_is_told_as_a_bad_row_is(client: TestClient) -> None:
+    for method, path, status, message in (
+        ("GET", "/", 404, "request: found the path '/', expected /predict or /health"),
+        ("POST", "/generate", 404, "request: found the path '/generate', expected /predict or /health"),
+        ("GET", "/predict", 405, "request: found GET /predict, expected POST"),
+        ("DELETE", "/health", 405, "request: found DELETE /health, expected GET"),
+    ):
+        found = client.request(method, path)
+        assert (found.status_code, found.json()) == (status, {"error": message})
+    assert client.get("/predict").headers["allow"] == "POST"
+
+
 def test_pages_and_rebound_names_are_refused(client: TestClient) -> None:
     body = json.dumps(ROWS[0])
     assert client.post("/predict", content=body, headers={**JSON, "origin": "http://evil.example"}).status_code == 403
@@ -172,10 +184,18 @@ def test_requests_that_wait_are_answered_together_and_apart() -> None:
 def test_which_model_is_meant(shelf: Shelf) -> None:
     model = shelf.finetune("rte", shelf.checkpoint)
     assert served_model(shelf.store, "rte", "latest") == model
-    assert served_model(shelf.store, model.short, "best") == model
-    assert served_model(shelf.store, shelf.checkpoint.url, "best") == shelf.checkpoint
+    assert served_model(shelf.store, "rte", "") == model
+    assert served_model(shelf.store, model.short, "") == model
+    assert served_model(shelf.store, shelf.checkpoint.url, "") == shelf.checkpoint
     with pytest.raises(InputError, match="ret: found no task and no model of this name"):
-        served_model(shelf.store, "ret", "best")
+        served_model(shelf.store, "ret", "")
+
+
+def test_a_model_itself_takes_no_other(shelf: Shelf) -> None:
+    model = shelf.finetune("rte", shelf.checkpoint)
+    message = f"--model best: found {model.short} beside it, a model itself; expected a task or no --model"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        served_model(shelf.store, model.short, "best")
 
 
 def free_port() -> int:

@@ -121,8 +121,15 @@ def test_a_folder_without_its_tokenizer_and_an_unknown_digest_are_refused(shelf)
         InputError, match=r"--model \./model: expected an address with /pretrain/<digest>, or a model's"
     ):
         inference.perplexity(shelf.store, "./model", TEXT)
-    with pytest.raises(InputError, match="pretrain 'feed': found no such artifact"):
+    with pytest.raises(InputError, match="pretrain, finetune or adapt 'feed': found no such artifact"):
         inference.generate(shelf.store, "feed", "the cat")
+    words = shelf.tokenizer.short
+    with pytest.raises(
+        InputError, match=f"^{words}: an artifact of the stage tokenizer, expected pretrain, finetune or adapt$"
+    ):
+        inference.generate(shelf.store, words, "the cat")
+    with pytest.raises(InputError, match=f"^{words}: an artifact of the stage tokenizer, expected finetune$"):
+        fine_tuned_model(shelf.store, words, "rte")
     with pytest.raises(InputError, match="no tokenizer here"):
         inference.perplexity(shelf.store, "model", TEXT, tokenizer=shelf.checkpoint.url)
 
@@ -229,18 +236,21 @@ def test_a_digest_that_begins_two_models_wants_to_be_longer(tmp_path, monkeypatc
     with pytest.raises(InputError, match=f"--model {first}: a pre-trained model and a fine-tuned model, expected"):
         any_model(shelf.store, first)
     assert any_model(shelf.store, model.short) == model
+    assert any_model(shelf.store, f"{shelf.checkpoint.short} 1 x 8 of 2026") == shelf.checkpoint, "a list's label"
 
 
 def test_a_layout_that_cannot_hold_the_model_exactly_is_refused(shelf, tmp_path):
     model, out = shelf.finetune("rte", shelf.checkpoint, seed=7), str(tmp_path / "out")
     folder, words = str(shelf.store.local(model) / "model"), shelf.tokenizer.url
-    no_bias = "transformers' classifiers have no bias behind their linear layer"
-    for given in (
-        (model.short, "hugging-face", out),
-        (model.short, "release", out),
-        (folder, "hugging-face", out, words),
+    no_bias = "transformers' classifiers have no bias behind their linear layer, so none of them is this model"
+    no_classifier = "the release's arrays are those of a pre-trained model, without a classifier"
+    for given, reason in (
+        ((model.short, "hugging-face", out), no_bias),
+        ((model.short, "release", out), no_classifier),
+        ((folder, "hugging-face", out, words), no_bias),
     ):
-        with pytest.raises(InputError, match=f"--model {given[0]}: a model for rte; {no_bias}"):
+        message = f"--model {given[0]}: a model for rte; {reason}: expected a language model, or --format onnx"
+        with pytest.raises(InputError, match=f"^{message}$"):
             inference.export(shelf.store, *given)
     with pytest.raises(InputError, match="--format onnx: found a pre-trained model, expected a fine-tuned model"):
         inference.export(shelf.store, shelf.checkpoint.short, "onnx", out)

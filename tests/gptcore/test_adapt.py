@@ -148,7 +148,7 @@ def test_new_rows_and_cut_positions_leave_the_rest_as_it_was(tmp_path: Path, job
         ({"tokenizer_digest": "d2"}, "trained with tokenizer d1, the job expects d2"),
         ({"adapt": {"block_size": 100}}, "n_ctx"),
         ({"adapt": {"blocks": 1}}, "adapt job: adapt.blocks is not a setting"),
-        ({"adapt": {"lr": -1.0}}, "adapt.lr = -1.0: expected 0 or more"),
+        ({"adapt": {"lr": -1.0}}, "adapt.lr = -1.0: expected more than 0"),
         ({"adapt": {"block_size": 1}}, "adapt.block_size = 1: expected 2 or more"),
         ({"adapt": {"block_size": 100}}, "n_ctx = [0-9]+, blocks have 100 tokens"),
         ({"adapt": {"block_size": 100, "pretrained": False}}, "n_ctx = [0-9]+, blocks have 100 tokens"),

@@ -401,7 +401,7 @@ def test_a_run_with_other_settings_does_not_go_on_from_the_checkpoint(world, tmp
         ({"finetune": {"pretrained": False}}, "expected model = null and a model_config"),
         ({"finetune": {"pretrained": False}, "model": None}, "expected model = null and a model_config"),
         ({"finetune": {"lrr": 1}}, "finetune job: finetune.lrr is not a setting"),
-        ({"finetune": {"epochs": 0}}, "finetune.epochs = 0, expected at least 1"),
+        ({"finetune": {"epochs": 0}}, "finetune.epochs = 0: expected more than 0"),
         ({"finetune": {"n_transfer": 7}}, "n_transfer = 7: the model has 2 blocks"),
         ({"finetune": {"precision": "float8"}}, "precision = 'float8'"),
         ({"extra": 1}, "missing or unknown field: extra"),

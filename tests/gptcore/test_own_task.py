@@ -234,8 +234,19 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"metrics": ["f1"]},
         r"metrics = \['f1'\], expected some of accuracy, macro_f1, which",
     ),
-    "no metric": ({"metrics": ["bleu"]}, r"metrics = \['bleu'\], expected some of accuracy"),
+    "no metric": (
+        {"metrics": ["bleu"]},
+        r"metrics = \['bleu'\], expected some of accuracy, macro_f1, which 3 labels can have$",
+    ),
+    "a graded score's metric": (
+        {"metrics": ["accuracy", "pearson"]},
+        r"metrics = \['accuracy', 'pearson'\], expected some of accuracy, macro_f1, which 3 labels can have$",
+    ),
     "a setting of nothing": ({"finetune": {"learning_rate": 1}}, r"finetune.*learning_rate"),
+    "no epoch": ({"finetune": {"epochs": 0}}, r"task\.toml: finetune\.epochs = 0: expected more than 0$"),
+    "fewer than none": ({"finetune": {"epochs": -1}}, r"task\.toml: finetune\.epochs = -1: expected more than 0$"),
+    "no rows a batch": ({"finetune": {"batch_size": 0}}, r"task\.toml: finetune\.batch_size = 0: expected 1 or more$"),
+    "a rate below 0": ({"finetune": {"lr": -1}}, r"task\.toml: finetune\.lr = -1\.0: expected more than 0$"),
     "symmetric single": (
         {"form": "single", "fields": ["premise"], "symmetric": True},
         "symmetric = True, expected",
@@ -255,6 +266,16 @@ def test_a_wrong_file_is_one_line_with_the_field(tmp_path: Path, case: str) -> N
         read_own_task(file)
     assert "\n" not in str(caught.value)
     assert str(tmp_path) in str(caught.value)
+
+
+def test_metrics_that_an_error_names_fit_the_labels(tmp_path: Path) -> None:
+    rows = [{"premise": "a", "hypothesis": "b", "label": n % 2} for n in range(4)]
+    for changes, named in (
+        ({"score_range": [0, 1]}, r"pearson, spearman, which a graded score can have"),
+        ({}, "accuracy, f1, matthews, macro_f1, which 2 labels can have"),
+    ):
+        with pytest.raises(InputError, match=rf"metrics = \['bleu'\], expected some of {named}$"):
+            read_own_task(put(tmp_path, {**changes, "metrics": ["bleu"]}, rows))
 
 
 def put_without_rows(folder: Path, changes: dict[str, Any]) -> str:

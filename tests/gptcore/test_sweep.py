@@ -224,7 +224,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"space": {"model": {"n_embd": [128, 130, 132]}}},
         r"a.toml: trial \d \(model.n_embd 130\): model.n_embd = 130 is not a multiple of model.n_head = 4",
     ),
-    "a rate of nothing": ({"space": {"pretrain": {"lr": [-1.0, 0.0, 1.0]}}}, "pretrain.lr = .*; expected more than 0"),
+    "a rate of nothing": ({"space": {"pretrain": {"lr": [-1.0, 0.0, 1.0]}}}, "pretrain.lr = .*: expected more than 0"),
     "a setting in two places": (
         {"settings": {"pretrain": {"lr": 1e-3}}},
         "pretrain.lr is in settings and in space.pretrain.lr; expected it in one",
@@ -294,7 +294,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a setting of no task": ({"settings": {"tasks": {"scitial": {"epochs": 3}}}}, "settings: .*scitial"),
     "no updates between checkpoints": (
         {"space": {"pretrain": {"checkpoint_every": [0, 10, 20]}}},
-        "pretrain.checkpoint_every = 0; expected more than 0",
+        "pretrain.checkpoint_every = 0: expected 1 or more",
     ),
     "nothing as a setting": ({"settings": {"finetune": {"max_train_rows": None}}}, "expected a number, true, false"),
 }

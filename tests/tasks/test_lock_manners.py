@@ -301,11 +301,12 @@ def test_a_heartbeat_that_comes_as_a_lock_is_released_ends_nobody(
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr(os, "kill", lambda _pid, number: ended.append(number))
-    with exclusive(tmp_path / "lock", "nothing") as holder:
-        holder.beat()
-    holder.beat()
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.0)  # one after the other, so that some come at every moment
+    for _ in range(300):
+        with exclusive(tmp_path / "lock", "nothing"):
+            pass
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
-    with exclusive(tmp_path / "folder" / "lock", "nothing") as holder:
-        shutil.rmtree(tmp_path / "folder")
-        holder.beat()
+    with exclusive(tmp_path / "folder" / "lock", "nothing"):
+        (tmp_path / "folder").rename(tmp_path / "gone")
+        time.sleep(0.1)
     assert not ended

@@ -15,7 +15,8 @@ import fsspec
 import pytest
 
 from gptcore.errors import InputError
-from tasks.store import keepalive, records
+from tasks.store import records
+from tasks.store import store as making
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.garbage import sweep
 from tasks.store.inventory import inventory
@@ -108,6 +109,25 @@ def test_requests_of_a_look_up_do_not_grow_with_the_store(store: Store, requests
     assert fine_tuned_tasks(store) == {"rte", "cola"}
 
 
+def test_an_artifact_of_another_stage_is_told_as_such(store: Store, requests: Any) -> None:
+    rows = put(store, "dataset", {}, files="ab" * 32)
+    for number in range(40):
+        put(store, "pretrain", {"number": number})
+        tuned(store, number, 0.5, dataset=rows)
+    expected = "an artifact of the stage dataset, expected finetune$"
+
+    def look_up(ref: str) -> None:
+        with pytest.raises(InputError, match=f"^{ref}: {expected}"):
+            store.resolve(ref, "finetune")
+
+    listed, looked_at = Counter({"ls": 1}), Counter({"cat_file": 1, "find": 1})
+    absent = Counter({"cat_file": 2})  # among the fine-tunes, which were asked for, and among the pre-trained models
+    assert requests(lambda: look_up(rows.digest)) == listed + looked_at + absent
+    assert requests(lambda: look_up(rows.short)) == listed + looked_at + Counter({"ls": 3})
+    with pytest.raises(InputError, match=f"^{rows.short}: an artifact of the stage dataset, expected pretrain or"):
+        raise store.missing(rows.short, "pretrain", "finetune")
+
+
 def test_another_host_reads_a_new_manifest_alone(store: Store, elsewhere: Store, requests: Any) -> None:
     for number in range(5):
         tuned(store, number, 0.5)
@@ -198,7 +218,7 @@ def test_work_is_seen_by_other_hosts_as_long_as_it_lasts(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool
 ) -> None:
     """However long that is: what it reads is as young for `gc` as the note that it goes on."""
-    monkeypatch.setattr(keepalive, "_SECONDS", 0.01)
+    monkeypatch.setattr(making, "_REFRESH_SECONDS", 0.01)
     corpus = put(store, "corpus", {})
     recipe = Recipe("model", 1, {}, {"corpus": corpus})
     fs, base = fsspec.core.url_to_fs(store.url)
