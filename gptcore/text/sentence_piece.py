@@ -245,6 +245,8 @@ def _loaded(model: bytes, name: str) -> Any:
     from sentencepiece import SentencePieceProcessor  # here: those who read no such model need not wait for it
 
     try:
+        if not model:
+            raise ValueError("empty")  # the library takes that for a model that comes later
         return SentencePieceProcessor(model_proto=model)
     except (RuntimeError, ValueError, OSError) as error:
         said = " ".join(str(error).split())[:200]
