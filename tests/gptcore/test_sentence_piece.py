@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import sentencepiece
@@ -262,6 +263,12 @@ def test_saved_loaded_and_sent_it_stays_the_same(model: bytes, tmp_path: Path) -
     assert Tokenizer.load(tmp_path / "0").digest in digests  # by its pieces
 
 
+def test_an_address_will_do(model: bytes) -> None:
+    with fsspec.open("memory://sentences/any.model", "wb") as file:
+        file.write(model)
+    assert Tokenizer.load("memory://sentences").digest == SentencePieceTokenizer(model).digest
+
+
 def test_transformers_reads_the_folder_and_plain_text_alike(learnt: SentencePieceTokenizer, tmp_path: Path) -> None:
     """Its reader of today has no rule for commas behind digits, and marks no white space before "(" and the like."""
     learnt.save(tmp_path)
@@ -305,5 +312,5 @@ def test_broken_folders_are_named(model: bytes, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"tokenizer_config\.json: keep_accents: found 1, expected bool"):
         Tokenizer.load(tmp_path)
     file.unlink()
-    with pytest.raises(InputError, match=r"no tokenizer here, expected a folder with .* or vocab\.txt or"):
+    with pytest.raises(InputError, match=r"no tokenizer here, expected a folder with .* or vocab\.txt or \*\.model or"):
         Tokenizer.load(tmp_path)

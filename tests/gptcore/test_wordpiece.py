@@ -10,6 +10,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 import transformers
@@ -251,6 +252,15 @@ def test_a_folder_that_transformers_wrote_is_the_same_tokenizer(
         transformers.AutoTokenizer.from_pretrained(tmp_path / "ours" / name).save_pretrained(tmp_path / name)
         assert not (tmp_path / name / "vocab.txt").exists()
         assert Tokenizer.load(tmp_path / name).digest == tokenizer.digest
+
+
+def test_a_name_says_more_than_an_ending(learnt: WordPieceTokenizer, tmp_path: Path) -> None:
+    learnt.save(tmp_path)
+    (tmp_path / "other.model").write_bytes(b"of somebody else's")
+    assert Tokenizer.load(tmp_path).digest == learnt.digest
+    with fsspec.open("memory://words/vocab.txt", "wb") as file:
+        file.write("".join(f"{piece}\r\n" for piece in learnt.vocabulary).encode())
+    assert Tokenizer.load("memory://words").digest == learnt.digest
 
 
 def test_byte_pair_encodings_have_no_special_pieces(learnt: WordPieceTokenizer) -> None:
