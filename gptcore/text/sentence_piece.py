@@ -180,8 +180,8 @@ class SentencePieceTokenizer(Tokenizer):
     def encode_clean(self, text: str) -> NDArray[np.int32]:
         """Ids [N] of a row of a raw corpus, each word cut by itself, so that it does not show where rows end.
 
-        They are those of ``encode`` but for words with two ways to be cut that are equally likely to six digits: the
-        library sums what a whole text has come to in 32 bits, and what stands before a word decides by its rounding.
+        They are those of ``encode`` but for words that two ways to be cut are equally likely for: the library adds up
+        the scores of a whole text in 32 bits, and how the sum of what stands before a word is rounded decides.
 
         :raises InputError: half of a surrogate pair.
         """

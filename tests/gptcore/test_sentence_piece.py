@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 
 from gptcore.config import CorpusConfig
 from gptcore.errors import InputError
-from gptcore.text import raw, sentence_piece
-from gptcore.text.corpus import build_corpus
+from gptcore.text import corpus, raw, sentence_piece
 from gptcore.text.sentence_piece import MARKS, SPECIALS, SentencePieceTokenizer
 from gptcore.text.sources import RawCorpus
 from gptcore.text.tokenizer import Specials, Tokenizer
@@ -231,16 +230,24 @@ def test_characters_that_hardly_come_are_unknown(monkeypatch: pytest.MonkeyPatch
     assert tokenizer.specials.unk in tokenizer.encode("q")
 
 
-def test_from_a_raw_corpus(tmp_path: Path) -> None:
+def test_from_a_raw_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "GROUP", 1)  # a file a book
     (tmp_path / "books").mkdir()
+    books = []
     for number in range(4):
         text = f"Book {number}.\n\nThe OLD king's Café, 中国.\n" * (20 + number)
         (tmp_path / "books" / f"{number}.txt").write_text(text, encoding="utf-8")
+        books.append(text)
     config = CorpusConfig(validation_fraction=0, raw=True, near_duplicates=1)
-    build_corpus(RawCorpus.at(str(tmp_path / "books")), tmp_path / "corpus", config)
+    corpus.build_corpus(RawCorpus.at(str(tmp_path / "books")), tmp_path / "corpus", config)
     counted: list[int] = []
-    tokenizer = SentencePieceTokenizer.from_corpus(tmp_path / "corpus", 10, progress=counted.append)
-    assert (sum(counted), tokenizer.cased) == (1, False)
+
+    def elsewhere(function: Any, paths: list[Path]) -> Any:
+        return map(pickle.loads(pickle.dumps(function)), paths)
+
+    tokenizer = SentencePieceTokenizer.from_corpus(tmp_path / "corpus", 10, elsewhere, counted.append)
+    assert tokenizer.digest == SentencePieceTokenizer.train(books[::-1], 10).digest
+    assert (sum(counted), tokenizer.cased) == (4, False)
     assert tokenizer.decode(tokenizer.encode("The OLD king's Café, 中国")) == "the old king's cafe, 中国"
 
 

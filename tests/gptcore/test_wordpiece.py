@@ -9,6 +9,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -19,10 +20,9 @@ from hypothesis import strategies as st
 
 from gptcore.config import CorpusConfig
 from gptcore.errors import InputError
-from gptcore.text import bpe_train, raw, word_ids
+from gptcore.text import bpe_train, corpus, raw, word_ids
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
-from gptcore.text.corpus import build_corpus
 from gptcore.text.sources import RawCorpus
 from gptcore.text.tokenizer import Specials, Tokenizer
 from gptcore.text.wordpiece import SPECIALS, WordPieceTokenizer
@@ -213,16 +213,24 @@ def test_characters_beyond_the_alphabet_are_unknown(monkeypatch: pytest.MonkeyPa
     assert tokenizer.encode("ab c ca") == [*tokenizer.encode("ab"), 1, 1]
 
 
-def test_from_a_raw_corpus(tmp_path: Path) -> None:
+def test_from_a_raw_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "GROUP", 1)  # a file a book
     (tmp_path / "books").mkdir()
+    books = []
     for number in range(4):
         text = f"Book {number}.\n\nThe OLD king's Café, 中国.\n" * (20 + number)
         (tmp_path / "books" / f"{number}.txt").write_text(text, encoding="utf-8")
+        books.append(text)
     config = CorpusConfig(validation_fraction=0, raw=True, near_duplicates=1)
-    build_corpus(RawCorpus.at(str(tmp_path / "books")), tmp_path / "corpus", config)
+    corpus.build_corpus(RawCorpus.at(str(tmp_path / "books")), tmp_path / "corpus", config)
     counted: list[int] = []
-    tokenizer = WordPieceTokenizer.from_corpus(tmp_path / "corpus", 10, progress=counted.append)
-    assert (tokenizer.n_vocab - len(tokenizer.vocabulary), sum(counted), tokenizer.cased) == (0, 1, False)
+
+    def elsewhere(function: Any, paths: list[Path]) -> Any:
+        return map(pickle.loads(pickle.dumps(function)), paths)
+
+    tokenizer = WordPieceTokenizer.from_corpus(tmp_path / "corpus", 10, elsewhere, counted.append)
+    assert tokenizer.digest == WordPieceTokenizer.train(books[::-1], 10).digest
+    assert (sum(counted), tokenizer.cased) == (4, False)
     assert tokenizer.decode(tokenizer.encode("The OLD king's Café, 中国")) == "the old king ' s cafe , 中 国"
 
 
