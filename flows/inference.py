@@ -21,7 +21,7 @@ from gptcore.evaluation.task_model import TaskModel
 from gptcore.families import FAMILIES
 from gptcore.files import read_json
 from gptcore.machine.device import pick_device
-from gptcore.models.build import load_model
+from gptcore.models.build import load_language_model
 from gptcore.models.files.hugging_face import export_hugging_face
 from gptcore.models.files.release import export_release
 from gptcore.models.heads import ClassificationModel
@@ -98,7 +98,7 @@ def _language_model(store: Store, model: str, tokenizer: str) -> tuple[LanguageM
     else:
         folder, words = _files(any_model(store, model))
     fine_tuned = _task_of(folder) is not None
-    network = ClassificationModel.load(folder)[0].gpt if fine_tuned else load_model(str(folder))
+    network = ClassificationModel.load(folder)[0].gpt if fine_tuned else load_language_model(str(folder))
     return network.to(pick_device(0)).eval(), words
 
 
@@ -119,7 +119,7 @@ def write_abstracts(
     from gptcore.abstracts.write import write_abstracts as write
 
     artifact = abstracts_model(store, model)
-    network = load_model(str(store.local(artifact, "model"))).to(pick_device(0)).eval()
+    network = load_language_model(str(store.local(artifact, "model"))).to(pick_device(0)).eval()
     words = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
     written = write(network, words, titles, sampling)
     return [(item.title, item.abstract + ("" if item.ended else " ...")) for item in written]
@@ -152,7 +152,7 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
     if (task := _task_of(where)) is not None:
         reason = _NO_CLASSIFIER[layout]
         raise InputError(f"--model {model}: a model for {task}; {reason}: expected a language model, or --format onnx")
-    found = load_model(str(where)).eval()
+    found = load_language_model(str(where)).eval()
     family = FAMILIES[found.config.family]
     if not family.layout:
         raise InputError(f"--model {model}: transformers has no network of the kind {family.title}")

@@ -29,7 +29,7 @@ def serve(store: Store, name: str, model: str, port: int) -> None:
     from flows.servers.model_server import Generation, Predictions, Service, serve  # brings torch along
     from gptcore.evaluation.task_model import TaskModel
     from gptcore.machine.device import pick_device
-    from gptcore.models.build import load_model
+    from gptcore.models.build import load_language_model
     from gptcore.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(str(words))
@@ -41,7 +41,7 @@ def serve(store: Store, name: str, model: str, port: int) -> None:
         service = Predictions(task_model)
         about |= {"task": spec.name, "fields": [*spec.text_columns, *spec.choices], "labels": list(spec.labels)}
     else:
-        service = Generation(load_model(str(folder)).to(pick_device(0)).eval(), tokenizer)
+        service = Generation(load_language_model(str(folder)).to(pick_device(0)).eval(), tokenizer)
     what = about.get("task", "a language model")
 
     def ready() -> None:

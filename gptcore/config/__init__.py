@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gptcore.config.network import (
     LAYER_NORM_EPSILON,
+    EncoderConfig,
     LSTMConfig,
     ModelConfig,
     NetworkConfig,
@@ -18,6 +19,7 @@ __all__ = [
     "LAYER_NORM_EPSILON",
     "PRESETS",
     "CorpusConfig",
+    "EncoderConfig",
     "FinetuneConfig",
     "LSTMConfig",
     "ModelConfig",

@@ -13,6 +13,8 @@ from gptcore.limits import require_sizes
 from gptcore.settings import derived, replace_settings
 
 LAYER_NORM_EPSILON = 1e-5  # original code
+SHARINGS = ("none", "attention", "feed-forward", "all")
+ACTIVATIONS = ("gelu", "gelu_new")
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,88 @@ class LSTMConfig:
     def shape_in_words(self) -> str:
         """The size in words, for lists of models."""
         return f"LSTM of {self.n_units}"
+
+    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
+        """See :func:`gptcore.families.with_family`."""
+        return with_family(values.pop("family"), values)
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The Transformer encoder of BERT, and what ALBERT and ELECTRA change of it."""
+
+    n_vocab: int = 30_522
+    """Pieces, the special ones among them; the released uncased vocabulary has 30 522."""
+    n_special: int = 0
+    """Rows appended: none, as the special pieces belong to the vocabulary."""
+    n_ctx: int = 512
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    """Width of the states."""
+    n_inner: int = 3072
+    n_embd_words: int | None = None
+    """Width of the embeddings where a linear layer brings them to that of the states (ALBERT, section 3.1); None: they
+    have it already."""
+    n_segments: int = 2
+    embd_pdrop: float = 0.1
+    attn_pdrop: float = 0.1
+    resid_pdrop: float = 0.1
+    init_std: float = 0.02
+    """Weights start as N(0, 0.02), drawn again beyond two deviations (original code); biases 0, gains 1."""
+    sinusoidal: bool = False
+    """Positions as sines and cosines ("Attention Is All You Need", section 3.5) in place of learned ones."""
+    sharing: str = "none"
+    """Which parameters all layers of a group have in common: none, attention, feed-forward or all (ALBERT, Table 4);
+    each sub-layer's norm goes with it."""
+    n_groups: int = 1
+    """Groups of layers that share parameters (ALBERT, original code)."""
+    activation: str = "gelu"
+    """gelu, or its tanh form gelu_new, which BERT's and ALBERT's original code compute."""
+    words: bool = True
+    """Whether there is a head that tells masked words."""
+    pooler: bool = True
+    """Whether the first state goes through a layer of its own (BERT, original code)."""
+    pair: bool = True
+    """Whether there is a head that tells next sentences or their order from the pooled state."""
+    replaced: bool = False
+    """Whether there is a head that tells replaced tokens (ELECTRA's discriminator)."""
+    family: str = derived("bert")
+
+    def __post_init__(self) -> None:
+        sizes = ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner", "n_segments", "n_groups")
+        require_sizes(self, (*sizes, *(("n_embd_words",) if self.n_embd_words is not None else ())), ("n_layer",))
+        if self.n_special:
+            raise InputError(f"model.n_special = {self.n_special}, expected 0: an encoder's vocabulary has its own")
+        if self.n_embd % self.n_head:
+            raise InputError(f"model.n_embd = {self.n_embd} is not a multiple of model.n_head = {self.n_head}")
+        for name, known in (("sharing", SHARINGS), ("activation", ACTIVATIONS)):
+            if getattr(self, name) not in known:
+                raise InputError(f"model.{name} = {getattr(self, name)!r:.60}: expected one of {', '.join(known)}")
+        if self.n_groups > max(1, self.n_layer):
+            raise InputError(f"model.n_groups = {self.n_groups}: expected at most model.n_layer = {self.n_layer}")
+        if self.pair and not self.pooler:
+            raise InputError("model.pair = True without model.pooler: expected a pooler, whose state that head reads")
+
+    @property
+    def width_of_words(self) -> int:
+        """Width of the embeddings."""
+        return self.n_embd if self.n_embd_words is None else self.n_embd_words
+
+    @property
+    def layers(self) -> int:
+        """Blocks that a fine-tune can take over."""
+        return self.n_layer
+
+    @property
+    def shape(self) -> str:
+        """The size in short, for tables."""
+        return f"{self.n_layer} x {self.n_embd}"
+
+    @property
+    def shape_in_words(self) -> str:
+        """The size in words, for lists of models."""
+        return f"{self.n_layer} layers x {self.n_embd}"
 
     def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
         """See :func:`gptcore.families.with_family`."""

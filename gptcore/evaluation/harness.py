@@ -21,7 +21,7 @@ from gptcore.errors import InputError
 from gptcore.evaluation.generate import generate_ids
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.machine.device import pick_device
-from gptcore.models.build import load_model
+from gptcore.models.build import load_language_model
 from gptcore.text.tokenizer import Tokenizer
 
 _AT_ONCE = 16  # texts that are written together
@@ -33,7 +33,7 @@ _SAMPLING = ("temperature", "top_k", "top_p")
 class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
     """A language model of any family, as the harness asks for one.
 
-    :param model: a folder that :func:`gptcore.load_model` opens.
+    :param model: a folder that :func:`gptcore.load_language_model` opens.
     :param tokenizer: that of its tokenizer. A text without a context stands behind an end of text, or for GPT-1, which
         has none, behind a full stop.
     :raises InputError: no such model or tokenizer, or two that do not go together.
@@ -42,7 +42,7 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
     def __init__(self, model: str | Path, tokenizer: str | Path) -> None:
         super().__init__()
         self._tokenizer = Tokenizer.load(tokenizer)
-        self._model = load_model(str(model)).to(pick_device(0)).eval()
+        self._model = load_language_model(str(model)).to(pick_device(0)).eval()
         found, expected = self._model.config.n_vocab, self._tokenizer.n_vocab
         if found != expected:
             raise InputError(f"{model}: found n_vocab = {found}, expected the tokenizer's {expected}")

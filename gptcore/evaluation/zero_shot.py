@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from gptcore.errors import InputError
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.files import sha256_json
-from gptcore.models.build import load_model
+from gptcore.models.build import load_language_model
 from gptcore.models.language_model import LanguageModel
 from gptcore.nlu import load_task
 from gptcore.nlu.encoded import dataset_fingerprint
@@ -79,7 +79,7 @@ def zero_shot(
     :raises InputError: for an unknown task, a missing or broken file, or a tokenizer with another vocabulary.
     """
     check_zero_shot(tasks)
-    model = load_model(str(model_folder))
+    model = load_language_model(str(model_folder))
     if model.config.n_vocab != tokenizer.n_vocab:
         raise InputError(
             f"{model_folder}: the model has n_vocab = {model.config.n_vocab}, the tokenizer {tokenizer.n_vocab}"

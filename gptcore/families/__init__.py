@@ -63,8 +63,8 @@ FAMILIES: Mapping[str, Family] = _Families()
 
 
 def offered() -> list[str]:
-    """The names that ``--family`` and the forms' drop-down offer."""
-    return [name for name, family in FAMILIES.items() if not family.ablation]
+    """The names that ``--family`` and the forms' drop-down offer: of what can be pre-trained here."""
+    return [name for name, family in FAMILIES.items() if family.objective and not family.ablation]
 
 
 def family_named(name: Any, where: str) -> Family:

@@ -1,35 +1,28 @@
-"""What pre-training, fine-tuning and scoring ask of a network, whatever it is inside.
+"""What pre-training, fine-tuning and scoring ask of a network that predicts the next token, whatever it is inside.
 
 Legend: B batch, T positions, D width (n_embd), V rows of the embedding (n_vocab + n_special).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Self
+from abc import abstractmethod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcore.config import NetworkConfig
 from gptcore.errors import InputError
-from gptcore.models.files.own import write_own
-
-_NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-"""What weights are kept as."""
+from gptcore.models.network import Network
 
 
-class LanguageModel(nn.Module, ABC):
+class LanguageModel(Network):
     """A network with an embedding that also is its output layer. Subclasses: the Transformer, the LSTM of Table 5.
 
     A forward pass asks for :meth:`table` once and hands it to :meth:`states` and to the softmax, because the released
     code drops the same elements of it for both.
     """
 
-    config: NetworkConfig
     tokens: nn.Embedding
 
     def table(self) -> Tensor:
@@ -50,15 +43,6 @@ class LanguageModel(nn.Module, ABC):
         **changes: Any,
     ) -> LanguageModel:
         """A copy to fine-tune; see :meth:`gptcore.models.transformer.GPT.adapt`."""
-
-    @abstractmethod
-    def flops_per_token(self, n_positions: int) -> float:
-        """Floating-point operations of one trained token in a sequence of ``n_positions``, forward and backward."""
-
-    @property
-    def drops(self) -> bool:
-        """Whether two passes over the same tokens differ in training."""
-        return any(getattr(self.config, name, 0.0) for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"))
 
     def choices(self, tokens: Tensor, ends: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
         """States of sequences that are likely to begin alike.
@@ -93,51 +77,11 @@ class LanguageModel(nn.Module, ABC):
         table = self.table()
         return F.linear(self.states(tokens, table), self.words(table))
 
-    @property
-    def num_parameters(self) -> int:
-        """Trained numbers, the tied embedding counted once."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
     def copy_embeddings(self, source: LanguageModel) -> None:
         """Take over the rows of ``source``'s embedding that this model has too."""
         rows = min(self.tokens.num_embeddings, source.tokens.num_embeddings)
         with torch.no_grad():
             self.tokens.weight[:rows] = source.tokens.weight[:rows]
-
-    def save(self, folder: str | Path, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Write config.json and model.safetensors into a local folder (made if absent).
-
-        :param weights: of a sharded model, put together; None: as they are here.
-        """
-        write_own(self.config, self.state_dict() if weights is None else weights, Path(folder))
-
-    def fill(self, tensors: Mapping[str, Tensor], url: str) -> Self:
-        """Take over ``tensors``, by our names, and go into eval mode; gives back itself.
-
-        :param url: where they were read, for the error.
-        :raises InputError: if one is missing or of another shape.
-        """
-        self.require(tensors, url)
-        for name, parameter in self.state_dict().items():
-            parameter.copy_(tensors[name])
-        return self.eval()
-
-    def require(self, tensors: Mapping[str, Tensor], url: str) -> None:
-        """See that ``tensors`` are this network's.
-
-        :raises InputError: if one is missing, of another shape or no weights; names ``url``.
-        """
-        for name, parameter in self.state_dict().items():
-            if name not in tensors:
-                raise InputError(f"{url}: no tensor {name}")
-            if tensors[name].shape != parameter.shape:
-                found, expected = list(tensors[name].shape), list(parameter.shape)
-                raise InputError(f"{url}: {name} has the shape {found}, expected {expected}")
-            if tensors[name].dtype not in _NUMBERS:  # quantised ones come with scales that nobody here reads
-                found_type = str(tensors[name].dtype).removeprefix("torch.")
-                raise InputError(
-                    f"{url}: {name} holds {found_type}, expected floating-point numbers of 16 bits or more"
-                )
 
 
 def check_transfer(n_ctx: int, n_transfer: int, positions: int, layers: int) -> None:

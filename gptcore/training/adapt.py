@@ -29,7 +29,7 @@ from gptcore.files import read_json, sha256_file
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step
-from gptcore.models.build import build_model, load_model
+from gptcore.models.build import build_model, load_language_model
 from gptcore.models.language_model import LanguageModel
 from gptcore.objectives.next_token import PretrainData, language_model_objective
 from gptcore.settings import recorded
@@ -65,7 +65,7 @@ def adapted_model(job: AdaptJob) -> LanguageModel:
     :raises InputError: no model there, one of another tokenizer, or one of fewer positions than a block.
     """
     config, draws = job.adapt, rng.generator(job.adapt.seed, "weights")
-    source = load_model(str(job.model))
+    source = load_language_model(str(job.model))
     if (family := FAMILIES[source.config.family]).ablation:
         raise InputError(f"{job.model}: found {family.network_title}, expected a Transformer")
     meta = job.model / "meta.json"  # an imported model has none

@@ -45,9 +45,9 @@ def score_blimp(
 
     def produce(out: Path) -> dict[str, Any]:
         from gptcore.evaluation.likelihood import NetworkLikelihood  # torch: not where the store has the scores
-        from gptcore.models.build import load_model
+        from gptcore.models.build import load_language_model
 
-        network = NetworkLikelihood(load_model(str(model_folder(store, checkpoint, step))))
+        network = NetworkLikelihood(load_language_model(str(model_folder(store, checkpoint, step))))
         return _scored(network, store, checkpoint, datasets_url, max_pairs)
 
     item = f"{checkpoint.short}, {'final' if step is None else f'update {step}'}"

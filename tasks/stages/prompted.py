@@ -51,11 +51,11 @@ def answer_prompts(
 
         def produce(out: Path) -> dict[str, Any]:
             from gptcore.machine.device import pick_device
-            from gptcore.models.build import load_model  # torch: not where the store has the answers
+            from gptcore.models.build import load_language_model  # torch: not where the store has the answers
             from gptcore.prompting.score import answer
 
             words = Tokenizer.load(str(store.local(tokenizer_of(store, model))))
-            network = load_model(str(store.local(model, "model"))).to(pick_device(0)).eval()
+            network = load_language_model(str(store.local(model, "model"))).to(pick_device(0)).eval()
             meter = Meter("prompted", "prompts")
             result = answer(network, words, asked, selection, k, lambda done, of: meter(asked.name, done, of))
             lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in result.answers)

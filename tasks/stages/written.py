@@ -50,13 +50,13 @@ def write_and_measure(store: Store, model: Artifact, papers: Artifact, config: S
             write_abstracts,
         )
         from gptcore.machine.device import pick_device
-        from gptcore.models.build import load_model
+        from gptcore.models.build import load_language_model
 
         folder = store.local(papers)
         train, test = (read_papers(folder, split) for split in ("train", "test"))
         chosen = [test[n * len(test) // min(titles, len(test))] for n in range(min(titles, len(test)))]
         words = Tokenizer.load(str(store.local(ancestor(store, model, "tokenizer"))))
-        network = load_model(str(store.local(model, "model"))).to(pick_device(0)).eval()
+        network = load_language_model(str(store.local(model, "model"))).to(pick_device(0)).eval()
         appendix = () if store.manifest(papers)["counts"]["synthetic"] else TITLES
         done = Meter("written", "abstracts").counting("write", len(appendix) + len(chosen))
         wanted = [*appendix, *(paper.title for paper in chosen)]

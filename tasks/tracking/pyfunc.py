@@ -1,4 +1,4 @@
-"""Registered models as MLflow models: what `mlflow.pyfunc.load_model` and `mlflow models serve` load.
+"""Registered models as MLflow models: what `mlflow.pyfunc.load_language_model` and `mlflow models serve` load.
 
 Beside a version's run lies a small folder: an MLmodel file (signature, example, requirements) that names this module as
 its loader, and the artifact's address and digest. The weights stay in the store: whoever loads the model fetches them
@@ -195,12 +195,12 @@ class Continuation:
 
     def __init__(self, artifact: Artifact) -> None:
         from gptcore.machine.device import pick_device
-        from gptcore.models.build import load_model
+        from gptcore.models.build import load_language_model
         from gptcore.text.tokenizer import Tokenizer
 
         folder, words = model_files(artifact)
         self._tokenizer = Tokenizer.load(str(words))
-        self._model = load_model(str(folder)).to(pick_device(0)).eval()
+        self._model = load_language_model(str(folder)).to(pick_device(0)).eval()
 
     def predict(self, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Continue the column "prompt".

@@ -1,0 +1,321 @@
+"""The Transformer encoder of BERT, with what ALBERT and ELECTRA change of it, and its heads.
+
+Legend of the shape comments: B sequences, T positions, D width of the states, E width of the embeddings, H heads, N
+chosen positions, V vocabulary.
+
+BERT ("BERT: Pre-training of Deep Bidirectional Transformers", Devlin et al. 2019) is "Attention Is All You Need"'s
+encoder: every word sees every other one, norms stand behind the sub-layers. ALBERT ("ALBERT: A Lite BERT", Lan et al.
+2020) has narrower embeddings (section 3.1) and parameters that layers share. ELECTRA ("ELECTRA: Pre-training Text
+Encoders as Discriminators", Clark et al. 2020) trains two encoders, of which the smaller one fills in words and the
+other tells which tokens were replaced. What the papers leave open is the released codes': epsilon 1e-12, weights from a
+normal distribution cut off at two deviations, the heads' layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gptcore.config import EncoderConfig
+from gptcore.errors import InputError
+from gptcore.models.dropout import dropout
+from gptcore.models.network import Network
+
+EPSILON = 1e-12  # of the norms (original code)
+_HIDDEN_SHARE = 0.15  # of the positions, whose states alone reach the vocabulary in pre-training
+
+
+def _norm(width: int) -> nn.LayerNorm:
+    return nn.LayerNorm(width, eps=EPSILON)
+
+
+def _activated(x: Tensor, activation: str) -> Tensor:
+    return F.gelu(x, approximate="tanh" if activation == "gelu_new" else "none")
+
+
+class Embeddings(nn.Module):
+    """The sum of a word, its position and its segment, normalised: ids [B, T] -> [B, T, E]."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        width = config.width_of_words
+        self.pdrop = config.embd_pdrop
+        self.words = nn.Embedding(config.n_vocab, width)
+        self.positions = None if config.sinusoidal else nn.Embedding(config.n_ctx, width)
+        self.segments = nn.Embedding(config.n_segments, width)
+        self.norm = _norm(width)
+        if config.sinusoidal:
+            self.register_buffer("waves", sinusoids(config.n_ctx, width), persistent=False)
+
+    def forward(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
+        """:param segments: [B, T] numbers of segments; None: all 0."""
+        T = tokens.shape[1]
+        positions = self.get_buffer("waves") if self.positions is None else self.positions.weight
+        which = self.segments.weight[0] if segments is None else self.segments(segments)
+        x = self.norm(self.words(tokens) + which + positions[:T])
+        return dropout(x, self.pdrop, self.training)
+
+
+def sinusoids(n_positions: int, width: int) -> Tensor:
+    """Sines at the even and cosines at the odd dimensions, of wavelengths from 2 pi to 10,000 * 2 pi: [T, E].
+
+    ("Attention Is All You Need", section 3.5.)
+    """
+    places = torch.arange(n_positions, dtype=torch.float64)[:, None]  # (T, 1)
+    rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10_000.0) / width))
+    waves = torch.empty(n_positions, width, dtype=torch.float64)
+    waves[:, 0::2] = torch.sin(places * rates)
+    waves[:, 1::2] = torch.cos(places * rates[: width // 2])
+    return waves.float()
+
+
+class SelfAttention(nn.Module):
+    """Multi-headed attention of every position to every word, added to its input and normalised."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.n_head = config.n_head
+        self.attn_pdrop = config.attn_pdrop
+        self.resid_pdrop = config.resid_pdrop
+        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
+        self.projection = nn.Linear(config.n_embd, config.n_embd)
+        self.norm = _norm(config.n_embd)
+
+    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
+        """[B, T, D] -> [B, T, D]; ``visible`` [B, 1, 1, T]: which positions are words; None: all."""
+        B, T, D = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
+        rate = self.attn_pdrop if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=rate)
+        mixed = self.projection(mixed.transpose(1, 2).reshape(B, T, D))
+        output: Tensor = self.norm(x + dropout(mixed, self.resid_pdrop, self.training))
+        return output
+
+
+class FeedForward(nn.Module):
+    """The position-wise network, added to its input and normalised."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.activation = config.activation
+        self.resid_pdrop = config.resid_pdrop
+        self.inner = nn.Linear(config.n_embd, config.n_inner)
+        self.projection = nn.Linear(config.n_inner, config.n_embd)
+        self.norm = _norm(config.n_embd)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        inner = self.projection(_activated(self.inner(x), self.activation))
+        output: Tensor = self.norm(x + dropout(inner, self.resid_pdrop, self.training))
+        return output
+
+
+class WordHead(nn.Module):
+    """Scores of every word: a layer, its norm, and the product with the word embeddings."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.activation = config.activation
+        self.dense = nn.Linear(config.n_embd, config.width_of_words)
+        self.norm = _norm(config.width_of_words)
+        self.bias = nn.Parameter(torch.zeros(config.n_vocab))
+
+    def forward(self, states: Tensor, table: Tensor) -> Tensor:
+        """States [..., D] and the word embeddings [V, E] -> [..., V]."""
+        return F.linear(self.norm(_activated(self.dense(states), self.activation)), table, self.bias)
+
+
+class ReplacedHead(nn.Module):
+    """Whether each token was replaced: a layer and one number (ELECTRA, section 3.1)."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.activation = config.activation
+        self.dense = nn.Linear(config.n_embd, config.n_embd)
+        self.output = nn.Linear(config.n_embd, 1)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """States [B, T, D] -> logits [B, T]."""
+        logits: Tensor = self.output(_activated(self.dense(states), self.activation))
+        return logits.squeeze(-1)
+
+
+class Encoder(Network):
+    """The network, with the heads that its configuration names.
+
+    :param config: sizes, dropout rates, what layers share, heads.
+    :param generator: where the initial weights are drawn from; None: torch's default generator.
+    :param embeddings: those of another encoder, which this one shares; None: its own.
+    """
+
+    config: EncoderConfig
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        generator: torch.Generator | None = None,
+        embeddings: Embeddings | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.widen = nn.Linear(config.width_of_words, config.n_embd) if config.n_embd_words is not None else None
+        shared = {"attention": config.sharing in ("attention", "all")}
+        shared["feed-forward"] = config.sharing in ("feed-forward", "all")
+        count = {name: config.n_groups if its else config.n_layer for name, its in shared.items()}
+        self.attention = nn.ModuleList(SelfAttention(config) for _ in range(count["attention"]))
+        self.feed_forward = nn.ModuleList(FeedForward(config) for _ in range(count["feed-forward"]))
+        self.pooler = nn.Linear(config.n_embd, config.n_embd) if config.pooler else None
+        self.word_head = WordHead(config) if config.words else None
+        self.pair_head = nn.Linear(config.n_embd, 2) if config.pair else None
+        self.replaced_head = ReplacedHead(config) if config.replaced else None
+        _initialise(self, config.init_std, generator)
+        if embeddings is not None:
+            self.embeddings = embeddings
+        self._shared = shared
+
+    def encode(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """States after the last layer: ids [B, T] (T <= n_ctx) -> [B, T, D].
+
+        :param segments: [B, T] numbers of segments; None: all 0.
+        :param mask: [B, T] 1 for a word, 0 for padding, which nothing attends to; None: all words. The states of
+            padding mean nothing.
+        :raises ValueError: if T exceeds n_ctx.
+        """
+        if tokens.shape[1] > self.config.n_ctx:
+            raise ValueError(f"a sequence of {tokens.shape[1]} tokens does not fit n_ctx = {self.config.n_ctx}")
+        visible = None if mask is None else mask.bool()[:, None, None, :]  # (B, 1, 1, T)
+        x: Tensor = self.embeddings(tokens, segments)  # (B, T, E)
+        if self.widen is not None:
+            x = self.widen(x)  # (B, T, D)
+        for layer in range(self.config.n_layer):
+            x = self.attention[self._place(layer, "attention")](x, visible)
+            x = self.feed_forward[self._place(layer, "feed-forward")](x)
+        return x
+
+    def _place(self, layer: int, part: str) -> int:
+        """Which of the sub-layers of a kind is this layer's."""
+        if not self._shared[part]:
+            return layer
+        return int(layer / (self.config.n_layer / self.config.n_groups))  # original code
+
+    def summary(self, states: Tensor) -> Tensor:
+        """What stands for a whole sequence: states [B, T, D] -> [B, D], the pooled first one, or it as it is.
+
+        (BERT, section 3.1; ELECTRA has no pooler, original code.)
+        """
+        first = states[:, 0]
+        return first if self.pooler is None else torch.tanh(self.pooler(first))
+
+    def word_scores(self, states: Tensor) -> Tensor:
+        """Logits of every word: states [..., D] -> [..., V].
+
+        :raises InputError: a network without that head.
+        """
+        if self.word_head is None:
+            raise InputError(self._lacks("masked words"))
+        scores: Tensor = self.word_head(states, self.embeddings.words.weight)
+        return scores
+
+    def pair_scores(self, states: Tensor) -> Tensor:
+        """Logits of the two labels of each pair of segments: states [B, T, D] -> [B, 2].
+
+        :raises InputError: a network without that head.
+        """
+        if self.pair_head is None:
+            raise InputError(self._lacks("pairs of segments"))
+        scores: Tensor = self.pair_head(self.summary(states))
+        return scores
+
+    def replaced_scores(self, states: Tensor) -> Tensor:
+        """Logits of each token's having been replaced: states [B, T, D] -> [B, T].
+
+        :raises InputError: a network without that head.
+        """
+        if self.replaced_head is None:
+            raise InputError(self._lacks("replaced tokens"))
+        scores: Tensor = self.replaced_head(states)
+        return scores
+
+    def _lacks(self, what: str) -> str:
+        return f"model: has no head for {what}; expected a folder that holds one"
+
+    def forward(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """What the token head predicts: replaced-token logits [B, T] of a discriminator, else word logits [B, T, V].
+
+        :param tokens, segments, mask: as :meth:`encode` takes them.
+        :raises InputError: a network without such a head.
+        """
+        states = self.encode(tokens, segments, mask)
+        return self.replaced_scores(states) if self.config.replaced else self.word_scores(states)
+
+    def flops_per_token(self, n_positions: int) -> float:
+        """6 for each weight of a matrix product, however many layers share it, and 12 * n_layer * T * D for the
+        attention's two products; of the words' head, the share of positions that reach it.
+        """
+        c = self.config
+        E = c.width_of_words
+        weights = c.n_layer * (4 * c.n_embd**2 + 2 * c.n_embd * c.n_inner)
+        weights += E * c.n_embd if c.n_embd_words is not None else 0
+        weights += c.n_embd * (c.n_embd + 1) if c.replaced else 0
+        head = _HIDDEN_SHARE * E * (c.n_embd + c.n_vocab) if c.words else 0.0
+        return 6.0 * (weights + head) + 12.0 * c.n_layer * n_positions * c.n_embd
+
+
+class Detection(nn.Module):
+    """ELECTRA's two networks, trained together: the embeddings are shared (section 3.2).
+
+    :param discriminator: the family's network.
+    :param share: the generator's width, heads and inner width as a share of the discriminator's (Table 3 of the
+        paper's appendix: a quarter of the small model's, a third of the base one's).
+    :param generator: where the generator network's weights are drawn from.
+    """
+
+    def __init__(self, discriminator: Encoder, share: float, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.discriminator = discriminator
+        self.generator = Encoder(
+            generator_config(discriminator.config, share), generator, embeddings=discriminator.embeddings
+        )
+
+    def word_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> Tensor:
+        """The generator's logits at some of the B*T positions: [B, T] three times, [N] -> [N, V]."""
+        states = self.generator.encode(tokens, segments, mask).flatten(0, 1)  # (B*T, D)
+        return self.generator.word_scores(states[places])
+
+    def replaced_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
+        """The discriminator's logits of each token's having been replaced: [B, T] three times -> [B, T]."""
+        return self.discriminator.replaced_scores(self.discriminator.encode(tokens, segments, mask))
+
+
+def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
+    """The generator beside a discriminator: as deep, narrower, with the same embeddings (ELECTRA, section 3.2)."""
+    n_head = max(1, round(config.n_head * share))
+    n_embd = config.n_embd // config.n_head * n_head  # heads as wide as the discriminator's (original code)
+    widths = {"n_head": n_head, "n_embd": n_embd, "n_inner": max(1, round(config.n_inner * share))}
+    return dataclasses.replace(
+        config, **widths, n_embd_words=config.width_of_words, words=True, pair=False, pooler=False, replaced=False
+    )
+
+
+def _initialise(network: Encoder, std: float, generator: torch.Generator | None) -> None:
+    """Draw every matrix and embedding N(0, std), what lies beyond two deviations anew; biases 0, gains 1."""
+    for part in network.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            _draw(part.weight, std, generator)
+        if isinstance(part, nn.Linear):
+            nn.init.zeros_(part.bias)
+
+
+def _draw(weight: Tensor, std: float, generator: torch.Generator | None) -> None:
+    nn.init.normal_(weight, generator=generator)
+    if weight.is_meta:  # shapes without numbers
+        return
+    with torch.no_grad():
+        while (beyond := weight.abs() > 2).any():
+            weight[beyond] = torch.randn(int(beyond.sum()), generator=generator)
+        weight.mul_(std)

@@ -1,0 +1,73 @@
+"""What training and files ask of any family's network, whatever it predicts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from gptcore.config import NetworkConfig
+from gptcore.errors import InputError
+from gptcore.models.files.own import write_own
+
+_NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""What weights are kept as."""
+
+
+class Network(nn.Module, ABC):
+    """A network of a family. Below it: those that predict the next token, and encoders."""
+
+    config: NetworkConfig
+
+    @abstractmethod
+    def flops_per_token(self, n_positions: int) -> float:
+        """Floating-point operations of one trained token in a sequence of ``n_positions``, forward and backward."""
+
+    @property
+    def drops(self) -> bool:
+        """Whether two passes over the same tokens differ in training."""
+        return any(getattr(self.config, name, 0.0) for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"))
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers, the tied embedding counted once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def save(self, folder: str | Path, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Write config.json and model.safetensors into a local folder (made if absent).
+
+        :param weights: of a sharded model, put together; None: as they are here.
+        """
+        write_own(self.config, self.state_dict() if weights is None else weights, Path(folder))
+
+    def fill(self, tensors: Mapping[str, Tensor], url: str) -> Self:
+        """Take over ``tensors``, by our names, and go into eval mode; gives back itself.
+
+        :param url: where they were read, for the error.
+        :raises InputError: if one is missing or of another shape.
+        """
+        self.require(tensors, url)
+        for name, parameter in self.state_dict().items():
+            parameter.copy_(tensors[name])
+        return self.eval()
+
+    def require(self, tensors: Mapping[str, Tensor], url: str) -> None:
+        """See that ``tensors`` are this network's.
+
+        :raises InputError: if one is missing, of another shape or no weights; names ``url``.
+        """
+        for name, parameter in self.state_dict().items():
+            if name not in tensors:
+                raise InputError(f"{url}: no tensor {name}")
+            if tensors[name].shape != parameter.shape:
+                found, expected = list(tensors[name].shape), list(parameter.shape)
+                raise InputError(f"{url}: {name} has the shape {found}, expected {expected}")
+            if tensors[name].dtype not in _NUMBERS:  # quantised ones come with scales that nobody here reads
+                found_type = str(tensors[name].dtype).removeprefix("torch.")
+                raise InputError(
+                    f"{url}: {name} holds {found_type}, expected floating-point numbers of 16 bits or more"
+                )
