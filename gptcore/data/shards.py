@@ -3,7 +3,8 @@
 A folder of shards holds ``shard-00000.arrow``, ``shard-00001.arrow``, ... and ``index.json``, which is written last
 and lists the files with their SHA-256. Columns: ``document`` (string), ``part`` (int32), ``tokens`` (list of uint16,
 or uint32 where the vocabulary needs it). A document is one row, unless it is longer than a whole file may be: then it
-goes on in further rows, parts 1, 2, ...
+goes on in further rows, parts 1, 2, ... For families that read sentences, a document's tokens have a separator behind
+each of its sentences (:mod:`gptcore.data.encode`).
 
 The index of a composed folder names files of other folders, relative to itself, and the rows of them to ``skip``.
 """
@@ -190,6 +191,11 @@ class Shards:
         number = self._file[row]
         name: str = self._documents[number][int(row - self._first_row[number])].as_py()
         return name
+
+    @property
+    def document_numbers(self) -> npt.NDArray[np.int64]:
+        """Which document each row belongs to, counted from 0: int64 [n_rows]."""
+        return np.cumsum(self._part == 0) - 1
 
     def documents(self) -> Iterator[tuple[str, list[Tokens]]]:
         """Each document's name and the token ids of its rows, in order: what :func:`write_shards` takes."""
