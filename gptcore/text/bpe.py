@@ -27,7 +27,7 @@ from gptcore.files import sha256_json
 from gptcore.text.clean import clean_stream, repaired_lines, split_clean, splitter
 from gptcore.text.pieces import BREAK, Pieces, lines_with
 from gptcore.text.spacy_words import NEIGHBOURS
-from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.tokenizer import BytePairTokenizer
 from gptcore.text.vocabulary import Merge, in_order
 
 UNKNOWN = "<unk>"
@@ -39,7 +39,7 @@ _CACHED_LENGTH = 64  # longer words are hardly ever seen twice
 _NEIGHBOURS = (-1,)  # the "ids" of a piece whose words its line alone can tell
 
 
-class WordTokenizer(Tokenizer):
+class WordTokenizer(BytePairTokenizer):
     """GPT-1's kind: words of a cleaned text, in lower case."""
 
     kind = "word"

@@ -26,7 +26,7 @@ from gptcore.errors import InputError
 from gptcore.files import sha256_json
 from gptcore.text.parts import part_files, read_part
 from gptcore.text.raw import raw_rows
-from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.tokenizer import BytePairTokenizer
 from gptcore.text.vocabulary import END_OF_TEXT, in_order
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ CLOSING = {*".,;:!?)\u2019'"}
 _BYTES = {character: byte for byte, character in BYTE_CHARACTERS.items()}
 
 
-class ByteTokenizer(Tokenizer):
+class ByteTokenizer(BytePairTokenizer):
     """GPT-2's kind: any text as it is."""
 
     kind = "byte-level"

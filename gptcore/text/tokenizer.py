@@ -9,20 +9,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.errors import InputError
-from gptcore.filesystems import file_system
+from gptcore.text.folder import TokenizerFolder
 from gptcore.text.vocabulary import (
     LIBRARY_FILE,
     MERGES_FILE,
     VOCABULARY_FILE,
     Merge,
-    check_vocabulary,
-    read_library_file,
+    check_ids,
+    check_merges,
+    library_merges,
+    read_library_model,
     read_merges,
     read_vocabulary,
     write_vocabulary,
@@ -36,37 +38,50 @@ _KNOWN_NAMES = [
 ]
 
 
+class Specials(NamedTuple):
+    """The ids of the pieces that stand for no text, by their role in a sequence (BERT's paper, sections 3 and 3.1)."""
+
+    pad: int
+    """Behind the end of a sequence that is shorter than others of its batch."""
+    unk: int
+    """In the place of a word that the vocabulary has no pieces for."""
+    cls: int
+    """The first of every sequence, whose last state stands for the whole."""
+    sep: int
+    """The last of each of a sequence's parts."""
+    mask: int
+    """In the place of a piece that is to be predicted."""
+
+
 class Tokenizer(ABC):
-    """A vocabulary and its merges; immutable, comparable by :attr:`digest`, cheap to send to another process."""
+    """A vocabulary and a way to cut text into its pieces; immutable, comparable by :attr:`digest`.
+
+    It is cheap to send to another process.
+
+    :ivar vocabulary: piece -> id, in the order of the ids, which are 0..n-1.
+    """
 
     kind: ClassVar[str]
-    """What people call it: "word" or "byte-level"."""
-    _mark: ClassVar[str]
-    """The piece that all vocabularies of the kind hold, and none of another."""
-    _kinds: ClassVar[list[type[Tokenizer]]] = []
+    """What people call it: "word" or "byte-level", "WordPiece" or "SentencePiece"."""
+    _readers: ClassVar[list[type[Tokenizer]]] = []
+    """The classes that read a folder, in the order in which they are asked."""
+    _files: ClassVar[str]
+    """What a folder of a reader's kind holds, as messages call it."""
+    _library_type: ClassVar[str] = ""
+    """The type of a reader's models in a ``tokenizer.json``; empty: it reads none."""
 
     def __init_subclass__(cls) -> None:
-        Tokenizer._kinds.append(cls)
+        if "_files" in vars(cls):
+            Tokenizer._readers.append(cls)
 
-    def __init__(
-        self, vocabulary: Mapping[str, int], merges: Sequence[Merge], *, names: tuple[str, str] | None = None
-    ) -> None:
-        """Check that the two parts fit each other.
-
-        :param vocabulary: piece -> id, the ids being 0..n-1.
-        :param merges: pairs of pieces, the most important first.
-        :param names: what messages call the two parts; the files they came from.
-        :raises InputError: naming the part, the entry or line, what was found and what was expected.
-        """
-        names = names or ("vocabulary", "merges")
-        check_vocabulary(vocabulary, merges, names)
+    def __init__(self, vocabulary: Mapping[str, int]) -> None:
+        """:param vocabulary: piece -> id, the ids being 0..n-1."""
         self.vocabulary = dict(sorted(vocabulary.items(), key=lambda entry: entry[1]))
-        self.merges = tuple(merges)
         self._pieces = tuple(self.vocabulary)
-        self._check(names)
 
+    @abstractmethod
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.vocabulary, self.merges)  # without what is remembered
+        """What it is made from, without what it remembers."""
 
     # --- where tokenizers come from and go to ---
 
@@ -74,18 +89,19 @@ class Tokenizer(ABC):
     def load(url: str | Path) -> Tokenizer:
         """Read the tokenizer in a folder (any fsspec URL), of any kind, by our file names or those of others.
 
-        :raises InputError: no such folder or files in it, or as :meth:`from_openai`.
+        :raises InputError: no such folder or files in it, a file that cannot be read or parsed, or files that do not
+            make a tokenizer; names the file and the line or entry.
         """
-        folder = str(url).rstrip("/")
-        filesystem, path = file_system(folder)
-        for names in _KNOWN_NAMES:
-            if all(filesystem.exists(f"{path}/{name}") for name in names):
-                return Tokenizer.from_openai(f"{folder}/{names[0]}", f"{folder}/{names[1]}")
-        if filesystem.exists(f"{path}/{LIBRARY_FILE}"):
-            name = f"{folder}/{LIBRARY_FILE}"
-            return Tokenizer._of_its_kind(*read_library_file(name), (f"{name}, model.vocab", f"{name}, model.merges"))
-        expected = " or ".join([*(" + ".join(names) for names in _KNOWN_NAMES), LIBRARY_FILE])
-        raise InputError(f"{folder}: no tokenizer here, expected a folder with {expected}")
+        folder = TokenizerFolder(str(url))
+        for reader in Tokenizer._readers:
+            if (found := reader._in_folder(folder)) is not None:
+                return found
+        if folder.has(LIBRARY_FILE):
+            readers = {reader._library_type: reader for reader in Tokenizer._readers if reader._library_type}
+            model = read_library_model(folder.at(LIBRARY_FILE), readers)
+            return readers[model["type"]]._of_library(model, folder)
+        expected = " or ".join([*(reader._files for reader in Tokenizer._readers), LIBRARY_FILE])
+        raise InputError(f"{folder.url}: no tokenizer here, expected a folder with {expected}")
 
     @staticmethod
     def from_openai(vocabulary: str | Path, merges: str | Path) -> Tokenizer:
@@ -94,16 +110,17 @@ class Tokenizer(ABC):
         :raises InputError: a file that cannot be read or parsed, or two files that do not fit each other.
         """
         names = str(vocabulary), str(merges)
-        return Tokenizer._of_its_kind(read_vocabulary(names[0]), read_merges(names[1]), names)
+        return BytePairTokenizer.of_its_kind(read_vocabulary(names[0]), read_merges(names[1]), names)
 
-    @staticmethod
-    def _of_its_kind(vocabulary: Mapping[str, int], merges: Sequence[Merge], names: tuple[str, str]) -> Tokenizer:
-        """A tokenizer of the kind that the vocabulary's marks tell; ``names``: as messages call the two parts."""
-        kinds = [kind for kind in Tokenizer._kinds if kind._mark in vocabulary]
-        if len(kinds) != 1:
-            marks = " or ".join(f"{kind._mark} ({kind.kind})" for kind in Tokenizer._kinds)
-            raise InputError(f"{names[0]}: {'both' if kinds else 'no entry'} {marks}, expected one of the two")
-        return kinds[0](vocabulary, merges, names=names)
+    @classmethod
+    def _in_folder(cls, folder: TokenizerFolder) -> Tokenizer | None:
+        """The tokenizer of a folder that holds files of a reader's kind; None: it holds none."""
+        raise NotImplementedError
+
+    @classmethod
+    def _of_library(cls, model: Mapping[str, Any], folder: TokenizerFolder) -> Tokenizer:
+        """The tokenizer of a folder whose ``tokenizer.json`` holds a model of a reader's type."""
+        raise NotImplementedError
 
     @classmethod
     @abstractmethod
@@ -114,27 +131,21 @@ class Tokenizer(ABC):
         map: Callable[..., Iterable[Any]] = map,
         progress: Callable[[int], object] | None = None,
     ) -> Tokenizer:
-        """Learn at most ``n_merges`` merges from the training documents of a corpus cleaned for this kind.
+        """Learn at most ``n_merges`` pieces from the training documents of a corpus cleaned for this kind.
 
-        Equal documents give an equal tokenizer, on any machine.
+        They come on top of special pieces and single characters; a byte pair encoding makes each by a merge. Equal
+        documents give an equal tokenizer, on any machine.
 
         :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
         :param progress: called with 1 for each file counted.
         :raises InputError: a negative ``n_merges``, or no words where the kind learns from words.
         """
 
+    @abstractmethod
     def save(self, folder: str | Path) -> None:
-        """Write ``vocab.json`` and ``merges.txt``, in the released format, into a local folder."""
-        write_vocabulary(self.vocabulary, self.merges, Path(folder))
+        """Write the files that :meth:`load` reads, in the released format, into a local folder (made if absent)."""
 
     # --- what a tokenizer is ---
-
-    @abstractmethod
-    def _check(self, names: tuple[str, str]) -> None:
-        """See that the two parts make a tokenizer of this kind.
-
-        :raises InputError: naming the part, what was found and what was expected.
-        """
 
     @property
     def n_vocab(self) -> int:
@@ -142,9 +153,9 @@ class Tokenizer(ABC):
         return len(self._pieces)
 
     @property
-    def n_merges(self) -> int:
-        """Number of merges; after training it is smaller than asked where the texts hold no more."""
-        return len(self.merges)
+    def specials(self) -> Specials | None:
+        """The ids of the special pieces by role; None: the vocabulary has none, and a task adds rows behind it."""
+        return None
 
     @property
     @abstractmethod
@@ -154,10 +165,10 @@ class Tokenizer(ABC):
     @cached_property
     @abstractmethod
     def digest(self) -> str:
-        """SHA-256 (hex) of the vocabulary and the merges, whatever the formatting of the files they came from."""
+        """SHA-256 (hex) of all that its ids depend on, whatever the formatting of the files it came from."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(n_vocab={self.n_vocab}, n_merges={self.n_merges}, digest={self.digest[:12]})"
+        return f"{type(self).__name__}(n_vocab={self.n_vocab}, digest={self.digest[:12]})"
 
     # --- text -> ids -> text ---
 
@@ -202,3 +213,81 @@ class Tokenizer(ABC):
             if not 0 <= index < len(self._pieces):
                 raise InputError(f"ids[{position}] = {index}: expected an id in 0..{len(self._pieces) - 1}")
             yield index
+
+
+class BytePairTokenizer(Tokenizer):
+    """A vocabulary whose pieces are joined from smaller ones, by a list of merges."""
+
+    _mark: ClassVar[str]
+    """The piece that all vocabularies of the kind hold, and none of another."""
+    _marked: ClassVar[list[type[BytePairTokenizer]]] = []
+    _files = " or ".join(map(" + ".join, _KNOWN_NAMES))
+    _library_type = "BPE"
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        BytePairTokenizer._marked.append(cls)
+
+    def __init__(
+        self, vocabulary: Mapping[str, int], merges: Sequence[Merge], *, names: tuple[str, str] | None = None
+    ) -> None:
+        """Check that the two parts fit each other.
+
+        :param vocabulary: piece -> id, the ids being 0..n-1.
+        :param merges: pairs of pieces, the most important first.
+        :param names: what messages call the two parts; the files they came from.
+        :raises InputError: naming the part, the entry or line, what was found and what was expected.
+        """
+        names = names or ("vocabulary", "merges")
+        check_ids(vocabulary, names[0])
+        check_merges(vocabulary, merges, names)
+        super().__init__(vocabulary)
+        self.merges = tuple(merges)
+        self._check(names)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.vocabulary, self.merges)
+
+    @staticmethod
+    def of_its_kind(vocabulary: Mapping[str, int], merges: Sequence[Merge], names: tuple[str, str]) -> Tokenizer:
+        """A tokenizer of the kind that the vocabulary's marks tell.
+
+        :param names: what messages call the two parts.
+        :raises InputError: marks of no kind or of several, or two parts that do not fit each other.
+        """
+        kinds = [kind for kind in BytePairTokenizer._marked if kind._mark in vocabulary]
+        if len(kinds) != 1:
+            marks = " or ".join(f"{kind._mark} ({kind.kind})" for kind in BytePairTokenizer._marked)
+            raise InputError(f"{names[0]}: {'both' if kinds else 'no entry'} {marks}, expected one of the two")
+        return kinds[0](vocabulary, merges, names=names)
+
+    @classmethod
+    def _in_folder(cls, folder: TokenizerFolder) -> Tokenizer | None:
+        for names in _KNOWN_NAMES:
+            if all(map(folder.has, names)):
+                return Tokenizer.from_openai(*map(folder.at, names))
+        return None
+
+    @classmethod
+    def _of_library(cls, model: Mapping[str, Any], folder: TokenizerFolder) -> Tokenizer:
+        name = folder.at(LIBRARY_FILE)
+        return cls.of_its_kind(*library_merges(model, name), (f"{name}, model.vocab", f"{name}, model.merges"))
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``vocab.json`` and ``merges.txt``, in the released format, into a local folder."""
+        write_vocabulary(self.vocabulary, self.merges, Path(folder))
+
+    @abstractmethod
+    def _check(self, names: tuple[str, str]) -> None:
+        """See that the two parts make a tokenizer of this kind.
+
+        :raises InputError: naming the part, what was found and what was expected.
+        """
+
+    @property
+    def n_merges(self) -> int:
+        """Number of merges; after training it is smaller than asked where the texts hold no more."""
+        return len(self.merges)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n_vocab={self.n_vocab}, n_merges={self.n_merges}, digest={self.digest[:12]})"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from gptcore.errors import InputError
 from gptcore.files import write_bytes_atomic
+from gptcore.text.folder import parse_object, read_text
 
 VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
@@ -22,23 +21,12 @@ _VERSION_LINE = "#version: 0.2"  # first line of a merges file, as released
 Merge = tuple[str, str]
 
 
-def _read(url: str) -> str:
-    try:
-        with fsspec.open(url, "rb") as file:
-            data: bytes = file.read()
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{url}: byte {error.start} is not UTF-8") from error
-    except OSError as error:
-        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
-
-
 def read_vocabulary(url: str) -> dict[str, int]:
     """Piece -> id, from a path or fsspec URL.
 
     :raises InputError: a file that cannot be read or parsed.
     """
-    return _parse_object(_read(url), url, "an object of piece -> id")
+    return parse_object(read_text(url), url, "an object of piece -> id")
 
 
 def read_merges(url: str) -> list[Merge]:
@@ -46,18 +34,28 @@ def read_merges(url: str) -> list[Merge]:
 
     :raises InputError: a file that cannot be read or parsed; names the line.
     """
-    return _parse_merges(_read(url), url)
+    return _parse_merges(read_text(url), url)
 
 
-def read_library_file(url: str) -> tuple[dict[str, int], list[Merge]]:
-    """Piece -> id and the merges of a ``tokenizer.json``, from a path or fsspec URL. The rest of it is not looked at.
+def read_library_model(url: str, types: Collection[str]) -> dict[str, Any]:
+    """What a ``tokenizer.json`` calls its model, from a path or fsspec URL; the rest of the file is not looked at.
 
-    :raises InputError: a file that cannot be read or parsed, or of another kind than a byte pair encoding.
+    :param types: of the models that can be made use of.
+    :raises InputError: a file that cannot be read or parsed, or a model of another type.
     """
-    model = _parse_object(_read(url), url, "an object with a model").get("model")
-    if not isinstance(model, dict) or model.get("type") != "BPE":
-        kind = model.get("type") if isinstance(model, dict) else model
-        raise InputError(f"{url}: model: found {str(kind)[:40]!r}, expected one of type 'BPE'")
+    model = parse_object(read_text(url), url, "an object with a model").get("model")
+    kind = model.get("type") if isinstance(model, dict) else model
+    if not isinstance(model, dict) or kind not in types:
+        expected = " or ".join(map(repr, types))
+        raise InputError(f"{url}: model: found {str(kind)[:40]!r}, expected one of type {expected}")
+    return model
+
+
+def library_merges(model: Mapping[str, Any], url: str) -> tuple[dict[str, int], list[Merge]]:
+    """Piece -> id and the merges of a model of type BPE.
+
+    :raises InputError: one of the two is something else; names the entry.
+    """
     vocabulary, listed = model.get("vocab"), model.get("merges")
     if not isinstance(vocabulary, dict) or not isinstance(listed, list):
         raise InputError(f"{url}: model: expected an object vocab and a list merges")
@@ -78,18 +76,6 @@ def write_vocabulary(vocabulary: Mapping[str, int], merges: Sequence[Merge], fol
     write_bytes_atomic(folder / MERGES_FILE, ("\n".join(lines) + "\n").encode("utf-8"))
 
 
-def _parse_object(text: str, name: str, expected: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{name}: line {error.lineno}: not JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
-        raise InputError(f"{name}: not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{name}: found a JSON {type(found).__name__}, expected {expected}")
-    return found
-
-
 def _parse_merges(text: str, name: str) -> list[Merge]:
     lines = text.split("\n")
     if not lines[0].startswith("#version"):
@@ -105,24 +91,32 @@ def _parse_merges(text: str, name: str) -> list[Merge]:
     return merges
 
 
-def check_vocabulary(vocabulary: Mapping[str, int], merges: Sequence[Merge], names: tuple[str, str]) -> None:
-    """See that the ids are 0..n-1, and that the two parts belong together.
+def check_ids(vocabulary: Mapping[str, int], name: str) -> None:
+    """See that the ids are 0..n-1, and the pieces text.
 
-    :param names: what messages call the vocabulary and the merges.
-    :raises InputError: naming the part, the entry or line, what was found and what was expected.
+    :param name: what messages call the vocabulary.
+    :raises InputError: naming the entry, what was found and what was expected.
     """
-    vocabulary_name, merges_name = names
     owners: dict[int, str] = {}
     for piece, index in vocabulary.items():
         if type(index) is not int or not 0 <= index < len(vocabulary):
             raise InputError(
-                f"{vocabulary_name}: entry {piece!r}: id {index!r}, expected a whole number in 0..{len(vocabulary) - 1}"
+                f"{name}: entry {piece!r}: id {index!r}, expected a whole number in 0..{len(vocabulary) - 1}"
             )
         if index in owners:
-            raise InputError(f"{vocabulary_name}: entry {piece!r}: id {index} belongs to {owners[index]!r} already")
+            raise InputError(f"{name}: entry {piece!r}: id {index} belongs to {owners[index]!r} already")
         if any("\ud800" <= character <= "\udfff" for character in piece):
-            raise InputError(f"{vocabulary_name}: entry {piece!r}: half of a surrogate pair, which UTF-8 cannot hold")
+            raise InputError(f"{name}: entry {piece!r}: half of a surrogate pair, which UTF-8 cannot hold")
         owners[index] = piece
+
+
+def check_merges(vocabulary: Mapping[str, int], merges: Sequence[Merge], names: tuple[str, str]) -> None:
+    """See that each merge makes a piece of the vocabulary, and comes once.
+
+    :param names: what messages call the vocabulary and the merges.
+    :raises InputError: naming the part, the line, what was found and what was expected.
+    """
+    vocabulary_name, merges_name = names
     seen: dict[Merge, int] = {}
     for line, (first, second) in enumerate(merges, start=2):  # line 1 of a merges file is its version
         if first + second not in vocabulary:
