@@ -131,7 +131,7 @@ def tokenizer_in(folder: Path, digest: str) -> Tokenizer:
 
 
 def _encoded(path: Path, tokenizer: Tokenizer, sentences: bool) -> Iterator[tuple[str, Iterator[Tokens]]]:
-    """The documents of a corpus file as ids: behind each sentence its border, or the kind's own mark around the whole."""
+    """The documents of a corpus file as ids: behind each sentence its border, or around the whole the kind's mark."""
     dtype = token_dtype(tokenizer.n_vocab)
     end = None if sentences else tokenizer.end_of_text
     border = [] if end is None else [np.asarray([end], dtype)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,9 @@ class PieceTable:
         """
         specials = tokenizer.specials
         if specials is None:
-            raise InputError(f"tokenizer {tokenizer.digest[:12]}: a {tokenizer.kind} vocabulary has no [SEP] and [MASK]")
+            raise InputError(
+                f"tokenizer {tokenizer.digest[:12]}: a {tokenizer.kind} vocabulary has no [SEP] and [MASK]"
+            )
         pieces = list(tokenizer.vocabulary)
         special = np.array([bool(_UNUSED.fullmatch(piece)) for piece in pieces])
         special[list(specials)] = True
@@ -70,16 +73,19 @@ class PieceTable:
         types = {"n_vocab": int, **dict.fromkeys(_ROLES, int), "special": list, "tail": list}
         found = read_object(path, _WHAT, types)
         n_vocab = found["n_vocab"]
-        tables = {}
-        for name in ("special", "tail"):
-            if not all(type(index) is int and 0 <= index < n_vocab for index in found[name]):
-                raise InputError(f"{path}: {name}: expected ids in 0..{n_vocab - 1}")
-            tables[name] = np.zeros(n_vocab, bool)
-            tables[name][found[name]] = True
+        special, tail = (_flags(found[name], n_vocab, f"{path}: {name}") for name in ("special", "tail"))
         for role in _ROLES:
-            if not (0 <= found[role] < n_vocab and tables["special"][found[role]]):
+            if not (0 <= found[role] < n_vocab and special[found[role]]):
                 raise InputError(f"{path}: {role} = {found[role]}, expected one of the special ids")
-        return cls(n_vocab, **{role: found[role] for role in _ROLES}, **tables)
+        return cls(n_vocab, **{role: found[role] for role in _ROLES}, special=special, tail=tail)
+
+
+def _flags(listed: list[Any], n_vocab: int, where: str) -> npt.NDArray[np.bool_]:
+    if not all(type(index) is int and 0 <= index < n_vocab for index in listed):
+        raise InputError(f"{where}: expected ids in 0..{n_vocab - 1}")
+    flags = np.zeros(n_vocab, bool)
+    flags[listed] = True
+    return flags
 
 
 def _tails(pieces: list[str]) -> npt.NDArray[np.bool_]:

@@ -192,6 +192,20 @@ class Shards:
         name: str = self._documents[number][int(row - self._first_row[number])].as_py()
         return name
 
+    def places_of(self, token: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Every place of an id, in order: its row, and where in the row. int64 [N] each."""
+        rows, offsets = [], []
+        for number, values in enumerate(self._values):
+            its = slice(*self._first_row[number : number + 2])
+            if not len(starts := self._start[its]):
+                continue
+            flat = np.flatnonzero(values == token)
+            row = np.searchsorted(starts, flat, side="right") - 1
+            kept = (row >= 0) & (flat - starts[row] < self.lengths[its][row])  # not of rows that are skipped
+            rows.append(row[kept] + self._first_row[number])
+            offsets.append((flat - starts[row])[kept])
+        return _concatenate(rows, np.int64), _concatenate(offsets, np.int64)
+
     @property
     def document_numbers(self) -> npt.NDArray[np.int64]:
         """Which document each row belongs to, counted from 0: int64 [n_rows]."""
