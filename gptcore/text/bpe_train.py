@@ -1,11 +1,12 @@
-"""Learning merges from cleaned rows with the `tokenizers` library, reproducibly."""
+"""Words of a corpus counted, and merges learnt from them with the `tokenizers` library, reproducibly."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from gptcore.errors import InputError
@@ -21,6 +22,9 @@ MAX_LENGTH = 100
 MIN_PAIRS = 2
 """A pair seen once makes no merge: it would compress nothing."""
 
+Words = Callable[[str], Mapping[str, int]]
+"""Of a row: how often each of its words comes."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -34,7 +38,7 @@ def learn(counts: Counter[str], n_merges: int) -> tuple[list[str], list[tuple[st
     """
     if n_merges < 0:
         raise InputError(f"tokenizer.n_merges = {n_merges}: expected 0 or more")
-    characters = _alphabet(counts)
+    characters = alphabet(counts)
     if not characters:
         raise InputError("tokenizer: the corpus holds no words to learn from")
     known = set(characters)
@@ -45,15 +49,19 @@ def learn(counts: Counter[str], n_merges: int) -> tuple[list[str], list[tuple[st
     return characters, merges
 
 
-def count_words(rows: Iterable[str], progress: Callable[[int], object] | None = None) -> Counter[str]:
+def count_words(
+    rows: Iterable[str], progress: Callable[[int], object] | None = None, words: Words | None = None
+) -> Counter[str]:
     """Words of cleaned rows (:func:`gptcore.text.clean.clean`), in the order in which they first came.
 
     :param progress: called with the number of rows read since its last call.
+    :param words: how often each word of a row comes, for rows that are not cleaned.
     """
+    words = words or _words
     counts: Counter[str] = Counter()
     forgotten = 0  # words counted this often or less have been dropped
     for row in rows:
-        counts.update(_words(row))
+        counts.update(words(row))
         while len(counts) > MAX_WORDS:
             forgotten += 1
             counts = Counter({word: n for word, n in counts.items() if n > forgotten})
@@ -66,6 +74,7 @@ def count_corpus(
     corpus: Path,
     map: Callable[..., Iterable[Counter[str] | None]] = map,
     progress: Callable[[int], object] | None = None,
+    words: Words | None = None,
 ) -> Counter[str]:
     """:func:`count_words` of a cleaned corpus' training documents, its files in parallel.
 
@@ -74,24 +83,25 @@ def count_corpus(
 
     :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
     :param progress: called with 1 for each file counted.
+    :param words: as of :func:`count_words`; has to reach the workers of ``map``.
     """
     files = part_files(corpus, "train")
     counts: Counter[str] = Counter()
-    for found in map(_count_part, files):
+    for found in map(partial(_count_part, words=words or _words), files):
         if found is not None:
             counts.update(found)
         if found is None or len(counts) > MAX_WORDS:
-            return count_words(text for path in files for _, _, text in read_part(path))
+            return count_words((text for path in files for _, _, text in read_part(path)), words=words)
         if progress is not None:
             progress(1)
     return counts
 
 
-def _count_part(path: Path) -> Counter[str] | None:
+def _count_part(path: Path, words: Words) -> Counter[str] | None:
     """The words of one file; None where they are too many."""
     counts: Counter[str] = Counter()
     for _, _, text in read_part(path):
-        counts.update(_words(text))
+        counts.update(words(text))
         if len(counts) > MAX_WORDS:
             return None
     return counts
@@ -103,7 +113,8 @@ def _words(cleaned: str) -> dict[str, int]:
     return {"\n" if word == BREAK else word: n for word, n in found.items() if word}
 
 
-def _alphabet(counts: Counter[str]) -> list[str]:
+def alphabet(counts: Mapping[str, int]) -> list[str]:
+    """The characters of counted words, the most frequent first, :data:`MAX_CHARACTERS` at most; no white space."""
     characters: Counter[str] = Counter()
     for word, n in counts.items():
         for character in word:
@@ -128,12 +139,12 @@ def _learn_merges(counts: Counter[str], characters: list[str], n_merges: int) ->
         end_of_word_suffix="</w>",
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_repeat(counts), trainer)
+    tokenizer.train_from_iterator(repeated(counts), trainer)
     merges = [(first, second) for first, second in json.loads(tokenizer.to_str())["model"]["merges"]]
     return merges[:n_merges]  # two merges may give one piece, so the list can outgrow the vocabulary
 
 
-def _repeat(counts: Counter[str], chunk: int = 1000) -> Iterator[str]:
+def repeated(counts: Mapping[str, int], chunk: int = 1000) -> Iterator[str]:
     """Every word as often as it was counted, in texts of bounded size: the trainer takes no counts."""
     for word, n in counts.items():
         for start in range(0, n, chunk):

@@ -25,7 +25,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
 from gptcore.text.parts import part_files, read_part
-from gptcore.text.raw import raw_rows
+from gptcore.text.raw import encodable, raw_rows
 from gptcore.text.tokenizer import BytePairTokenizer
 from gptcore.text.vocabulary import END_OF_TEXT, in_order
 
@@ -108,7 +108,7 @@ class ByteTokenizer(BytePairTokenizer):
             initial_alphabet=characters,
             show_progress=False,
         )
-        library.train_from_iterator(map(_encodable, texts), trainer)
+        library.train_from_iterator(map(encodable, texts), trainer)
         learnt = json.loads(library.to_str())["model"]["merges"][:n_merges]
         merges = [(first, second) for first, second in learnt]
         if len(merges) < n_merges:
@@ -135,7 +135,7 @@ class ByteTokenizer(BytePairTokenizer):
 
         :raises InputError: half of a surrogate pair, which is no text that UTF-8 could hold.
         """
-        ids: list[int] = self._library.encode(_encodable(text), add_special_tokens=False).ids
+        ids: list[int] = self._library.encode(encodable(text), add_special_tokens=False).ids
         return ids
 
     def encode_next(self, text: str) -> list[int]:
@@ -183,16 +183,3 @@ def _library(model: models.BPE) -> Library:
     library = Library(model)
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     return library
-
-
-def _encodable(text: str) -> str:
-    """The text itself.
-
-    :raises InputError: the text holds half of a surrogate pair.
-    """
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        place = f"text: character {error.start}"
-        raise InputError(f"{place}: half of a surrogate pair, which UTF-8 cannot hold") from None
-    return text

@@ -34,7 +34,7 @@ class TokenizerFolder:
         return f"{self.url}/{name}"
 
     def ending_in(self, suffix: str) -> list[str]:
-        """The names, sorted, of its files that end so; none where there is no such folder, or none that can be listed."""
+        """The names, sorted, of its files that end so; none where the folder is absent or cannot be listed."""
         try:
             found = self._files.ls(self._path, detail=False)
         except (OSError, NotImplementedError):

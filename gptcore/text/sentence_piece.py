@@ -1,0 +1,347 @@
+"""SentencePiece with ALBERT's way to read a text (ALBERT's paper, section 4.1; its released code is the reference).
+
+White space becomes single spaces, pairs of ` or ' a ", and unless accents are kept a text is decomposed (NFKD) and
+loses its combining characters; an uncased vocabulary reads lower case. Then the library cuts the text into the pieces
+of its unigram model, the first of a word beginning with ``▁``. A piece that ends in a digit and a comma is cut once
+more, the comma set apart. The names of special pieces are text like any other, and no text gives the id of a special
+piece but ``<unk>``'s.
+
+Layout of a learnt vocabulary (released code): ``<pad>``, ``<unk>``, ``[CLS]``, ``[SEP]``, ``[MASK]``; the marks that
+are always pieces by themselves; then pieces and characters, the likeliest first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gptcore.errors import InputError
+from gptcore.files import sha256_json, write_bytes_atomic, write_json_atomic
+from gptcore.text.bpe_train import MAX_LENGTH, count_corpus, count_words
+from gptcore.text.folder import SETTINGS_FILE, TokenizerFolder, read_bytes
+from gptcore.text.raw import encodable, raw_rows
+from gptcore.text.tokenizer import Specials, Tokenizer
+from gptcore.text.word_ids import WordIds
+
+_log = logging.getLogger(__name__)
+
+MODEL_FILE = "spiece.model"  # transformers' name; the release's is 30k-clean.model
+SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+"""In the order of the roles of :class:`gptcore.text.tokenizer.Specials`."""
+MARKS = ("(", ")", '"', "-", ".", "–", "£", "€")
+"""Always pieces by themselves (released code)."""
+COVERAGE = 0.99995
+"""Share of a corpus' characters that get pieces, the most frequent ones (released code); the rest are unknown."""
+_SPACE = "▁"
+_SUFFIX = ".model"
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """ALBERT's kind: any text, in lower case if its vocabulary is uncased, without accents if those are not kept."""
+
+    kind = "SentencePiece"
+    _files = f"*{_SUFFIX}"
+
+    def __init__(self, model: bytes, *, cased: bool | None = None, keep_accents: bool = False, name: str = "") -> None:
+        """Check the model.
+
+        :param model: the bytes of a model of the library's.
+        :param cased: whether upper case is kept; None: if a piece has any.
+        :param keep_accents: whether accents are kept, and compatibility characters.
+        :param name: what messages call the model; the file it came from.
+        :raises InputError: no model, or one without ALBERT's special pieces or with pieces of several words.
+        """
+        name = name or "model"
+        self._model = model
+        self._library = _loaded(model, name)
+        vocabulary = _vocabulary(self._library, name)
+        super().__init__(vocabulary)
+        for piece in SPECIALS:
+            if piece not in vocabulary:
+                raise InputError(f"{name}: no piece {piece}, expected ALBERT's special pieces {', '.join(SPECIALS)}")
+        self.cased = any(p != p.lower() for p in vocabulary if p not in SPECIALS) if cased is None else cased
+        self.keep_accents = keep_accents
+        self._specials = Specials(*map(vocabulary.__getitem__, SPECIALS))
+        if self._library.unk_id() != self._specials.unk:
+            raise InputError(f"{name}: unknown text has id {self._library.unk_id()}, expected that of {SPECIALS[1]}")
+        _check_words(self._library, vocabulary, name)
+        ends = [piece for piece in vocabulary if _ends_in_a_number(piece)]
+        self._parts = {vocabulary[piece]: self._comma_apart(piece) for piece in ends}
+        self._word_ids = WordIds(self._encode_plain)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), cased=self.cased, keep_accents=self.keep_accents), (self._model,)
+
+    # --- where tokenizers come from and go to ---
+
+    @classmethod
+    def _in_folder(cls, folder: TokenizerFolder) -> Tokenizer | None:
+        names = folder.ending_in(_SUFFIX)
+        if not names:
+            return None
+        if len(names) > 1:
+            raise InputError(f"{folder.url}: found {', '.join(names)[:200]}, expected one *{_SUFFIX}")
+        found = folder.settings({"do_lower_case": bool, "keep_accents": bool})
+        file = folder.at(names[0])
+        cased = not found["do_lower_case"] if "do_lower_case" in found else None
+        return cls(read_bytes(file), cased=cased, keep_accents=found.get("keep_accents", False), name=file)
+
+    @classmethod
+    def train(
+        cls, texts: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None
+    ) -> SentencePieceTokenizer:
+        """Learn an uncased unigram model of ``n_merges`` pieces on top of special pieces, marks and characters.
+
+        Texts with fewer give fewer. Equal texts, in any order, give an equal tokenizer: the library learns from counted
+        words, in one thread.
+
+        :param progress: called with the number of texts read since its last call.
+        :raises InputError: no words to learn from, a negative ``n_merges``, or a text that UTF-8 cannot hold.
+        """
+        return cls.from_counts(count_words(map(encodable, texts), progress, _counted), n_merges)
+
+    @classmethod
+    def from_corpus(
+        cls,
+        corpus: Path,
+        n_merges: int,
+        map: Callable[..., Iterable[Any]] = map,
+        progress: Callable[[int], object] | None = None,
+    ) -> SentencePieceTokenizer:
+        """:meth:`train` on the training documents of a raw corpus.
+
+        :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
+        :param progress: called with 1 for each file counted.
+        """
+        return cls.from_counts(count_corpus(corpus, map, progress, _counted), n_merges)
+
+    @classmethod
+    def from_counts(cls, counts: Counter[str], n_merges: int) -> SentencePieceTokenizer:
+        """:meth:`train` on words that are counted already, in whatever order."""
+        return cls(_learn(counts, n_merges), cased=False)
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``spiece.model`` and ``tokenizer_config.json`` into a local folder (made if absent)."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomic(folder / MODEL_FILE, self._model)
+        settings = {"do_lower_case": not self.cased, "keep_accents": self.keep_accents}
+        write_json_atomic(folder / SETTINGS_FILE, {**settings, "tokenizer_class": "AlbertTokenizer"})
+
+    # --- what a tokenizer is ---
+
+    @property
+    def specials(self) -> Specials:
+        """The ids of the special pieces by role."""
+        return self._specials
+
+    @property
+    def end_of_text(self) -> None:
+        """None: what stands around a text is up to the sequence it becomes part of."""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the model's bytes, and of whether case and accents are kept."""
+        model = hashlib.sha256(self._model).hexdigest()
+        return sha256_json({"model": model, "cased": self.cased, "keep_accents": self.keep_accents})
+
+    # --- text -> ids -> text ---
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, cut as a whole (released code).
+
+        :raises InputError: half of a surrogate pair, which is no text that UTF-8 could hold.
+        """
+        return self._encode_plain(encodable(text))
+
+    def encode_next(self, text: str) -> list[int]:
+        """See :meth:`gptcore.text.tokenizer.Tokenizer.encode_next`: a word's beginning is in its first piece."""
+        return self.encode(text)
+
+    @staticmethod
+    def rows(document: Iterable[str]) -> Iterator[str]:
+        """See :func:`gptcore.text.raw.raw_rows`."""
+        return raw_rows(document)
+
+    def encode_clean(self, text: str) -> NDArray[np.int32]:
+        """Ids [N] of a row of a raw corpus, each word cut by itself, so that it does not show where rows end.
+
+        They are those of ``encode`` but for words with two ways to be cut that are equally likely to six digits: the
+        library sums what a whole text has come to in 32 bits, and what stands before a word decides by its rounding.
+
+        :raises InputError: half of a surrogate pair.
+        """
+        return np.fromiter(self._word_ids.of(encodable(text)), np.int32)
+
+    def _encode_plain(self, text: str) -> list[int]:
+        text = prepared(text, cased=self.cased, keep_accents=self.keep_accents)
+        ids: list[int] = self._library.encode(text)
+        if self._specials.unk in ids and "," not in self.vocabulary:  # a piece of unknown text may end in a comma
+            pieces = self._library.encode(text, out_type=str)
+            return [index for piece in pieces for index in self._ids_of(piece)]
+        if self._parts.keys().isdisjoint(ids):
+            return ids
+        return [part for index in ids for part in self._parts.get(index, (index,))]
+
+    def _ids_of(self, piece: str) -> list[int]:
+        return self._comma_apart(piece) if _ends_in_a_number(piece) else [self._id(piece)]
+
+    def _comma_apart(self, piece: str) -> list[int]:
+        """Ids in the place of a piece that ends in a digit and a comma (released code, `encode_pieces`)."""
+        number: list[str] = self._library.encode(piece[:-1].replace(_SPACE, ""), out_type=str)
+        if number and not piece.startswith(_SPACE):
+            number[0] = number[0].removeprefix(_SPACE)
+        return [self._id(part) for part in [*filter(None, number), ","]]
+
+    def _id(self, piece: str) -> int:
+        """The id of a piece of text; unknown text may have the name of a special piece."""
+        index = self.vocabulary.get(piece, self._specials.unk)
+        return self._specials.unk if index in self._specials else index
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids: pieces joined, words set apart by one space, special pieces by their names.
+
+        What a text lost when it was encoded (case, accents, white space, unknown characters) does not come back.
+
+        :raises InputError: an id outside the vocabulary.
+        """
+        return "".join(map(self._added, self._known(ids))).removeprefix(" ")
+
+    def following(self, last: int) -> Callable[[int], str]:
+        """See :meth:`gptcore.text.tokenizer.Tokenizer.following`."""
+        return lambda index: "".join(map(self._added, self._known([index])))
+
+    def _added(self, index: int) -> str:
+        return self._pieces[index].replace(_SPACE, " ")
+
+
+def prepared(text: str, *, cased: bool, keep_accents: bool) -> str:
+    """A text as the library is to read it (released code, `preprocess_text`; transformers' quotation marks)."""
+    text = " ".join(text.split()).replace("``", '"').replace("''", '"')
+    if not (keep_accents or text.isascii()):
+        decomposed = unicodedata.normalize("NFKD", text)
+        text = "".join(character for character in decomposed if not unicodedata.combining(character))
+    return text if cased else text.lower()
+
+
+def _ends_in_a_number(piece: str) -> bool:
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+# --- models ---
+
+
+def _loaded(model: bytes, name: str) -> Any:
+    from sentencepiece import SentencePieceProcessor  # here: those who read no such model need not wait for it
+
+    try:
+        return SentencePieceProcessor(model_proto=model)
+    except (RuntimeError, ValueError, OSError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise InputError(f"{name}: no SentencePiece model ({said}), expected a *{_SUFFIX} of that library") from None
+
+
+def _vocabulary(library: Any, name: str) -> dict[str, int]:
+    """Piece -> id of a model.
+
+    :raises InputError: a piece that is no text, or comes twice.
+    """
+    vocabulary: dict[str, int] = {}
+    for index in range(library.get_piece_size()):
+        try:
+            piece = library.id_to_piece(index)
+        except UnicodeDecodeError:
+            raise InputError(f"{name}: piece {index} is not UTF-8") from None
+        if piece in vocabulary:
+            raise InputError(f"{name}: piece {index} repeats piece {vocabulary[piece]} ({piece[:40]!r})")
+        vocabulary[piece] = index
+    return vocabulary
+
+
+def _check_words(library: Any, vocabulary: Iterable[str], name: str) -> None:
+    """See that the ids of a text are those of its words, one after the other.
+
+    :raises InputError: a piece of several words, or words that do not begin with the mark of white space.
+    """
+    for piece in vocabulary:
+        if _SPACE in piece[1:]:
+            raise InputError(f"{name}: piece {piece[:40]!r}: crosses white space, expected {_SPACE} at its beginning")
+    first, *_ = library.encode("a", out_type=str)
+    if not first.startswith(_SPACE) or library.encode("a  b") != library.encode("a b"):
+        raise InputError(f"{name}: does not mark where words begin, expected ALBERT's way to treat white space")
+
+
+def _counted(text: str) -> Counter[str]:
+    """How often each of a raw text's words comes, normalised as the library will do it."""
+    from sentencepiece import SentencePieceNormalizer
+
+    normalise = SentencePieceNormalizer(rule_name=_RULE).normalize
+    counts: Counter[str] = Counter()
+    for word, n in Counter(text.split()).items():
+        for plain in normalise(prepared(word, cased=False, keep_accents=False)).replace(_SPACE, " ").split():
+            counts[plain] += n
+    return counts
+
+
+_RULE = "nmt_nfkc"  # the library's default, which the released model was made with
+
+
+def _learn(counts: Mapping[str, int], n_merges: int) -> bytes:
+    """A unigram model (released code's settings), the same for the same counts."""
+    from sentencepiece import SentencePieceTrainer
+
+    if n_merges < 0:
+        raise InputError(f"tokenizer.n_merges = {n_merges}: expected 0 or more")
+    characters = _covering(counts)
+    if not characters:
+        raise InputError("tokenizer: the corpus holds no words to learn from")
+    words = [word for word in sorted(counts) if len(word) <= MAX_LENGTH and characters.issuperset(word)]
+    fixed = len(SPECIALS) + len(MARKS) + len((characters | {_SPACE}).difference(MARKS))
+    out = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter([f"{word}\t{counts[word]}" for word in words]),
+        input_format="tsv",
+        model_writer=out,
+        model_type="unigram",
+        vocab_size=fixed + n_merges,
+        hard_vocab_limit=False,
+        character_coverage=1.0,  # rarer characters are left out already
+        normalization_rule_name=_RULE,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        pad_piece=SPECIALS[0],
+        unk_piece=SPECIALS[1],
+        control_symbols=list(SPECIALS[2:]),
+        user_defined_symbols=list(MARKS),
+        num_threads=1,
+        minloglevel=2,
+    )
+    return out.getvalue()
+
+
+def _covering(counts: Mapping[str, int]) -> set[str]:
+    """The most frequent characters of counted words that make up :data:`COVERAGE` of all."""
+    found: Counter[str] = Counter()
+    for word, n in counts.items():
+        for character in word:
+            found[character] += n
+    characters: set[str] = set()
+    covered, wanted = 0, COVERAGE * found.total()
+    for character in sorted(found, key=lambda each: (-found[each], each)):
+        if covered >= wanted:
+            break
+        characters.add(character)
+        covered += found[character]
+    return characters

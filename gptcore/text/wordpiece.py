@@ -1,0 +1,331 @@
+"""WordPiece (BERT's paper, section 3): words set apart by white space and punctuation, each cut into known pieces.
+
+The released code is the reference. A text loses its control characters, U+0000 and U+FFFD; each ideograph of the CJK
+blocks becomes a word. An uncased vocabulary reads lower case without accents. Each punctuation mark becomes a word, all
+ASCII but letters, digits and white space counting as such. From the start of a word the longest piece of the
+vocabulary is taken, then the longest that goes on with ``##``, and so on; a word that the pieces do not make up, or of
+more than 200 characters, is ``[UNK]``. The names of special pieces are text like any other: ``[CLS]`` in a text is
+three words, and no text gives the id of a special piece but ``[UNK]``'s.
+
+Layout of a learnt vocabulary: the special pieces; the characters, the most frequent first; the same with ``##``, those
+that are always words by themselves left out; one piece a merge, in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer as Library
+from tokenizers import models, pre_tokenizers, trainers
+
+from gptcore.errors import InputError
+from gptcore.files import sha256_json, write_bytes_atomic, write_json_atomic
+from gptcore.text.bpe_train import MAX_LENGTH, MIN_PAIRS, alphabet, count_corpus, count_words, repeated
+from gptcore.text.folder import SETTINGS_FILE, TokenizerFolder, read_text
+from gptcore.text.raw import encodable, raw_rows
+from gptcore.text.tokenizer import Specials, Tokenizer
+from gptcore.text.vocabulary import LIBRARY_FILE, check_ids
+from gptcore.text.word_ids import WordIds
+
+_log = logging.getLogger(__name__)
+
+PIECES_FILE = "vocab.txt"
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+"""In the order of the roles of :class:`gptcore.text.tokenizer.Specials`."""
+MAX_WORD = 200
+"""Characters of a word that is looked at (released code; transformers looks at 100)."""
+GOES_ON = "##"
+"""Begins a piece that goes on a word."""
+
+# White space to `str.split`, but control characters to the released code, which drops them and joins what they part.
+_DROPPED_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+_PRINTABLE = re.compile(r"[!-~]+")
+_PLAIN_WORDS = re.compile(r"[0-9A-Za-z]+|.")
+_IDEOGRAPHS = re.compile(
+    "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b820-\U0002ceaf"
+    "\uf900-\ufaff\U0002f800-\U0002fa1f]"
+)
+
+
+class WordPieceTokenizer(Tokenizer):
+    """BERT's kind: words of any text, in lower case without accents if its vocabulary is uncased."""
+
+    kind = "WordPiece"
+    _files = PIECES_FILE
+    _library_type = "WordPiece"
+
+    def __init__(self, vocabulary: Mapping[str, int], *, cased: bool, name: str = "vocabulary") -> None:
+        """Check the vocabulary.
+
+        :param vocabulary: piece -> id, the ids being 0..n-1.
+        :param cased: whether upper case and accents are kept.
+        :param name: what messages call the vocabulary; the file it came from.
+        :raises InputError: naming the entry, what was found and what was expected.
+        """
+        check_ids(vocabulary, name)
+        for piece in SPECIALS:
+            if piece not in vocabulary:
+                raise InputError(f"{name}: no entry {piece}, expected BERT's special pieces {', '.join(SPECIALS)}")
+        for piece, index in vocabulary.items():
+            if not piece or "\n" in piece or "\r" in piece:
+                raise InputError(f"{name}: entry {piece!r} of id {index}: expected a piece that fits a line")
+        super().__init__(vocabulary)
+        self.cased = cased
+        self._specials = Specials(*map(self.vocabulary.__getitem__, SPECIALS))
+        self._longest = max(map(len, self._pieces))
+        self._word_ids = WordIds(self._encode_word)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), cased=self.cased), (self.vocabulary,)
+
+    # --- where tokenizers come from and go to ---
+
+    @classmethod
+    def _in_folder(cls, folder: TokenizerFolder) -> Tokenizer | None:
+        if not folder.has(PIECES_FILE):
+            return None
+        name = folder.at(PIECES_FILE)
+        return cls._with_settings(_read_pieces(name), folder, name)
+
+    @classmethod
+    def _of_library(cls, model: Mapping[str, Any], folder: TokenizerFolder) -> Tokenizer:
+        name, vocabulary = folder.at(LIBRARY_FILE), model.get("vocab")
+        if not isinstance(vocabulary, dict) or not set(SPECIALS) <= vocabulary.keys():
+            raise InputError(f"{name}: model: found 'WordPiece' without {', '.join(SPECIALS)} in its vocab")
+        return cls._with_settings(vocabulary, folder, f"{name}, model.vocab")
+
+    @classmethod
+    def _with_settings(cls, vocabulary: Mapping[str, int], folder: TokenizerFolder, name: str) -> WordPieceTokenizer:
+        """By the settings beside a vocabulary; without them an uncased one is known by having no upper case."""
+        found = folder.settings({"do_lower_case": bool, "strip_accents": bool, "tokenize_chinese_chars": bool})
+        cased = not found["do_lower_case"] if "do_lower_case" in found else _has_capitals(vocabulary)
+        for setting, only in (("strip_accents", not cased), ("tokenize_chinese_chars", True)):
+            if found.get(setting, only) != only:
+                file = folder.at(SETTINGS_FILE)
+                raise InputError(f"{file}: {setting} = {found[setting]}, expected {only}, as BERT's released code does")
+        return cls(vocabulary, cased=cased, name=name)
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        n_merges: int,
+        *,
+        cased: bool = False,
+        progress: Callable[[int], object] | None = None,
+    ) -> WordPieceTokenizer:
+        """Learn ``n_merges`` pieces on top of special pieces and characters; texts with fewer give fewer.
+
+        Equal texts, in any order, give an equal tokenizer, on any machine.
+
+        :param progress: called with the number of texts read since its last call.
+        :raises InputError: no words to learn from, a negative ``n_merges``, or a text that UTF-8 cannot hold.
+        """
+        counts = count_words(map(encodable, texts), progress, partial(_counted, cased=cased))
+        return cls.from_counts(counts, n_merges, cased=cased)
+
+    @classmethod
+    def from_corpus(
+        cls,
+        corpus: Path,
+        n_merges: int,
+        map: Callable[..., Iterable[Any]] = map,
+        progress: Callable[[int], object] | None = None,
+    ) -> WordPieceTokenizer:
+        """:meth:`train` an uncased one on the training documents of a raw corpus.
+
+        :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
+        :param progress: called with 1 for each file counted.
+        """
+        return cls.from_counts(count_corpus(corpus, map, progress, partial(_counted, cased=False)), n_merges)
+
+    @classmethod
+    def from_counts(cls, counts: Counter[str], n_merges: int, *, cased: bool = False) -> WordPieceTokenizer:
+        """:meth:`train` on words that are counted already, in whatever order."""
+        pieces = _learn(counts, n_merges, cased)
+        return cls({piece: index for index, piece in enumerate(pieces)}, cased=cased)
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``vocab.txt``, a piece a line, and ``tokenizer_config.json`` into a local folder (made if absent)."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomic(folder / PIECES_FILE, "".join(f"{piece}\n" for piece in self._pieces).encode("utf-8"))
+        settings = {"do_lower_case": not self.cased, "tokenizer_class": "BertTokenizer"}
+        write_json_atomic(folder / SETTINGS_FILE, settings)
+
+    # --- what a tokenizer is ---
+
+    @property
+    def specials(self) -> Specials:
+        """The ids of the special pieces by role."""
+        return self._specials
+
+    @property
+    def end_of_text(self) -> None:
+        """None: what stands around a text is up to the sequence it becomes part of (BERT's paper, section 3)."""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the vocabulary and whether it is cased, whatever the formatting of its files."""
+        return sha256_json({"word pieces": self._pieces, "cased": self.cased})
+
+    # --- text -> ids -> text ---
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of any text; half of a surrogate pair is a character like any other, of an unknown word."""
+        return list(self._word_ids.of(_DROPPED_SPACES.sub("", text)))
+
+    def encode_next(self, text: str) -> list[int]:
+        """See :meth:`gptcore.text.tokenizer.Tokenizer.encode_next`: a word's beginning is in its first piece."""
+        return self.encode(text)
+
+    @staticmethod
+    def rows(document: Iterable[str]) -> Iterator[str]:
+        """See :func:`gptcore.text.raw.raw_rows`."""
+        return raw_rows(document)
+
+    def encode_clean(self, text: str) -> NDArray[np.int32]:
+        """Ids [N] of a row of a raw corpus: those of ``encode``."""
+        return np.fromiter(self._word_ids.of(_DROPPED_SPACES.sub("", text)), np.int32)
+
+    def _encode_word(self, word: str) -> Iterator[int]:
+        return chain.from_iterable(map(self._piece_ids, basic_words(word, self.cased)))
+
+    def _piece_ids(self, word: str) -> list[int]:
+        """Ids of one of :func:`basic_words`: the longest piece first (released code)."""
+        unknown = [self._specials.unk]
+        if len(word) > MAX_WORD:
+            return unknown
+        ids: list[int] = []
+        start = 0
+        while start < len(word):
+            prefix = GOES_ON if start else ""
+            for end in range(min(len(word), start + self._longest), start, -1):
+                index = self.vocabulary.get(prefix + word[start:end])
+                if index is not None:
+                    break
+            else:
+                return unknown
+            ids.append(index)
+            start = end
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids: pieces joined, words set apart by one space, special pieces by their names.
+
+        What a text lost when it was encoded (case, accents, white space, unknown words) does not come back.
+
+        :raises InputError: an id outside the vocabulary.
+        """
+        return "".join(map(self._added, self._known(ids))).removeprefix(" ")
+
+    def following(self, last: int) -> Callable[[int], str]:
+        """See :meth:`gptcore.text.tokenizer.Tokenizer.following`."""
+        return lambda index: "".join(map(self._added, self._known([index])))
+
+    def _added(self, index: int) -> str:
+        piece = self._pieces[index]
+        return piece.removeprefix(GOES_ON) if piece.startswith(GOES_ON) else f" {piece}"
+
+
+# --- words ---
+
+
+def basic_words(word: str, cased: bool) -> list[str]:
+    """The words that one of a text, set apart by white space, is made of (released code, `BasicTokenizer`)."""
+    if _PRINTABLE.fullmatch(word):
+        return _PLAIN_WORDS.findall(word if cased else word.lower())
+    kept = "".join(character for character in word if not _dropped(character))
+    words = _IDEOGRAPHS.sub(r" \g<0> ", kept).split()
+    if not cased:
+        words = [_without_accents(each.lower()) for each in words]
+    return "".join(f" {character} " if _sets_apart(character) else character for character in " ".join(words)).split()
+
+
+def _dropped(character: str) -> bool:
+    # The released code drops these two categories; transformers all that begin with C, so also characters for private
+    # use and those that the Unicode of its Python does not know yet.
+    return character in "\x00\ufffd" or unicodedata.category(character) in ("Cc", "Cf")
+
+
+def _without_accents(word: str) -> str:
+    return "".join(each for each in unicodedata.normalize("NFD", word) if unicodedata.category(each) != "Mn")
+
+
+def _sets_apart(character: str) -> bool:
+    if "!" <= character <= "~":
+        return not character.isalnum()
+    return unicodedata.category(character).startswith("P")
+
+
+# --- vocabularies ---
+
+
+def _read_pieces(url: str) -> dict[str, int]:
+    """Piece -> id of a file with a piece a line.
+
+    :raises InputError: a file that cannot be read, an empty line, a piece twice; names the line.
+    """
+    lines = read_text(url).removesuffix("\n").split("\n")
+    vocabulary: dict[str, int] = {}
+    for index, piece in enumerate(lines):
+        if not piece:
+            raise InputError(f"{url}: line {index + 1}: found nothing, expected a piece")
+        if piece in vocabulary:
+            raise InputError(f"{url}: line {index + 1}: repeats line {vocabulary[piece] + 1} ({piece[:40]})")
+        vocabulary[piece] = index
+    return vocabulary
+
+
+def _has_capitals(vocabulary: Iterable[str]) -> bool:
+    return any(piece != piece.lower() for piece in vocabulary if piece not in SPECIALS)
+
+
+def _counted(text: str, cased: bool) -> Counter[str]:
+    """How often each of a raw text's words comes."""
+    counts: Counter[str] = Counter()
+    for word, n in Counter(_DROPPED_SPACES.sub("", text).split()).items():
+        for basic in basic_words(word, cased):
+            counts[basic] += n
+    return counts
+
+
+def _learn(counts: Mapping[str, int], n_merges: int, cased: bool) -> list[str]:
+    """The pieces of a vocabulary, in the order of their ids."""
+    if n_merges < 0:
+        raise InputError(f"tokenizer.n_merges = {n_merges}: expected 0 or more")
+    characters = alphabet(counts)
+    if not characters:
+        raise InputError("tokenizer: the corpus holds no words to learn from")
+    inside = [character for character in characters if len(basic_words(f"a{character}a", cased)) == 1]
+    singles = [*characters, *(GOES_ON + character for character in inside)]
+    known = set(characters)
+    # Words in a fixed order, whichever of the corpus' files was counted first. The trainer gives out ids to "##x" in
+    # the order of a hash map seeded anew in each process, and breaks ties between equally frequent pairs by id; naming
+    # those pieces as special tokens fixes their ids.
+    words = {word: counts[word] for word in sorted(counts) if len(word) <= MAX_LENGTH and known.issuperset(word)}
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=len(SPECIALS) + len(singles) + n_merges,
+        min_frequency=MIN_PAIRS,
+        special_tokens=[*SPECIALS, *singles],
+        continuing_subword_prefix=GOES_ON,
+        show_progress=False,
+    )
+    library = Library(models.WordPiece(unk_token=SPECIALS[1]))
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    library.train_from_iterator(repeated(words), trainer)
+    vocabulary: dict[str, int] = library.get_vocab()
+    learnt = len(vocabulary) - len(SPECIALS) - len(singles)
+    if learnt < n_merges:
+        _log.warning("tokenizer: %d pieces asked for, the corpus has only %d", n_merges, learnt)
+    return sorted(vocabulary, key=lambda piece: vocabulary[piece])
