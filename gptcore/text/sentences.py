@@ -2,7 +2,8 @@
 
 A sentence ends behind a full stop, a question mark or an exclamation mark and the closing signs that follow; a blank
 line ends one as well, so that a heading is not taken for the beginning of what stands below it. What an abbreviation is
-("Mr.", "e.g.") spaCy's English tokenizer knows.
+("Mr.", "e.g.") spaCy's English tokenizer knows. The sentencizer leaves a quotation mark that opens a sentence to the one
+before it; here it goes with the word at which it stands.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from gptcore.text.spacy_words import torch_left_out
 
 _BLANK_LINES = re.compile(r"\n\s*\n")
+_OPENING = re.compile(r"\s([^\w\s]+)\Z")  # at the end of one: signs that stand at the next one's first word
 _BUDGET = 64_000_000  # characters, after which spaCy's table of strings, which grows with each new word, starts afresh
 
 
@@ -38,9 +40,13 @@ class _Splitter:
         for paragraph in _BLANK_LINES.split(text):
             if not (paragraph := paragraph.strip()):
                 continue
-            for span in self._parsed(paragraph).sents:
-                if sentence := span.text.strip():
+            begin = 0
+            for start in [*(span.start_char for span in self._parsed(paragraph).sents), len(paragraph)]:
+                opening = _OPENING.search(paragraph, begin, start) if start < len(paragraph) else None
+                end = opening.start(1) if opening else start
+                if sentence := paragraph[begin:end].strip():
                     yield sentence
+                begin = end
 
     def _parsed(self, paragraph: str) -> Any:
         if self._spacy is None or self._read > _BUDGET:

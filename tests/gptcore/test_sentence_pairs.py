@@ -212,9 +212,7 @@ def test_places_of_a_token_are_those_that_a_look_at_each_row_finds(tmp_path: Pat
     assert composed.n_rows == shards.n_rows - 1
     for its in (shards, composed):
         rows, places = its.places_of(SEP)
-        plainly = [
-            (row, at) for row in range(its.n_rows) for at in np.flatnonzero(its.tokens(row) == SEP).tolist()
-        ]
+        plainly = [(row, at) for row in range(its.n_rows) for at in np.flatnonzero(its.tokens(row) == SEP).tolist()]
         assert list(zip(rows.tolist(), places.tolist(), strict=True)) == plainly
         assert len(SentenceTable(its, SEP, 100).lengths) > 5
     assert composed.document_numbers.tolist() == sorted(composed.document_numbers.tolist())

@@ -15,6 +15,7 @@ CASES = {
     "“Stop!” he said. “No.”\n \t \nOnce": ["“Stop!”", "he said.", "“No.”", "Once"],
     "a line\nthat goes on. And": ["a line\nthat goes on.", "And"],
     " \n\n . \n\n\n": ["."],
+    "He said. “No.” (Why?) 'No.'": ["He said.", "“No.”", "(Why?)", "'No.'"],
     "": [],
     "no stop at all": ["no stop at all"],
 }
