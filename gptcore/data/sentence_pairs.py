@@ -1,10 +1,10 @@
 """Sequences of two segments for masked language models: [CLS] A [SEP] B [SEP], of sentences that follow each other.
 
 A sample is a run of consecutive sentences of one document up to a target length, cut in two at one of its borders. What
-the second segment is depends on the objective (:data:`PAIRS`): what follows, or with p 1/2 a run of another document
-(BERT, section 3.1, task 2), or with p 1/2 the two in the wrong order (ALBERT, section 3.1). Where BERT's original code
-walks through each document and puts back what a random second segment has replaced, runs are drawn anew for each
-sample, so that nothing is lost and nothing has to be put back.
+the second segment is depends on the objective (`PAIRS` in :mod:`gptcore.limits`): what follows, or with p 1/2 a run of
+another document (BERT, section 3.1, task 2), or with p 1/2 the two in the wrong order (ALBERT, section 3.1). Where
+BERT's original code walks through each document and puts back what a random second segment has replaced, runs are drawn
+anew for each sample, so that nothing is lost and nothing has to be put back.
 
 Legend of shape comments: B samples in a batch, T positions, S sentences in all.
 """
@@ -24,14 +24,10 @@ from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.sentence_table import Run, SentenceTable
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
+from gptcore.limits import SHORTEST
 from gptcore.seeds import derive_seed
 
 Numbers = npt.NDArray[np.int64]
-PAIRS = ("none", "nsp", "sop")
-"""none: the second segment goes on where the first ends, and there is nothing to tell (ELECTRA); nsp: next sentence,
-label 1 where the second comes from elsewhere; sop: sentence order, label 1 where the two were swapped."""
-SHORTEST = 8
-"""Positions of a sequence at least: below, there is no room for two segments and a word to mask."""
 
 _MARKS = 3  # [CLS], and [SEP] twice
 _SHORT = {"none": (0.05, 5), "nsp": (0.1, 2), "sop": (0.1, 2)}
@@ -47,7 +43,8 @@ class Segments(NamedTuple):
     first: Numbers
     second: Numbers
     label: int
-    """0 or 1, see :data:`PAIRS`; IGNORE_INDEX where there is nothing to tell."""
+    """nsp: 1 where the second comes from elsewhere; sop: 1 where the two were swapped; IGNORE_INDEX where there is
+    nothing to tell."""
 
 
 @dataclass(frozen=True)

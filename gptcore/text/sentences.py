@@ -1,9 +1,9 @@
 """Text to sentences, for families that are pre-trained on pairs of them: spaCy's rule-based sentencizer.
 
 A sentence ends behind a full stop, a question mark or an exclamation mark and the closing signs that follow; a blank
-line ends one as well, so that a heading is not taken for the beginning of what stands below it. What an abbreviation is
-("Mr.", "e.g.") spaCy's English tokenizer knows. The sentencizer leaves a quotation mark that opens a sentence to the one
-before it; here it goes with the word at which it stands.
+line ends one as well, so that a heading is not taken for the beginning of what stands below it. spaCy's English
+tokenizer knows what an abbreviation is ("Mr.", "e.g."). The sentencizer leaves a quotation mark that opens a sentence
+to the one before it; here it goes with the word at which it stands.
 """
 
 from __future__ import annotations

@@ -75,12 +75,6 @@ class PretrainJob:
         if meta["n_vocab"] != self.model.n_vocab:
             raise InputError(f"{path}: n_vocab = {meta['n_vocab']}, the job has model.n_vocab = {self.model.n_vocab}")
 
-    def total_steps(self, n_tokens: int) -> int:
-        """Updates of the whole run: `steps`, or `epochs` of a corpus of ``n_tokens``."""
-        if self.pretrain.steps is not None:
-            return self.pretrain.steps
-        return max(1, math.ceil(self.pretrain.epochs * n_tokens / (self.pretrain.batch_size * self.model.n_ctx)))
-
 
 def snapshot_steps(total_steps: int) -> list[int]:
     """Updates after which the model is kept for good: the last one, half as many, a quarter, ... (Figure 2, right)."""
@@ -152,7 +146,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     config = job.pretrain
     learnt: PretrainingObjective = FAMILIES[job.model.family].part("objective")
     held_in, held_out = Shards(job.shards / "train"), Shards(job.shards / "validation")
-    total_steps = job.total_steps(held_in.n_tokens)
+    total_steps = config.total_steps(job.model.n_ctx, held_in.n_tokens)
     micro_batch_size = config.micro_batch_size
     if micro_batch_size is None and world.device.type == "cpu":
         micro_batch_size = max(1, _CPU_TOKENS // job.model.n_ctx)
@@ -163,7 +157,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         shard(objective)  # from RAM: a GPU never holds more than its part and a block
     else:
         model.to(world.device)
-    score = partial(learnt.score, objective, held_out, job.model)
+    score = partial(learnt.score, objective, held_out, job.model, config)
     monitor = ValidationMonitor(model, score, config, total_steps, world, job.workspace / "snapshots")
     training = Training(
         model=model,

@@ -9,10 +9,16 @@ from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.data.feed import Data, Objective
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
+from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.machine.distributed import World
 from gptcore.models.language_model import LanguageModel
 from gptcore.objectives.next_token import PretrainData, language_model_objective
+
+_OF_HIDDEN_WORDS = (
+    *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
+    "replaced_weight",
+)
 
 
 class PretrainingObjective(Protocol):
@@ -33,6 +39,7 @@ class PretrainingObjective(Protocol):
         objective: Objective,
         shards: Shards,
         model: NetworkConfig,
+        config: PretrainConfig,
         max_tokens: int | None,
         world: World,
         interrupted: Callable[[], bool],
@@ -51,7 +58,15 @@ class NextToken:
     def data(
         self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
     ) -> Data:
-        """See :class:`PretrainingObjective`."""
+        """See :class:`PretrainingObjective`.
+
+        :raises InputError: settings of hidden words.
+        """
+        for name in _OF_HIDDEN_WORDS:
+            if (value := getattr(config, name)) is not None:
+                raise InputError(
+                    f"pretrain.{name} = {value}: this family predicts next tokens, expected no such setting"
+                )
         sampler = WindowSampler(shards, model.n_ctx, config.seed)
         return PretrainData(sampler, config.batch_size, micro_batch_size, world)
 
@@ -64,6 +79,7 @@ class NextToken:
         objective: Objective,
         shards: Shards,
         model: NetworkConfig,
+        config: PretrainConfig,
         max_tokens: int | None,
         world: World,
         interrupted: Callable[[], bool],
