@@ -152,7 +152,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         micro_batch_size = max(1, _CPU_TOKENS // job.model.n_ctx)
     data = learnt.data(held_in, job.model, config, micro_batch_size, world)
     model, start = _start(job)
-    objective = Step(model, learnt.objective(model))
+    objective = Step(model, learnt.objective(model, config))
     if world.sharded:
         shard(objective)  # from RAM: a GPU never holds more than its part and a block
     else:

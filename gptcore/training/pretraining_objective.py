@@ -30,7 +30,7 @@ class PretrainingObjective(Protocol):
         """The batches; every draw is a function of the settings' seed and the index of the sequence."""
         ...
 
-    def objective(self, model: LanguageModel) -> Objective:
+    def objective(self, model: LanguageModel, config: PretrainConfig) -> Objective:
         """What an update's loss is."""
         ...
 
@@ -70,7 +70,7 @@ class NextToken:
         sampler = WindowSampler(shards, model.n_ctx, config.seed)
         return PretrainData(sampler, config.batch_size, micro_batch_size, world)
 
-    def objective(self, model: LanguageModel) -> Objective:
+    def objective(self, model: LanguageModel, config: PretrainConfig) -> Objective:
         """See :class:`PretrainingObjective`."""
         return language_model_objective(model)
 
