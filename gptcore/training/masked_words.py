@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, cast
 
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
@@ -24,6 +25,7 @@ from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.held_out import summed_metrics
 from gptcore.machine.distributed import World
+from gptcore.models.language_model import LanguageModel
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
 
 
@@ -68,9 +70,20 @@ class MaskedWords:
         table = PieceTable.read(shards.folder.parent)
         return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)
 
-    def objective(self, model: MaskedLanguageModel, config: PretrainConfig) -> Objective:
-        """Words and pairs."""
-        return masked_words_objective(model)
+    def network(self, model: LanguageModel, generator: torch.Generator) -> LanguageModel:
+        """The family's network alone."""
+        return model
+
+    def others(self, trained: nn.Module) -> Mapping[str, LanguageModel]:
+        """None."""
+        return {}
+
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
+        """Words and pairs.
+
+        :param trained: a :class:`MaskedLanguageModel`.
+        """
+        return masked_words_objective(cast(MaskedLanguageModel, trained))
 
     def score(
         self,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
+
+import torch
+from torch import nn
 
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.data.feed import Data, Objective
@@ -30,8 +33,22 @@ class PretrainingObjective(Protocol):
         """The batches; every draw is a function of the settings' seed and the index of the sequence."""
         ...
 
-    def objective(self, model: LanguageModel, config: PretrainConfig) -> Objective:
-        """What an update's loss is."""
+    def network(self, model: LanguageModel, generator: torch.Generator) -> nn.Module:
+        """What is trained: the family's network, or one that has it as a part beside others.
+
+        :param generator: where the others' weights are drawn from.
+        """
+        ...
+
+    def others(self, trained: nn.Module) -> Mapping[str, LanguageModel]:
+        """The others by the names of the folders, inside the model's, that they are kept in; mostly none."""
+        ...
+
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
+        """What an update's loss is.
+
+        :param trained: of :meth:`network`.
+        """
         ...
 
     def score(
@@ -65,14 +82,23 @@ class NextToken:
         for name in _OF_HIDDEN_WORDS:
             if (value := getattr(config, name)) is not None:
                 raise InputError(
-                    f"pretrain.{name} = {value}: this family predicts next tokens, expected no such setting"
+                    f"pretrain.{name} = {value!r}: this family predicts next tokens, expected no such setting"
                 )
         sampler = WindowSampler(shards, model.n_ctx, config.seed)
         return PretrainData(sampler, config.batch_size, micro_batch_size, world)
 
-    def objective(self, model: LanguageModel, config: PretrainConfig) -> Objective:
+    def network(self, model: LanguageModel, generator: torch.Generator) -> LanguageModel:
+        """See :class:`PretrainingObjective`: the family's network alone."""
+        return model
+
+    def others(self, trained: nn.Module) -> Mapping[str, LanguageModel]:
+        """See :class:`PretrainingObjective`: none."""
+        return {}
+
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
         """See :class:`PretrainingObjective`."""
-        return language_model_objective(model)
+        assert isinstance(trained, LanguageModel)
+        return language_model_objective(trained)
 
     def score(
         self,

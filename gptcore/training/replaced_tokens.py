@@ -10,17 +10,18 @@ Legend of shape comments: B sequences, T positions, N hidden words, V vocabulary
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import Shards
+from gptcore.errors import InputError
 from gptcore.evaluation.held_out import summed_metrics
 from gptcore.machine.distributed import World
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
@@ -56,14 +57,20 @@ class ReplacedTokens:
     ) -> Data:
         """Sequences of sentences with hidden words.
 
-        :raises InputError: shards without sentence borders.
+        :raises InputError: shards without sentence borders, or settings of another objective.
         """
+        if config.pairs not in (None, "none"):
+            raise InputError(f"pretrain.pairs = {config.pairs!r}: this family tells nothing of pairs, expected none")
         table = PieceTable.read(shards.folder.parent)
         return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)
 
-    def objective(self, model: Detection, config: PretrainConfig) -> Objective:
-        """The generator's loss and, many times heavier, the discriminator's."""
-        return replaced_tokens_objective(model, WEIGHT if config.replaced_weight is None else config.replaced_weight)
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
+        """The generator's loss and, many times heavier, the discriminator's.
+
+        :param trained: a :class:`Detection`.
+        """
+        weight = WEIGHT if config.replaced_weight is None else config.replaced_weight
+        return replaced_tokens_objective(cast(Detection, trained), weight)
 
     def score(
         self,
