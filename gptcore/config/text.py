@@ -35,9 +35,11 @@ class CorpusConfig:
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """Byte pair encoding: GPT-1's, over words that end in </w>, or GPT-2's, over the bytes of any text."""
+    """GPT-1's byte pair encoding, over words that end in </w>, GPT-2's, over the bytes of any text, BERT's WordPiece or
+    ALBERT's SentencePiece."""
 
     n_merges: int = 40_000
+    """Of WordPiece and SentencePiece: how many pieces are learnt on top of special pieces and single characters."""
     family: str = derived(DEFAULT)
     """Whose kind of tokenizer it is."""
 

@@ -10,7 +10,7 @@ import fsspec
 
 from gptcore.errors import InputError
 from gptcore.files import checked_object
-from gptcore.filesystems import file_system
+from gptcore.filesystems import exists, file_system, names_in
 
 SETTINGS_FILE = "tokenizer_config.json"  # Hugging Face's: what a vocabulary alone does not say
 
@@ -27,19 +27,15 @@ class TokenizerFolder:
 
     def has(self, name: str) -> bool:
         """Whether it holds a file of this name."""
-        return bool(self._files.exists(f"{self._path}/{name}"))
+        return exists(self._files, f"{self._path}/{name}")
 
     def at(self, name: str) -> str:
         """The address of one of its files."""
         return f"{self.url}/{name}"
 
     def ending_in(self, suffix: str) -> list[str]:
-        """The names, sorted, of its files that end so; none where the folder is absent or cannot be listed."""
-        try:
-            found = self._files.ls(self._path, detail=False)
-        except (OSError, NotImplementedError):
-            return []
-        return sorted(name for path in found if (name := str(path).rstrip("/").rpartition("/")[2]).endswith(suffix))
+        """The names, sorted, of its files that end so."""
+        return [name for name in names_in(self._files, self._path) if name.endswith(suffix)]
 
     def settings(self, types: Mapping[str, type]) -> dict[str, Any]:
         """Those of ``types`` that :data:`SETTINGS_FILE` gives a value; none without the file.

@@ -128,7 +128,11 @@ class SentencePieceTokenizer(Tokenizer):
     @classmethod
     def from_counts(cls, counts: Counter[str], n_merges: int) -> SentencePieceTokenizer:
         """:meth:`train` on words that are counted already, in whatever order."""
-        return cls(_learn(counts, n_merges), cased=False)
+        model, n_fixed = _learn(counts, n_merges)
+        found = cls(model, cased=False)
+        if found.n_vocab < n_fixed + n_merges:
+            _log.warning("tokenizer: %d pieces asked for, the corpus has only %d", n_merges, found.n_vocab - n_fixed)
+        return found
 
     def save(self, folder: str | Path) -> None:
         """Write ``spiece.model`` and ``tokenizer_config.json`` into a local folder (made if absent)."""
@@ -176,8 +180,8 @@ class SentencePieceTokenizer(Tokenizer):
     def encode_clean(self, text: str) -> NDArray[np.int32]:
         """Ids [N] of a row of a raw corpus, each word cut by itself, so that it does not show where rows end.
 
-        They are those of ``encode`` but for words with two ways to be cut that are equally likely to six digits: the
-        library sums what a whole text has come to in 32 bits, and what stands before a word decides by its rounding.
+        They are those of ``encode`` but for words that two ways to be cut are equally likely for: the library adds up
+        the scores of a whole text in 32 bits, and how the sum of what stands before a word is rounded decides.
 
         :raises InputError: half of a surrogate pair.
         """
@@ -245,6 +249,8 @@ def _loaded(model: bytes, name: str) -> Any:
     from sentencepiece import SentencePieceProcessor  # here: those who read no such model need not wait for it
 
     try:
+        if not model:
+            raise ValueError("empty")  # the library takes that for a model that comes later
         return SentencePieceProcessor(model_proto=model)
     except (RuntimeError, ValueError, OSError) as error:
         said = " ".join(str(error).split())[:200]
@@ -296,8 +302,8 @@ def _counted(text: str) -> Counter[str]:
 _RULE = "nmt_nfkc"  # the library's default, which the released model was made with
 
 
-def _learn(counts: Mapping[str, int], n_merges: int) -> bytes:
-    """A unigram model (released code's settings), the same for the same counts."""
+def _learn(counts: Mapping[str, int], n_merges: int) -> tuple[bytes, int]:
+    """A unigram model by the released code's settings, and how many of its pieces are not learnt."""
     from sentencepiece import SentencePieceTrainer
 
     if n_merges < 0:
@@ -306,14 +312,14 @@ def _learn(counts: Mapping[str, int], n_merges: int) -> bytes:
     if not characters:
         raise InputError("tokenizer: the corpus holds no words to learn from")
     words = [word for word in sorted(counts) if len(word) <= MAX_LENGTH and characters.issuperset(word)]
-    fixed = len(SPECIALS) + len(MARKS) + len((characters | {_SPACE}).difference(MARKS))
+    n_fixed = len(SPECIALS) + len(MARKS) + len((characters | {_SPACE}).difference(MARKS))
     out = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter([f"{word}\t{counts[word]}" for word in words]),
         input_format="tsv",
         model_writer=out,
         model_type="unigram",
-        vocab_size=fixed + n_merges,
+        vocab_size=n_fixed + n_merges,
         hard_vocab_limit=False,
         character_coverage=1.0,  # rarer characters are left out already
         normalization_rule_name=_RULE,
@@ -328,7 +334,7 @@ def _learn(counts: Mapping[str, int], n_merges: int) -> bytes:
         num_threads=1,
         minloglevel=2,
     )
-    return out.getvalue()
+    return out.getvalue(), n_fixed
 
 
 def _covering(counts: Mapping[str, int]) -> set[str]:

@@ -64,7 +64,7 @@ class Tokenizer(ABC):
     kind: ClassVar[str]
     """What people call it: "word" or "byte-level", "WordPiece" or "SentencePiece"."""
     _readers: ClassVar[list[type[Tokenizer]]] = []
-    """The classes that read a folder, in the order in which they are asked."""
+    """The classes that read a folder, in the order in which they are asked: a file's name says more than its ending."""
     _files: ClassVar[str]
     """What a folder of a reader's kind holds, as messages call it."""
     _library_type: ClassVar[str] = ""
@@ -73,6 +73,7 @@ class Tokenizer(ABC):
     def __init_subclass__(cls) -> None:
         if "_files" in vars(cls):
             Tokenizer._readers.append(cls)
+            Tokenizer._readers.sort(key=lambda reader: "*" in reader._files)
 
     def __init__(self, vocabulary: Mapping[str, int]) -> None:
         """:param vocabulary: piece -> id, the ids being 0..n-1."""

@@ -1,4 +1,4 @@
-"""Stage `tokenizer`: byte pair encoding learnt from the cleaned training documents, or one that was chosen before."""
+"""Stage `tokenizer`: a vocabulary learnt from the cleaned training documents, or one that was chosen before."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERSION = 1
 
 @task(name="tokenizer", task_run_name="tokenizer {config.n_merges} merges", **STAGE_OPTIONS)
 def train_tokenizer(store: Store, corpus: Artifact, config: TokenizerConfig, dask_address: str = "") -> Artifact:
-    """Learn ``config.n_merges`` merges (paper: 40,000) from the training documents only."""
+    """Learn ``config.n_merges`` merges or pieces (GPT-1's paper: 40,000) from the training documents only."""
     recipe = Recipe("tokenizer", VERSION, recorded(config), {"corpus": corpus})
 
     def produce(out: Path) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def pin_tokenizer(store: Store, ref: str, config: TokenizerConfig) -> Artifact:
 
     A folder's (any fsspec URL; also a released vocabulary) goes by its content, wherever it lies.
 
-    :param ref: a digest or its beginning, latest, an artifact's address, or a folder with a vocabulary and merges.
+    :param ref: a digest or its beginning, latest, an artifact's address, or a folder with a tokenizer of any kind.
     :param config: says of which kind it has to be.
     :raises InputError: where none fits, or several do, or the one that does is of another kind.
     """

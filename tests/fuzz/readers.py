@@ -32,8 +32,10 @@ from gptcore.settings import recorded
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.prompted import prompted
 from gptcore.text.corpus import build_corpus
+from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.sources import RawCorpus
 from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.wordpiece import WordPieceTokenizer
 from gptcore.training import checkpoint
 from gptcore.training.finetune import FinetuneJob
 from gptcore.training.pretrain import PretrainJob
@@ -264,6 +266,14 @@ READERS: dict[str, Reader] = {
     "manifests": Reader(_stored, _read_store, "**/manifest.json"),
     "tokenizer": Reader(
         lambda folder: tokenizer().save(folder), lambda folder: Tokenizer.load(str(folder)).encode("a cat")
+    ),
+    "WordPiece": Reader(
+        lambda folder: WordPieceTokenizer.train(["a cat sat on the mat"] * 2, 9).save(folder),
+        lambda folder: Tokenizer.load(str(folder)).encode("a cat"),
+    ),
+    "SentencePiece": Reader(
+        lambda folder: SentencePieceTokenizer.train(["a cat sat on the mat"] * 2, 9).save(folder),
+        lambda folder: Tokenizer.load(str(folder)).encode("a cat, 12, é"),
     ),
     "checkpoints": Reader(_checkpointed, _read_checkpoint),
     "job of pre-training": _job("pretrain"),
