@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ from gptcore.seeds import derive_seed
 
 _HELD_OUT = 0  # seed of what is drawn for held-out text: the same for every model
 _ROWS = 32  # held-out sequences in a batch
+_COUNTED = 256  # rows of held-out text whose words are counted at once
 Numbers = npt.NDArray[np.int64]
 
 
@@ -156,14 +158,17 @@ def held_out_batches(
         yield _micro_batch(batch, masked, draws, slice(None)) | ones
 
 
-def unigram_entropy(shards: Shards, table: PieceTable) -> float:
+@lru_cache(maxsize=2)
+def unigram_entropy(shards: Shards) -> float:
     """Nats a word of the words' own frequencies: what telling hidden words costs that knows nothing of their context.
 
     A loss that stays there has learnt nothing else, however much it fell before.
     """
+    table = PieceTable.read(shards.folder.parent)
     counts = np.zeros(table.n_vocab, np.int64)
-    for row in range(shards.n_rows):
-        counts += np.bincount(shards.tokens(row), minlength=table.n_vocab)
+    for first in range(0, shards.n_rows, _COUNTED):
+        rows = range(first, min(first + _COUNTED, shards.n_rows))
+        counts += np.bincount(np.concatenate([shards.tokens(row) for row in rows]), minlength=table.n_vocab)
     found = counts[~table.special & (counts > 0)] / max(1, counts[~table.special].sum())
     return float(-(found * np.log(found)).sum())
 

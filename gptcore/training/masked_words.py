@@ -105,7 +105,7 @@ class MaskedWords:
         hiding = self._hiding.with_settings(config)
         batches = Counted(held_out_batches(shards, table, model.n_ctx, hiding, max_tokens))
         sums = summed_metrics(objective, batches, world, interrupted)
-        return batches.word_scores(sums) | {"unigram_entropy": unigram_entropy(shards, table)}
+        return batches.word_scores(sums) | {"unigram_entropy": unigram_entropy(shards)}
 
 
 class Counted:

@@ -98,7 +98,7 @@ class ReplacedTokens:
             "replaced_recall": sums["replaced_found"] / max(1.0, sums["replaced"]),
             "replaced_precision": sums["replaced_found"] / max(1.0, sums["replaced_found"] + sums["false_alarms"]),
         }
-        return batches.word_scores(sums) | found | {"unigram_entropy": unigram_entropy(shards, table)}
+        return batches.word_scores(sums) | found | {"unigram_entropy": unigram_entropy(shards)}
 
 
 def replaced_tokens_objective(model: Detection, weight: float) -> Objective:
