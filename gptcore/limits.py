@@ -8,6 +8,11 @@ from typing import Any
 
 from gptcore.errors import InputError
 
+PAIRS = ("none", "nsp", "sop")
+"""What the second of two segments is: it goes on with the first; with p 1/2 a random one (next-sentence prediction);
+with p 1/2 swapped with the first (sentence-order prediction)."""
+SHORTEST = 8  # tokens of a sequence of two segments: below, there is no room for both and a word to hide
+LONGEST_NGRAM = 16
 PRECISIONS = ("auto", "float32", "bfloat16")
 LARGEST_SIZE = (1 << 24) - 1  # of a network; the bytes of a tensor with two such sides still fit 63 bits
 
@@ -76,3 +81,26 @@ def require_training(config: Any, section: str) -> None:
             raise InputError(f"{section}.{name} = {count}: expected {least} or more")
     if config.precision not in PRECISIONS:
         raise InputError(f"{section}.precision = {config.precision!r}: expected one of {', '.join(PRECISIONS)}")
+
+
+def require_hiding(config: Any) -> None:
+    """Refuse settings of hidden words and pairs of segments under which nothing is learnt.
+
+    :raises InputError: naming the first.
+    """
+    bounds: dict[str, tuple[float, float]] = {
+        "short_length": (SHORTEST, LARGEST_SIZE),
+        "mask_ngrams": (1, LONGEST_NGRAM),
+        "mask_copies": (1, LARGEST_SIZE),
+        "replaced_weight": (0, 1e6),
+    }
+    for name, (least, most) in bounds.items():
+        if (value := getattr(config, name)) is not None and not least <= value <= most:
+            raise InputError(f"pretrain.{name} = {value}: expected {least:g} to {most:g}")
+    for name in ("mask_share", "short_share"):
+        if (value := getattr(config, name)) is not None and not 0 < value < 1:
+            raise InputError(f"pretrain.{name} = {value}: expected more than 0, and less than 1")
+    if config.pairs is not None and config.pairs not in PAIRS:
+        raise InputError(f"pretrain.pairs = {config.pairs!r}: expected one of {', '.join(PAIRS)}")
+    if config.short_share is not None and config.short_length is None:
+        raise InputError(f"pretrain.short_share = {config.short_share} without pretrain.short_length, expected both")

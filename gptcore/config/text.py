@@ -56,3 +56,5 @@ class ShardConfig:
 
     max_tokens: int = 16_000_000
     """Upper bound of one file, in tokens (32 MB of uint16)."""
+    sentences: bool = derived(False)
+    """For a family that is pre-trained on sentences: the separator stands behind each of them."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from gptcore.limits import require_training
+from gptcore.limits import require_hiding, require_training
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,46 @@ class PretrainConfig:
     seed: int = 42
     original: bool = False
     """Adam as released (original code): see gptcore.training.optim."""
+    short_length: int | None = None
+    """Tokens of the sequences of the first updates, for families that are pre-trained on sentences (BERT, section A.2:
+    128). None: n_ctx all along."""
+    short_share: float | None = None
+    """Share of the updates with such short sequences; None: nine tenths (BERT, section A.2)."""
+    pairs: str | None = None
+    """What the second of two segments is: none (it goes on with the first), nsp (next sentence or a random one), sop
+    (next sentence or the two swapped). None: the family's own. This and what follows: families with hidden words."""
+    mask_share: float | None = None
+    """Share of the tokens that are to be told. None: 0.15 (BERT, section 3.1)."""
+    mask_words: bool | None = None
+    """Whether all pieces of a word are hidden together. None: as the family does."""
+    mask_ngrams: int | None = None
+    """Words in a row that are hidden together at most. None: as the family does."""
+    mask_copies: int | None = None
+    """Draw masks once for so many copies of each sequence, which then come back (`dupe_factor`, original code). None:
+    anew for every sequence."""
+    replaced_weight: float | None = None
+    """Of the loss of telling replaced tokens, beside that of the words. None: 50 (ELECTRA, section 3.2)."""
 
     def __post_init__(self) -> None:
         require_training(self, "pretrain")
+        require_hiding(self)
+
+    def mean_length(self, n_ctx: int) -> float:
+        """Tokens of a sequence, over the whole run."""
+        if self.short_length is None:
+            return n_ctx
+        return self.share_of_short * self.short_length + (1 - self.share_of_short) * n_ctx
+
+    @property
+    def share_of_short(self) -> float:
+        """Share of the updates with short sequences, where there are any."""
+        return 0.9 if self.short_share is None else self.short_share
+
+    def total_steps(self, n_ctx: int, n_tokens: int) -> int:
+        """Updates of the whole run: `steps`, or `epochs` of a corpus of ``n_tokens``."""
+        if self.steps is not None:
+            return self.steps
+        return max(1, math.ceil(self.epochs * n_tokens / (self.batch_size * self.mean_length(n_ctx))))
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,26 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gptcore.config import ShardConfig
+from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import Shards, Tokens, token_dtype, write_shards
 from gptcore.errors import InputError
 from gptcore.files import write_json_atomic
 from gptcore.text.parts import part_files, read_part
+from gptcore.text.sentences import split_sentences
 from gptcore.text.tokenizer import Tokenizer
 
 SPLITS = ("train", "validation")
 META_FILE = "meta.json"
+Ids = npt.NDArray[np.int32]
 
 
 def encode_corpus(
@@ -35,8 +39,9 @@ def encode_corpus(
 ) -> dict[str, Any]:
     """Write ``out/train``, ``out/validation`` (see :mod:`gptcore.data.shards`) and, last, ``out/meta.json``.
 
-    The result does not depend on ``map``: the builtin one, or a pool's or a cluster's that gives results in order.
-    Its workers must see the local folders ``corpus`` and ``out``.
+    Shards with sentence borders have ``out/pieces.json`` as well (:mod:`gptcore.data.piece_table`). The result does not
+    depend on ``map``: the builtin one, or a pool's or a cluster's that gives results in order. Its workers must see the
+    local folders ``corpus`` and ``out``.
 
     :param corpus: a folder of cleaned text, as :mod:`gptcore.text.corpus` writes it.
     :param progress: called with 1 for each file of the corpus encoded.
@@ -49,7 +54,7 @@ def encode_corpus(
     shutil.rmtree(work, ignore_errors=True)  # left by an encoding that was interrupted
     tokenizer.save(work / "tokenizer")
     jobs = [
-        EncodeJob(split, path, work / "tokenizer", tokenizer.digest, work / split / path.stem, config.max_tokens)
+        EncodeJob(split, path, work / "tokenizer", tokenizer.digest, work / split / path.stem, config)
         for split in SPLITS
         for path in part_files(corpus, split)
     ]
@@ -66,6 +71,8 @@ def encode_corpus(
         index = write_shards(documents, out / split, n_vocab=tokenizer.n_vocab, max_tokens=config.max_tokens)
         splits[split] = {"n_tokens": index["n_tokens"], "n_documents": index["n_documents"]}
     shutil.rmtree(work)
+    if config.sentences:
+        PieceTable.of(tokenizer).save(out)
     meta = {"tokenizer_digest": tokenizer.digest, "n_vocab": tokenizer.n_vocab, "splits": splits}
     write_json_atomic(out / META_FILE, meta)
     return meta
@@ -80,7 +87,7 @@ class EncodeJob:
     tokenizer: Path
     tokenizer_digest: str
     out: Path
-    max_tokens: int
+    config: ShardConfig
 
 
 def encode_part(job: EncodeJob) -> Path:
@@ -92,7 +99,8 @@ def encode_part(job: EncodeJob) -> Path:
         return job.out
     tokenizer = tokenizer_in(job.tokenizer, job.tokenizer_digest)
     aside = job.out.with_name(f"{job.out.name}.{uuid.uuid4().hex[:8]}.tmp")
-    write_shards(_encoded(job.path, tokenizer), aside, n_vocab=tokenizer.n_vocab, max_tokens=job.max_tokens)
+    documents = _encoded(job.path, tokenizer, job.config.sentences)
+    write_shards(documents, aside, n_vocab=tokenizer.n_vocab, max_tokens=job.config.max_tokens)
     try:
         aside.rename(job.out)
     except OSError:
@@ -108,7 +116,8 @@ def encode_partition(corpus: Path, tokenizer: Tokenizer, out: Path, config: Shar
     """
     indices = {}
     for split in SPLITS:
-        documents = chain.from_iterable(_encoded(path, tokenizer) for path in part_files(corpus, split))
+        parts = (_encoded(path, tokenizer, config.sentences) for path in part_files(corpus, split))
+        documents = chain.from_iterable(parts)
         indices[split] = write_shards(documents, out / split, n_vocab=tokenizer.n_vocab, max_tokens=config.max_tokens)
     return indices
 
@@ -121,8 +130,26 @@ def tokenizer_in(folder: Path, digest: str) -> Tokenizer:
     return tokenizer
 
 
-def _encoded(path: Path, tokenizer: Tokenizer) -> Iterator[tuple[str, Iterator[Tokens]]]:
+def _encoded(path: Path, tokenizer: Tokenizer, sentences: bool) -> Iterator[tuple[str, Iterator[Tokens]]]:
+    """The documents of a corpus file as ids: behind each sentence its border, or around the whole the kind's mark."""
     dtype = token_dtype(tokenizer.n_vocab)
-    border = [] if tokenizer.end_of_text is None else [np.asarray([tokenizer.end_of_text], dtype)]
+    end = None if sentences else tokenizer.end_of_text
+    border = [] if end is None else [np.asarray([end], dtype)]
+    encoded = partial(_sentences, separator=PieceTable.of(tokenizer).sep) if sentences else _row
     for (_, document), rows in groupby(read_part(path), key=lambda row: row[:2]):
-        yield document, chain(border, (tokenizer.encode_clean(text).astype(dtype) for _, _, text in rows), border)
+        pieces = chain.from_iterable(encoded(tokenizer, text) for _, _, text in rows)
+        yield document, chain(border, (ids.astype(dtype) for ids in pieces), border)
+
+
+def _row(tokenizer: Tokenizer, text: str) -> Iterator[Ids]:
+    yield tokenizer.encode_clean(text)
+
+
+def _sentences(tokenizer: Tokenizer, text: str, separator: int) -> Iterator[Ids]:
+    """Ids of each sentence, the separator last; one without ids is none.
+
+    A row of half a million characters ends a sentence as well, wherever it was cut.
+    """
+    for sentence in split_sentences(text):
+        if len(ids := tokenizer.encode_clean(sentence)):
+            yield np.append(ids, np.int32(separator))

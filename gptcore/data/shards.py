@@ -3,7 +3,8 @@
 A folder of shards holds ``shard-00000.arrow``, ``shard-00001.arrow``, ... and ``index.json``, which is written last
 and lists the files with their SHA-256. Columns: ``document`` (string), ``part`` (int32), ``tokens`` (list of uint16,
 or uint32 where the vocabulary needs it). A document is one row, unless it is longer than a whole file may be: then it
-goes on in further rows, parts 1, 2, ...
+goes on in further rows, parts 1, 2, ... For families that read sentences, a document's tokens have a separator behind
+each of its sentences (:mod:`gptcore.data.encode`).
 
 The index of a composed folder names files of other folders, relative to itself, and the rows of them to ``skip``.
 """
@@ -190,6 +191,25 @@ class Shards:
         number = self._file[row]
         name: str = self._documents[number][int(row - self._first_row[number])].as_py()
         return name
+
+    def places_of(self, token: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Every place of an id, in order: its row, and where in the row. int64 [N] each."""
+        rows, offsets = [], []
+        for number, values in enumerate(self._values):
+            its = slice(*self._first_row[number : number + 2])
+            if not len(starts := self._start[its]):
+                continue
+            flat = np.flatnonzero(values == token)
+            row = np.searchsorted(starts, flat, side="right") - 1
+            kept = (row >= 0) & (flat - starts[row] < self.lengths[its][row])  # not of rows that are skipped
+            rows.append(row[kept] + self._first_row[number])
+            offsets.append((flat - starts[row])[kept])
+        return _concatenate(rows, np.int64), _concatenate(offsets, np.int64)
+
+    @property
+    def document_numbers(self) -> npt.NDArray[np.int64]:
+        """Which document each row belongs to, counted from 0: int64 [n_rows]."""
+        return np.cumsum(self._part == 0) - 1
 
     def documents(self) -> Iterator[tuple[str, list[Tokens]]]:
         """Each document's name and the token ids of its rows, in order: what :func:`write_shards` takes."""

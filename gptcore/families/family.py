@@ -31,6 +31,8 @@ class Family:
 
     raw_text: bool = False
     """Whether its tokenizer reads documents as they are; else ftfy, spaCy and lower case clean the corpus first."""
+    sentences: bool = False
+    """Whether it is pre-trained on sentences, so that its shards keep their borders."""
     tokenizer: str = "gptcore.text.bpe:WordTokenizer"
     """A subclass of :class:`gptcore.text.tokenizer.Tokenizer`."""
     config: str = "gptcore.config:ModelConfig"

@@ -5,7 +5,6 @@ B batch, T positions, D width of a micro-batch.
 
 from __future__ import annotations
 
-import math
 from typing import Protocol
 
 import torch
@@ -13,10 +12,10 @@ from torch import Tensor
 
 from gptcore.data.feed import MicroBatch, Objective, Update
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch
-from gptcore.errors import InputError
 from gptcore.machine.distributed import World
 from gptcore.models.language_model import LanguageModel
 from gptcore.objectives.losses import fused_language_model_loss
+from gptcore.objectives.micro_batches import MicroBatches
 
 
 class Sampler(Protocol):
@@ -31,26 +30,17 @@ class PretrainData:
     """Sequences as updates: `batch_size` of them each, shared out to processes and micro-batches."""
 
     def __init__(self, sampler: Sampler, batch_size: int, micro_batch_size: int | None, world: World) -> None:
-        if batch_size < world.size:
-            raise InputError(f"batch_size = {batch_size} sequences an update is less than the {world.size} processes")
         self._sampler = sampler
         self._batch_size = batch_size
-        self._share = world.share(batch_size)
-        largest = math.ceil(batch_size / world.size)  # process's share
-        self._micro_batch_size = micro_batch_size or largest
-        # Sharded weights are put together by all processes at once, so all run equally often.
-        self._rounds = math.ceil(largest / self._micro_batch_size) if world.sharded else 1
+        self._micro = MicroBatches(batch_size, micro_batch_size, world)
 
     def update(self, step: int) -> Update:
         """Sequences step * batch_size .. (step + 1) * batch_size. The mean runs over the targets of all processes."""
         inputs, targets = map(torch.from_numpy, self._sampler.batch(step, self._batch_size))  # (B, T) each
         n_targets = int((targets != IGNORE_INDEX).sum())
         weight = torch.tensor(1.0 / n_targets)
-        share = slice(self._share.start, self._share.stop)
-        size = self._micro_batch_size
-        parts = zip(torch.split(inputs[share], size), torch.split(targets[share], size), strict=True)
-        batches = [{"inputs": x, "targets": y, "weight": weight} for x, y in parts]
-        idle = [{**batches[-1], "weight": torch.tensor(0.0)}] * (self._rounds - len(batches))
+        batches = [{"inputs": inputs[its], "targets": targets[its], "weight": weight} for its in self._micro.parts]
+        idle = [{**batches[-1], "weight": torch.tensor(0.0)}] * self._micro.idle
         return Update([*batches, *idle], n_targets)
 
     def documents(self, step: int) -> list[str]:

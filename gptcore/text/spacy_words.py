@@ -126,7 +126,7 @@ def _tokenizers() -> tuple[Any, Any, dict[str, list[str]]]:
     A tokenizer files a special case for that search when its patterns find something in it. The twin's patterns find
     nothing until it is built.
     """
-    with _torch_left_out():
+    with torch_left_out():
         import spacy
     from spacy.symbols import ORTH
     from spacy.tokenizer import Tokenizer
@@ -152,7 +152,7 @@ def _tokenizers() -> tuple[Any, Any, dict[str, list[str]]]:
 
 
 @contextmanager
-def _torch_left_out() -> Iterator[None]:
+def torch_left_out() -> Iterator[None]:
     """Let no import find torch, which the library of spaCy's networks would load: no tokenizer needs those.
 
     It is half of what a process takes that only reads text. Not where another thread might look for torch meanwhile.

@@ -202,18 +202,23 @@ def finish_language_model(
     tokenizer_digest: str,
     n_positions: int,
     scores: Mapping[str, float],
+    others: Mapping[str, LanguageModel] | None = None,
 ) -> None:
     """Write model/ and result.json of a job that made a language model; called on every process.
 
     :param n_positions: of the sequences that it was trained on.
     :param scores: what the result says beside the costs.
+    :param others: networks that were trained with it, by the names of their folders inside model/.
     """
     peak = max(world.gather(peak_memory_bytes(world.device)))
     weights = whole(model.state_dict(), world)
+    kept = {name: (other, whole(other.state_dict(), world)) for name, other in (others or {}).items()}
     if not world.main:
         return
     meta = {"tokenizer_digest": tokenizer_digest, "steps": progress.step, "tokens_seen": progress.tokens_seen}
     model.save(job.workspace / "model", weights)
+    for name, (other, its) in kept.items():
+        other.save(job.workspace / "model" / name, its)
     write_json_atomic(job.workspace / "model" / "meta.json", meta | {"parameters": model.num_parameters})
     spent = costs(progress, training.settings.precision, world)
     dtype = pick_dtype(training.settings.precision, world.device)

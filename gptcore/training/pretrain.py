@@ -75,12 +75,6 @@ class PretrainJob:
         if meta["n_vocab"] != self.model.n_vocab:
             raise InputError(f"{path}: n_vocab = {meta['n_vocab']}, the job has model.n_vocab = {self.model.n_vocab}")
 
-    def total_steps(self, n_tokens: int) -> int:
-        """Updates of the whole run: `steps`, or `epochs` of a corpus of ``n_tokens``."""
-        if self.pretrain.steps is not None:
-            return self.pretrain.steps
-        return max(1, math.ceil(self.pretrain.epochs * n_tokens / (self.pretrain.batch_size * self.model.n_ctx)))
-
 
 def snapshot_steps(total_steps: int) -> list[int]:
     """Updates after which the model is kept for good: the last one, half as many, a quarter, ... (Figure 2, right)."""
@@ -152,21 +146,25 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     config = job.pretrain
     learnt: PretrainingObjective = FAMILIES[job.model.family].part("objective")
     held_in, held_out = Shards(job.shards / "train"), Shards(job.shards / "validation")
-    total_steps = job.total_steps(held_in.n_tokens)
+    total_steps = config.total_steps(job.model.n_ctx, held_in.n_tokens)
     micro_batch_size = config.micro_batch_size
     if micro_batch_size is None and world.device.type == "cpu":
         micro_batch_size = max(1, _CPU_TOKENS // job.model.n_ctx)
     data = learnt.data(held_in, job.model, config, micro_batch_size, world)
-    model, start = _start(job)
-    objective = Step(model, learnt.objective(model))
+    generator = rng.generator(config.seed, "weights")
+    model = build_model(job.model, generator)
+    trained = learnt.network(model, generator)
+    others = learnt.others(trained)
+    start = _fill(job, model, others)
+    objective = Step(trained, learnt.objective(trained, config))
     if world.sharded:
         shard(objective)  # from RAM: a GPU never holds more than its part and a block
     else:
-        model.to(world.device)
-    score = partial(learnt.score, objective, held_out, job.model)
+        trained.to(world.device)
+    score = partial(learnt.score, objective, held_out, job.model, config)
     monitor = ValidationMonitor(model, score, config, total_steps, world, job.workspace / "snapshots")
     training = Training(
-        model=model,
+        model=trained,
         objective=objective,
         data=data,
         monitor=monitor,
@@ -192,18 +190,21 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         tokenizer_digest=job.tokenizer_digest,
         n_positions=job.model.n_ctx,
         scores={"train/loss": progress.metrics["train/loss"], **monitor.scores},
+        others=others,
     )
 
 
-def _start(job: PretrainJob) -> tuple[LanguageModel, dict[str, str]]:
-    """The network before the first update, and what its checkpoints say of the model that it goes on from."""
-    model = build_model(job.model, rng.generator(job.pretrain.seed, "weights"))
+def _fill(job: PretrainJob, model: LanguageModel, others: Mapping[str, LanguageModel]) -> dict[str, str]:
+    """Take over the weights of the model that the job goes on from, and what checkpoints say of it."""
     if job.start is None:
-        return model, {}
-    shape, weights = read_model(str(job.start))
-    check_same_shape(shape, job.model, str(job.start))
-    model.fill(weights, str(job.start))
-    return model, {"start": sha256_file(job.start / "model.safetensors")}
+        return {}
+    for folder, network in {job.start: model, **{job.start / name: other for name, other in others.items()}}.items():
+        if network is not model and not folder.exists():
+            continue  # of a model that was made elsewhere: others begin afresh
+        shape, weights = read_model(str(folder))
+        check_same_shape(shape, network.config, str(folder))
+        network.fill(weights, str(folder))
+    return {"start": sha256_file(job.start / "model.safetensors")}
 
 
 if __name__ == "__main__":

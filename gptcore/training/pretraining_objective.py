@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
+
+import torch
+from torch import nn
 
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.data.feed import Data, Objective
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
+from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.machine.distributed import World
 from gptcore.models.language_model import LanguageModel
 from gptcore.objectives.next_token import PretrainData, language_model_objective
+
+_OF_HIDDEN_WORDS = (
+    *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
+    "replaced_weight",
+)
 
 
 class PretrainingObjective(Protocol):
@@ -24,8 +33,22 @@ class PretrainingObjective(Protocol):
         """The batches; every draw is a function of the settings' seed and the index of the sequence."""
         ...
 
-    def objective(self, model: LanguageModel) -> Objective:
-        """What an update's loss is."""
+    def network(self, model: LanguageModel, generator: torch.Generator) -> nn.Module:
+        """What is trained: the family's network, or one that has it as a part beside others.
+
+        :param generator: where the others' weights are drawn from.
+        """
+        ...
+
+    def others(self, trained: nn.Module) -> Mapping[str, LanguageModel]:
+        """The others by the names of the folders, inside the model's, that they are kept in; mostly none."""
+        ...
+
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
+        """What an update's loss is.
+
+        :param trained: of :meth:`network`.
+        """
         ...
 
     def score(
@@ -33,6 +56,7 @@ class PretrainingObjective(Protocol):
         objective: Objective,
         shards: Shards,
         model: NetworkConfig,
+        config: PretrainConfig,
         max_tokens: int | None,
         world: World,
         interrupted: Callable[[], bool],
@@ -51,19 +75,37 @@ class NextToken:
     def data(
         self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
     ) -> Data:
-        """See :class:`PretrainingObjective`."""
+        """See :class:`PretrainingObjective`.
+
+        :raises InputError: settings of hidden words.
+        """
+        for name in _OF_HIDDEN_WORDS:
+            if (value := getattr(config, name)) is not None:
+                raise InputError(
+                    f"pretrain.{name} = {value!r}: this family predicts next tokens, expected no such setting"
+                )
         sampler = WindowSampler(shards, model.n_ctx, config.seed)
         return PretrainData(sampler, config.batch_size, micro_batch_size, world)
 
-    def objective(self, model: LanguageModel) -> Objective:
+    def network(self, model: LanguageModel, generator: torch.Generator) -> LanguageModel:
+        """See :class:`PretrainingObjective`: the family's network alone."""
+        return model
+
+    def others(self, trained: nn.Module) -> Mapping[str, LanguageModel]:
+        """See :class:`PretrainingObjective`: none."""
+        return {}
+
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
         """See :class:`PretrainingObjective`."""
-        return language_model_objective(model)
+        assert isinstance(trained, LanguageModel)
+        return language_model_objective(trained)
 
     def score(
         self,
         objective: Objective,
         shards: Shards,
         model: NetworkConfig,
+        config: PretrainConfig,
         max_tokens: int | None,
         world: World,
         interrupted: Callable[[], bool],

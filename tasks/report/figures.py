@@ -141,12 +141,14 @@ def loss_curve(
 ) -> Path | None:
     """Draw training and validation loss over updates; None where the records hold no curve.
 
-    :param records: lines of metrics.jsonl.
-    :param references: name -> loss, drawn as level lines (n-gram models).
+    :param records: lines of metrics.jsonl; of a training whose loss has parts, the one of words is drawn.
+    :param references: name -> loss, drawn as level lines (n-gram models, the unigram's entropy).
     :param path: where the PNG goes.
     :param unit: of the loss, for the axis.
     """
     curves = {name: _curve(records, name) for name in ("train/loss", "validation/loss")}
+    if words := _curve(records, "train/word_loss"):
+        curves["train/loss"] = words
     if not any(curves.values()):
         return None
     with drawing(path, "updates", f"loss ({unit})") as axes:

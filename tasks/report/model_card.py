@@ -22,6 +22,17 @@ _LIMITS = (
     "It repeats what its books say, their prejudices included. Do not let it decide anything about people.",
 )
 
+_USE = 'from gptcore.models.build import load_model\n\nlogits = load_model("model")'
+_CALL = "(ids)  # [B, T, V]"
+_HIDDEN_CALL = "(ids, segments=segments, mask=mask)"
+_OF_HIDDEN_WORDS = {
+    "validation/unigram_entropy": "unigram entropy, nats a word",
+    "validation/word_accuracy": "hidden words told",
+    "validation/pair_accuracy": "pairs of segments told",
+    "validation/replaced_share": "hidden words that the generator replaced",
+    "validation/replaced_recall": "replaced words found",
+    "validation/replaced_precision": "found words that were replaced",
+}
 _SYNTHETIC = "synthetic: gptmill's generated world, no real text"
 
 
@@ -54,21 +65,26 @@ def write_pretrained_card(
         "tokenizer": encoded["tokenizer_digest"][:12],
     }
     before = {"went on from": start.short, "tokens seen before": result["tokens_seen_before"]} if start else {}
+    hidden = "validation/unigram_entropy" in result  # words were told from both sides
+    unit = "a hidden word" if hidden else "a token"
     results = {
-        "held-out perplexity, a token": result["validation/perplexity"],
-        "held-out loss, nats a token": result["validation/loss"],
+        f"held-out perplexity, {unit}": result["validation/perplexity"],
+        f"held-out loss, nats {unit}": result["validation/loss"],
+        **{title: result[name] for name, title in _OF_HIDDEN_WORDS.items() if name in result},
     }
     _write(
         folder,
         title="pre-trained",
-        words="A language model pre-trained with L1 of "
+        words="A masked language model, pre-trained on words that are told from both sides."
+        if hidden
+        else "A language model pre-trained with L1 of "
         '"Improving Language Understanding by Generative Pre-Training" (section 3.1).',
-        tags=("gptmill", "causal-lm"),
+        tags=("gptmill", "masked-lm" if hidden else "causal-lm"),
         data=data,
         training={**_cost(result), "tokens seen": seen, "epochs": seen / training, **before, **dict(flatten(settings))},
         results=results,
         limits=(*_LIMITS, f"It saw {seen:,} tokens; the paper's model saw about 100 epochs of 7,000 books."),
-        use='from gptcore.models.build import load_model\n\nlogits = load_model("model")(ids)  # [B, T, V]',
+        use=_USE + (_HIDDEN_CALL if hidden else _CALL),
     )
 
 

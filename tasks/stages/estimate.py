@@ -72,7 +72,7 @@ def operations(store: Store, stage: str, arguments: Mapping[str, Any]) -> tuple[
         counts = _counts(store, arguments["shards"])
         config: PretrainConfig = arguments["config"]
         model: NetworkConfig = arguments["model"]
-        each = config.batch_size * model.n_ctx
+        each = config.batch_size * config.mean_length(model.n_ctx)
         n_tokens: float = config.epochs * counts["splits"]["train"]["n_tokens"]
         if config.steps is not None:
             n_tokens = config.steps * each

@@ -24,6 +24,7 @@ from prefect import task
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.composed import Piece, compose_shards
 from gptcore.data.encode import SPLITS, encode_partition, tokenizer_in
+from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import INDEX_FILE
 from gptcore.errors import InputError
 from gptcore.files import sha256_json, write_json_atomic
@@ -155,6 +156,8 @@ def encode_partitions(
                 done(len(job.recipes))
         dropped = [frozenset(entry["dropped"]) for entry in listed]
         pieces = _each(partial(_piece, store), list(zip(parts, dropped, strict=True)))
+        if config.sentences:
+            PieceTable.of(tokenizer_in(store.local(tokenizer), digest)).save(out)
         report = compose_shards(pieces, out, digest, counts["n_vocab"])
         require_validation(report)
         return {**report, "partitions": {"all": len(parts), "encoded": len(missing)}}

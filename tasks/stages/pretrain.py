@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -132,11 +133,14 @@ def _made(counts: Mapping[str, Any]) -> str:
 def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> None:
     """The final numbers, the curve and the card, on the MLflow run and on the Prefect run."""
     result = built.manifest["counts"]
-    counted = store.manifest(ngrams)["counts"] if ngrams else {}
+    entropy = result.get("validation/unigram_entropy")
+    # Hidden words are told from both sides: what n-grams predict of the next one is no measure of that.
+    counted = store.manifest(ngrams)["counts"] if ngrams and entropy is None else {}
     records = read_metrics(store.local(built.artifact, "metrics.jsonl"))
     results = {
         "validation perplexity": result["validation/perplexity"],
         **{f"{name} perplexity": counted[name]["perplexity"] for name in counted},
+        **({} if entropy is None else {"unigram perplexity": math.exp(entropy)}),
         "validation tokens": result["validation/tokens"],
         "tokens seen": result["tokens_seen"],
         **({"tokens seen before": before} if (before := result.get("tokens_seen_before")) else {}),
@@ -149,6 +153,7 @@ def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> No
     }
     with scratch_folder() as folder:
         references = {name: counts["nats"] for name, counts in counted.items()}
+        references |= {} if entropy is None else {"unigram entropy": entropy}
         figure = loss_curve(records, folder / "loss.png", references)
         links = cross_links(run, built.artifact)
         title = f"Pre-training {built.artifact.short}"

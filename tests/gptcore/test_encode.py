@@ -6,15 +6,18 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from gptcore.config import ShardConfig
-from gptcore.data.encode import encode_corpus
+from gptcore.data.encode import encode_corpus, encode_partition
+from gptcore.data.piece_table import PieceTable, _tails
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
-from gptcore.files import sha256_file
+from gptcore.files import read_json, sha256_file, write_json_atomic
 from gptcore.text.bpe import WordTokenizer
+from gptcore.text.wordpiece import WordPieceTokenizer
 
 Row = tuple[str, int, str]
 
@@ -97,3 +100,58 @@ def test_no_validation_text_gives_empty_shards(tmp_path):
     meta = encode_corpus(tmp_path / "corpus", TOKENIZER, tmp_path / "out", ShardConfig())
     assert meta["splits"]["validation"] == {"n_tokens": 0, "n_documents": 0}
     assert Shards(tmp_path / "out" / "validation").n_rows == 0
+
+
+# --- with sentence borders ---
+
+PIECES = WordPieceTokenizer.train(["the old king went home . he slept ! unbelievable"], 40)
+SENTENCES = ShardConfig(sentences=True)
+
+
+def test_behind_every_sentence_stands_the_separator(tmp_path):
+    rows: list[Row] = [
+        ("a", 0, "The old king went home. He slept!"),
+        ("a", 1, "\n\nHOME\n\n \n\nHe went"),
+        ("b", 0, "King."),
+    ]
+    folder = write_corpus(tmp_path / "corpus", {"train": [rows], "validation": [[("c", 0, "\n\n")]]})
+    encode_corpus(folder, PIECES, tmp_path / "out", SENTENCES)
+    sep = PIECES.specials.sep
+    expected = [["The old king went home.", "He slept!", "HOME", "He went"], ["King."]]
+    shards = Shards(tmp_path / "out" / "train")
+    for row, sentences in enumerate(expected):
+        assert shards.tokens(row).tolist() == [i for text in sentences for i in [*PIECES.encode(text), sep]]
+    assert Shards(tmp_path / "out" / "validation").lengths.tolist() == [0]
+    parts = encode_partition(folder, PIECES, tmp_path / "part", SENTENCES)
+    assert (tmp_path / "part" / "train" / parts["train"]["files"][0]["name"]).read_bytes() == (
+        tmp_path / "out" / "train" / "shard-00000.arrow"
+    ).read_bytes()
+
+
+def test_the_vocabulary_s_marks_and_tails_travel_with_such_shards(tmp_path, corpus):
+    encode_corpus(corpus, PIECES, tmp_path / "out", SENTENCES)
+    found, specials = PieceTable.read(tmp_path / "out"), PIECES.specials
+    assert (found.pad, found.cls, found.sep, found.mask) == (specials.pad, specials.cls, specials.sep, specials.mask)
+    assert np.flatnonzero(found.special).tolist() == sorted(specials)
+    pieces = list(PIECES.vocabulary)
+    assert [pieces[at] for at in np.flatnonzero(found.tail)] == [p for p in pieces if p.startswith("##") and p != "##"]
+    assert found.tail.any()
+    path = tmp_path / "out" / "pieces.json"
+    good = read_json(path)
+    for change, said in (({"mask": 9}, "mask = 9"), ({"tail": [-1]}, "tail: expected ids"), ({"sep": "x"}, "sep")):
+        write_json_atomic(path, good | change)
+        with pytest.raises(InputError, match=said):
+            PieceTable.read(tmp_path / "out")
+    path.unlink()
+    with pytest.raises(InputError, match=r"no pieces.json here, expected shards with sentence borders"):
+        PieceTable.read(tmp_path / "out")
+    encode_corpus(corpus, TOKENIZER, tmp_path / "words", ShardConfig())
+    assert not (tmp_path / "words" / "pieces.json").exists()
+    with pytest.raises(InputError, match=r"word vocabulary has no \[SEP\]"):
+        encode_corpus(corpus, TOKENIZER, tmp_path / "words", SENTENCES)
+
+
+def test_pieces_of_signs_alone_are_words_where_a_mark_begins_words():
+    assert _tails(["<unk>", "[CLS]", "\u2581the", "ing", ",", "\u2581", "s"]).tolist() == [
+        *(True, True, False, True, False, False, True)
+    ]

@@ -382,9 +382,12 @@ def test_a_workspace_of_another_run_is_refused(
 
 
 def test_steps_follow_from_epochs(tmp_path: Path, job_for: Callable[..., Job]) -> None:
-    job = pretrain.PretrainJob.parse(job_for(tmp_path, steps=None, epochs=2.5))
-    assert job.total_steps(n_tokens=960) == 25  # 2.5 * 960 / (6 * 16)
-    assert job.total_steps(n_tokens=961) == 26
+    config = pretrain.PretrainJob.parse(job_for(tmp_path, steps=None, epochs=2.5)).pretrain
+    assert config.total_steps(N_CTX, n_tokens=960) == 25  # 2.5 * 960 / (6 * 16)
+    assert config.total_steps(N_CTX, n_tokens=961) == 26
+    half = dataclasses.replace(config, short_length=8, short_share=0.5)
+    assert half.total_steps(N_CTX, n_tokens=960) == 34  # 2.5 * 960 / (6 * 12)
+    assert dataclasses.replace(config, short_length=8).mean_length(128) == pytest.approx(20)
 
 
 def test_perplexity_needs_something_to_score() -> None:

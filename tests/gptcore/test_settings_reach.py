@@ -60,6 +60,9 @@ ELSEWHERE = {
     "keep_checkpoints",
     "max_eval_rows",
     "precision",
+    # of hidden words: tests/gptcore/test_masked_jobs.py
+    *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
+    "replaced_weight",
     "snapshot",  # chooses the folder of the model to start from
 }
 FEW = {"pretrain": {"steps": 8, "warmup_steps": 2, "lr": 1e-3}, "adapt": {"epochs": 1.0}, "finetune": {"epochs": 1}}

@@ -46,6 +46,8 @@ def test_a_pre_training_counts_six_for_each_weight_and_token(store: Store) -> No
     by_epochs, updates = operations(store, "pretrain", pretraining(store, steps=None))
     assert updates == pytest.approx(100 * TOKENS / (64 * 512))
     assert by_epochs == pytest.approx(network.flops_per_token(0) * 100 * TOKENS, rel=0.01)
+    short = pretraining(store, steps=100) | {"config": PretrainConfig(steps=100, short_length=128, short_share=0.5)}
+    assert operations(store, "pretrain", short)[0] == pytest.approx(count * (512 + 128) / 2 / 512)
 
 
 def test_a_fine_tune_counts_the_rows_that_it_takes(store: Store) -> None:

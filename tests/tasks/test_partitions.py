@@ -22,11 +22,12 @@ from gptcore.text.bpe import WordTokenizer
 from gptcore.text.corpus import build_corpus
 from gptcore.text.sources import RawCorpus
 from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.wordpiece import WordPieceTokenizer
 from tasks.stages.corpus import clean_corpus
 from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
 from tasks.stages.shards import local_shards
 from tasks.stages.tokenizer import pin_tokenizer
-from tasks.store.artifact import Artifact
+from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tests.gptcore.test_corpus import story
 
@@ -130,6 +131,29 @@ def test_the_whole_is_that_of_an_undivided_build(books: Path, vocabulary: str, t
     train = Shards(folder / "train")
     assert train.n_tokens == train.lengths.sum()
     assert not list(folder.rglob("*.arrow"))  # named, not copied
+
+
+def test_sentence_borders_are_those_of_an_undivided_build(books: Path, tmp_path: Path) -> None:
+    store, config = Store(tmp_path / "store"), replace(SHARDS, sentences=True)
+    pieces = WordPieceTokenizer.train([story(number) for number in range(3)], 60)
+    pieces.save(tmp_path / "pieces")
+
+    def produce(out: Path) -> dict[str, Any]:
+        pieces.save(out)
+        return {"tokenizer_digest": pieces.digest, "n_vocab": pieces.n_vocab}
+
+    tokenizer = store.build(Recipe("tokenizer", 1, {}), produce).artifact
+    raw = replace(CONFIG, raw=True)
+    corpus = clean_partitions.fn(store, RawCorpus.at(str(books)), raw)
+    folder = local_shards(store, encode_partitions.fn(store, corpus, tokenizer, config))
+    build_corpus(RawCorpus.at(str(books)), tmp_path / "whole", raw)
+    encode_corpus(tmp_path / "whole", pieces, tmp_path / "encoded", config)
+    assert documents(folder) == documents(tmp_path / "encoded")
+    assert read_json(folder / "pieces.json") == read_json(tmp_path / "encoded" / "pieces.json")
+    borders = (Shards(folder / "train").places_of(pieces.specials.sep), Shards(tmp_path / "encoded" / "train"))
+    assert len(borders[0][0]) > borders[1].n_rows
+    without = encode_partitions.fn(store, corpus, tokenizer, SHARDS)
+    assert not (local_shards(store, without) / "pieces.json").exists()
 
 
 def test_what_is_known_of_partitions_is_parsed_by_one_thread(

@@ -1,0 +1,153 @@
+"""Which words of a sequence are hidden, and what stands in their place: masked language modelling (BERT, section 3.1).
+
+The rules are those of the released programs: the number of positions counts the marks, which themselves are never
+chosen; whole words and runs of up to three (ALBERT) are taken in random order as long as they fit. Two things differ
+from them. A run of words never reaches from one segment into the next. And a random word is one of all that a text can
+hold, while the release draws its [unused] rows, too, of which nothing is ever learnt otherwise.
+
+Legend of shape comments: B sequences in a batch, T positions, N sizes of n-grams.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gptcore.data.draws import below, sample_bits, uniforms
+from gptcore.data.piece_table import PieceTable
+from gptcore.seeds import derive_seed
+
+Ids = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+_PLANES = 4  # numbers drawn for each position: order, size, what it becomes, which word
+
+
+@dataclass(frozen=True)
+class Masking:
+    """How words are chosen and hidden; the defaults are BERT's."""
+
+    share: float = 0.15
+    """Of all positions of a sequence, its marks counted; one at least."""
+    masked: float = 0.8
+    """Of the chosen positions: become [MASK]."""
+    random: float = 0.1
+    """Of the chosen positions: become a random word; the rest stay what they are."""
+    whole_words: bool = False
+    """Whether all pieces of a word are chosen together."""
+    ngrams: int = 1
+    """Words chosen together at most, n of them with a probability proportional to 1/n (ALBERT, section 4.1)."""
+    copies: int | None = None
+    """Each sequence comes back with the same masks after so many others (`dupe_factor` of the original code); None:
+    every sequence is drawn anew, masks included."""
+
+
+class Masked(NamedTuple):
+    """Sequences with hidden words."""
+
+    tokens: Ids
+    """[B, T] what the network sees."""
+    chosen: Flags
+    """[B, T] which positions it has to tell."""
+
+
+class WordMasker:
+    """Hides words; what is drawn for a sequence is a pure function of (seed, its number, its copy)."""
+
+    def __init__(self, table: PieceTable, rule: Masking, seed: int) -> None:
+        self._table, self._rule, self._seed = table, rule, seed
+        self._words = np.flatnonzero(~table.special)
+        self._sizes = np.cumsum(1.0 / np.arange(1, rule.ngrams + 1))
+        self._sizes /= self._sizes[-1]  # [N] probability of so many words or fewer
+
+    def __call__(self, tokens: Ids, mask: Ids, numbers: Ids, copy: int = 0) -> Masked:
+        """Hide words of sequences.
+
+        :param tokens: [B, T], padded at the end.
+        :param mask: [B, T] 1 for a word or a mark, 0 for padding.
+        :param numbers: [B] of the sequences.
+        """
+        n_rows, length = tokens.shape
+        bits = sample_bits(derive_seed(self._seed, "masks", length, copy), numbers, _PLANES * length)
+        order, size, becomes, word = bits.reshape(n_rows, _PLANES, length).swapaxes(0, 1)  # [B, T] each
+        candidate = (mask > 0) & ~self._table.special[tokens]
+        # Halves are rounded to even, as Python does (original code).
+        wanted = np.maximum(1, np.round(mask.sum(1) * self._rule.share)).astype(np.int64)  # [B]
+        wanted = np.minimum(wanted, candidate.sum(1))
+        begins = candidate.copy()
+        if self._rule.whole_words:
+            begins[:, 1:] &= ~(self._table.tail[tokens[:, 1:]] & candidate[:, :-1])
+        if self._rule.ngrams == 1 and begins.sum() == candidate.sum():
+            chosen = _single(candidate, order, wanted)
+        else:
+            sizes = np.searchsorted(self._sizes, uniforms(size), side="right")  # [B, T] words more than one
+            chosen = _together(begins, candidate, order, sizes, self._rule.ngrams, wanted)
+        u = uniforms(becomes)
+        hidden, drawn = chosen & (u < self._rule.masked), self._words[below(word, len(self._words))]
+        replaced = chosen & ~hidden & (u < self._rule.masked + self._rule.random)
+        return Masked(np.where(hidden, self._table.mask, np.where(replaced, drawn, tokens)), chosen)
+
+
+def _single(candidate: Flags, order: npt.NDArray[np.uint64], wanted: Ids) -> Flags:
+    """The ``wanted`` candidates of each row that come first: [B, T]."""
+    places = np.argsort(np.where(candidate, order, np.iinfo(np.uint64).max), axis=1, kind="stable")
+    chosen = np.zeros_like(candidate)
+    np.put_along_axis(chosen, places, np.arange(candidate.shape[1]) < wanted[:, None], axis=1)
+    return chosen & candidate
+
+
+def _together(
+    begins: Flags, candidate: Flags, order: npt.NDArray[np.uint64], sizes: Ids, ngrams: int, wanted: Ids
+) -> Flags:
+    """Whole words, or runs of them, in random order: each as long as it fits into what is ``wanted``, else shorter.
+
+    One that overlaps with what is chosen already is passed over; so is a word that is too long.
+
+    :param begins: [B, T] the first pieces of words.
+    :param sizes: [B, T] how many words more than one a run that begins there is to have.
+    :returns: the chosen positions, [B, T].
+    """
+    n_rows, length = begins.shape
+    rows = np.arange(n_rows)
+    stops = _stops(begins, candidate, ngrams)  # [N, B, T]
+    places = np.argsort(np.where(begins, order, np.iinfo(np.uint64).max), axis=1, kind="stable")
+    n_words = begins.sum(1)
+    chosen = np.zeros((n_rows, length + 1), bool)  # the last one: behind the end
+    found = np.zeros(n_rows, np.int64)
+    positions = np.arange(length + 1)
+    for turn in range(int(n_words.max(initial=0))):
+        open_ = (found < wanted) & (turn < n_words)
+        if not open_.any():
+            break
+        start = places[:, turn]
+        ends = stops[:, rows, start]  # [N, B]
+        fits = (ends - start <= wanted - found) & (np.arange(ngrams)[:, None] <= sizes[rows, start])
+        longest = fits.sum(0) - 1  # ends only grow, so what fits comes first
+        open_ &= longest >= 0
+        end = ends[np.maximum(longest, 0), rows]
+        taken = chosen[rows, start]
+        for number in range(ngrams - 1):  # an end is the beginning of the next word of the run
+            taken |= (ends[number] < end) & chosen[rows, ends[number]]
+        end = np.where(open_ & ~taken, end, start)
+        chosen |= (positions >= start[:, None]) & (positions < end[:, None])
+        found += end - start
+    return chosen[:, :-1]
+
+
+def _stops(begins: Flags, candidate: Flags, ngrams: int) -> Ids:
+    """Where the runs of 1, 2, ... words end that begin at each position, within a segment: [N, B, T]."""
+    n_rows, length = begins.shape
+    border = np.where(begins | ~candidate, np.arange(length), length)  # [B, T]
+    after = np.full((n_rows, length + 1), length)
+    after[:, :-1] = np.minimum.accumulate(border[:, ::-1], axis=1)[:, ::-1]  # the border at or after a position
+    ends = after[:, 1:]  # of the word that begins at a position
+    is_word = np.concatenate([begins, np.zeros((n_rows, 1), bool)], axis=1)
+    following = np.concatenate([ends, np.full((n_rows, 1), length)], axis=1)
+    stops = [ends]
+    for _ in range(ngrams - 1):
+        last = stops[-1]
+        more = np.take_along_axis(is_word, last, axis=1)
+        stops.append(np.where(more, np.take_along_axis(following, last, axis=1), last))
+    return np.stack(stops)

@@ -1,0 +1,171 @@
+"""Masked language modelling with pairs of segments, as pre-training: BERT's and ALBERT's objective.
+
+The loss is the sum of two means, over the hidden words and over the pairs of an update (BERT, section A.2). Only the
+states of hidden words reach the product with the vocabulary.
+
+Legend of shape comments: B sequences, T positions, D width, N hidden words, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gptcore.config import NetworkConfig, PretrainConfig
+from gptcore.data.feed import Data, MicroBatch, Objective
+from gptcore.data.masking import Masking
+from gptcore.data.piece_table import PieceTable
+from gptcore.data.sampler import IGNORE_INDEX
+from gptcore.data.shards import Shards
+from gptcore.errors import InputError
+from gptcore.evaluation.held_out import summed_metrics
+from gptcore.machine.distributed import World
+from gptcore.models.language_model import LanguageModel
+from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
+
+
+class MaskedLanguageModel(Protocol):
+    """What is asked of a network that tells hidden words, and whether two segments belong together."""
+
+    def encode(self, tokens: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
+        """States of sequences: [B, T] each -> [B, T, D]."""
+        ...
+
+    def word_scores(self, states: Tensor) -> Tensor:
+        """Logits of every word: [N, D] -> [N, V]."""
+        ...
+
+    def pair_scores(self, states: Tensor) -> Tensor:
+        """Logits of the two labels of each sequence: [B, T, D] -> [B, 2]."""
+        ...
+
+
+class MaskedWords:
+    """Hidden words, and what the second segment is to the first.
+
+    See :class:`gptcore.training.pretraining_objective.PretrainingObjective`.
+    """
+
+    def __init__(self, pairs: str, masking: Masking) -> None:
+        """:param pairs: one of `PAIRS` in :mod:`gptcore.limits`, unless the settings name another."""
+        self._hiding = Hiding(pairs, masking)
+
+    def data(
+        self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
+    ) -> Data:
+        """Sequences of sentences with hidden words.
+
+        :raises InputError: shards without sentence borders, or settings of another objective.
+        """
+        if config.replaced_weight is not None:
+            raise InputError(
+                f"pretrain.replaced_weight = {config.replaced_weight}: this family replaces no tokens, "
+                "expected no such setting"
+            )
+        table = PieceTable.read(shards.folder.parent)
+        return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)
+
+    def network(self, model: LanguageModel, generator: torch.Generator) -> LanguageModel:
+        """The family's network alone."""
+        return model
+
+    def others(self, trained: nn.Module) -> Mapping[str, LanguageModel]:
+        """None."""
+        return {}
+
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
+        """Words and pairs.
+
+        :param trained: a :class:`MaskedLanguageModel`.
+        """
+        return masked_words_objective(cast(MaskedLanguageModel, trained))
+
+    def score(
+        self,
+        objective: Objective,
+        shards: Shards,
+        model: NetworkConfig,
+        config: PretrainConfig,
+        max_tokens: int | None,
+        world: World,
+        interrupted: Callable[[], bool],
+    ) -> dict[str, float]:
+        """Scores of held-out sequences whose hidden words are the same each time.
+
+        "loss" is nats a hidden word, "perplexity" its exponential (no probability of the text, but of each hidden word
+        given the rest), "tokens" how many words were hidden; "unigram_entropy" is the loss of knowing how frequent each
+        word is, and nothing else.
+        """
+        table = PieceTable.read(shards.folder.parent)
+        hiding = self._hiding.with_settings(config)
+        batches = Counted(held_out_batches(shards, table, model.n_ctx, hiding, max_tokens))
+        sums = summed_metrics(objective, batches, world, interrupted)
+        return batches.word_scores(sums) | {"unigram_entropy": unigram_entropy(shards)}
+
+
+class Counted:
+    """Held-out batches that are counted as they pass."""
+
+    def __init__(self, batches: Iterable[MicroBatch]) -> None:
+        self._batches = batches
+        self.words = self.pairs = self.tokens = 0
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        for batch in self._batches:
+            self.words += len(batch["targets"])
+            self.pairs += int((batch["labels"] != IGNORE_INDEX).sum())
+            self.tokens += int(batch["mask"].sum())
+            yield batch
+
+    def word_scores(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Loss, perplexity and accuracy of hidden words; loss and accuracy of pairs, where there are any.
+
+        :param sums: of the objective's metrics.
+        :raises ValueError: no word was hidden.
+        """
+        if not self.words:
+            raise ValueError("no hidden word to score")
+        loss = sums["word_loss"] / self.words
+        found = {
+            "loss": loss,
+            "perplexity": math.exp(loss) if loss < 700 else math.inf,
+            "word_accuracy": sums["word_accuracy"] / self.words,
+            "tokens": float(self.words),
+        }
+        if self.pairs:
+            found |= {name: sums[name] / self.pairs for name in ("pair_loss", "pair_accuracy")}
+        return found
+
+
+def masked_words_objective(model: MaskedLanguageModel) -> Objective:
+    """The loss of hidden words and of pairs of segments as an objective of the training loop."""
+
+    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        states = model.encode(batch["tokens"], batch["segments"], batch["mask"])  # (B, T, D)
+        scores = model.word_scores(states.flatten(0, 1)[batch["places"]]).float()  # (N, V)
+        word_loss, word_accuracy = told(scores, batch["targets"], batch["word_weight"])
+        pair_scores = model.pair_scores(states).float()  # (B, 2)
+        pair_loss, pair_accuracy = told(pair_scores, batch["labels"], batch["pair_weight"])
+        loss = word_loss + pair_loss
+        metrics = {"loss": loss, "word_loss": word_loss, "word_accuracy": word_accuracy}
+        return loss, metrics | {"pair_loss": pair_loss, "pair_accuracy": pair_accuracy}
+
+    return objective
+
+
+def told(scores: Tensor, targets: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Nats, and right answers, each of which counts ``weight``: scores [N, K] and targets [N] -> two numbers."""
+    nats = F.cross_entropy(scores, targets, ignore_index=IGNORE_INDEX, reduction="sum")
+    right = (scores.argmax(-1) == targets).sum()  # never where there is no target
+    return nats * weight, right * weight
+
+
+MASKED_WORDS_AND_NEXT_SENTENCE = MaskedWords("nsp", Masking())
+"""BERT (section 3.1): single pieces, 80/10/10."""
+MASKED_WORDS_AND_SENTENCE_ORDER = MaskedWords("sop", Masking(whole_words=True, ngrams=3))
+"""ALBERT (section 4.1, and whole words by its original code)."""

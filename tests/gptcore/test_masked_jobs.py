@@ -1,0 +1,250 @@
+"""Pre-training on hidden words as a job: it learns, resumes to the bit, has one curve for any number of processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gptcore.config import ModelConfig, PretrainConfig
+from gptcore.data.shards import write_shards
+from gptcore.errors import InputError
+from gptcore.families import FAMILIES
+from gptcore.files import read_json
+from gptcore.machine import process
+from gptcore.models.build import load_model
+from gptcore.training import pretrain
+from tests.gptcore.sentence_shards import FIRST, SEP, table
+from tests.gptcore.test_pretrain import Job, StopAfter, assert_same_run, timeless, wait_for_checkpoint
+from tests.gptcore.test_worlds import curve, free_port
+from tests.gptcore.toy_encoder import TOYS, know_toys
+
+N_VOCAB, N_CTX = 40, 24
+SETTINGS = PretrainConfig(
+    batch_size=6,
+    micro_batch_size=2,
+    steps=60,
+    lr=1e-2,
+    warmup_steps=5,
+    eval_every=25,
+    eval_tokens=400,
+    checkpoint_every=10,
+    precision="float32",
+)
+FAMILY_NAMES = sorted(TOYS)
+MakeJob = Callable[..., Job]
+
+
+@pytest.fixture(autouse=True)
+def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FAMILIES, "_theirs", dict(TOYS))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences of a noisy arithmetic language, in documents that each count in steps of their own."""
+    folder = tmp_path_factory.mktemp("shards")
+    draws = np.random.default_rng(0)
+    for split, n_documents in (("train", 40), ("validation", 6)):
+        documents = []
+        for number in range(n_documents):
+            words, step = FIRST + int(draws.integers(N_VOCAB - FIRST)), int(draws.integers(1, 4))
+            sentences = []
+            for _ in range(int(draws.integers(1, 20))):
+                n = int(draws.integers(2, 9))
+                ids = FIRST + (words - FIRST + step * np.arange(n)) % (N_VOCAB - FIRST)
+                words = int(ids[-1]) + step
+                sentences.append([*ids.tolist(), SEP])
+            documents.append((f"{split}-{number}", sentences))
+        write_shards(documents, folder / split, n_vocab=N_VOCAB, max_tokens=1000)
+    pieces = dataclasses.replace(table(N_VOCAB), tail=np.arange(N_VOCAB) % 3 == 2)
+    dataclasses.replace(pieces, tail=pieces.tail & ~pieces.special).save(folder)
+    (folder / "meta.json").write_text(json.dumps({"tokenizer_digest": "d1", "n_vocab": N_VOCAB}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def job_for(shards: Path) -> MakeJob:
+    def make(workspace: Path, family: str, dropout: float = 0.1, **changes: Any) -> Job:
+        model = ModelConfig(
+            N_VOCAB, 0, N_CTX, n_layer=2, n_head=2, n_embd=16, n_inner=16, resid_pdrop=dropout, family=family
+        )
+        return {
+            "model": dataclasses.asdict(model),
+            "pretrain": dataclasses.asdict(dataclasses.replace(SETTINGS, **changes)),
+            "shards": str(shards),
+            "tokenizer_digest": "d1",
+            "workspace": str(workspace),
+            "threads": 1,
+        }
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, job_for: MakeJob) -> Callable[[str], Path]:
+    """The workspace of a family's run that was never stopped."""
+    made: dict[str, Path] = {}
+
+    def run(family: str) -> Path:
+        if family not in made:
+            made[family] = tmp_path_factory.mktemp(family)
+            pretrain.run(job_for(made[family], family), process.StopRequest())
+        return made[family]
+
+    return run
+
+
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_the_run_learns_and_says_how(family: str, straight: Callable[[str], Path]) -> None:
+    workspace = straight(family)
+    result = read_json(workspace / "result.json")
+    assert result["validation/perplexity"] == pytest.approx(np.exp(result["validation/loss"]))
+    assert result["validation/loss"] < result["validation/unigram_entropy"] < np.log(N_VOCAB)
+    records = [metrics for _, metrics in timeless(workspace)]
+    told = [metrics for metrics in records if "validation/loss" in metrics]
+    assert all(metrics["validation/unigram_entropy"] == result["validation/unigram_entropy"] for metrics in told)
+    trained = records[0].keys()
+    common = {f"train/{name}" for name in ("loss", "word_loss", "word_accuracy", "grad_norm", "lr")}
+    own = {"replaced_loss", "replaced", "replaced_found", "false_alarms"}
+    own = own if family == "toy_replaced" else {"pair_loss", "pair_accuracy"}
+    assert trained == common | {f"train/{name}" for name in own} | {"tokens_seen", "progress"}
+    load_model(str(workspace / "model"))
+    generator = workspace / "model" / "generator"
+    assert generator.exists() == (family == "toy_replaced")
+    if generator.exists():
+        assert load_model(str(generator)).config.n_embd == 8
+        assert 0 < result["validation/replaced_share"] < 1
+
+
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_sigterm_anywhere_then_resume_is_exact(
+    family: str, tmp_path: Path, straight: Callable[[str], Path], job_for: MakeJob
+) -> None:
+    job = job_for(tmp_path, family)
+    for asked in (14, 1, 9):  # between checkpoints, during an evaluation or so
+        with pytest.raises(process.Interrupted):
+            pretrain.run(job, StopAfter(asked))
+    torch.manual_seed(999)  # whatever the new process has drawn before
+    pretrain.run(job, process.StopRequest())
+    assert_same_run(tmp_path, straight(family))
+
+
+def test_kill_9_of_a_child_then_resume_is_exact(
+    tmp_path: Path, straight: Callable[[str], Path], job_for: MakeJob
+) -> None:
+    job = job_for(tmp_path / "killed", "toy_replaced")
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(job))
+    code = (
+        "import sys; from tests.gptcore.toy_encoder import know_toys; know_toys();"
+        f"from gptcore.training import pretrain; sys.exit(pretrain.process.main(pretrain.run, [{str(path)!r}]))"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "1"})
+    wait_for_checkpoint(job, child)
+    child.kill()
+    assert child.wait() == -signal.SIGKILL
+    pretrain.run(job, process.StopRequest())
+    assert_same_run(tmp_path / "killed", straight("toy_replaced"))
+
+
+def member(rank: int, size: int, port: int, job: Job) -> None:
+    """One process of a world."""
+    know_toys()
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    pretrain.run(job, process.StopRequest())
+
+
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_the_curves_are_those_of_one_process(family: str, tmp_path: Path, job_for: MakeJob) -> None:
+    changes = {"steps": 16, "micro_batch_size": 1, "eval_every": 8, "checkpoint_every": 8, "dropout": 0.0}
+    pretrain.run(job_for(tmp_path / "1", family, **changes), process.StopRequest())
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.gptcore.test_masked_jobs", "torch.distributed.fsdp", "torch._dynamo"])
+    for size, sharded in ((2, False), (4, False), (2, True)):
+        workspace = tmp_path / f"{size}-{sharded}"
+        job = {**job_for(workspace, family, **changes), "sharded": sharded}
+        port = free_port()
+        members = [context.Process(target=member, args=(rank, size, port, job)) for rank in range(size)]
+        for one in members:
+            one.start()
+        for one in members:
+            one.join(120)
+        assert [one.exitcode for one in members] == [0] * size
+        np.testing.assert_allclose(curve(workspace), curve(tmp_path / "1"), rtol=1e-5)
+
+
+OTHERS = {
+    "short_length": 12,
+    "pairs": "none",
+    "mask_share": 0.3,
+    "mask_words": False,
+    "mask_ngrams": 1,
+    "mask_copies": 1,
+    "replaced_weight": 1.0,
+}
+
+
+@pytest.mark.parametrize("name", [*OTHERS, "short_share"])
+def test_every_setting_of_hidden_words_changes_a_training(name: str, tmp_path: Path, job_for: MakeJob) -> None:
+    """A copy of masks in one is that of a sequence that comes back, which takes more updates than an epoch has."""
+    family = "toy_replaced" if name == "replaced_weight" else "toy_order"
+    few: dict[str, Any] = {"steps": 4, "eval_every": 4, "lr": 1e-2}
+    if name == "mask_copies":
+        few |= {"batch_size": 60, "steps": 3}
+    if name == "short_share":
+        few |= {"short_length": 12}
+    if name == "mask_words":
+        few |= {"mask_ngrams": 1}
+    changed = {name: {**OTHERS, "short_share": 0.5}[name]}
+    for folder, settings in (("plain", few), ("changed", few | changed)):
+        pretrain.run(job_for(tmp_path / folder, family, **settings), process.StopRequest())
+    ours, theirs = (load_model(str(tmp_path / folder / "model")).state_dict() for folder in ("plain", "changed"))
+    assert any(not torch.equal(ours[part], theirs[part]) for part in ours)
+
+
+def test_a_generator_goes_on_with_its_discriminator(
+    tmp_path: Path, straight: Callable[[str], Path], job_for: MakeJob
+) -> None:
+    start = straight("toy_replaced") / "model"
+    job = {**job_for(tmp_path / "on", "toy_replaced", steps=4, lr=1e-9), "start": str(start)}
+    pretrain.run(job, process.StopRequest())
+    for name in ("model", "model/generator"):
+        before, after = (load_model(str(w / name)).state_dict() for w in (start.parent, tmp_path / "on"))
+        assert all(torch.allclose(before[part], after[part], atol=1e-6) for part in before)
+
+
+def test_shards_without_sentence_borders_and_settings_of_others_are_refused(
+    tmp_path: Path, shards: Path, job_for: MakeJob
+) -> None:
+    with pytest.raises(InputError, match=r"pretrain.replaced_weight = 2.0: this family replaces no tokens"):
+        pretrain.run(job_for(tmp_path, "toy_masked", replaced_weight=2.0), process.StopRequest())
+    with pytest.raises(InputError, match=r"pretrain.pairs = 'nsp': this family predicts next tokens"):
+        pretrain.run(job_for(tmp_path, "gpt", pairs="nsp"), process.StopRequest())
+    with pytest.raises(InputError, match=r"pretrain.pairs = 'sop': this family tells nothing of pairs"):
+        pretrain.run(job_for(tmp_path, "toy_replaced", pairs="sop"), process.StopRequest())
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("train", "validation", "meta.json"):
+        (bare / name).symlink_to(shards / name)
+    with pytest.raises(InputError, match=r"no pieces.json here, expected shards with sentence borders"):
+        pretrain.run(job_for(tmp_path, "toy_masked") | {"shards": str(bare)}, process.StopRequest())

@@ -1,0 +1,178 @@
+"""Which words are hidden: the fast choice beside a plain twin, shares as in the papers, and draws that never change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from gptcore.data.draws import sample_bits, uniforms
+from gptcore.data.masking import Masking, WordMasker
+from gptcore.data.piece_table import PieceTable
+from gptcore.seeds import derive_seed
+
+PAD, CLS, SEP, MASK, FIRST, FIRST_TAIL, N_VOCAB = 0, 1, 2, 3, 4, 30, 50
+RULES = [Masking(), Masking(whole_words=True), Masking(whole_words=True, ngrams=3), Masking(0.4, ngrams=3)]
+IDS = ["tokens", "whole words", "n-grams of words", "n-grams of tokens"]
+
+
+def table() -> PieceTable:
+    """Ids 0..3 are marks, 4..29 begin a word, 30..49 go on one."""
+    ids = np.arange(N_VOCAB)
+    return PieceTable(N_VOCAB, PAD, CLS, SEP, MASK, special=ids < FIRST, tail=ids >= FIRST_TAIL)
+
+
+def batch(lengths: list[tuple[int, int]], seed: int, width: int = 0) -> tuple[np.ndarray[Any, Any], ...]:
+    """Sequences [CLS] A [SEP] B [SEP] of random pieces, A and B as long as given."""
+    draws = np.random.default_rng(seed)
+    rows = []
+    for a, b in lengths:
+        first, second = draws.integers(FIRST, N_VOCAB, a), draws.integers(FIRST, N_VOCAB, b)
+        rows.append([CLS, *first, SEP, *([*second, SEP] if b else [])])
+    width = max(width, *map(len, rows))
+    tokens = np.array([row + [PAD] * (width - len(row)) for row in rows])
+    mask = np.array([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    return tokens, mask
+
+
+def plainly_chosen(
+    tokens: list[int], n: int, bits: np.ndarray[Any, Any], rule: Masking, pieces: PieceTable
+) -> list[int]:
+    """The rule of the original code, word by word: positions chosen in one sequence."""
+    words: list[list[int]] = []
+    for at in range(n):
+        if pieces.special[tokens[at]]:
+            continue
+        goes_on = at > 0 and not pieces.special[tokens[at - 1]] and pieces.tail[tokens[at]]
+        if rule.whole_words and goes_on and words:
+            words[-1].append(at)
+        else:
+            words.append([at])
+    wanted = min(max(1, round(rule.share * n)), sum(map(len, words)))
+    chances = np.cumsum([1 / k for k in range(1, rule.ngrams + 1)])
+    chosen: set[int] = set()
+    for number in sorted(range(len(words)), key=lambda number: int(bits[0, words[number][0]])):
+        if len(chosen) >= wanted:
+            break
+        n_words = 1 + sum(float(uniforms(bits[1])[words[number][0]]) >= chances[:-1] / chances[-1])
+        for size in range(int(n_words), 0, -1):
+            run = words[number : number + size]
+            if any(later[0] != before[-1] + 1 for before, later in pairwise(run)):
+                continue  # it would reach into another segment
+            places = [at for word in run for at in word]
+            if len(chosen) + len(places) <= wanted:
+                if not chosen & set(places):
+                    chosen |= set(places)
+                break
+    return sorted(chosen)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=IDS)
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=6), st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_the_choice_is_that_of_the_plain_rule(rule: Masking, lengths: list[tuple[int, int]], seed: int) -> None:
+    pieces, (tokens, mask) = table(), batch(lengths, seed)
+    numbers = np.arange(len(lengths)) * 3 + seed
+    found = WordMasker(pieces, rule, seed)(tokens, mask, numbers)
+    width = tokens.shape[1]
+    for row, number in enumerate(numbers):
+        bits = sample_bits(derive_seed(seed, "masks", width, 0), np.array([number]), 4 * width).reshape(4, width)
+        expected = plainly_chosen(tokens[row].tolist(), int(mask[row].sum()), bits, rule, pieces)
+        assert np.flatnonzero(found.chosen[row]).tolist() == expected
+    same = ~found.chosen
+    assert (found.tokens[same] == tokens[same]).all()
+    changed = found.tokens != tokens
+    assert ((found.tokens[changed] == MASK) | (found.tokens[changed] >= FIRST)).all()
+
+
+def many(rule: Masking, n_rows: int = 4000, width: int = 64) -> tuple[np.ndarray[Any, Any], Any]:
+    tokens, mask = batch([(30, 31)] * n_rows, 5, width)
+    return tokens, WordMasker(table(), rule, 1)(tokens, mask, np.arange(n_rows))
+
+
+def test_the_shares_are_those_of_the_paper() -> None:
+    tokens, found = many(Masking())
+    assert (found.chosen.sum(1) == 10).all()  # 15 % of 64, rounded
+    hidden = found.chosen & (found.tokens == MASK)
+    kept = found.chosen & (found.tokens == tokens)
+    n = int(found.chosen.sum())
+    by_chance = 0.1 / (N_VOCAB - FIRST)  # a random word that is the word itself
+    observed = [hidden.sum(), kept.sum(), n - hidden.sum() - kept.sum()]
+    assert chisquare(observed, [0.8 * n, (0.1 + by_chance) * n, (0.1 - by_chance) * n]).pvalue > 1e-3
+    random = found.tokens[found.chosen & ~hidden & ~kept]
+    assert chisquare(np.bincount(random, minlength=N_VOCAB)[FIRST:]).pvalue > 1e-3  # also pieces that go on a word
+    places = np.flatnonzero(~table().special[tokens[0]])
+    assert chisquare(found.chosen.sum(0)[places]).pvalue > 1e-3
+    assert not found.chosen[table().special[tokens]].any()
+
+
+def test_nothing_is_random_where_the_rule_says_so() -> None:
+    """ELECTRA's generator: 85 % hidden, 15 % as they are (original code)."""
+    tokens, found = many(Masking(masked=0.85, random=0.0))
+    shown = found.tokens[found.chosen]
+    assert np.isin(shown, [MASK]).mean() == pytest.approx(0.85, abs=0.005)
+    assert (found.tokens == tokens)[found.chosen & (found.tokens != MASK)].all()
+
+
+def test_short_runs_of_words_are_likelier() -> None:
+    """p(n) ~ 1/n (ALBERT, section 4.1), measured where everything fits: one word in each place, nothing chosen yet."""
+    pieces = table()
+    tokens, mask = batch([(30, 30)] * 6000, 2)
+    tokens[tokens >= FIRST_TAIL] = FIRST  # one piece a word
+    rule = Masking(share=3 / 63, ngrams=3)
+    found = WordMasker(pieces, rule, 0)(tokens, mask, np.arange(6000))
+    assert (found.chosen.sum(1) == 3).all()
+    runs: Counter[int] = Counter()
+    for row in found.chosen:
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], row.astype(int), [0]])))
+        if len(edges) == 2:
+            runs[3] += 1
+        elif len(edges) == 6:
+            runs[1] += 1
+        else:
+            runs[2] += 1
+    # Three at once: p(3), or three draws that happen to touch; about 2/11 and a little.
+    assert 0.15 < runs[3] / 6000 < 0.28
+    assert runs[1] > 0.15 * 6000
+
+
+def test_copies_differ_and_come_back() -> None:
+    tokens, mask = batch([(20, 20)] * 8, 3)
+    masker = WordMasker(table(), Masking(), 9)
+    one, two, again = (masker(tokens, mask, np.arange(8), copy) for copy in (0, 1, 0))
+    assert (one.chosen == again.chosen).all()
+    assert (one.tokens == again.tokens).all()
+    assert (one.chosen != two.chosen).any()
+
+
+def test_a_sequence_has_its_masks_whichever_batch_it_is_in() -> None:
+    tokens, mask = batch([(20, 20)] * 8, 3)
+    masker = WordMasker(table(), Masking(whole_words=True, ngrams=3), 9)
+    whole = masker(tokens, mask, np.arange(100, 108))
+    for cut in (slice(0, 3), slice(3, 8)):
+        part = masker(tokens[cut], mask[cut], np.arange(100, 108)[cut])
+        assert (part.tokens == whole.tokens[cut]).all()
+        assert (part.chosen == whole.chosen[cut]).all()
+    shuffled = np.array([5, 0, 7])
+    part = masker(tokens[shuffled], mask[shuffled], 100 + shuffled)
+    assert (part.tokens == whole.tokens[shuffled]).all()
+
+
+def test_the_draws_are_pinned() -> None:
+    """A resumed run, maybe under another numpy, must see the same masks: these never change."""
+    tokens, mask = batch([(10, 10)], 3)
+    found = WordMasker(table(), Masking(0.3), 42)(tokens, mask, np.array([10**12]))
+    assert np.flatnonzero(found.chosen[0]).tolist() == [1, 7, 9, 10, 14, 16, 17]
+    assert found.tokens[0, found.chosen[0]].tolist() == [3, 3, 5, 8, 3, 3, 3]
+
+
+def test_a_sequence_of_marks_alone_has_nothing_to_hide() -> None:
+    tokens, mask = batch([(0, 0), (4, 0)], 1)
+    found = WordMasker(table(), Masking(), 0)(tokens, mask, np.arange(2))
+    assert found.chosen.sum(1).tolist() == [0, 1]
