@@ -21,7 +21,7 @@ from gptcore.evaluation.task_model import TaskModel
 from gptcore.families import FAMILIES
 from gptcore.files import read_json
 from gptcore.machine.device import pick_device
-from gptcore.models.build import load_language_model
+from gptcore.models.build import load_language_model, load_model
 from gptcore.models.files.hugging_face import export_hugging_face
 from gptcore.models.files.release import export_release
 from gptcore.models.heads import ClassificationModel
@@ -152,7 +152,7 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
     if (task := _task_of(where)) is not None:
         reason = _NO_CLASSIFIER[layout]
         raise InputError(f"--model {model}: a model for {task}; {reason}: expected a language model, or --format onnx")
-    found = load_language_model(str(where)).eval()
+    found = load_model(str(where)).eval()
     family = FAMILIES[found.config.family]
     if not family.layout:
         raise InputError(f"--model {model}: transformers has no network of the kind {family.title}")

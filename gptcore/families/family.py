@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from gptcore.errors import InputError
+
 SettingsBySection = Mapping[str, Mapping[str, Any]]
 """{section: {field: value}}, over a preset's."""
 
@@ -69,11 +71,11 @@ class Family:
     def part(self, name: str) -> Any:
         """The part that a field names: ``family.part("network")`` is the class.
 
-        :raises ValueError: the family has no such part.
+        :raises InputError: the family has no such part.
         """
         module, _, attribute = str(getattr(self, name)).partition(":")
         if not module:
-            raise ValueError(f"{self.title} has no {name}")
+            raise InputError(f"{self.title}: this family has no {name}; expected another one")
         return getattr(import_module(module), attribute)
 
     @property

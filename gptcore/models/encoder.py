@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from gptcore.config import EncoderConfig
 from gptcore.errors import InputError
 from gptcore.models.dropout import dropout
+from gptcore.models.language_model import check_transfer
 from gptcore.models.network import Network
 
 EPSILON = 1e-12  # of the norms (original code)
@@ -253,6 +255,46 @@ class Encoder(Network):
         states = self.encode(tokens, segments, mask)
         return self.replaced_scores(states) if self.config.replaced else self.word_scores(states)
 
+    def adapt(
+        self,
+        n_special: int = 0,
+        n_ctx: int | None = None,
+        n_transfer: int | None = None,
+        generator: torch.Generator | None = None,
+        **changes: Any,
+    ) -> Encoder:
+        """A copy to fine-tune: positions cut, layers above ``n_transfer`` drawn afresh, without pre-training heads.
+
+        :param n_special: 0: an encoder's special pieces belong to its vocabulary.
+        :param n_ctx: positions kept (at most this model's); None: all.
+        :param n_transfer: layers copied besides the embeddings; 0: embeddings only; -1: nothing; None: all. Of layers
+            that share parameters, all or none can be.
+        :param changes: other fields of :class:`EncoderConfig` to replace (dropout rates).
+        :raises InputError: more positions or layers than this model has, or a part of shared ones.
+        """
+        c = self.config
+        n_ctx = c.n_ctx if n_ctx is None else n_ctx
+        n_transfer = c.n_layer if n_transfer is None else n_transfer
+        check_transfer(n_ctx, n_transfer, c.n_ctx, c.n_layer)
+        if c.sharing != "none" and 0 < n_transfer < c.n_layer:
+            raise InputError(
+                f"n_transfer = {n_transfer}: the model's layers share parameters, expected 0 or {c.n_layer}"
+            )
+        without_heads = dataclasses.replace(c, words=False, pair=False, replaced=False)
+        config = dataclasses.replace(without_heads, n_special=n_special, n_ctx=n_ctx, **changes)
+        copy = Encoder(config, generator).to(self.embeddings.words.weight.device)
+        if n_transfer < 0:
+            return copy
+        mine = self.state_dict()
+        for name, tensor in copy.state_dict().items():
+            part, number, *_ = name.split(".")
+            taken = part in ("embeddings", "widen") or n_transfer == c.n_layer  # the pooler reads what all layers give
+            if part in ("attention", "feed_forward"):
+                taken = taken or int(number) < n_transfer  # of shared ones all or none
+            if taken:
+                tensor.copy_(mine[name][: len(tensor)])
+        return copy
+
     def flops_per_token(self, n_positions: int) -> float:
         """6 for each weight of a matrix product, however many layers share it, and 12 * n_layer * T * D for the
         attention's two products; of the words' head, the share of positions that reach it.
@@ -296,9 +338,16 @@ def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
     """The generator beside a discriminator: as deep, narrower, with the same embeddings (ELECTRA, section 3.2)."""
     n_head = max(1, round(config.n_head * share))
     n_embd = config.n_embd // config.n_head * n_head  # heads as wide as the discriminator's (original code)
-    widths = {"n_head": n_head, "n_embd": n_embd, "n_inner": max(1, round(config.n_inner * share))}
     return dataclasses.replace(
-        config, **widths, n_embd_words=config.width_of_words, words=True, pair=False, pooler=False, replaced=False
+        config,
+        n_head=n_head,
+        n_embd=n_embd,
+        n_inner=max(1, round(config.n_inner * share)),
+        n_embd_words=config.width_of_words,
+        words=True,
+        pooler=False,
+        pair=False,
+        replaced=False,
     )
 
 

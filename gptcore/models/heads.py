@@ -24,7 +24,7 @@ from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
 from gptcore.limits import LARGEST_SIZE
-from gptcore.models.build import build_model
+from gptcore.models.build import build_model, next_token_network
 from gptcore.models.dropout import dropout
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.language_model import LanguageModel, initialise
@@ -149,11 +149,13 @@ class ClassificationModel(nn.Module):
         if network.layers > len(tensors):
             raise InputError(f"{folder}: {len(tensors)} tensors, expected more for the blocks of {where}")
         with shapes_only():  # the sizes may be anybody's
-            expected = kind(build_model(network), head["form"], head["n_outputs"], rate).state_dict()
+            expected = kind(
+                next_token_network(build_model(network), str(where)), head["form"], head["n_outputs"], rate
+            ).state_dict()
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
         if shapes != {name: tensor.shape for name, tensor in expected.items()}:
             odd = sorted(name for name in {*shapes, *expected} if name not in shapes or name not in expected)
             raise InputError(f"{folder}: model.safetensors has other tensors than {where} says ({', '.join(odd[:3])})")
-        model = kind(build_model(network), head["form"], head["n_outputs"], rate)
+        model = kind(next_token_network(build_model(network), str(where)), head["form"], head["n_outputs"], rate)
         model.load_state_dict(tensors)
         return model.eval(), config

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,17 @@ class Network(nn.Module, ABC):
     @abstractmethod
     def flops_per_token(self, n_positions: int) -> float:
         """Floating-point operations of one trained token in a sequence of ``n_positions``, forward and backward."""
+
+    @abstractmethod
+    def adapt(
+        self,
+        n_special: int = 0,
+        n_ctx: int | None = None,
+        n_transfer: int | None = None,
+        generator: torch.Generator | None = None,
+        **changes: Any,
+    ) -> Network:
+        """A copy to fine-tune; see :meth:`gptcore.models.transformer.GPT.adapt`."""
 
     @property
     def drops(self) -> bool:

@@ -29,7 +29,7 @@ from gptcore.files import read_json, sha256_file
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step
-from gptcore.models.build import build_model, load_language_model
+from gptcore.models.build import build_model, load_language_model, next_token_network
 from gptcore.models.language_model import LanguageModel
 from gptcore.objectives.next_token import PretrainData, language_model_objective
 from gptcore.settings import recorded
@@ -76,7 +76,8 @@ def adapted_model(job: AdaptJob) -> LanguageModel:
         raise InputError(f"{job.model}: n_ctx = {source.config.n_ctx}, blocks have {config.block_size} tokens")
     if config.pretrained:
         return source.adapt(job.n_special, n_ctx=config.block_size, generator=draws)
-    return build_model(dataclasses.replace(source.config, n_special=job.n_special, n_ctx=config.block_size), draws)
+    shape = dataclasses.replace(source.config, n_special=job.n_special, n_ctx=config.block_size)
+    return next_token_network(build_model(shape, draws), str(job.model))
 
 
 class BlockMonitor:

@@ -32,7 +32,7 @@ from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
 from gptcore.machine import process, rng
 from gptcore.machine.device import pick_dtype
 from gptcore.machine.distributed import World
-from gptcore.models.build import build_model, load_model
+from gptcore.models.build import build_model, load_model, next_token_network
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits, encoded_task
@@ -97,7 +97,7 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, s
         n_special = _inputs(job.model_config).n_special
         network = build_model(dataclasses.replace(job.model_config, n_special=n_special, **embeddings), draws)
     head: type[ClassificationModel] = FAMILIES[network.config.family].part("head")
-    return head(network, spec.form, spec.n_outputs, config.clf_pdrop, draws), digest
+    return head(next_token_network(network, str(job.model)), spec.form, spec.n_outputs, config.clf_pdrop, draws), digest
 
 
 def _inputs(network: NetworkConfig) -> Inputs:

@@ -26,7 +26,7 @@ from gptcore.machine import process
 from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_device, pick_dtype
 from gptcore.machine.distributed import World, join_world
 from gptcore.machine.sharding import whole
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import Network
 from gptcore.settings import replace_settings
 from gptcore.training.loop import LoopSettings, Monitor, Progression, Trainer
 from gptcore.training.optim import AdamSettings, adam
@@ -193,7 +193,7 @@ def costs(progress: Progression, precision: str, world: World) -> dict[str, Any]
 
 
 def finish_language_model(
-    model: LanguageModel,
+    model: Network,
     training: Training,
     progress: Progression,
     job: Job,
@@ -202,7 +202,7 @@ def finish_language_model(
     tokenizer_digest: str,
     n_positions: int,
     scores: Mapping[str, float],
-    others: Mapping[str, LanguageModel] | None = None,
+    others: Mapping[str, Network] | None = None,
 ) -> None:
     """Write model/ and result.json of a job that made a language model; called on every process.
 

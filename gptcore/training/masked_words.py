@@ -25,7 +25,7 @@ from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.held_out import summed_metrics
 from gptcore.machine.distributed import World
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import Network
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
 
 
@@ -70,11 +70,11 @@ class MaskedWords:
         table = PieceTable.read(shards.folder.parent)
         return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)
 
-    def network(self, model: LanguageModel, generator: torch.Generator) -> LanguageModel:
+    def network(self, model: Network, generator: torch.Generator) -> Network:
         """The family's network alone."""
         return model
 
-    def others(self, trained: nn.Module) -> Mapping[str, LanguageModel]:
+    def others(self, trained: nn.Module) -> Mapping[str, Network]:
         """None."""
         return {}
 

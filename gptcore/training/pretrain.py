@@ -31,7 +31,7 @@ from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step, shard, whole
 from gptcore.models.build import build_model
 from gptcore.models.files.read import read_model
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import Network
 from gptcore.settings import recorded
 from gptcore.training.job import Training, finish_language_model, parse_job, run_job, train
 from gptcore.training.pretraining_objective import PretrainingObjective
@@ -91,7 +91,7 @@ class ValidationMonitor:
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: Network,
         score: Callable[[int | None, World, Callable[[], bool]], dict[str, float]],
         config: PretrainConfig,
         total_steps: int,
@@ -194,7 +194,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     )
 
 
-def _fill(job: PretrainJob, model: LanguageModel, others: Mapping[str, LanguageModel]) -> dict[str, str]:
+def _fill(job: PretrainJob, model: Network, others: Mapping[str, Network]) -> dict[str, str]:
     """Take over the weights of the model that the job goes on from, and what checkpoints say of it."""
     if job.start is None:
         return {}

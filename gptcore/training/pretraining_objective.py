@@ -16,6 +16,7 @@ from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.machine.distributed import World
 from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import Network
 from gptcore.objectives.next_token import PretrainData, language_model_objective
 
 _OF_HIDDEN_WORDS = (
@@ -33,14 +34,14 @@ class PretrainingObjective(Protocol):
         """The batches; every draw is a function of the settings' seed and the index of the sequence."""
         ...
 
-    def network(self, model: LanguageModel, generator: torch.Generator) -> nn.Module:
+    def network(self, model: Network, generator: torch.Generator) -> nn.Module:
         """What is trained: the family's network, or one that has it as a part beside others.
 
         :param generator: where the others' weights are drawn from.
         """
         ...
 
-    def others(self, trained: nn.Module) -> Mapping[str, LanguageModel]:
+    def others(self, trained: nn.Module) -> Mapping[str, Network]:
         """The others by the names of the folders, inside the model's, that they are kept in; mostly none."""
         ...
 
@@ -87,11 +88,11 @@ class NextToken:
         sampler = WindowSampler(shards, model.n_ctx, config.seed)
         return PretrainData(sampler, config.batch_size, micro_batch_size, world)
 
-    def network(self, model: LanguageModel, generator: torch.Generator) -> LanguageModel:
+    def network(self, model: Network, generator: torch.Generator) -> Network:
         """See :class:`PretrainingObjective`: the family's network alone."""
         return model
 
-    def others(self, trained: nn.Module) -> Mapping[str, LanguageModel]:
+    def others(self, trained: nn.Module) -> Mapping[str, Network]:
         """See :class:`PretrainingObjective`: none."""
         return {}
 

@@ -67,7 +67,9 @@ def test_a_family_is_read_where_it_is_recorded_and_known_where_it_was_not_yet(
     config = network_config(settings)
     assert config.family == name
     assert network_config(recorded(config)) == config, "and what is recorded leads back to it"
-    with pytest.raises(InputError, match="job: family = 'bart'; expected one of gpt, gpt2, lstm"):
+    with pytest.raises(
+        InputError, match="job: family = 'bart'; expected one of gpt, albert, bert, electra, gpt2, lstm"
+    ):
         network_config({**settings, "family": "bart"}, "job")
 
 
@@ -77,7 +79,7 @@ def test_every_part_that_a_family_names_is_there() -> None:
         for part in parts:
             if getattr(family, part):
                 assert family.part(part) is not None
-    with pytest.raises(ValueError, match="LSTM has no layout"):
+    with pytest.raises(InputError, match="LSTM: this family has no layout"):
         FAMILIES["lstm"].part("layout")
 
 

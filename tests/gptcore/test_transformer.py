@@ -45,8 +45,10 @@ def test_a_checkpoint_is_a_model_folder(tmp_path: Path) -> None:
 def test_folders_that_are_no_model(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a model folder"):
         GPT.load(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(InputError, match="model_type = 'bert', expected gptmill or openai-gpt or gpt2"):
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    with pytest.raises(
+        InputError, match="model_type = 't5', expected gptmill or openai-gpt or albert or bert or electra or gpt2"
+    ):
         GPT.load(tmp_path)
     tiny().save(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"garbage")

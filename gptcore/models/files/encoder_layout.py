@@ -205,7 +205,7 @@ class EncoderLayout:
             raise InputError(f"model.sharing = {config.sharing!r}, expected {expected!r} in a {self.model_type} folder")
         if not self.widens and config.n_embd_words is not None:
             raise InputError(
-                f"model.n_embd_words = {config.n_embd_words}, expected None: a {self.model_type} folder holds embeddings "
+                f"model.n_embd_words = {config.n_embd_words}, expected None: embeddings in {self.model_type} folders are "
                 "as wide as the states"
             )
         if self.shares and config.n_embd_words is None:
@@ -240,8 +240,8 @@ class EncoderLayout:
             "positions": "position_embeddings",
             "segments": "token_type_embeddings",
         }
-        for ours, its in embeddings.items():
-            yield f"embeddings.{ours}.weight", f"embeddings.{its}.weight"
+        for ours, name in embeddings.items():
+            yield f"embeddings.{ours}.weight", f"embeddings.{name}.weight"
         yield from _both("embeddings.norm", "embeddings.LayerNorm")
         if config.n_embd_words is not None:
             yield from _both("widen", self.widens)
