@@ -205,7 +205,7 @@ class EncoderLayout:
             raise InputError(f"model.sharing = {config.sharing!r}, expected {expected!r} in a {self.model_type} folder")
         if not self.widens and config.n_embd_words is not None:
             raise InputError(
-                f"model.n_embd_words = {config.n_embd_words}, expected None: embeddings in {self.model_type} folders are "
+                f"model.n_embd_words = {config.n_embd_words}, expected None: in {self.model_type} folders they are "
                 "as wide as the states"
             )
         if self.shares and config.n_embd_words is None:
