@@ -16,6 +16,7 @@ from tasks.tracking.views import leaderboard_link, metric, view_link
 _VIEWPORT = {"width": 1600, "height": 900}
 _PATIENCE = 60_000.0  # milliseconds: a server that has just started answers slowly
 _SETTLE = 1500.0
+_OWN_COLUMN = 120  # pixels
 _ROWS = ".ag-center-cols-container .ag-row"
 
 
@@ -29,7 +30,7 @@ def check_mlflow(page: Page, mlflow_url: str, shots: Path) -> list[str]:
     tracker = Tracker(mlflow_url)
     shots.mkdir(parents=True, exist_ok=True)
     page.set_viewport_size({"width": _VIEWPORT["width"], "height": _VIEWPORT["height"]})
-    _close_assistant(page, mlflow_url)
+    close_assistant(page, mlflow_url)
     return [
         _check_leaderboard(page, tracker, shots),
         _check_published(page, tracker, shots),
@@ -39,7 +40,26 @@ def check_mlflow(page: Page, mlflow_url: str, shots: Path) -> list[str]:
     ]
 
 
-def _close_assistant(page: Page, mlflow_url: str) -> None:
+def check_own_column(page: Page, mlflow_url: str, shots: Path, name: str, number: str) -> str:
+    """A column of somebody's own task on the leaderboard's page, with the score of its fine-tune.
+
+    :param number: the score, in per cent, as the run's page has it.
+    :raises AssertionError: naming what the page lacks.
+    """
+    tracker = Tracker(mlflow_url)
+    columns = len(read_leaderboard(tracker).own_tasks)
+    page.set_viewport_size({"width": _VIEWPORT["width"] + _OWN_COLUMN * columns, "height": _VIEWPORT["height"]})
+    page.goto(leaderboard_link(tracker))
+    page.reload()  # a view that another page of the same address has loaded is kept
+    _await_rows(page)
+    cells = page.locator(f"{_ROWS} [col-id='{metric(name)}']")
+    shown = [cell.inner_text().strip() for cell in cells.all() if _inside(page, cell)]
+    assert _as_number(number) in map(_as_number, shown), f"leaderboard, {name}: found {shown}, expected {number}"
+    _shoot(page, shots, f"own-{name}")
+    return f"leaderboard: {number} in the column {name}"
+
+
+def close_assistant(page: Page, mlflow_url: str) -> None:
     """MLflow opens its assistant once in every fresh browser; whoever has closed it does not see it again."""
     page.goto(mlflow_url)
     close = page.locator("[data-component-id='mlflow.assistant.chat_panel.close']")

@@ -35,9 +35,6 @@ LEADERBOARD_PAGE = View(
     _BY_AVERAGE,
     {**_NUMBERS, tag("split"): 130, tag("seeds"): 60},
 )
-BLIMP_LEADERBOARD_PAGE = dataclasses.replace(  # once a row has such scores
-    LEADERBOARD_PAGE, columns={**_NUMBERS, **_widths([BLIMP]), tag("split"): 130, tag("seeds"): 60}
-)
 BLIMP_PAGE = View(BLIMP, "BLiMP by field", f"metrics.`{BLIMP}` > 0", metric(BLIMP), _widths(ZERO_SHOT))
 PUBLISHED_PAGE = View(
     "published", "Published scores", "", _BY_AVERAGE, {**_NUMBERS, **_widths([BLIMP]), tag("table"): 110}
@@ -69,7 +66,7 @@ def show_experiments(tracker: Tracker) -> None:
     board = read_leaderboard(tracker)
     ours, theirs = tracker.experiment(EXPERIMENT), tracker.experiment(PUBLISHED_EXPERIMENT)
     here, there = view_path(ours, LEADERBOARD_PAGE.key), view_path(theirs, PUBLISHED_PAGE.key)
-    views = [BLIMP_LEADERBOARD_PAGE, BLIMP_PAGE] if board.zero_shot else [LEADERBOARD_PAGE]
+    views = [_leaderboard_page(board), *([BLIMP_PAGE] if board.zero_shot else [])]
     save_views(tracker, EXPERIMENT, views, _description(board, here, there))
     models = view_path(tracker.experiment(PRETRAIN), PRETRAIN_PAGE.key)
     curves = f"[Held-out perplexities]({models}) - [curves]({models}&compareRunsMode=CHART)\n"
@@ -77,6 +74,12 @@ def show_experiments(tracker: Tracker) -> None:
     words = f"Published test scores, x 100. [Open them as a table]({there}), or [ours]({here}).\n"
     words += "".join(f"\n{note}\n" for note in published_notes(board.ordered))
     save_views(tracker, PUBLISHED_EXPERIMENT, [PUBLISHED_PAGE], words)
+
+
+def _leaderboard_page(board: Leaderboard) -> View:
+    """The leaderboard's view, with a column for each own task and for BLiMP once a row has such scores."""
+    numbers = _NUMBERS | _widths([*board.own_tasks, *board.zero_shot[:1]])
+    return dataclasses.replace(LEADERBOARD_PAGE, columns={**numbers, **LEADERBOARD_PAGE.columns})
 
 
 def _description(board: Leaderboard, here: str, there: str) -> str:
