@@ -8,8 +8,8 @@
 
 Starts a fine-tune from Prefect's form, reads score, baselines and the paper's number on the page of that run, then
 opens MLflow's pages. With `--own-task` only what belongs to tasks of somebody's own: `gptmill deploy --task` lists
-each in the form, its score is on the run's page and in a column of MLflow's leaderboard; the three of real rows are made
-in a folder that is gone at the end. Leaves screenshots to look at. Exit code 1 where something is missing. Needs
+each in the form, its score is on the run's page and in a column of MLflow's leaderboard; the three of real rows are
+made in a folder that is gone at the end. Leaves screenshots to look at. Exit code 1 where something is missing. Needs
 Chromium (Debian: `apt-get install chromium`) and `pip install gptmill[dev]`.
 """
 

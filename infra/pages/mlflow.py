@@ -6,6 +6,8 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 
+from gptcore.nlu.registry import task_spec
+from tasks.report.entries import PRETRAINED
 from tasks.report.experiments import PUBLISHED_PAGE, SCORES
 from tasks.report.suites import PUBLISHED_EXPERIMENT, read_leaderboard
 from tasks.stages.pretrain import EXPERIMENT as PRETRAIN_EXPERIMENT
@@ -130,7 +132,36 @@ def _check_registry(page: Page, tracker: Tracker, shots: Path) -> list[str]:
     page.goto(f"{tracker.ui}/#/models/{name}{TRAINING}")
     expect(page.get_by_text(CHAMPION).first).to_be_visible(timeout=_PATIENCE)
     _shoot(page, shots, "model")
-    return [f"registry: {len(models)} models, each with a {CHAMPION}", f"registry: {name} shows its {CHAMPION}"]
+    lines = [f"registry: {len(models)} models, each with a {CHAMPION}", f"registry: {name} shows its {CHAMPION}"]
+    pretrained = next(model.name for model in models if model.name.startswith(PRETRAINED))
+    return [*lines, *(_check_version(page, tracker, shots, model) for model in (name, pretrained))]
+
+
+def _check_version(page: Page, tracker: Tracker, shots: Path, name: str) -> str:
+    """The champion's own page: its result, data and call in the description, its columns under *Schema*."""
+    version = tracker.client.get_model_version_by_alias(name, CHAMPION)
+    page.goto(f"{tracker.ui}/#/models/{name}/versions/{version.version}{TRAINING}")
+    said = page.get_by_test_id("note-view-outer-container").first
+    call = f'mlflow.pyfunc.load_model("models:/{name}/{version.version}").predict(table)'
+    number = version.tags["result"].rpartition(" ")[2]
+    if name.startswith(PRETRAINED):
+        about, inputs, outputs = ("Held-out perplexity", " tokens of "), ["prompt"], ["continuation"]
+    else:
+        spec = task_spec(version.tags["task"])
+        about, inputs = ("Dev score", f" rows of {spec.name}"), [*spec.text_columns, *spec.choices]
+        outputs = ["score"] if spec.score_range else ["label", *(f"probability {label}" for label in spec.labels)]
+    for words in (*about, number, call, "gptmill serve", "mlflow models serve", *inputs, outputs[0]):
+        expect(said).to_contain_text(words, timeout=_PATIENCE)
+    _shoot(page, shots, f"version-{name}")
+    schema = page.locator("table", has_text="Outputs (").last
+    for side in ("Inputs (", "Outputs ("):
+        schema.get_by_text(side).click()
+    for column in (*inputs, *outputs):
+        expect(schema.get_by_text(column, exact=False).first).to_be_visible()
+    schema.scroll_into_view_if_needed()
+    schema.get_by_text(outputs[-1]).last.scroll_into_view_if_needed()
+    _shoot(page, shots, f"schema-{name}")
+    return f"registry: {name}/{version.version} shows {number}, its data, its call and the columns {', '.join(inputs)}"
 
 
 def _check_curves(page: Page, tracker: Tracker, shots: Path) -> str:

@@ -18,12 +18,13 @@ from tasks.tracking.views import LEADERBOARD_VIEW, PRETRAIN, View, metric, save_
 SCORES = tuple(c for name, spec in REGISTRY.items() for c in ([name] if name in spec.paper else spec.paper))
 """The thirteen columns of a task each, MNLI's two; RACE's parts are left to the full table."""
 _ROWS = 25  # of the description's table: MLflow takes 20,000 characters
-_LETTER, _MARGINS, _ARROW = 7, 24, 18  # pixels of a column's header
+_LETTER, _MARGINS, _ARROW, _NARROWEST = 7, 24, 18, 50  # pixels of a column's header
+_SPLIT_AND_SEEDS = {tag("split"): 122, tag("seeds"): 60}  # the last that a window of 1600 pixels shows
 _BY_AVERAGE = metric("average")
 
 
 def _widths(names: Iterable[str]) -> dict[str, int]:
-    return {metric(name): max(_LETTER * len(name) + _MARGINS, 54) for name in names}
+    return {metric(name): max(_LETTER * len(name) + _MARGINS, _NARROWEST) for name in names}
 
 
 _NUMBERS = _widths(("average", *SCORES))
@@ -33,7 +34,7 @@ LEADERBOARD_PAGE = View(
     "Leaderboard",
     "tags.kind != 'finetune'",
     _BY_AVERAGE,
-    {**_NUMBERS, tag("split"): 130, tag("seeds"): 60},
+    {**_NUMBERS, **_SPLIT_AND_SEEDS},
 )
 BLIMP_PAGE = View(BLIMP, "BLiMP by field", f"metrics.`{BLIMP}` > 0", metric(BLIMP), _widths(ZERO_SHOT))
 PUBLISHED_PAGE = View(
@@ -87,7 +88,7 @@ def _description(board: Leaderboard, here: str, there: str) -> str:
     ours = [row for row in board.ordered if row.kind != "published"]
     ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
     paper = [row for row in board.rows if row.kind == "published" and row.name.startswith(OURS)]
-    header = ("suite", "split", "average", *SCORES, *board.zero_shot[:1])
+    header = [f"{name}&emsp;" for name in ("suite", "split", "average", *SCORES, *board.zero_shot[:1])]  # no gap else
     rows = [(row.name, row.split, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
     more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
     links = f"[**Open the leaderboard**]({here}) - [published scores]({there}) - {_best(board, ours, paper)}"
