@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
@@ -153,13 +154,12 @@ def _check_version(page: Page, tracker: Tracker, shots: Path, name: str) -> str:
     for words in (*about, number, call, "gptmill serve", "mlflow models serve", *inputs, outputs[0]):
         expect(said).to_contain_text(words, timeout=_PATIENCE)
     _shoot(page, shots, f"version-{name}")
-    schema = page.locator("table", has_text="Outputs (").last
-    for side in ("Inputs (", "Outputs ("):
-        schema.get_by_text(side).click()
+    for side in ("Inputs", "Outputs"):
+        page.get_by_text(re.compile(rf"^{side} \(\d+\)$")).click()
     for column in (*inputs, *outputs):
-        expect(schema.get_by_text(column, exact=False).first).to_be_visible()
-    schema.scroll_into_view_if_needed()
-    schema.get_by_text(outputs[-1]).last.scroll_into_view_if_needed()
+        cell = page.get_by_role("cell", name=re.compile(rf"^{re.escape(column)} \((optional|required)\)$"))
+        cell.scroll_into_view_if_needed()
+        expect(cell).to_be_visible()
     _shoot(page, shots, f"schema-{name}")
     return f"registry: {name}/{version.version} shows {number}, its data, its call and the columns {', '.join(inputs)}"
 

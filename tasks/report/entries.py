@@ -59,8 +59,8 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
             f"Held-out perplexity {perplexity:.2f} ({tokens:,.0f} tokens): {network}, pre-trained on "
             f"{counts['tokens_seen']:,} tokens of {_origin(synthetic)}{after}.\n\n"
             + _use(store, artifact, "gptmill generate --model REF --prompt TEXT", name)
-            + f"A row of the table has the column `prompt`, params are {', '.join(f'`{key}`' for key in _SAMPLING)}. "
-            f"Comes back: `continuation`.\n\n{_where(artifact)}"
+            + f"Columns of the table: `prompt`; params: {', '.join(f'`{key}`' for key in _SAMPLING)}. Comes back: "
+            f"`continuation`.\n\n{_where(artifact)}"
         ),
         manifest=manifest,
         interface=Interface(("prompt",), {"continuation": "string"}, {"prompt": "The"}, _SAMPLING),
@@ -181,7 +181,7 @@ def _columns(spec: TaskSpec) -> str:
     if len(spec.labels) > _LABELS:
         labels = f"one of {len(spec.labels)}"
     answer = "`score`" if spec.score_range else f"`label` ({labels}) and `probability LABEL` of each"
-    return f"A row of the table has the columns {given}. Comes back: {answer}."
+    return f"Columns of the table: {given}. Comes back: {answer}."
 
 
 def _where(artifact: Artifact) -> str:

@@ -89,7 +89,7 @@ def _description(board: Leaderboard, here: str, there: str) -> str:
     ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
     paper = [row for row in board.rows if row.kind == "published" and row.name.startswith(OURS)]
     header = [f"{name}&emsp;" for name in ("suite", "split", "average", *SCORES, *board.zero_shot[:1])]  # no gap else
-    rows = [(row.name, row.split, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
+    rows = [(f"{row.name}&emsp;", f"{row.split}&emsp;", *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
     more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
     links = f"[**Open the leaderboard**]({here}) - [published scores]({there}) - {_best(board, ours, paper)}"
     return f"{links}\n\n{table(header, rows)}{more}\n"

@@ -201,7 +201,10 @@ def test_a_versions_page_says_score_data_and_how_this_very_version_is_called(
         assert "on 6 rows of rte, synthetic data (no real text), seed 0" in said
         assert f"gptmill predict rte --model {made.artifact.short} --store {shelf.store.url} < rows.jsonl" in said
         assert f'load_model("models:/gptmill-rte-synthetic/{version.version}").predict(table)' in said
-        assert "columns `sentence1`, `sentence2`. Comes back: `label` (`not_entailment` or `entailment`)" in said
+        assert (
+            "Columns of the table: `sentence1`, `sentence2`. Comes back: `label` (`not_entailment` or `entailment`)"
+            in said
+        )
     about = shared_tracker.client.get_registered_model("pages").description
     assert 'load_model("models:/gptmill-rte-synthetic@champion").predict(table)' in about
     pretrained = shelf.pretrain(9.0, ModelConfig())
