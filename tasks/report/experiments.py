@@ -17,6 +17,7 @@ from tasks.tracking.views import LEADERBOARD_VIEW, PRETRAIN, View, metric, save_
 
 SCORES = tuple(c for name, spec in REGISTRY.items() for c in ([name] if name in spec.paper else spec.paper))
 """The thirteen columns of a task each, MNLI's two; RACE's parts are left to the full table."""
+_GAP = "&emsp;"  # MLflow sets the description's columns without one
 _ROWS = 25  # of the description's table: MLflow takes 20,000 characters
 _LETTER, _MARGINS, _ARROW, _NARROWEST = 7, 24, 18, 50  # pixels of a column's header
 _SPLIT_AND_SEEDS = {tag("split"): 122, tag("seeds"): 60}  # the last that a window of 1600 pixels shows
@@ -88,8 +89,8 @@ def _description(board: Leaderboard, here: str, there: str) -> str:
     ours = [row for row in board.ordered if row.kind != "published"]
     ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
     paper = [row for row in board.rows if row.kind == "published" and row.name.startswith(OURS)]
-    header = [f"{name}&emsp;" for name in ("suite", "split", "average", *SCORES, *board.zero_shot[:1])]  # no gap else
-    rows = [(f"{row.name}&emsp;", f"{row.split}&emsp;", *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
+    header = tuple(name + _GAP for name in ("suite", "split", "average", *SCORES, *board.zero_shot[:1]))
+    rows = [(row.name + _GAP, row.split + _GAP, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
     more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
     links = f"[**Open the leaderboard**]({here}) - [published scores]({there}) - {_best(board, ours, paper)}"
     return f"{links}\n\n{table(header, rows)}{more}\n"
