@@ -65,6 +65,10 @@ class Subject:
     rows: Sequence[Mapping[str, str]]
     columns: Sequence[str]
     """Of a row, as the data names them."""
+    labels: Sequence[str]
+    """The right answers; none for a graded score."""
+    score: str
+    """The version's own dev score, in per cent, where that is an accuracy."""
 
 
 def main() -> int:
@@ -86,6 +90,10 @@ def main() -> int:
     checks = Checks()
     expected, seconds = _timed(lambda: _of_predict(subject))
     checks.tell(len(expected) == len(subject.rows), f"gptmill predict: {len(expected)} answers ({seconds:.1f} s)")
+    if subject.score:
+        right = sum(one["label"] == label for one, label in zip(expected, subject.labels, strict=True))
+        accuracy = f"{100 * right / len(expected):.1f}"
+        checks.tell(accuracy == subject.score, f"accuracy of these answers {accuracy}, in the registry {subject.score}")
     found, seconds = _timed(lambda: _of_pyfunc(subject))
     _compare(checks, f"mlflow.pyfunc.load_model ({seconds:.1f} s)", found, expected)
     _ask_mlflow(checks, subject, expected, options.port)
@@ -100,14 +108,20 @@ def _subject(task: str, datasets: str, store: str) -> Subject:
     from gptcore.nlu.registry import task_spec
     from tasks.report.entries import task_model
     from tasks.store.store import Store
+    from tasks.tracking.registry import CHAMPION
+    from tasks.tracking.tracker import Tracker
 
     spec, name = task_spec(task), task_model(task, synthetic=not datasets)
     datasets = datasets_folder(Store(store), datasets)
-    columns = (*spec.text_columns, *spec.choices) or field_names(spec)
-    rows = [
-        dict(zip(columns, (*example.fields, *example.choices), strict=True)) for example in load_task(task, datasets)
-    ]
-    return Subject(task, f"models:/{name}@champion", store, rows, columns)
+    named = zip(spec.fields, field_names(spec), strict=False)
+    texts = [field if isinstance(field, str) else other for field, other in named]  # of several columns one text
+    columns = (*texts, *spec.choices)
+    examples = load_task(task, datasets)
+    rows = [dict(zip(columns, (*example.fields, *example.choices), strict=True)) for example in examples]
+    labels = [spec.labels[int(example.label or 0)] for example in examples] if spec.labels else []
+    version = Tracker().client.get_model_version_by_alias(name, CHAMPION)
+    score = version.tags["dev_score"] if spec.headline == "accuracy" else ""
+    return Subject(task, f"models:/{name}@{CHAMPION}", store, rows, columns, labels, score)
 
 
 def _timed(ask: Callable[[], _Answers]) -> tuple[_Answers, float]:
