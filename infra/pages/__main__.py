@@ -68,12 +68,12 @@ def main() -> int:
         if options.own_task:
             _check_own_tasks(page, prefect_url, mlflow_url, options)
         else:
-            _check_all(page, prefect_url, mlflow_url, options)
+            _check_all(page, prefect_url, mlflow_url, options, stack["layout"]["full"])
         browser.close()
     return 0
 
 
-def _check_all(page: Page, prefect_url: str, mlflow_url: str, options: argparse.Namespace) -> None:
+def _check_all(page: Page, prefect_url: str, mlflow_url: str, options: argparse.Namespace, full: bool) -> None:
     paper = next(score for score in task_spec(options.task).paper.values() if score is not None)
     settings = {"Lr": options.lr, "Seeds": 2, "Epochs": 1}
     run = check_prefect(page, prefect_url, options.shots, options.task, paper, **settings)
@@ -81,7 +81,7 @@ def _check_all(page: Page, prefect_url: str, mlflow_url: str, options: argparse.
     if options.abstracts:
         for name in check_abstracts(page, prefect_url, options.shots, options.abstracts, _TITLE):
             print(f"Prefect: {name}")
-    for line in check_mlflow(page, mlflow_url, options.shots):
+    for line in check_mlflow(page, mlflow_url, options.shots, schema=not full):
         print(f"MLflow: {line}")
 
 

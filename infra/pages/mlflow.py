@@ -23,10 +23,12 @@ _OWN_COLUMN = 120  # pixels
 _ROWS = ".ag-center-cols-container .ag-row"
 
 
-def check_mlflow(page: Page, mlflow_url: str, shots: Path) -> list[str]:
+def check_mlflow(page: Page, mlflow_url: str, shots: Path, schema: bool = True) -> list[str]:
     """Open every page of ours and assert on what it shows, in a browser that was never there before.
 
     :param shots: a folder for the screenshots `mlflow-*.png`.
+    :param schema: whether a version's page has its columns under *Schema*, too. MLflow 3.17 leaves them out where its
+        server keeps files behind its own proxy, as on the full stack: it cannot read a version's there.
     :return: a line for each thing found.
     :raises AssertionError: naming what a page lacks.
     """
@@ -38,7 +40,7 @@ def check_mlflow(page: Page, mlflow_url: str, shots: Path) -> list[str]:
         _check_leaderboard(page, tracker, shots),
         _check_published(page, tracker, shots),
         _check_description(page, tracker, shots),
-        *_check_registry(page, tracker, shots),
+        *_check_registry(page, tracker, shots, schema),
         _check_curves(page, tracker, shots),
     ]
 
@@ -118,7 +120,7 @@ def _check_description(page: Page, tracker: Tracker, shots: Path) -> str:
     return f"description: a table of {table.get_by_role('row').count() - 1} rows"
 
 
-def _check_registry(page: Page, tracker: Tracker, shots: Path) -> list[str]:
+def _check_registry(page: Page, tracker: Tracker, shots: Path, schema: bool) -> list[str]:
     """A registered model for every task with its aliases, and one for pre-trained models."""
     models = tracker.client.search_registered_models()
     assert models, "registry: found no registered model"
@@ -135,10 +137,10 @@ def _check_registry(page: Page, tracker: Tracker, shots: Path) -> list[str]:
     _shoot(page, shots, "model")
     lines = [f"registry: {len(models)} models, each with a {CHAMPION}", f"registry: {name} shows its {CHAMPION}"]
     pretrained = next(model.name for model in models if model.name.startswith(PRETRAINED))
-    return [*lines, *(_check_version(page, tracker, shots, model) for model in (name, pretrained))]
+    return [*lines, *(_check_version(page, tracker, shots, model, schema) for model in (name, pretrained))]
 
 
-def _check_version(page: Page, tracker: Tracker, shots: Path, name: str) -> str:
+def _check_version(page: Page, tracker: Tracker, shots: Path, name: str, schema: bool) -> str:
     """The champion's own page: its result, data and call in the description, its columns under *Schema*."""
     version = tracker.client.get_model_version_by_alias(name, CHAMPION)
     page.goto(f"{tracker.ui}/#/models/{name}/versions/{version.version}{TRAINING}")
@@ -154,14 +156,17 @@ def _check_version(page: Page, tracker: Tracker, shots: Path, name: str) -> str:
     for words in (*about, number, call, "gptmill serve", "mlflow models serve", *inputs, outputs[0]):
         expect(said).to_contain_text(words, timeout=_PATIENCE)
     _shoot(page, shots, f"version-{name}")
+    found = f"registry: {name}/{version.version} shows {number}, its data, its call and the columns {', '.join(inputs)}"
+    if not schema:
+        return f"{found}; not looked for under Schema, where MLflow has none on this stack"
     for side in ("Inputs", "Outputs"):
-        page.get_by_text(re.compile(rf"^{side} \(\d+\)$")).click()
+        page.get_by_text(re.compile(rf"^{side} \([1-9]\d*\)$")).click()  # none until the file has come
     for column in (*inputs, *outputs):
         cell = page.get_by_role("cell", name=re.compile(rf"^{re.escape(column)} \((optional|required)\)$"))
         cell.scroll_into_view_if_needed()
         expect(cell).to_be_visible()
     _shoot(page, shots, f"schema-{name}")
-    return f"registry: {name}/{version.version} shows {number}, its data, its call and the columns {', '.join(inputs)}"
+    return found
 
 
 def _check_curves(page: Page, tracker: Tracker, shots: Path) -> str:
