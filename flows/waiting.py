@@ -47,6 +47,7 @@ class Wait:
     def __init__(self, title: str, stage: str, here: Callable[[], object]) -> None:
         self._title, self._stage, self._here = title, stage, here
         self._next = 0.0
+        self._told = False
 
     def look(self, client: SyncPrefectClient, child: FlowRun) -> None:
         """See why nobody has begun the run, and tell; to be called every few seconds.
@@ -58,10 +59,18 @@ class Wait:
         if child.state is None or not (child.state.is_scheduled() or child.state.is_pending()):
             if child.state and child.state.is_running():
                 _board.seen()
+                self._begun(child)
             self.over()
         elif now >= self._next:
             self._next = now + _LOOK_SECONDS
             self._look(client, pending=child.state.is_pending())
+
+    def _begun(self, child: FlowRun) -> None:
+        """Say once that a worker is at it, where the terminal still has why it waits."""
+        if self._told:
+            self._told = False
+            words = f"a worker of the work pool {GPU} trains it; how far it is: the run {child.name} in Prefect"
+            progress(Underway(self._stage, 0.0, words))
 
     def over(self) -> None:
         """The run has begun, or ended, or is waited for no longer."""
@@ -78,6 +87,7 @@ class Wait:
             why = NONE_ONLINE
         _board.put(self._title, why, why == NONE_ONLINE)
         if self._stage == "pretrain":  # of many fine-tunes the bar of all of them stands there
+            self._told = True
             progress(Underway(self._stage, 0.0, why, waits=True))
 
     def _decide(self, policy: WorkerPolicy, waited: float) -> None:

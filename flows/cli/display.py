@@ -239,7 +239,7 @@ class Display(logging.Handler):
         if news.item and (news.stage, "") in self._lines:
             return  # how far all of them are says more than how far one is
         key, now = (news.stage, news.item), time.monotonic()
-        told = news.waits and key not in self._waits  # why nothing happens is said at once
+        told = news.waits != (key in self._waits)  # why nothing happens is said at once, and that it goes on
         (self._waits.add if news.waits else self._waits.discard)(key)
         share, at = self._lines.setdefault(key, (0.0, now))
         enough = round(news.share - share, 6) >= _LINE_SHARE or now - at >= _LINE_LATEST

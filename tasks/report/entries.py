@@ -13,10 +13,12 @@ from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.inputs import Data
 from tasks.tracking.pyfunc import Interface
-from tasks.tracking.registry import Entry
+from tasks.tracking.registry import NUMBER, Entry
 
 PRETRAINED = "gptmill-pretrained"
 _SYNTHETIC = "-synthetic"
+_LABELS = 5
+"""So many of a task are named on its models' pages."""
 _SAMPLING = {"max_tokens": 40, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0}
 """How a language model's continuations are drawn unless its caller says otherwise."""
 
@@ -37,7 +39,7 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
     name = PRETRAINED + (_SYNTHETIC if synthetic else "")
     return Entry(
         name=name,
-        about=f"Language models pre-trained by gptmill on {_origin(synthetic)}.",
+        about=_about(f"Language models pre-trained by gptmill on {_origin(synthetic)}.", name),
         artifact=artifact,
         created=manifest["created"],
         merit=-perplexity,
@@ -54,8 +56,11 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
             **({"start_digest": start} if start else {}),
         },
         description=(
-            f"Held-out perplexity {perplexity:.2f}: {network}, pre-trained on {counts['tokens_seen']:,} tokens of "
-            f"{_origin(synthetic)}{after}.\n\n{_use(artifact, 'gptmill generate --model REF --prompt TEXT', name)}"
+            f"Held-out perplexity {perplexity:.2f} ({tokens:,.0f} tokens): {network}, pre-trained on "
+            f"{counts['tokens_seen']:,} tokens of {_origin(synthetic)}{after}.\n\n"
+            + _use(store, artifact, "gptmill generate --model REF --prompt TEXT", name)
+            + f"Columns of the table: `prompt`; params: {', '.join(f'`{key}`' for key in _SAMPLING)}. Comes back: "
+            f"`continuation`.\n\n{_where(artifact)}"
         ),
         manifest=manifest,
         interface=Interface(("prompt",), {"continuation": "string"}, {"prompt": "The"}, _SAMPLING),
@@ -79,9 +84,10 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
     checkpoint = manifest["inputs"].get("checkpoint", {}).get("digest", "")
     start = f"from the pre-trained {checkpoint[:12]}" if checkpoint else "from random weights"
     tested = f", test score {100 * counts['test/score']:.1f}" if "test/score" in counts else ""
+    spec, name = recorded_task(manifest["config"]), task_model(task, synthetic)
     return Entry(
-        name=task_model(task, synthetic),
-        about=f"Models for {task}, fine-tuned by gptmill on {_origin(synthetic)}.",
+        name=name,
+        about=_about(f"Models for {task}, fine-tuned by gptmill on {_origin(synthetic)}.", name),
         artifact=artifact,
         created=manifest["created"],
         merit=score,
@@ -98,12 +104,13 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
             "suite": suite,
         },
         description=(
-            f"Dev score {100 * score:.1f}{tested} (x 100): fine-tuned {start} on {rows['train']:,} rows of {task} "
-            f"({_origin(synthetic)}), seed {config['seed']}.\n\n"
-            + _use(artifact, f"gptmill predict {task} --model REF < rows.jsonl", task_model(task, synthetic))
+            f"Dev score {100 * score:.1f} ({spec.headline} x 100, {rows['dev']:,} rows){tested}: fine-tuned {start} on "
+            f"{rows['train']:,} rows of {task}, {_origin(synthetic)}, seed {config['seed']}.\n\n"
+            + _use(store, artifact, f"gptmill predict {task} --model REF < rows.jsonl", name)
+            + f"{_columns(spec)}\n\n{_where(artifact)}"
         ),
         manifest=manifest,
-        interface=task_interface(recorded_task(manifest["config"])),
+        interface=task_interface(spec),
     )
 
 
@@ -146,10 +153,36 @@ def _origin(synthetic: bool) -> str:
     return "synthetic data (no real text)" if synthetic else "real text"
 
 
-def _use(artifact: Artifact, command: str, name: str) -> str:
-    """How the model is called: by a command, and from Python."""
-    load = f'mlflow.pyfunc.load_model("models:/{name}@champion").predict(table)'
-    return (
-        f"    {command.replace('REF', artifact.short)}\n    {load}\n\n"
-        f"Weights, README and manifest: `{artifact.url}`. MLflow holds the address and fetches them from there."
+def _about(words: str, name: str) -> str:
+    """What a registered model is, and how its best version is called."""
+    return f"{words}\n\n    {_loaded(f'{name}@champion')}"
+
+
+def _use(store: Store, artifact: Artifact, command: str, name: str) -> str:
+    """How this very version is called: by commands, and from Python."""
+    ref = f"{artifact.short} --store {store.url}"
+    lines = (
+        command.replace("REF", ref),
+        f"gptmill serve {ref}",
+        _loaded(f"{name}/{NUMBER}"),
+        f"mlflow models serve --model-uri models:/{name}/{NUMBER} --env-manager local",
     )
+    return "".join(f"    {line}\n" for line in lines) + "\n"
+
+
+def _loaded(version: str) -> str:
+    return f'mlflow.pyfunc.load_model("models:/{version}").predict(table)'
+
+
+def _columns(spec: TaskSpec) -> str:
+    """What a row has, and what comes back."""
+    given = ", ".join(f"`{column}`" for column in (*spec.text_columns, *spec.choices))
+    labels = " or ".join(f"`{label}`" for label in spec.labels)
+    if len(spec.labels) > _LABELS:
+        labels = f"one of {len(spec.labels)}"
+    answer = "`score`" if spec.score_range else f"`label` ({labels}) and `probability LABEL` of each"
+    return f"Columns of the table: {given}. Comes back: {answer}."
+
+
+def _where(artifact: Artifact) -> str:
+    return f"Weights, README and manifest: `{artifact.url}`. MLflow holds the address and fetches them from there."

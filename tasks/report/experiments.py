@@ -17,13 +17,15 @@ from tasks.tracking.views import LEADERBOARD_VIEW, PRETRAIN, View, metric, save_
 
 SCORES = tuple(c for name, spec in REGISTRY.items() for c in ([name] if name in spec.paper else spec.paper))
 """The thirteen columns of a task each, MNLI's two; RACE's parts are left to the full table."""
+_GAP = "&emsp;"  # MLflow sets the description's columns without one
 _ROWS = 25  # of the description's table: MLflow takes 20,000 characters
-_LETTER, _MARGINS, _ARROW = 7, 24, 18  # pixels of a column's header
+_LETTER, _MARGINS, _ARROW, _NARROWEST = 7, 24, 18, 50  # pixels of a column's header
+_SPLIT_AND_SEEDS = {tag("split"): 122, tag("seeds"): 60}  # the last that a window of 1600 pixels shows
 _BY_AVERAGE = metric("average")
 
 
 def _widths(names: Iterable[str]) -> dict[str, int]:
-    return {metric(name): max(_LETTER * len(name) + _MARGINS, 54) for name in names}
+    return {metric(name): max(_LETTER * len(name) + _MARGINS, _NARROWEST) for name in names}
 
 
 _NUMBERS = _widths(("average", *SCORES))
@@ -33,10 +35,7 @@ LEADERBOARD_PAGE = View(
     "Leaderboard",
     "tags.kind != 'finetune'",
     _BY_AVERAGE,
-    {**_NUMBERS, tag("split"): 130, tag("seeds"): 60},
-)
-BLIMP_LEADERBOARD_PAGE = dataclasses.replace(  # once a row has such scores
-    LEADERBOARD_PAGE, columns={**_NUMBERS, **_widths([BLIMP]), tag("split"): 130, tag("seeds"): 60}
+    {**_NUMBERS, **_SPLIT_AND_SEEDS},
 )
 BLIMP_PAGE = View(BLIMP, "BLiMP by field", f"metrics.`{BLIMP}` > 0", metric(BLIMP), _widths(ZERO_SHOT))
 PUBLISHED_PAGE = View(
@@ -69,7 +68,7 @@ def show_experiments(tracker: Tracker) -> None:
     board = read_leaderboard(tracker)
     ours, theirs = tracker.experiment(EXPERIMENT), tracker.experiment(PUBLISHED_EXPERIMENT)
     here, there = view_path(ours, LEADERBOARD_PAGE.key), view_path(theirs, PUBLISHED_PAGE.key)
-    views = [BLIMP_LEADERBOARD_PAGE, BLIMP_PAGE] if board.zero_shot else [LEADERBOARD_PAGE]
+    views = [_leaderboard_page(board), *([BLIMP_PAGE] if board.zero_shot else [])]
     save_views(tracker, EXPERIMENT, views, _description(board, here, there))
     models = view_path(tracker.experiment(PRETRAIN), PRETRAIN_PAGE.key)
     curves = f"[Held-out perplexities]({models}) - [curves]({models}&compareRunsMode=CHART)\n"
@@ -79,13 +78,19 @@ def show_experiments(tracker: Tracker) -> None:
     save_views(tracker, PUBLISHED_EXPERIMENT, [PUBLISHED_PAGE], words)
 
 
+def _leaderboard_page(board: Leaderboard) -> View:
+    """The leaderboard's view, with a column for each own task and for BLiMP once a row has such scores."""
+    numbers = _NUMBERS | _widths([*board.own_tasks, *board.zero_shot[:1]])
+    return dataclasses.replace(LEADERBOARD_PAGE, columns={**numbers, **LEADERBOARD_PAGE.columns})
+
+
 def _description(board: Leaderboard, here: str, there: str) -> str:
     """The table of the best rows in Markdown, under links to the views."""
     ours = [row for row in board.ordered if row.kind != "published"]
     ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
     paper = [row for row in board.rows if row.kind == "published" and row.name.startswith(OURS)]
-    header = ("suite", "split", "average", *SCORES, *board.zero_shot[:1])
-    rows = [(row.name, row.split, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
+    header = tuple(name + _GAP for name in ("suite", "split", "average", *SCORES, *board.zero_shot[:1]))
+    rows = [(row.name + _GAP, row.split + _GAP, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
     more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
     links = f"[**Open the leaderboard**]({here}) - [published scores]({there}) - {_best(board, ours, paper)}"
     return f"{links}\n\n{table(header, rows)}{more}\n"

@@ -29,6 +29,8 @@ CHAMPION = "champion"
 LATEST = "latest"
 NEWEST = "newest"
 """What the alias of the latest version is called in MLflow, which keeps the word "latest" for itself."""
+NUMBER = "{version}"
+"""What stands in an entry's description for the number that MLflow gives the version."""
 _VERSION_TAG = "model_version"  # of a run: the version that it made
 _LOADABLE_TAG = "mlflow_model"  # of a run: MLflow can load that version, which up to version 0.1.0 it could not
 _MLMODEL = "model/MLmodel"
@@ -57,6 +59,7 @@ class Entry:
     """Whether the version may be champion and latest."""
     tags: Mapping[str, str]
     description: str
+    """Markdown, on the version's page; :data:`NUMBER` in it becomes the version's number."""
     manifest: Mapping[str, Any]
     interface: Interface
 
@@ -89,9 +92,7 @@ def _register(run: Run, entry: Entry) -> None:
                 write_json_atomic(folder / "manifest.json", dict(entry.manifest))
                 tracker.client.log_artifacts(holder, str(folder), "model")
         if not there:
-            made = tracker.client.create_model_version(
-                entry.name, f"runs:/{run.run_id}/model", run.run_id, _tags(entry), description=entry.description
-            )
+            made = _created_version(run, entry, 1 + max((int(version.version) for version in versions), default=0))
             there = [made]
             versions.append(made)
         _move_aliases(tracker, model, versions)
@@ -111,6 +112,18 @@ def _created(tracker: Tracker, entry: Entry) -> RegisteredModel:
         if (model := _model(tracker, entry.name)) is None:
             raise
         return model
+
+
+def _created_version(run: Run, entry: Entry, number: int) -> ModelVersion:
+    """The version, made now; ``number``: what it will be, unless another host is a moment earlier."""
+    client, said = run.tracker.client, entry.description
+    source, tags = f"runs:/{run.run_id}/model", _tags(entry)
+    made = client.create_model_version(
+        entry.name, source, run.run_id, tags, description=said.replace(NUMBER, str(number))
+    )
+    if int(made.version) != number:
+        client.update_model_version(entry.name, made.version, said.replace(NUMBER, str(made.version)))
+    return made
 
 
 def registered_artifact(tracker: Tracker, ref: str) -> Artifact:

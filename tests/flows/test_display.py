@@ -128,8 +128,11 @@ def test_why_nothing_happens_is_said_at_once_and_once() -> None:
     with shown("pretrain", console=screen.console):
         for _ in range(5):
             progress(Underway("pretrain", 0.0, "waiting in the queue (Resources)", waits=True))
+        for _ in range(5):
+            progress(Underway("pretrain", 0.0, "a worker trains it"))
     assert [line.split() for line in screen.lines] == [
-        ["pretrain", "0%", "waiting", "in", "the", "queue", "(Resources)"]
+        ["pretrain", "0%", "waiting", "in", "the", "queue", "(Resources)"],
+        ["pretrain", "0%", "a", "worker", "trains", "it"],
     ]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -166,6 +167,22 @@ def test_a_long_one_waits_for_a_worker_and_says_which_command_brings_one(
         shown = client.request("POST", "/artifacts/latest/filter", json={}).json()
     (artifact,) = (each for each in shown if each["key"] == "waiting-for-gpu")
     assert artifact["data"] == 100.0, "the wait is over"
+
+
+def test_a_training_that_a_worker_has_begun_is_not_said_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.states import Pending, Running
+
+    from flows import waiting
+
+    told: list[Any] = []
+    monkeypatch.setattr(waiting, "progress", told.append)
+    wait = waiting.Wait("pretrain 1a2b", "pretrain", lambda: "a minute")
+    for state in (Pending(), Running(), Running()):
+        wait.look(cast(Any, None), cast(Any, SimpleNamespace(name="pretrain 1a2b", state=state)))
+    assert [(news.waits, news.words) for news in told] == [
+        (True, "a worker of the work pool gpu took it and has not begun it"),
+        (False, "a worker of the work pool gpu trains it; how far it is: the run pretrain 1a2b in Prefect"),
+    ]
 
 
 def test_fail_fails_at_once_with_the_time_that_here_would_take(

@@ -91,6 +91,19 @@ def test_blimp_is_a_column_once_a_row_has_it(shared_tracker: Tracker) -> None:
         shared_tracker.client.delete_run(run.run_id)
 
 
+def test_an_own_task_is_a_column_once_a_row_has_it(shared_tracker: Tracker) -> None:
+    of, view = Suite("own", "ours", {"data": {}}), f"mlflow.sharedViewState.{LEADERBOARD_PAGE.key}"
+    with open_suite(shared_tracker, of) as run:
+        record_row(run, row_of(of, [Score("weather", 0, "dev", {"weather": 50.0}, own_metric="f1")]))
+    try:
+        show_experiments(shared_tracker)
+        columns = json.loads(json.loads(tags_of(shared_tracker, EXPERIMENT)[view])["state"])["selectedColumns"]
+        assert columns[:15] == [f"metrics.`{name}`" for name in ("average", *SCORES, "weather")]
+        assert columns[15:] == ["tags.`split`", "tags.`seeds`"]
+    finally:
+        shared_tracker.client.delete_run(run.run_id)
+
+
 def test_published_rows_of_an_older_version_leave_our_experiment(shared_tracker: Tracker) -> None:
     with shared_tracker.open(EXPERIMENT, "BERT base [published]", "k", {"kind": "published"}, {}) as old:
         pass
@@ -123,7 +136,7 @@ def test_the_description_holds_the_table_and_a_link_to_the_view(shared_tracker: 
     assert "the paper 76.7 (test)" in first
     path = leaderboard_link(shared_tracker).removeprefix(f"{shared_tracker.ui}/")
     assert f"]({path})" in first
-    assert [cell.strip() for cell in header.strip("|").split("|")][3:] == list(SCORES)
+    assert [cell.strip().removesuffix("&emsp;") for cell in header.strip("|").split("|")][3:] == list(SCORES)
     assert best.count("99.0") == 14
 
 

@@ -184,6 +184,57 @@ def test_generated_data_has_models_of_its_own_and_an_lstm_never_leads(tmp_path: 
     assert real.finetune(0.5).tags["suite"] == "suite digest"
 
 
+def test_a_versions_page_says_score_data_and_how_this_very_version_is_called(
+    shared_tracker: Tracker, tmp_path: Path
+) -> None:
+    shelf = Shelf(tmp_path, synthetic=True)
+    for score in (0.5, 0.25):  # the second is no champion, and its page must not lead to another model
+        made = dataclasses.replace(shelf.finetune(score), name="pages")
+        record(shared_tracker, made)
+        (version,) = (
+            found
+            for found in shared_tracker.client.search_model_versions("name = 'pages'")
+            if found.tags["digest"] == made.artifact.digest
+        )
+        said = version.description
+        assert f"Dev score {100 * score:.1f} (accuracy x 100, 4 rows)" in said
+        assert "on 6 rows of rte, synthetic data (no real text), seed 0" in said
+        assert f"gptmill predict rte --model {made.artifact.short} --store {shelf.store.url} < rows.jsonl" in said
+        assert f'load_model("models:/gptmill-rte-synthetic/{version.version}").predict(table)' in said
+        assert (
+            "Columns of the table: `sentence1`, `sentence2`. Comes back: `label` (`not_entailment` or `entailment`)"
+            in said
+        )
+    about = shared_tracker.client.get_registered_model("pages").description
+    assert 'load_model("models:/gptmill-rte-synthetic@champion").predict(table)' in about
+    pretrained = shelf.pretrain(9.0, ModelConfig())
+    record(shared_tracker, pretrained)
+    (version,) = shared_tracker.client.search_model_versions(f"name = '{pretrained.name}'")
+    for words in (
+        "Held-out perplexity 9.00 (10 tokens)",
+        "on 90 tokens of synthetic data",
+        "`prompt`",
+        "`continuation`",
+    ):
+        assert words in version.description
+    assert f'load_model("models:/{pretrained.name}/1").predict(table)' in version.description
+
+
+def test_a_page_has_its_versions_number_though_another_host_was_earlier(
+    shared_tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (
+        dataclasses.replace(entry("numbered", 0.5, day), description=f"number {registry.NUMBER}") for day in (1, 2)
+    )
+    record(shared_tracker, first)
+    monkeypatch.setattr(registry, "_versions", lambda *_: [])  # as one sees who asked before the other was there
+    record(shared_tracker, second)
+    said = {
+        found.version: found.description for found in shared_tracker.client.search_model_versions("name = 'numbered'")
+    }
+    assert {str(number): words for number, words in said.items()} == {"1": "number 1", "2": "number 2"}
+
+
 def test_scores_compare_on_the_same_rows_alone(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     whole, again, part = shelf.finetune(0.5), shelf.finetune(0.6), shelf.finetune(0.7, dev_rows=2)
