@@ -175,8 +175,8 @@ class EncoderConfig:
 
     @property
     def layers(self) -> int:
-        """Blocks that a fine-tune can take over."""
-        return self.n_layer
+        """Blocks that a fine-tune can take over: of layers that are one, as ALBERT's, their groups."""
+        return self.n_groups if self.sharing == "all" else self.n_layer
 
     @property
     def shape(self) -> str:

@@ -263,20 +263,20 @@ class Encoder(Network):
         generator: torch.Generator | None = None,
         **changes: Any,
     ) -> Encoder:
-        """A copy to fine-tune: positions cut, layers above ``n_transfer`` drawn afresh, without pre-training heads.
+        """A copy to fine-tune: positions cut, blocks above ``n_transfer`` drawn afresh, without pre-training heads.
 
         :param n_special: 0: an encoder's special pieces belong to its vocabulary.
         :param n_ctx: positions kept (at most this model's); None: all.
-        :param n_transfer: layers copied besides the embeddings; 0: embeddings only; -1: nothing; None: all. Of layers
-            that share parameters, all or none can be.
+        :param n_transfer: blocks copied besides the embeddings, layers or (ALBERT) groups of them; 0: embeddings only;
+            -1: nothing; None: all.
         :param changes: other fields of :class:`EncoderConfig` to replace (dropout rates).
-        :raises InputError: more positions or layers than this model has, or a part of shared ones.
+        :raises InputError: more positions or blocks than this model has, or some of those that share half of theirs.
         """
         c = self.config
         n_ctx = c.n_ctx if n_ctx is None else n_ctx
-        n_transfer = c.n_layer if n_transfer is None else n_transfer
-        check_transfer(n_ctx, n_transfer, c.n_ctx, c.n_layer)
-        if c.sharing != "none" and 0 < n_transfer < c.n_layer:
+        n_transfer = c.layers if n_transfer is None else n_transfer
+        check_transfer(n_ctx, n_transfer, c.n_ctx, c.layers)
+        if c.sharing not in ("none", "all") and 0 < n_transfer < c.n_layer:
             raise InputError(
                 f"n_transfer = {n_transfer}: the model's layers share parameters, expected 0 or {c.n_layer}"
             )
@@ -288,9 +288,9 @@ class Encoder(Network):
         mine = self.state_dict()
         for name, tensor in copy.state_dict().items():
             part, number, *_ = name.split(".")
-            taken = part in ("embeddings", "widen") or n_transfer == c.n_layer  # the pooler reads what all layers give
+            taken = part in ("embeddings", "widen") or n_transfer == c.layers  # the pooler reads what all layers give
             if part in ("attention", "feed_forward"):
-                taken = taken or int(number) < n_transfer  # of shared ones all or none
+                taken = taken or int(number) < n_transfer
             if taken:
                 tensor.copy_(mine[name][: len(tensor)])
         return copy

@@ -303,13 +303,31 @@ def test_a_copy_to_fine_tune_has_the_layers_that_it_takes_over(n_transfer: int |
 _WEIGHTS = {"attention": ("qkv", "projection"), "feed_forward": ("inner", "projection")}
 
 
-def test_shared_layers_are_taken_over_whole_or_not_at_all() -> None:
-    source = Encoder(
-        EncoderConfig(n_vocab=V, n_ctx=16, n_layer=2, n_head=2, n_embd=8, n_inner=16, n_embd_words=4, sharing="all")
-    )
-    with pytest.raises(InputError, match="n_transfer = 1: the model's layers share parameters, expected 0 or 2"):
-        source.adapt(n_transfer=1)
+def test_blocks_that_share_parameters_are_taken_over_as_they_can_be() -> None:
+    shape = {"n_vocab": V, "n_ctx": 16, "n_layer": 4, "n_head": 2, "n_embd": 8, "n_inner": 16, "n_embd_words": 4}
+    source = Encoder(EncoderConfig(**shape, sharing="all", n_groups=2))
+
+    def taken(n_transfer: int | None) -> list[bool]:
+        copy = source.adapt(n_transfer=n_transfer)
+        return [torch.equal(a.qkv.weight, b.qkv.weight) for a, b in zip(copy.attention, source.attention, strict=True)]
+
+    assert (taken(None), taken(2), taken(1), taken(0)) == ([True] * 2, [True] * 2, [True, False], [False] * 2)
+    with pytest.raises(InputError, match="n_transfer = 3: the model has 2 blocks"):
+        source.adapt(n_transfer=3)
     with pytest.raises(InputError, match="n_ctx = 17: the model has 16 positions"):
         source.adapt(n_ctx=17)
-    assert torch.equal(source.adapt().attention[0].qkv.weight, source.attention[0].qkv.weight)
-    assert not torch.equal(source.adapt(n_transfer=0).attention[0].qkv.weight, source.attention[0].qkv.weight)
+    half = Encoder(EncoderConfig(**shape, sharing="attention"))
+    with pytest.raises(InputError, match="n_transfer = 1: the model's layers share parameters, expected 0 or 4"):
+        half.adapt(n_transfer=1)
+
+
+def test_a_deep_network_of_shared_layers_has_few_tensors(tmp_path: Path) -> None:
+    """Fewer than layers: of 24 in all, without heads."""
+    theirs = filled(transformers.AlbertModel(transformers.AlbertConfig(**{**NARROW, "num_hidden_layers": 24})))
+    theirs.save_pretrained(tmp_path)
+    model = load_model(str(tmp_path))
+    assert isinstance(model, Encoder)
+    given = sequences(V, T)
+    found = theirs(given["tokens"], attention_mask=given["mask"], token_type_ids=given["segments"])
+    real = given["mask"].bool()
+    torch.testing.assert_close(model.encode(**given)[real], found.last_hidden_state[real], rtol=1e-4, atol=1e-5)
