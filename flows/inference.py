@@ -21,10 +21,10 @@ from gptcore.evaluation.task_model import TaskModel
 from gptcore.families import FAMILIES
 from gptcore.files import read_json
 from gptcore.machine.device import pick_device
-from gptcore.models.build import load_language_model, load_model
+from gptcore.models.build import load_language_model, load_model, next_token_network
+from gptcore.models.classifier import Classifier
 from gptcore.models.files.hugging_face import export_hugging_face
 from gptcore.models.files.release import export_release
-from gptcore.models.heads import ClassificationModel
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.transformer import GPT
 from gptcore.text.tokenizer import Tokenizer
@@ -98,8 +98,8 @@ def _language_model(store: Store, model: str, tokenizer: str) -> tuple[LanguageM
     else:
         folder, words = _files(any_model(store, model))
     fine_tuned = _task_of(folder) is not None
-    network = ClassificationModel.load(folder)[0].gpt if fine_tuned else load_language_model(str(folder))
-    return network.to(pick_device(0)).eval(), words
+    network = Classifier.load(folder)[0].network if fine_tuned else load_model(str(folder))
+    return next_token_network(network, str(folder)).to(pick_device(0)).eval(), words
 
 
 def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:

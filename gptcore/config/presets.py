@@ -180,7 +180,11 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
         preset = _changed(dataclasses.replace(preset, family=family), settings, source)
     if "shape" in given:
         preset = _changed(preset, shape_settings(given.pop("shape"), source), source)
-    return _changed(preset, given, source)
+    preset = _changed(preset, given, source)
+    preset.finetune.require_family(preset.family, f"{source}: finetune")
+    for task in preset.tasks:
+        preset.finetune_for(task).require_family(preset.family, f"{source}: tasks.{task}")
+    return preset
 
 
 def _of_family(model: NetworkConfig, family: Family) -> NetworkConfig:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from gptcore.errors import InputError
+from gptcore.families import FAMILIES
 from gptcore.limits import require_hiding, require_training
 
 
@@ -119,3 +121,16 @@ class FinetuneConfig:
 
     def __post_init__(self) -> None:
         require_training(self, "finetune")
+
+    def require_family(self, name: str, where: str) -> None:
+        """See that a family's networks can be fine-tuned so.
+
+        :param where: "file: section", which messages begin with.
+        :raises InputError: GPT-1's auxiliary objective or released recipe, and a family that predicts no next token.
+        """
+        family = FAMILIES[name]
+        if family.auxiliary_loss:
+            return
+        for setting, off in (("lm_coef", 0.0), ("original", False)):
+            if (value := getattr(self, setting)) != off:
+                raise InputError(f"{where}.{setting} = {value}: {family.title} predicts no next token; expected {off}")

@@ -13,7 +13,7 @@ from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, Predictions, check_dataset, predict_rows
 from gptcore.families import FAMILIES
 from gptcore.files import write_json_atomic
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import Classifier
 from gptcore.models.onnx import OnnxClassifier, export_onnx, quantise_onnx, require_onnx
 from gptcore.nlu.registry import TaskSpec, recorded_task
 from gptcore.nlu.task_rows import TaskRows
@@ -32,7 +32,7 @@ def write_onnx(folder: Path, tokenizer: Tokenizer, dataset: Path, out: Path, int
     The folder holds :data:`MODEL`, on request :data:`INT8`, the model's ``config.json`` (task, labels, n_ctx), its
     tokenizer under ``tokenizer/``, and what this function returns as ``comparison.json``.
 
-    :param folder: what :meth:`ClassificationModel.save` wrote.
+    :param folder: what :meth:`Classifier.save` wrote.
     :param dataset: what :func:`gptcore.nlu.encoded.encode_task` wrote, with the same tokenizer.
     :param out: a folder that is not there yet.
     :param int8: also with int8 weights.
@@ -42,9 +42,9 @@ def write_onnx(folder: Path, tokenizer: Tokenizer, dataset: Path, out: Path, int
         differ by more than :data:`TOLERANCE`; then nothing is left.
     """
     require_onnx()
-    model, config = ClassificationModel.load(folder)
+    model, config = Classifier.load(folder)
     spec = recorded_task(config)
-    network = model.gpt.config
+    network = model.network.config
     family = FAMILIES[network.family]
     if not family.layout:
         raise InputError(f"--format onnx: found a model of the kind {family.title}, expected a Transformer")

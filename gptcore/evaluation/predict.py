@@ -18,7 +18,7 @@ from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.files import read_json, write_bytes_atomic
 from gptcore.machine.device import autocast, pick_device, pick_dtype
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import Classifier
 from gptcore.nlu.encoded import encoded_task
 from gptcore.nlu.inputs import predict
 from gptcore.nlu.metrics import is_constant, score
@@ -85,7 +85,7 @@ def predict_rows(
 ) -> Predictions:
     """Run ``model``, in eval mode, over all rows; the language model's head is left out.
 
-    :param model: a :class:`ClassificationModel`, or what stands in for one.
+    :param model: a :class:`Classifier`, or what stands in for one.
     :param dtype: type of the matrix products.
     :param progress: called with the number of rows done since the last call.
     """
@@ -95,7 +95,7 @@ def predict_rows(
     for chosen in by_length(rows.sizes, evaluation_tokens(device)):
         batch = rows.batch(chosen).to(device)
         with autocast(device, dtype):
-            found, _ = model(batch.tokens, batch.clf_position)
+            found, _ = model(batch.tokens, batch.clf_position, **batch.marks)
         if logits is None:
             logits = np.empty((len(rows), found.shape[1]), dtype=np.float32)
         logits[chosen] = found.float().cpu().numpy()
@@ -118,27 +118,27 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score a saved fine-tuned model on one split of the encoded dataset of its task.
 
-    :param model_folder: what :meth:`ClassificationModel.save` wrote.
+    :param model_folder: what :meth:`Classifier.save` wrote.
     :param dataset: what :func:`gptcore.nlu.encoded.encode_task` wrote, with the same tokenizer.
     :param predictions: also write the predictions there, as JSON lines.
     :returns: the task's metrics ("score" first among equals), "task", "split", "rows", "truncated" (rows cut to fit)
         and "majority_collapse" (every row got the same answer).
     :raises InputError: if model and dataset belong to different tasks or tokenizers, or the split is not there.
     """
-    model, config = ClassificationModel.load(model_folder)
+    model, config = Classifier.load(model_folder)
     spec = recorded_task(config)
-    check_dataset(dataset, spec, config["tokenizer_digest"], model.gpt.config.n_vocab, str(model_folder))
+    check_dataset(dataset, spec, config["tokenizer_digest"], model.network.config.n_vocab, str(model_folder))
     device = pick_device(0)
     rows = TaskRows(
         spec,
         dataset,
         split,
-        n_ctx=model.gpt.config.n_ctx,
-        n_vocab=model.gpt.config.n_vocab,
+        n_ctx=model.network.config.n_ctx,
+        n_vocab=model.network.config.n_vocab,
         max_rows=max_rows,
         seed=EVAL_ROW_SEED,
         part_tokens=config.get("part_tokens"),
-        inputs=FAMILIES[model.gpt.config.family].part("inputs"),
+        inputs=FAMILIES[model.network.config.family].part("inputs"),
     )
     found = predict_rows(model.to(device), spec, rows, device, pick_dtype(precision, device), progress)
     if predictions is not None:

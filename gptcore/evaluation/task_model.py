@@ -17,7 +17,7 @@ from gptcore.data.batches import by_length, evaluation_tokens
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.machine.device import pick_device
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import Classifier
 from gptcore.nlu.inputs import Inputs
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import TaskSpec, recorded_task
@@ -35,12 +35,12 @@ class TaskModel:
     It answers in float32 whatever it was trained in: in bfloat16 a row's probabilities would depend, in their third
     decimal, on the rows that it happens to be answered with.
 
-    :param folder: what :meth:`ClassificationModel.save` wrote.
+    :param folder: what :meth:`Classifier.save` wrote.
     :raises InputError: no fine-tuned model, one with other labels than the registry's, or of another tokenizer.
     """
 
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
-        model, config = ClassificationModel.load(folder)
+        model, config = Classifier.load(folder)
         self.spec: TaskSpec = recorded_task(config)
         if config["labels"] != list(self.spec.labels):
             raise InputError(f"{folder / 'config.json'}: labels = {config['labels']}, expected {self.spec.labels}")
@@ -51,7 +51,8 @@ class TaskModel:
         self._part_tokens: int | None = config.get("part_tokens")
         self._device = pick_device(0)
         self._model = model.to(self._device)
-        self._inputs: Inputs = FAMILIES[model.gpt.config.family].part("inputs")
+        inputs: Inputs = FAMILIES[model.network.config.family].part("inputs")
+        self._inputs = inputs.with_pieces(tokenizer.specials)
 
     def answers(self, examples: Iterable[Example], at_once: int = _ROWS) -> Iterator[Answer]:
         """Every row with its logits, in the order given.
@@ -65,7 +66,7 @@ class TaskModel:
     @torch.inference_mode()
     def _logits(self, rows: Sequence[Example]) -> NDArray[np.float32]:
         """(N, K) classes, or (N, C) choices."""
-        config = self._model.gpt.config
+        config = self._model.network.config
         texts = list(dict.fromkeys(text for row in rows for text in (*row.fields, *row.choices)))
         ids = {text: np.asarray(found) for text, found in zip(texts, self._tokenizer.encode_batch(texts), strict=True)}
         sequences = []
@@ -85,7 +86,7 @@ class TaskModel:
         for chosen in by_length(sizes, evaluation_tokens(self._device)):
             rows_chosen = [sequences[row] for row in chosen]
             batch = self._inputs.collate(self.spec, rows_chosen, [None] * len(chosen)).to(self._device)
-            found, _ = self._model(batch.tokens, batch.clf_position)
+            found, _ = self._model(batch.tokens, batch.clf_position, **batch.marks)
             for row, values in zip(chosen, found.cpu().numpy(), strict=True):
                 logits[row] = values
         return np.stack(logits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gptcore.families.bert import FINETUNING
 from gptcore.families.family import Family
 
 
@@ -21,10 +22,11 @@ FAMILY = Family(
     network_title="ALBERT encoder",
     reader="",
     objective="gptcore.training.masked_words:MASKED_WORDS_AND_SENTENCE_ORDER",
-    inputs="",
-    head="",
+    inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
+    head="gptcore.models.encoder_head:EncoderClassificationModel",
+    auxiliary_loss=False,
     layout="gptcore.models.files.albert:LAYOUT",
-    settings={"model": {"sharing": "all"}},
+    settings={"model": {"sharing": "all"}, "finetune": FINETUNING},  # the warm-up is BERT's: Table 14 counts updates
     shapes={  # Table 1; the heads are the release's
         "albert-base": _shape(12, 768, 12),
         "albert-large": _shape(24, 1024, 16),

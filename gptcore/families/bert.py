@@ -10,6 +10,9 @@ def shape(n_layer: int, n_embd: int) -> dict[str, int]:
     return {"n_layer": n_layer, "n_head": n_embd // 64, "n_embd": n_embd, "n_inner": 4 * n_embd}
 
 
+FINETUNING = {"warmup": 0.1, "lm_coef": 0.0}
+"""The share of the updates over which the rate rises is the original code's; nothing is learnt beside the task."""
+
 FAMILY = Family(
     "bert",
     "BERT",
@@ -22,9 +25,11 @@ FAMILY = Family(
     network_title="BERT encoder",
     reader="",
     objective="gptcore.training.masked_words:MASKED_WORDS_AND_NEXT_SENTENCE",
-    inputs="",
-    head="",
+    inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
+    head="gptcore.models.encoder_head:EncoderClassificationModel",
+    auxiliary_loss=False,
     layout="gptcore.models.files.bert:LAYOUT",
+    settings={"finetune": FINETUNING},
     shapes={
         "bert-tiny": shape(2, 128),  # this and the next three: the release's "smaller models", Turc et al. 2019
         "bert-mini": shape(4, 256),

@@ -5,7 +5,7 @@ The family's network is the discriminator, which is what is fine-tuned (section 
 
 from __future__ import annotations
 
-from gptcore.families.bert import shape
+from gptcore.families.bert import FINETUNING, shape
 from gptcore.families.family import Family
 
 FAMILY = Family(
@@ -20,10 +20,14 @@ FAMILY = Family(
     network_title="ELECTRA discriminator",
     reader="",
     objective="gptcore.training.replaced_tokens:REPLACED_TOKENS",
-    inputs="",
-    head="",
+    inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
+    head="gptcore.models.encoder_head:EncoderClassificationModel",
+    auxiliary_loss=False,
     layout="gptcore.models.files.electra:LAYOUT",
-    settings={"model": {"words": False, "pooler": False, "pair": False, "replaced": True}},
+    settings={
+        "model": {"words": False, "pooler": False, "pair": False, "replaced": True},
+        "finetune": FINETUNING,  # the appendix's warm-up; its rates that fall from layer to layer are left out
+    },
     shapes={
         "electra-small": {**shape(12, 256), "n_embd_words": 128},  # Table 6
         "electra-base": shape(12, 768),

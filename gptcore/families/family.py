@@ -51,6 +51,8 @@ class Family:
     """How a row of a task becomes sequences, a :class:`gptcore.nlu.inputs.Inputs`: specials, order, truncation."""
     head: str = "gptcore.models.heads:ClassificationModel"
     """The network that is fine-tuned: this one and its linear layer."""
+    auxiliary_loss: bool = True
+    """Whether fine-tuning can learn the next token beside the task (GPT-1, section 3.2), and as released."""
     layout: str = ""
     """The family's folders of Hugging Face's kind; empty: transformers has no such network."""
 

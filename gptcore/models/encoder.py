@@ -175,7 +175,7 @@ class Encoder(Network):
         self.word_head = WordHead(config) if config.words else None
         self.pair_head = nn.Linear(config.n_embd, 2) if config.pair else None
         self.replaced_head = ReplacedHead(config) if config.replaced else None
-        _initialise(self, config.init_std, generator)
+        draw_weights(self, config.init_std, generator)
         if embeddings is not None:
             self.embeddings = embeddings
         self._shared = shared
@@ -280,8 +280,7 @@ class Encoder(Network):
             raise InputError(
                 f"n_transfer = {n_transfer}: the model's layers share parameters, expected 0 or {c.n_layer}"
             )
-        without_heads = dataclasses.replace(c, words=False, pair=False, replaced=False)
-        config = dataclasses.replace(without_heads, n_special=n_special, n_ctx=n_ctx, **changes)
+        config = dataclasses.replace(without_heads(c), n_special=n_special, n_ctx=n_ctx, **changes)
         copy = Encoder(config, generator).to(self.embeddings.words.weight.device)
         if n_transfer < 0:
             return copy
@@ -306,6 +305,11 @@ class Encoder(Network):
         weights += c.n_embd * (c.n_embd + 1) if c.replaced else 0
         head = _HIDDEN_SHARE * E * (c.n_embd + c.n_vocab) if c.words else 0.0
         return 6.0 * (weights + head) + 12.0 * c.n_layer * n_positions * c.n_embd
+
+
+def without_heads(config: EncoderConfig) -> EncoderConfig:
+    """The settings of the network that is fine-tuned: nothing in it serves pre-training alone."""
+    return dataclasses.replace(config, words=False, pair=False, replaced=False)
 
 
 class Detection(nn.Module):
@@ -352,7 +356,7 @@ def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
     )
 
 
-def _initialise(network: Encoder, std: float, generator: torch.Generator | None) -> None:
+def draw_weights(network: nn.Module, std: float, generator: torch.Generator | None) -> None:
     """Draw every matrix and embedding N(0, std), what lies beyond two deviations anew; biases 0, gains 1."""
     for part in network.modules():
         if isinstance(part, nn.Linear | nn.Embedding):

@@ -11,34 +11,23 @@ language-model targets of the whole batch.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Self
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 
-from gptcore.config import network_config
-from gptcore.errors import InputError
-from gptcore.families import FAMILIES
-from gptcore.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
-from gptcore.limits import LARGEST_SIZE
-from gptcore.models.build import build_model, next_token_network
+from gptcore.models.build import next_token_network
+from gptcore.models.classifier import Classifier
 from gptcore.models.dropout import dropout
-from gptcore.models.files.folder import ModelFolder
 from gptcore.models.language_model import LanguageModel, initialise
-from gptcore.models.shapes import shapes_only
-from gptcore.settings import recorded
-
-FORMS = ("single", "pair", "choices")
-_RECORDED_BEFORE = {"similarity": "pair"}  # what symmetric pairs were called in files up to version 0.1.0
+from gptcore.models.network import Network
 
 
-class ClassificationModel(nn.Module):
+class ClassificationModel(Classifier):
     """Task logits, and on request the states that the language model predicts from, in one pass through the decoder.
 
-    :param form: one of :data:`FORMS`.
+    :param form: one of :data:`gptcore.models.classifier.FORMS`.
     :param n_outputs: K; 1 for "choices", where every choice gets one scalar.
     :param clf_pdrop: dropout before the linear layer (section 4.1: 0.1).
     :param generator: where the linear layer's N(0, 0.02) weights are drawn from; None: torch's default generator.
@@ -52,15 +41,27 @@ class ClassificationModel(nn.Module):
         clf_pdrop: float,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__()
-        if form not in FORMS:
-            raise InputError(f"form = {form!r}, expected one of {', '.join(FORMS)}")
+        super().__init__(language_model.config.n_embd, form, n_outputs, clf_pdrop)
         self.gpt = language_model
-        self.form = form
-        self.n_outputs = n_outputs
-        self.clf_pdrop = clf_pdrop
-        self.head = nn.Linear(language_model.config.n_embd, n_outputs)
         initialise(self.head, language_model.config.init_std, generator)
+
+    @classmethod
+    def over(
+        cls,
+        network: Network,
+        where: str,
+        form: str,
+        n_outputs: int,
+        clf_pdrop: float,
+        generator: torch.Generator | None = None,
+    ) -> Self:
+        """See :meth:`Classifier.over`."""
+        return cls(next_token_network(network, where), form, n_outputs, clf_pdrop, generator)
+
+    @property
+    def network(self) -> LanguageModel:
+        """The decoder."""
+        return self.gpt
 
     @property
     def shares_choices(self) -> bool:
@@ -111,51 +112,3 @@ class ClassificationModel(nn.Module):
             return self.gpt.choices(tokens, clf_position, table)
         hidden = self.gpt.states(tokens.flatten(0, 1), table)  # (B*C, T, D)
         return hidden.reshape(-1, hidden.shape[-1]), None
-
-    def save(self, folder: Path, extra: dict[str, Any]) -> None:
-        """Write ``config.json`` (with ``extra``: task, labels, tokenizer digest) and ``model.safetensors``."""
-        folder.mkdir(parents=True, exist_ok=True)
-        tensors = {name: tensor.cpu().contiguous() for name, tensor in self.state_dict().items()}
-        write_bytes_atomic(folder / "model.safetensors", save(tensors))
-        head = {"form": self.form, "n_outputs": self.n_outputs, "clf_pdrop": self.clf_pdrop}
-        model = {"family": self.gpt.config.family, **recorded(self.gpt.config)}
-        write_json_atomic(folder / "config.json", {"model": model, "head": head, **extra})
-
-    @staticmethod
-    def load(folder: Path) -> tuple[ClassificationModel, dict[str, Any]]:
-        """Read what :meth:`save` wrote: the model of its family, in eval mode on the CPU, and its ``config.json``.
-
-        :raises InputError: if the folder holds no fine-tuned model.
-        """
-        where = folder / "config.json"
-        if not where.is_file():
-            raise InputError(f"{folder}: no config.json; expected the model folder of a fine-tuning run")
-        config = read_object(where, "the settings of a fine-tuned model")
-        if "head" not in config:
-            raise InputError(f"{where}: no entry 'head'; expected a fine-tuned model, not a bare decoder")
-        head = checked_object(config["head"], f"{where}: head", "a JSON object", {"form": str, "n_outputs": int})
-        head["form"] = _RECORDED_BEFORE.get(head["form"], head["form"])
-        rate = head.get("clf_pdrop")
-        if (
-            head["form"] not in FORMS
-            or not 0 < head["n_outputs"] <= LARGEST_SIZE
-            or isinstance(rate, bool)
-            or not isinstance(rate, int | float)
-        ):
-            raise InputError(f"{where}: head: found {head!r:.200}, expected form, n_outputs and clf_pdrop")
-        network = network_config(config.get("model"), f"{where}: model")
-        kind: type[ClassificationModel] = FAMILIES[network.family].part("head")
-        tensors = ModelFolder(str(folder)).safetensors("model.safetensors")
-        if network.layers > len(tensors):
-            raise InputError(f"{folder}: {len(tensors)} tensors, expected more for the blocks of {where}")
-        with shapes_only():  # the sizes may be anybody's
-            expected = kind(
-                next_token_network(build_model(network), str(where)), head["form"], head["n_outputs"], rate
-            ).state_dict()
-        shapes = {name: tensor.shape for name, tensor in tensors.items()}
-        if shapes != {name: tensor.shape for name, tensor in expected.items()}:
-            odd = sorted(name for name in {*shapes, *expected} if name not in shapes or name not in expected)
-            raise InputError(f"{folder}: model.safetensors has other tensors than {where} says ({', '.join(odd[:3])})")
-        model = kind(next_token_network(build_model(network), str(where)), head["form"], head["n_outputs"], rate)
-        model.load_state_dict(tensors)
-        return model.eval(), config

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.errors import InputError
+from gptcore.families import FAMILIES
+from gptcore.models.classifier import Classifier
 from gptcore.models.heads import ClassificationModel
 
 INPUTS = ("tokens", "clf_position")
@@ -35,12 +37,15 @@ def require_onnx() -> None:
         raise InputError(f"--format onnx: found no package {missing[0]}, expected pip install 'gptmill[onnx]'")
 
 
-def export_onnx(model: ClassificationModel, path: Path) -> None:
+def export_onnx(model: Classifier, path: Path) -> None:
     """Write a classifier as one ONNX file, for batches of any size and sequences of up to n_ctx tokens.
 
     :param model: in eval mode, on the CPU.
-    :raises InputError: its weights are more than one file holds.
+    :raises InputError: it is no decoder's, or its weights are more than one file holds.
     """
+    if not isinstance(model, ClassificationModel):
+        title = FAMILIES[model.network.config.family].title
+        raise InputError(f"--format onnx: found a model of the kind {title}, expected a decoder's")
     n_bytes = sum(weights.numel() * weights.element_size() for weights in model.parameters())
     if n_bytes >= _LARGEST_FILE:
         raise InputError(f"--format onnx: found weights of {n_bytes:,} bytes, expected less than {_LARGEST_FILE:,}")

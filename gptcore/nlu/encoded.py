@@ -25,6 +25,7 @@ from gptcore.nlu.inputs import EncodedExample, Ids
 from gptcore.nlu.readers import Example, iterate, labelled_splits, parquet_layout, source_files, unreadable
 from gptcore.nlu.registry import TaskSpec, recorded_task, task_settings
 from gptcore.synthetic import is_synthetic
+from gptcore.text.tokenizer import Specials
 
 _ROWS = 4096
 """Examples encoded at a time: memory stays bounded, and premises and passages that repeat are encoded once."""
@@ -38,6 +39,9 @@ class Encoder(Protocol):
 
     @property
     def digest(self) -> str: ...
+
+    @property
+    def specials(self) -> Specials | None: ...
 
     def encode_batch(self, texts: list[str], /) -> list[list[int]]: ...
 
@@ -53,8 +57,8 @@ def encode_task(
 
     :param progress: called with the number of rows done since the last call.
     :return: the report, also written to ``out/meta.json``: task (of a user's own what it is, too), whether the rows
-        are synthetic, tokenizer digest, vocabulary size, and a split's rows read, published, dropped by reason, by
-        subset and by label, with the tokens and the longest row.
+        are synthetic, tokenizer digest, vocabulary size, the ids of its special pieces where it has any, and a split's
+        rows read, published, dropped by reason, by subset and by label, with the tokens and the longest row.
     :raises InputError: bad input, as :func:`gptcore.nlu.readers.load_task`.
     """
     out.mkdir(parents=True, exist_ok=True)
@@ -65,6 +69,7 @@ def encode_task(
         "synthetic": is_synthetic(spec.root(datasets_url)),
         "tokenizer_digest": tokenizer.digest,
         "n_vocab": tokenizer.n_vocab,
+        **({"specials": tokenizer.specials._asdict()} if tokenizer.specials else {}),
         "splits": {split: _encode_split(spec, datasets_url, split, tokenizer, out, progress) for split in splits},
     }
     write_json_atomic(out / "meta.json", report)
@@ -275,6 +280,12 @@ def encoded_task(folder: Path, name: str) -> TaskSpec:
     if meta["task"] != name:
         raise InputError(f"{path}: found the task {meta['task']}, expected {name}")
     return recorded_task(meta)
+
+
+def recorded_pieces(folder: Path) -> Specials | None:
+    """The ids of the special pieces of the vocabulary that a folder's rows are encoded with; None: it has none."""
+    found = read_json(Path(folder) / "meta.json").get("specials")
+    return None if found is None else Specials(**found)
 
 
 def encoded_splits(folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.errors import InputError
 from gptcore.nlu.registry import TaskSpec
+from gptcore.text.tokenizer import Specials as Pieces
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +32,8 @@ Ids = NDArray[np.integer]
 PADDING = 0
 """Right padding; harmless because attention is causal and its targets are ignored (original code)."""
 N_SPECIAL = 3
+MARKS = ("segments", "mask")
+"""What some families tell a network of its tokens, by the names of its parameters; the fields of a batch, too."""
 
 
 class Specials(NamedTuple):
@@ -161,6 +164,18 @@ class TaskBatch:
     lm_targets: torch.Tensor  # (B, C, T) int64: what each position predicts, IGNORE_INDEX where nothing
     clf_position: torch.Tensor  # (B, C) int64: where each sequence's classify token stands
     labels: torch.Tensor | None  # (B,) int64 classes, or (B, K) float32 soft labels
+    segments: torch.Tensor | None = None  # (B, C, T) int64: which part each token belongs to, of families that say so
+    mask: torch.Tensor | None = None  # (B, C, T) bool: what is no padding, of families whose words see all others
+
+    @property
+    def marks(self) -> dict[str, torch.Tensor]:
+        """What the network is told of the tokens beside their ids, by the names of its parameters; none: nothing."""
+        return {name: mark for name in MARKS if (mark := getattr(self, name)) is not None}
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of all sequences, specials included."""
+        return int((self.clf_position + 1).sum() if self.mask is None else self.mask.sum())
 
     def to(self, device: torch.device | str) -> TaskBatch:
         """The same batch on another device."""
@@ -169,6 +184,7 @@ class TaskBatch:
             self.lm_targets.to(device, non_blocking=True),
             self.clf_position.to(device, non_blocking=True),
             None if self.labels is None else self.labels.to(device, non_blocking=True),
+            **{name: mark.to(device, non_blocking=True) for name, mark in self.marks.items()},
         )
 
 
@@ -193,12 +209,19 @@ def collate(
             tokens[row, column, : len(sequence)] = sequence
             targets[row, column, : len(sequence) - 1] = sequence[1:]
             clf_position[row, column] = len(sequence) - 1
+    found = encoded_labels(spec, labels)
+    return TaskBatch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(clf_position), found)
+
+
+def encoded_labels(spec: TaskSpec, labels: Sequence[float | None]) -> torch.Tensor | None:
+    """Labels (B,) as class indices (B,), for a graded label as soft labels (B, K); None if any example has none."""
+    import torch
+
     known = [label for label in labels if label is not None]
-    encoded: torch.Tensor | None = None
-    if len(known) == rows:
-        scores = np.asarray(known, dtype=np.float64)
-        encoded = torch.from_numpy(soft_labels(spec, scores) if spec.score_range else scores.astype(np.int64))
-    return TaskBatch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(clf_position), encoded)
+    if len(known) < len(labels):
+        return None
+    scores = np.asarray(known, dtype=np.float64)
+    return torch.from_numpy(soft_labels(spec, scores) if spec.score_range else scores.astype(np.int64))
 
 
 def soft_labels(spec: TaskSpec, scores: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -240,6 +263,14 @@ class Inputs(Protocol):
         """Rows that fine-tuning appends to the embedding."""
         ...
 
+    def with_pieces(self, pieces: Pieces | None) -> Inputs:
+        """The same for a vocabulary with special pieces of its own.
+
+        :param pieces: their ids; None: it has none.
+        :raises InputError: a vocabulary without them, and a family that needs them.
+        """
+        ...
+
     def sequences(
         self,
         spec: TaskSpec,
@@ -262,6 +293,10 @@ class DecoderInputs:
     """GPT-1's, Figure 1: start, delimiter and classify tokens, the symmetric pairs in both orders."""
 
     n_special = N_SPECIAL
+
+    def with_pieces(self, pieces: Pieces | None) -> Self:
+        """The same: what the specials are follows from the size of the vocabulary."""
+        return self
 
     def sequences(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.errors import InputError
-from gptcore.nlu.encoded import read_encoded
+from gptcore.nlu.encoded import read_encoded, recorded_pieces
 from gptcore.nlu.inputs import DECODER_INPUTS, Ids, Inputs, TaskBatch
 from gptcore.nlu.registry import TaskSpec
 from gptcore.seeds import choose_rows
@@ -41,9 +41,10 @@ class TaskRows:
         part_tokens: int | None = None,
         inputs: Inputs = DECODER_INPUTS,
     ) -> None:
-        self._spec, self._n_ctx, self._n_vocab, self._inputs = spec, n_ctx, n_vocab, inputs
+        self._spec, self._n_ctx, self._n_vocab = spec, n_ctx, n_vocab
         self._part_tokens = part_tokens
         self._split = read_encoded(folder, split)
+        self._inputs = inputs.with_pieces(recorded_pieces(folder))
         self._chosen = choose_rows(len(self._split), max_rows, seed)
         if not len(self._chosen):
             raise InputError(f"{folder / split}.arrow: found no rows to use, expected at least one")

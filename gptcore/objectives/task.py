@@ -14,8 +14,8 @@ from gptcore.config import FinetuneConfig
 from gptcore.data.batches import POOL_BATCHES, BucketedBatches
 from gptcore.data.feed import MicroBatch, Objective, Update
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.models.heads import ClassificationModel
-from gptcore.nlu.inputs import TaskBatch
+from gptcore.models.classifier import Classifier
+from gptcore.nlu.inputs import MARKS, TaskBatch
 from gptcore.nlu.task_rows import TaskRows
 from gptcore.objectives.losses import (
     combined_loss,
@@ -54,7 +54,7 @@ class FinetuneData:
         for part in _within(self._rows.sizes[chosen], _MICRO_TOKENS):
             batch = self._rows.batch(chosen[part])
             micro_batches.append(pack(batch, len(batch.tokens) / len(chosen), self._with_lm, self._repeats))
-            n_tokens += int((batch.clf_position + 1).sum())
+            n_tokens += batch.n_tokens
         return Update(micro_batches, n_tokens)
 
     def documents(self, step: int) -> list[str]:
@@ -91,6 +91,7 @@ def pack(batch: TaskBatch, share: float, with_lm: bool, repeats: bool = False) -
         "clf_position": batch.clf_position,  # (B, C)
         "labels": batch.labels,  # (B,) or (B, K)
         "share": torch.tensor(share),
+        **batch.marks,  # (B, C, T) each
     }
     if with_lm:
         targets = batch.lm_targets  # (B, C, T)
@@ -114,11 +115,12 @@ def _merged(tokens: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, T
     return targets.masked_fill(others, IGNORE_INDEX), torch.cat([first[:, None], weights[:, 1:]], dim=1)
 
 
-def finetune_objective(model: ClassificationModel, lm_coef: float) -> Objective:
+def finetune_objective(model: Classifier, lm_coef: float) -> Objective:
     """L3 (equation 5) as an objective of the training loop; with ``lm_coef`` 0 the vocabulary is never multiplied."""
 
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        logits, found = model(batch["tokens"], batch["clf_position"], batch.get("lm_positions"))
+        marks = {name: batch[name] for name in MARKS if name in batch}
+        logits, found = model(batch["tokens"], batch["clf_position"], batch.get("lm_positions"), **marks)
         task = task_loss(logits, batch["labels"]) * batch["share"]
         if found is None:
             return task, {"loss": task, "task_loss": task}

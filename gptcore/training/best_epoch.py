@@ -13,7 +13,7 @@ import torch
 from gptcore.evaluation.predict import Predictions, predict_rows
 from gptcore.machine import process
 from gptcore.machine.distributed import World
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import Classifier
 from gptcore.nlu.registry import TaskSpec
 from gptcore.nlu.task_rows import TaskRows
 
@@ -32,7 +32,7 @@ class BestEpoch:
 
     def __init__(
         self,
-        model: ClassificationModel,
+        model: Classifier,
         spec: TaskSpec,
         dev: TaskRows,
         *,
@@ -86,7 +86,7 @@ class BestEpoch:
             found.write(self._spec, self.best / "predictions.jsonl")
         return {"epoch": self._epochs(step), **{f"dev/{name}": value for name, value in scores.items()}}
 
-    def predict(self, model: ClassificationModel, rows: TaskRows, interrupted: Callable[[], bool]) -> Predictions:
+    def predict(self, model: Classifier, rows: TaskRows, interrupted: Callable[[], bool]) -> Predictions:
         """:raises Interrupted: between two batches, after SIGTERM."""
 
         def check(_rows_done: int) -> None:

@@ -32,7 +32,8 @@ from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
 from gptcore.machine import process, rng
 from gptcore.machine.device import pick_dtype
 from gptcore.machine.distributed import World
-from gptcore.models.build import build_model, load_model, next_token_network
+from gptcore.models.build import build_model, load_model
+from gptcore.models.classifier import Classifier
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits, encoded_task
@@ -73,7 +74,7 @@ class FinetuneJob:
         return parsed
 
 
-def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, str | None]:
+def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None]:
     """The network at the start of fine-tuning, and the digest of its tokenizer where it has one.
 
     Pre-trained blocks and embeddings, with new special rows and linear layer; or, the same shape and the same draws,
@@ -86,6 +87,7 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, s
     digest: str | None = None
     if job.model is not None:
         source = load_model(str(job.model))
+        config.require_family(source.config.family, "finetune job: finetune")
         embeddings = _embeddings(config, source.config)
         n_special = _inputs(source.config).n_special
         network = source.adapt(n_special, n_transfer=config.n_transfer, generator=draws, **embeddings)
@@ -93,11 +95,19 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[ClassificationModel, s
             digest = read_json(job.model / "meta.json").get("tokenizer_digest")
     else:
         assert job.model_config is not None, "parse() saw to it"
+        config.require_family(job.model_config.family, "finetune job: finetune")
         embeddings = _embeddings(config, job.model_config)
         n_special = _inputs(job.model_config).n_special
-        network = build_model(dataclasses.replace(job.model_config, n_special=n_special, **embeddings), draws)
-    head: type[ClassificationModel] = FAMILIES[network.config.family].part("head")
-    return head(next_token_network(network, str(job.model)), spec.form, spec.n_outputs, config.clf_pdrop, draws), digest
+        shape = _head(job.model_config).network_settings(job.model_config, n_special=n_special, **embeddings)
+        network = build_model(shape, draws)
+    head = _head(network.config)
+    return head.over(network, str(job.model), spec.form, spec.n_outputs, config.clf_pdrop, draws), digest
+
+
+def _head(network: NetworkConfig) -> type[Classifier]:
+    """The kind of network that is fine-tuned of the network's family."""
+    found: type[Classifier] = FAMILIES[network.family].part("head")
+    return found
 
 
 def _inputs(network: NetworkConfig) -> Inputs:
@@ -130,16 +140,16 @@ def _finetune_once(job: FinetuneJob, world: World, stop: process.StopRequest) ->
 def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None:
     config, spec = job.finetune, encoded_task(job.dataset, job.task)
     model, model_digest = task_model(job, spec)
-    meta = check_dataset(job.dataset, spec, model_digest, model.gpt.config.n_vocab, str(job.model))
-    inputs = _inputs(model.gpt.config)
-    part_tokens = released_part_tokens(model.gpt.config.n_ctx) if config.original else None
+    meta = check_dataset(job.dataset, spec, model_digest, model.network.config.n_vocab, str(job.model))
+    inputs = _inputs(model.network.config)
+    part_tokens = released_part_tokens(model.network.config.n_ctx) if config.original else None
     rows = {
         split: TaskRows(
             spec,
             job.dataset,
             split,
-            n_ctx=model.gpt.config.n_ctx,
-            n_vocab=model.gpt.config.n_vocab,
+            n_ctx=model.network.config.n_ctx,
+            n_vocab=model.network.config.n_vocab,
             max_rows=config.max_train_rows if split == "train" else config.max_eval_rows,
             seed=config.seed if split == "train" else EVAL_ROW_SEED,
             part_tokens=part_tokens,
@@ -147,7 +157,9 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         )
         for split in encoded_splits(job.dataset)
     }
-    if config.original:  # fewer positions, so fewer rows in the language model's softmax
+    if config.original:
+        assert isinstance(model, ClassificationModel), "the settings are refused for others"
+        # fewer positions, so fewer rows in the language model's softmax
         model.gpt = model.gpt.adapt(inputs.n_special, n_ctx=max(split_rows.longest for split_rows in rows.values()))
     data = FinetuneData(rows["train"], config, repeats=model.shares_choices)
     total_steps = data.batches_per_epoch * config.epochs
@@ -173,7 +185,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         settings=config,
         total_steps=total_steps,
         schedule=warmup_linear(config.warmup, total_steps),
-        identity={"finetune": recorded(config), "model": recorded(model.gpt.config), **extra},
+        identity={"finetune": recorded(config), "model": recorded(model.network.config), **extra},
         keep_checkpoints=_KEEP_CHECKPOINTS,
         checkpoint_every=data.batches_per_epoch,
         checkpoint_seconds=_CHECKPOINT_SECONDS,
@@ -198,7 +210,7 @@ def _finish(
     scores = {f"dev/{name}": value for name, value in monitor.scores.items()}
     started = time.monotonic()
     if "test" in rows:
-        model, _ = ClassificationModel.load(job.workspace / "model")
+        model, _ = Classifier.load(job.workspace / "model")
         found = monitor.predict(model.to(world.device), rows["test"], lambda: stop.requested)
         found.write(spec, job.workspace / "predictions/test.jsonl")
         scores |= {f"test/{name}": value for name, value in found.scores(spec).items()}

@@ -27,6 +27,8 @@ class Bytes:
         self.offset, self.n_vocab, self.digest = offset, 256 + offset, hashlib.sha256(bytes(offset % 7)).hexdigest()
         self.encoded = Counter[str]()
 
+    specials = None
+
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         self.encoded.update(texts)
         return [[byte + self.offset for byte in text.encode()] for text in texts]

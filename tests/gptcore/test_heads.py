@@ -8,7 +8,8 @@ import torch
 from gptcore.config import ModelConfig
 from gptcore.errors import InputError
 from gptcore.files import read_json, write_json_atomic
-from gptcore.models.heads import FORMS, ClassificationModel
+from gptcore.models.classifier import FORMS
+from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 
 CFG = ModelConfig(n_vocab=20, n_special=3, n_ctx=12, n_layer=2, n_head=2, n_embd=8, n_inner=16, init_std=0.3)

@@ -31,6 +31,7 @@ class ToyTokenizer:
 
     n_vocab = MODEL.n_vocab
     digest = DIGEST
+    specials = None
 
     def encode_batch(self, texts: list[str], /) -> list[list[int]]:
         return [[WORDS.index(word) + 1 if word in WORDS else 0 for word in text.split()] for text in texts]

@@ -18,6 +18,8 @@ from gptcore.models.files.folder import ModelFolder
 from gptcore.settings import optional, recorded
 
 MODEL_TYPE = "gptmill"
+_FINE_TUNED = ("gpt.", "encoder.")
+"""What the names of a network's tensors begin with in a fine-tuned model."""
 
 
 def write_own(config: NetworkConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
@@ -38,8 +40,8 @@ def read_own(folder: ModelFolder, name: str, settings: Mapping[str, Any]) -> tup
     if missing:
         raise InputError(f"{folder.path(name)}: no {', '.join(missing)}")
     tensors = folder.safetensors("model.safetensors")
-    # a fine-tuned model holds its decoder under "gpt." beside the classifier's head
-    inner = {key.removeprefix("gpt."): value for key, value in tensors.items() if key.startswith("gpt.")}
+    # a fine-tuned model holds its network under a name of its own beside the classifier's head
+    inner = {key.partition(".")[2]: value for key, value in tensors.items() if key.startswith(_FINE_TUNED)}
     known = {field.name: settings[field.name] for field in fields if field.name in settings}
     known["family"] = family.name
     return network_config(known, folder.path(name)), inner or tensors

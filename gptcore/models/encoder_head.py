@@ -1,0 +1,102 @@
+"""A pre-trained encoder plus one linear layer, the network that is fine-tuned (BERT, section 4.1; SWAG: section 4.4).
+
+B batch, C sequences an example, T positions, D width, K outputs of the linear layer.
+
+    form          sequences C    representation           linear layer   softmax over
+    single, pair  1              the encoder's summary    D -> classes   classes
+    choices       one a choice   one a choice             D -> 1         choices
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from gptcore.config import EncoderConfig, NetworkConfig
+from gptcore.errors import InputError
+from gptcore.families import FAMILIES
+from gptcore.models.classifier import Classifier
+from gptcore.models.dropout import dropout
+from gptcore.models.encoder import Encoder, draw_weights, without_heads
+from gptcore.models.network import Network
+
+
+class EncoderClassificationModel(Classifier):
+    """Task logits from what stands for the whole sequence; nothing is learnt beside the task.
+
+    :param encoder: the pre-trained network, without the heads of its pre-training.
+    :param form: one of :data:`gptcore.models.classifier.FORMS`.
+    :param n_outputs: K; 1 for "choices", where every choice gets one scalar.
+    :param clf_pdrop: dropout before the linear layer (original code: 0.1).
+    :param generator: where the linear layer's weights are drawn from, as the encoder's own are; None: torch's default
+        generator.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        form: str,
+        n_outputs: int,
+        clf_pdrop: float,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(encoder.config.n_embd, form, n_outputs, clf_pdrop)
+        self.encoder = encoder
+        draw_weights(self.head, encoder.config.init_std, generator)
+
+    @classmethod
+    def over(
+        cls,
+        network: Network,
+        where: str,
+        form: str,
+        n_outputs: int,
+        clf_pdrop: float,
+        generator: torch.Generator | None = None,
+    ) -> Self:
+        """See :meth:`Classifier.over`."""
+        if not isinstance(network, Encoder):
+            title = FAMILIES[network.config.family].title
+            raise InputError(f"{where}: found {title}, expected an encoder")
+        return cls(network, form, n_outputs, clf_pdrop, generator)
+
+    @classmethod
+    def network_settings(cls, config: NetworkConfig, **changes: Any) -> NetworkConfig:
+        """See :meth:`Classifier.network_settings`."""
+        return super().network_settings(
+            without_heads(config) if isinstance(config, EncoderConfig) else config, **changes
+        )
+
+    @property
+    def network(self) -> Encoder:
+        """The encoder."""
+        return self.encoder
+
+    def forward(
+        self,
+        tokens: Tensor,
+        clf_position: Tensor,
+        lm_positions: Tensor | None = None,
+        *,
+        segments: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, None]:
+        """Run a batch.
+
+        :param tokens: [B, C, T] ids, right-padded.
+        :param clf_position: not read: a sequence is told by its first state.
+        :param lm_positions: None: an encoder predicts no next token.
+        :param segments: [B, C, T] numbers of segments; None: all 0.
+        :param mask: [B, C, T] 1 for a word, 0 for padding; None: all words.
+        :returns: task logits [B, K], or [B, C] for choices; None, as there is no language model.
+        """
+        n_rows, n_sequences, _ = tokens.shape
+        marks = (None if given is None else given.flatten(0, 1) for given in (segments, mask))
+        states = self.encoder.encode(tokens.flatten(0, 1), *marks)  # (B*C, T, D)
+        summary = self.encoder.summary(states).view(n_rows, n_sequences, -1)  # (B, C, D)
+        # One mask for all choices of an example, so that none of them is favoured, as GPT-1's original code has it.
+        summary = summary * dropout(torch.ones_like(summary[:, :1]), self.clf_pdrop, self.training)
+        logits: Tensor = self.head(summary)  # (B, C, 1) for choices, else (B, 1, K)
+        return logits.flatten(1), None
