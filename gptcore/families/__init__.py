@@ -95,7 +95,7 @@ def shape_settings(shape: Any, where: str) -> SettingsBySection:
     :raises InputError: an unknown size.
     """
     names: list[str] = []
-    for family in FAMILIES.values():
+    for family in map(FAMILIES.__getitem__, offered()):
         name = family.aliases.get(shape, shape) if isinstance(shape, str) else ""
         if name in family.shapes:
             return {"model": family.shapes[name]}

@@ -115,10 +115,10 @@ def test_other_settings_come_on_top_of_family_and_shape_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"family": "bert"}, "family = 'bert'; expected one of gpt, gpt2"),
-        ({"shape": "117"}, "shape = '117'; expected one of 82M"),
+        ({"family": "bart"}, "family = 'bart'; expected one of gpt, albert, bert, electra, gpt2"),
+        ({"shape": "117"}, "shape = '117'; expected one of albert-base, .*, 82M"),
         ({"family": ["gpt"]}, "family = "),
-        ({"family": "lstm"}, "family = 'lstm'; expected one of gpt, gpt2"),
+        ({"family": "lstm"}, "family = 'lstm'; expected one of gpt, albert, bert, electra, gpt2"),
         ({"tokenizer": {"family": "gpt2"}}, "tokenizer.family is not a setting"),
         ({"family": "gpt2", "corpus": {"raw": False}}, "corpus.raw is not a setting"),
         ({"model": {"family": "gpt2"}}, "model.family is not a setting"),
