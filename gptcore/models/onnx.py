@@ -51,8 +51,16 @@ def export_onnx(model: Classifier, path: Path) -> None:
     rows, sequences = torch.export.Dim("rows"), torch.export.Dim("sequences")
     length = torch.export.Dim("length", max=model.network.config.n_ctx)
     a_token, a_sequence = {0: rows, 1: sequences, 2: length}, {0: rows, 1: sequences}
-    graph, given, shapes = _MarkedGraph(model), (tokens, tokens, tokens == 0), (a_token, a_token, a_token)
-    names = ("tokens", *MARKS)
+    graph: nn.Module
+    names: tuple[str, ...]
+    given: tuple[Tensor, ...]
+    shapes: tuple[dict[int, torch.export.Dim], ...]
+    if isinstance(model, ClassificationModel):
+        graph, names, shapes = _Graph(model), INPUTS, (a_token, a_sequence)
+        given = tokens, torch.full((2, 2), 4)
+    else:
+        graph, names, shapes = _MarkedGraph(model), ("tokens", *MARKS), (a_token, a_token, a_token)
+        given = tokens, tokens.clone(), tokens == 0  # one tensor given twice would be one input
     with _quiet():
         torch.onnx.export(
             graph.eval(),

@@ -1,4 +1,4 @@
-"""An encoder's inputs: special pieces, segments, padding and truncation of every form, and where the pieces come from."""
+"""An encoder's inputs: special pieces, segments, padding and truncation of every form; where the pieces come from."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def built(task: str, fields: list[np.ndarray], choices: list[np.ndarray], n_ctx:
         ("race", [ids(1, 2), ids(9)], [ids(3), ids(4)], [[CLS, 1, 2, 9, SEP, 3, SEP], [CLS, 1, 2, 9, SEP, 4, SEP]]),
     ],
 )
-def test_each_form(
-    task: str, fields: list[np.ndarray], choices: list[np.ndarray], expected: list[list[int]]
-) -> None:
+def test_each_form(task: str, fields: list[np.ndarray], choices: list[np.ndarray], expected: list[list[int]]) -> None:
     assert built(task, fields, choices, 16) == (expected, False)
 
 
@@ -102,9 +100,7 @@ def test_special_pieces_are_recorded_with_the_rows_where_there_are_any(tmp_path:
     plain, pieces = encoded(tmp_path / "a", "sst2"), encoded(tmp_path / "b", "sst2", words=PieceTokenizer())
     assert "specials" not in read_json(plain / "meta.json")
     assert (recorded_pieces(plain), recorded_pieces(pieces)) == (None, PIECES)
-    rows = TaskRows(
-        REGISTRY["sst2"], pieces, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, inputs=ENCODER_INPUTS
-    )
+    rows = TaskRows(REGISTRY["sst2"], pieces, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, inputs=ENCODER_INPUTS)
     assert rows.batch([0]).tokens[0, 0, 0] == CLS
     assert rows.tokens == rows.batch(np.arange(len(rows))).n_tokens
     decoded = TaskRows(
