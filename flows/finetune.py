@@ -16,6 +16,7 @@ from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.errors import InputError
+from gptcore.families import recorded_family
 from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
@@ -30,7 +31,10 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
     """Fine-tune one task from one checkpoint; the result stands beside the baselines and the published rows."""
     signals.listen()
     store = Store(parameters.store)
+    checkpoint = pretrained_model(store, parameters.checkpoint)
+    family = recorded_family(store.manifest(checkpoint)["config"]["model"])
     config = FinetuneConfig(
+        warmup=family.settings.get("finetune", {}).get("warmup", FinetuneConfig.warmup),
         lr=parameters.lr,
         batch_size=parameters.batch_size,
         epochs=parameters.epochs,
@@ -39,7 +43,6 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
         n_transfer=None if parameters.layers < 0 else parameters.layers,
         max_train_rows=parameters.max_train_rows or None,
     )
-    checkpoint = pretrained_model(store, parameters.checkpoint)
     datasets_url = datasets_folder(store, parameters.datasets, [parameters.task])
     (task,) = chosen_tasks([parameters.task], datasets_url)
     arm = pretrained_arm(checkpoint) if parameters.pretrained else scratch_arm(checkpoint)

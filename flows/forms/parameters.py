@@ -337,6 +337,7 @@ class FinetuneParameters(Form):
 
         if self.checkpoint:
             checks.check_network(store, self.checkpoint, self.layers)
+            checks.check_auxiliary(store, self.checkpoint, self.lm_coef)
         checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets, [self.task]))
 
 

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.errors import InputError
-from gptcore.families import FAMILIES
 from gptcore.models.classifier import Classifier
 from gptcore.models.heads import ClassificationModel
+from gptcore.nlu.inputs import MARKS
 
 INPUTS = ("tokens", "clf_position")
-"""What the file takes: ids int64 [B, C, T], right-padded, and int64 [B, C], the index of each sequence's classify."""
+"""What a decoder's file takes: ids int64 [B, C, T], right-padded, and int64 [B, C], the index of each sequence's
+classify. An encoder's, which is told by its first state, takes the marks of its inputs in the latter's place."""
 OUTPUT = "logits"
 """What it gives: float32 [B, K], or [B, C] for choices."""
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -41,25 +42,33 @@ def export_onnx(model: Classifier, path: Path) -> None:
     """Write a classifier as one ONNX file, for batches of any size and sequences of up to n_ctx tokens.
 
     :param model: in eval mode, on the CPU.
-    :raises InputError: it is no decoder's, or its weights are more than one file holds.
+    :raises InputError: its weights are more than one file holds.
     """
-    if not isinstance(model, ClassificationModel):
-        title = FAMILIES[model.network.config.family].title
-        raise InputError(f"--format onnx: found a model of the kind {title}, expected a decoder's")
     n_bytes = sum(weights.numel() * weights.element_size() for weights in model.parameters())
     if n_bytes >= _LARGEST_FILE:
         raise InputError(f"--format onnx: found weights of {n_bytes:,} bytes, expected less than {_LARGEST_FILE:,}")
     tokens = torch.zeros(2, 2, 5, dtype=torch.long)  # of no meaning but their shape
     rows, sequences = torch.export.Dim("rows"), torch.export.Dim("sequences")
-    length = torch.export.Dim("length", max=model.gpt.config.n_ctx)
+    length = torch.export.Dim("length", max=model.network.config.n_ctx)
+    a_token, a_sequence = {0: rows, 1: sequences, 2: length}, {0: rows, 1: sequences}
+    graph: nn.Module
+    names: tuple[str, ...]
+    given: tuple[Tensor, ...]
+    shapes: tuple[dict[int, torch.export.Dim], ...]
+    if isinstance(model, ClassificationModel):
+        graph, names, shapes = _Graph(model), INPUTS, (a_token, a_sequence)
+        given = tokens, torch.full((2, 2), 4)
+    else:
+        graph, names, shapes = _MarkedGraph(model), ("tokens", *MARKS), (a_token, a_token, a_token)
+        given = tokens, tokens.clone(), tokens == 0  # one tensor given twice would be one input
     with _quiet():
         torch.onnx.export(
-            _Graph(model).eval(),
-            (tokens, torch.full((2, 2), 4)),
+            graph.eval(),
+            given,
             str(path),
-            input_names=list(INPUTS),
+            input_names=list(names),
             output_names=[OUTPUT],
-            dynamic_shapes={"tokens": {0: rows, 1: sequences, 2: length}, "clf_position": {0: rows, 1: sequences}},
+            dynamic_shapes=shapes,
             external_data=False,
             verbose=False,
         )
@@ -74,7 +83,7 @@ def quantise_onnx(path: Path, out: Path) -> None:
 
 
 class OnnxClassifier(nn.Module):
-    """An ONNX file in the place of the :class:`ClassificationModel` that it was made from, on the CPU.
+    """An ONNX file in the place of the :class:`Classifier` that it was made from, on the CPU.
 
     :param threads: of a product; 0: one a core.
     """
@@ -87,10 +96,11 @@ class OnnxClassifier(nn.Module):
         options.intra_op_num_threads = threads
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
-    def forward(self, tokens: Tensor, clf_position: Tensor) -> tuple[Tensor, None]:
-        """See :meth:`ClassificationModel.forward`: [B, C, T], [B, C] -> logits [B, K] or [B, C]."""
-        given = dict(zip(INPUTS, (tokens.numpy(), clf_position.numpy()), strict=True))
-        (logits,) = self._session.run([OUTPUT], given)
+    def forward(self, tokens: Tensor, clf_position: Tensor, **marks: Tensor) -> tuple[Tensor, None]:
+        """See :class:`Classifier`: [B, C, T], [B, C], marks [B, C, T] -> logits [B, K] or [B, C]."""
+        given = {"tokens": tokens, "clf_position": clf_position, **marks}
+        wanted = {put.name: given[put.name].numpy() for put in self._session.get_inputs()}
+        (logits,) = self._session.run([OUTPUT], wanted)
         return torch.from_numpy(logits), None
 
 
@@ -111,6 +121,18 @@ class _Graph(nn.Module):
             summary = summary.sum(dim=1, keepdim=True)  # (B, 1, D)
         logits: Tensor = self.model.head(summary)
         return logits.flatten(1)
+
+
+class _MarkedGraph(nn.Module):
+    """A classifier whose places are told by marks, and which computes the same for all ids."""
+
+    def __init__(self, model: Classifier) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
+        logits: Tensor = self.model(tokens, tokens[:, :, 0], segments=segments, mask=mask)[0]
+        return logits
 
 
 @contextlib.contextmanager

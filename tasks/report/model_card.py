@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gptcore
-from gptcore.families import recorded_family
+from gptcore.families import Family, recorded_family
 from gptcore.files import read_json
 from gptcore.nlu.registry import TaskSpec
 from tasks.report.card import cost, shown, table
@@ -112,7 +112,9 @@ def write_finetuned_card(
         folder,
         title=f"fine-tuned on {name}",
         words=f"The task {name} ({spec.form}), fine-tuned with L3 of "
-        '"Improving Language Understanding by Generative Pre-Training" (section 3.2).',
+        '"Improving Language Understanding by Generative Pre-Training" (section 3.2).'
+        if _family(folder).auxiliary_loss
+        else f"The task {name} ({spec.form}), fine-tuned with one linear layer on what stands for the whole sequence.",
         tags=("gptmill", "text-classification"),
         data={**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)},
         training={**_cost(result), "best epoch": result["best_epoch"], **dict(flatten(settings))},
@@ -127,6 +129,11 @@ def _cost(result: Mapping[str, Any]) -> dict[str, Any]:
     return {"device": f"{result['device']}, {result['precision']}", "cost": spent, "updates": result["steps"]}
 
 
+def _family(folder: Path) -> Family:
+    config = read_json(folder / "config.json")
+    return recorded_family(config.get("model", config))  # a fine-tuned model's file holds the head's settings, too
+
+
 def _write(
     folder: Path,
     *,
@@ -139,8 +146,7 @@ def _write(
     limits: Sequence[str],
     use: str,
 ) -> None:
-    config = read_json(folder / "config.json")
-    family = recorded_family(config.get("model", config))  # a fine-tuned model's file holds the head's settings, too
+    family = _family(folder)
     front = [
         "---",
         "language: en",

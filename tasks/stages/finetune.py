@@ -142,7 +142,9 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
         "cost": cost(result["wall_seconds"], result["threads"], result["device"]),
     }
     with scratch_folder() as folder:
-        figure = loss_curve(records, folder / "loss.png", unit="L3 = task + lambda x language model, nats")
+        beside = config["finetune"]["lm_coef"] != 0.0
+        unit = "L3 = task + lambda x language model, nats" if beside else "task, nats"
+        figure = loss_curve(records, folder / "loss.png", unit=unit)
         title = f"Fine-tuning {spec.name}, seed {result['seed']}"
         notes = synthetic_note(store.manifest(dataset))
         card = Card(title, results, config, built.manifest, cross_links(run, built.artifact), figure, notes)
