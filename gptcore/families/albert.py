@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gptcore.families.bert import FINETUNING
+from gptcore.families.bert import FINETUNING, PRETRAINING
 from gptcore.families.family import Family
 
 
@@ -26,7 +26,20 @@ FAMILY = Family(
     head="gptcore.models.encoder_head:EncoderClassificationModel",
     auxiliary_loss=False,
     layout="gptcore.models.files.albert:LAYOUT",
-    settings={"model": {"sharing": "all"}, "finetune": FINETUNING},  # the warm-up is BERT's: Table 14 counts updates
+    settings={  # the warm-up of fine-tuning is BERT's: Table 14 counts updates
+        "model": {"sharing": "all", "n_embd_words": 128, "activation": "gelu_new"},  # original code
+        "finetune": FINETUNING,
+    },
+    presets={
+        "demo": {"model": {"n_embd_words": 64}},  # half of the states' width
+        # Section 4.1: 30,000 pieces, 4,096 sequences an update, 125,000 updates. The paper's optimiser is LAMB, whose
+        # rate of 0.00176 is none for Adam: the rate and its warm-up are BERT's.
+        "paper": {
+            "tokenizer": {"n_merges": 29_000},
+            "pretrain": {**PRETRAINING, "batch_size": 4096, "steps": 125_000, "lr": 1e-4},
+            "finetune": {"lr": 3e-5},  # MNLI's (original code)
+        },
+    },
     shapes={  # Table 1; the heads are the release's
         "albert-base": _shape(12, 768, 12),
         "albert-large": _shape(24, 1024, 16),

@@ -13,6 +13,9 @@ def shape(n_layer: int, n_embd: int) -> dict[str, int]:
 FINETUNING = {"warmup": 0.1, "lm_coef": 0.0}
 """The share of the updates over which the rate rises is the original code's; nothing is learnt beside the task."""
 
+PRETRAINING = {"warmup_steps": 10_000, "epsilon": 1e-6}
+"""BERT's appendix A.2 and its original code; ELECTRA's appendix A has the same."""
+
 FAMILY = Family(
     "bert",
     "BERT",
@@ -30,6 +33,16 @@ FAMILY = Family(
     auxiliary_loss=False,
     layout="gptcore.models.files.bert:LAYOUT",
     settings={"finetune": FINETUNING},
+    # Section 3 and appendix A.2: 30,000 pieces, 256 sequences an update, a million updates, nine in ten of them with
+    # 128 tokens a sequence. The rate falls as a cosine here, in a line there; fine-tuning's is one of the three that the
+    # paper chooses from by dev rows (section 4.1).
+    presets={
+        "paper": {
+            "tokenizer": {"n_merges": 29_000},  # and some thousand characters, whole and inside of words
+            "pretrain": {**PRETRAINING, "batch_size": 256, "steps": 1_000_000, "lr": 1e-4, "short_length": 128},
+            "finetune": {"lr": 3e-5},
+        }
+    },
     shapes={
         "bert-tiny": shape(2, 128),  # this and the next three: the release's "smaller models", Turc et al. 2019
         "bert-mini": shape(4, 256),

@@ -5,7 +5,7 @@ The family's network is the discriminator, which is what is fine-tuned (section 
 
 from __future__ import annotations
 
-from gptcore.families.bert import FINETUNING, shape
+from gptcore.families.bert import FINETUNING, PRETRAINING, shape
 from gptcore.families.family import Family
 
 FAMILY = Family(
@@ -27,6 +27,14 @@ FAMILY = Family(
     settings={
         "model": {"words": False, "pooler": False, "pair": False, "replaced": True},
         "finetune": FINETUNING,  # the appendix's warm-up; its rates that fall from layer to layer are left out
+    },
+    # Table 6, the base model: 256 sequences an update, 766,000 of them.
+    presets={
+        "paper": {
+            "tokenizer": {"n_merges": 29_000},  # BERT's vocabulary (section 3.1)
+            "pretrain": {**PRETRAINING, "batch_size": 256, "steps": 766_000, "lr": 2e-4},
+            "finetune": {"lr": 1e-4},  # original code, for every size
+        }
     },
     shapes={
         "electra-small": {**shape(12, 256), "n_embd_words": 128},  # Table 6
