@@ -34,8 +34,8 @@ FAMILY = Family(
     layout="gptcore.models.files.bert:LAYOUT",
     settings={"finetune": FINETUNING},
     # Section 3 and appendix A.2: 30,000 pieces, 256 sequences an update, a million updates, nine in ten of them with
-    # 128 tokens a sequence. The rate falls as a cosine here, in a line there; fine-tuning's is one of the three that the
-    # paper chooses from by dev rows (section 4.1).
+    # 128 tokens a sequence. The rate falls as a cosine here, in a line there; fine-tuning's is one of three from
+    # which the paper chooses by dev rows (section 4.1).
     presets={
         "paper": {
             "tokenizer": {"n_merges": 29_000},  # and some thousand characters, whole and inside of words
