@@ -9,7 +9,7 @@ Legend of shape comments: B sequences, T positions, N hidden words, V vocabulary
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
 import torch
@@ -24,14 +24,18 @@ from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.held_out import summed_metrics
 from gptcore.machine.distributed import World
+from gptcore.models.encoder import Detection, Encoder
+from gptcore.models.network import Network
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
 from gptcore.training.masked_words import Counted, told
 
 WEIGHT = 50.0
 """Of the discriminator's loss (section 3.2, "lambda")."""
+GENERATOR_SHARE = 1 / 4
+"""The generator's width as a share of the discriminator's: the small model's (Table 6)."""
 
 
-class Detection(Protocol):
+class Detects(Protocol):
     """What is asked of a generator and a discriminator that are trained together."""
 
     def word_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> Tensor:
@@ -64,13 +68,27 @@ class ReplacedTokens:
         table = PieceTable.read(shards.folder.parent)
         return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)
 
+    def network(self, model: Network, generator: torch.Generator) -> nn.Module:
+        """The discriminator, which the family's network is, beside a generator.
+
+        :raises InputError: a network without the discriminator's head.
+        """
+        if not isinstance(model, Encoder) or not model.config.replaced:
+            raise InputError("model.replaced = False: expected True, for the objective is to tell replaced tokens")
+        return Detection(model, GENERATOR_SHARE, generator)
+
+    def others(self, trained: nn.Module) -> Mapping[str, Network]:
+        """The generator."""
+        assert isinstance(trained, Detection)
+        return {"generator": trained.generator}
+
     def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
         """The generator's loss and, many times heavier, the discriminator's.
 
-        :param trained: a :class:`Detection`.
+        :param trained: a :class:`Detects`.
         """
         weight = WEIGHT if config.replaced_weight is None else config.replaced_weight
-        return replaced_tokens_objective(cast(Detection, trained), weight)
+        return replaced_tokens_objective(cast(Detects, trained), weight)
 
     def score(
         self,
@@ -101,7 +119,7 @@ class ReplacedTokens:
         return batches.word_scores(sums) | found | {"unigram_entropy": unigram_entropy(shards)}
 
 
-def replaced_tokens_objective(model: Detection, weight: float) -> Objective:
+def replaced_tokens_objective(model: Detects, weight: float) -> Objective:
     """The sum of both losses as an objective of the training loop.
 
     Its metrics "replaced" and "replaced_found" are shares of the hidden words: those that the generator did not guess,
