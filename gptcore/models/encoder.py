@@ -342,12 +342,13 @@ def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
     """The generator beside a discriminator: as deep, narrower, with the same embeddings (ELECTRA, section 3.2)."""
     n_head = max(1, round(config.n_head * share))
     n_embd = config.n_embd // config.n_head * n_head  # heads as wide as the discriminator's (original code)
+    E = config.width_of_words
     return dataclasses.replace(
         config,
         n_head=n_head,
         n_embd=n_embd,
         n_inner=max(1, round(config.n_inner * share)),
-        n_embd_words=config.width_of_words,
+        n_embd_words=None if n_embd == E else E,
         words=True,
         pooler=False,
         pair=False,

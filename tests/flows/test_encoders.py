@@ -77,5 +77,5 @@ def test_what_only_decoders_can_is_refused_in_one_line(board: Leaderboard, world
     checkpoint = pretrained_model(Store(store), "latest").digest
     form = {"task": "rte", "checkpoint": checkpoint, "store": store, "datasets": world[1]}
     with pytest.raises(InputError, match=r"lm_coef = 0.5: BERT predicts no next token; expected 0 \(--no-aux-lm\)"):
-        FinetuneParameters(**form).look_up()
-    FinetuneParameters(**form, lm_coef=0.0).look_up()
+        FinetuneParameters(**form).check()
+    FinetuneParameters(**form, lm_coef=0.0).check()

@@ -208,6 +208,11 @@ class EncoderLayout:
                 f"model.n_embd_words = {config.n_embd_words}, expected None: in {self.model_type} folders they are "
                 "as wide as the states"
             )
+        if self.widens and not self.shares and config.n_embd_words == config.n_embd:
+            raise InputError(
+                f"model.n_embd_words = {config.n_embd_words}, expected None where the states are as wide, as in a "
+                f"{self.model_type} folder"
+            )
         if self.shares and config.n_embd_words is None:
             raise InputError(
                 f"model.n_embd_words = None, expected a width: {self.model_type} folders have a layer for it"

@@ -1,0 +1,230 @@
+"""Folders of Hugging Face's kind of BERT, ALBERT and ELECTRA: read, written, bit for bit, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from gptcore import Tokenizer, load_model
+from gptcore.config import EncoderConfig
+from gptcore.errors import InputError
+from gptcore.models.encoder import Encoder, generator_config
+from gptcore.models.files.hugging_face import export_hugging_face
+from gptcore.text.bpe import WordTokenizer
+from gptcore.text.sentence_piece import SentencePieceTokenizer
+from gptcore.text.wordpiece import WordPieceTokenizer
+from tests.gptcore.test_encoder import THEIRS, T, V, filled, sequences
+
+TEXTS = ["The cat sat on the mat, and the dog ran.", "A dog sat; the cats ran to the mats!"] * 3
+PIECES = WordPieceTokenizer.train(TEXTS, 20)
+SENTENCE_PIECES = SentencePieceTokenizer.train(TEXTS, 10)
+SHAPE: dict[str, Any] = {"n_ctx": 16, "n_layer": 3, "n_head": 2, "n_embd": 16, "n_inner": 24}
+BERT = EncoderConfig(n_vocab=PIECES.n_vocab, **SHAPE)
+ALBERT = EncoderConfig(
+    n_vocab=SENTENCE_PIECES.n_vocab, **SHAPE, n_embd_words=8, sharing="all", activation="gelu_new", family="albert"
+)
+ELECTRA = EncoderConfig(
+    n_vocab=PIECES.n_vocab,
+    **SHAPE,
+    n_embd_words=8,
+    words=False,
+    pooler=False,
+    pair=False,
+    replaced=True,
+    family="electra",
+)
+MADE: dict[str, tuple[EncoderConfig, Tokenizer, Any]] = {
+    "BERT": (BERT, PIECES, transformers.BertForPreTraining),
+    "BERT without pairs": (
+        EncoderConfig(n_vocab=PIECES.n_vocab, **SHAPE, pooler=False, pair=False),
+        PIECES,
+        transformers.BertForMaskedLM,
+    ),
+    "ALBERT": (ALBERT, SENTENCE_PIECES, transformers.AlbertForPreTraining),
+    "discriminator": (ELECTRA, PIECES, transformers.ElectraForPreTraining),
+    "generator": (generator_config(ELECTRA, 0.5), PIECES, transformers.ElectraForMaskedLM),
+}
+
+
+def with_ids(n_vocab: int) -> dict[str, Tensor]:
+    return sequences(n_vocab, T)
+
+
+@pytest.mark.parametrize("kind", THEIRS)
+def test_a_folder_of_theirs_there_and_back_has_the_same_bits(kind: str, tmp_path: Path) -> None:
+    theirs = filled(THEIRS[kind]())
+    theirs.save_pretrained(tmp_path / "theirs")
+    model = load_model(str(tmp_path / "theirs"))
+    model.save(tmp_path / "ours")
+    again = load_model(str(tmp_path / "ours"))
+    assert again.config == model.config
+    given = with_ids(V)
+    assert torch.equal(again(**given), model(**given))
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_an_exported_folder_is_transformers_own(kind: str, tmp_path: Path) -> None:
+    config, tokenizer, architecture = MADE[kind]
+    model = Encoder(config, torch.Generator().manual_seed(2)).eval()
+    export_hugging_face(model, tokenizer, tmp_path)
+    theirs, said = architecture.from_pretrained(tmp_path, output_loading_info=True)
+    assert not said["missing_keys"]
+    assert not said["unexpected_keys"]
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [architecture.__name__]
+    theirs.eval()
+    given = with_ids(config.n_vocab)
+    found = theirs(given["tokens"], attention_mask=given["mask"], token_type_ids=given["segments"])
+    expected = found.get("prediction_logits", found.get("logits"))
+    real = given["mask"].bool()
+    torch.testing.assert_close(model(**given)[real], expected[real], rtol=1e-5, atol=1e-6)
+    back = load_model(str(tmp_path))
+    assert back.config == config
+    assert all(torch.equal(a, b) for a, b in zip(back.parameters(), model.parameters(), strict=True))
+    theirs.save_pretrained(tmp_path / "again")
+    stored, again = (load_file(folder / "model.safetensors") for folder in (tmp_path, tmp_path / "again"))
+    assert all(torch.equal(again[name], tensor) for name, tensor in stored.items())
+    assert Tokenizer.load(tmp_path).digest == tokenizer.digest
+
+
+def test_transformers_reads_the_words_of_an_exported_bert(tmp_path: Path) -> None:
+    export_hugging_face(Encoder(BERT), PIECES, tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in TEXTS:
+        assert theirs.encode(text, add_special_tokens=False) == PIECES.encode(text)
+    assert (theirs.cls_token_id, theirs.pad_token_id) == (PIECES.specials.cls, PIECES.specials.pad)
+
+
+def test_a_folder_without_heads_is_read_and_says_what_it_lacks(tmp_path: Path) -> None:
+    theirs = filled(transformers.BertModel(transformers.BertConfig(vocab_size=V, **_sizes())))
+    theirs.save_pretrained(tmp_path)
+    model = load_model(str(tmp_path))
+    assert isinstance(model, Encoder)
+    given = with_ids(V)
+    found = theirs(given["tokens"], attention_mask=given["mask"], token_type_ids=given["segments"])
+    states = model.encode(**given)
+    real = given["mask"].bool()
+    torch.testing.assert_close(states[real], found.last_hidden_state[real], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model.summary(states), found.pooler_output, rtol=1e-5, atol=1e-6)
+    with pytest.raises(InputError, match="has no head for masked words; expected a folder that holds one"):
+        model(**given)
+
+
+def _sizes() -> dict[str, int]:
+    return {
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "intermediate_size": 40,
+        "max_position_embeddings": 16,
+    }
+
+
+def test_norms_under_their_older_names_are_read(tmp_path: Path) -> None:
+    """Folders converted from the original release call a norm's gain gamma and its bias beta."""
+    theirs = filled(THEIRS["BERT"]())
+    theirs.save_pretrained(tmp_path)
+    expected = load_model(str(tmp_path))
+    tensors = load_file(tmp_path / "model.safetensors")
+    renamed = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for name, tensor in tensors.items()
+    }
+    assert renamed.keys() != tensors.keys()
+    save_file(renamed, tmp_path / "model.safetensors")
+    assert all(
+        torch.equal(a, b) for a, b in zip(load_model(str(tmp_path)).parameters(), expected.parameters(), strict=True)
+    )
+
+
+def edited(changes: dict[str, Any]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+    return edit
+
+
+def without(name: str) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        del tensors[name]
+        save_file(tensors, folder / "model.safetensors")
+
+    return edit
+
+
+def untied(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"] + 1
+    save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (edited({"is_decoder": True}), "config.json: is_decoder = True, expected False"),
+        (edited({"layer_norm_eps": 1e-5}), "config.json: layer_norm_eps = 1e-05, expected 1e-12"),
+        (edited({"position_embedding_type": "relative_key"}), "position_embedding_type = 'relative_key', expected"),
+        (edited({"hidden_act": "relu"}), "model.activation = 'relu': expected one of gelu, gelu_new"),
+        (edited({"hidden_size": "wide"}), "hidden_size: found 'wide', expected int"),
+        (edited({"num_hidden_layers": 9}), "no tensor encoder.layer.4.attention.self.query.weight"),
+        (edited({"type_vocab_size": 3}), r"embeddings.segments.weight has the shape \[2, 24\], expected \[3, 24\]"),
+        (
+            without("bert.encoder.layer.1.output.dense.bias"),
+            "model.safetensors: no tensor encoder.layer.1.output.dense.bias",
+        ),
+        (untied, "cls.predictions.decoder.weight: differs from embeddings.words.weight, expected the same"),
+    ],
+)
+def test_a_folder_that_is_something_else_is_refused(edit: Callable[[Path], None], message: str, tmp_path: Path) -> None:
+    filled(THEIRS["BERT"]()).save_pretrained(tmp_path)
+    edit(tmp_path)
+    with pytest.raises(InputError, match=message):
+        load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("config", "tokenizer", "message"),
+    [
+        (dataclasses.replace(ELECTRA, n_embd_words=16), PIECES, "model.n_embd_words = 16, expected None where"),
+        (BERT, SENTENCE_PIECES, "tokenizer: a SentencePiece one, expected a WordPiece one for bert"),
+        (BERT, WordTokenizer.train(["a b a b"], 1), "tokenizer: a word one, expected a WordPiece one for bert"),
+        (EncoderConfig(n_vocab=9, **SHAPE), PIECES, "n_vocab = .*, the model expects 9"),
+        (
+            EncoderConfig(n_vocab=PIECES.n_vocab, **SHAPE, sinusoidal=True),
+            PIECES,
+            "model.sinusoidal = True, expected False",
+        ),
+        (
+            EncoderConfig(n_vocab=PIECES.n_vocab, **SHAPE, sharing="all"),
+            PIECES,
+            "model.sharing = 'all', expected 'none' in a bert folder",
+        ),
+        (
+            EncoderConfig(n_vocab=PIECES.n_vocab, **SHAPE, n_embd_words=4),
+            PIECES,
+            "model.n_embd_words = 4, expected None",
+        ),
+        (
+            EncoderConfig(n_vocab=SENTENCE_PIECES.n_vocab, **SHAPE, sharing="all", family="albert"),
+            SENTENCE_PIECES,
+            "model.n_embd_words = None, expected a width",
+        ),
+    ],
+)
+def test_what_a_folder_cannot_hold_is_not_written(
+    config: EncoderConfig, tokenizer: Tokenizer, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        export_hugging_face(Encoder(config), tokenizer, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
