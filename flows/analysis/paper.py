@@ -15,6 +15,7 @@ from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.errors import InputError
+from gptcore.families import FAMILIES
 from gptcore.nlu.published import ABLATIONS, PUBLISHED
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
@@ -73,12 +74,12 @@ def ablations(preset: Preset, tasks: list[str], checkpoint: Artifact, lstm: Arti
     """The rows of Table 5: full, without pre-training, without the auxiliary objective, an LSTM.
 
     Where the preset leaves that objective out of a task, the rows that are to have it get the paper's lambda; where out
-    of all of them, the row without it is the leaderboard's own.
+    of all of them, the row without it is the leaderboard's own. A family that has no such objective stays without it.
     """
     arms = [pretrained_arm(checkpoint), scratch_arm(checkpoint), Arm("LSTM", lstm)]
     lambdas = [preset.finetune_for(task).lm_coef for task in tasks]
     without = Arm("w/o aux LM", checkpoint, {"lm_coef": 0.0}) if any(lambdas) else arms[0]
-    if not all(lambdas):
+    if not all(lambdas) and FAMILIES[preset.family].auxiliary_loss:
         given = {"lm_coef": FinetuneConfig.lm_coef}
         arms = [Arm(f"{arm.label} with aux LM", arm.checkpoint, {**arm.changes, **given}) for arm in arms]
     return [*arms[:2], without, arms[2]]

@@ -24,6 +24,7 @@ from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.models.files.read import read_model
+from gptcore.models.onnx import OnnxClassifier, export_onnx
 from gptcore.nlu import REGISTRY
 from gptcore.objectives.losses import task_loss
 from gptcore.training import finetune
@@ -321,3 +322,18 @@ def test_presets_know_that_there_is_no_auxiliary_objective() -> None:
         preset_named("demo", {"family": "electra", "finetune": {"lm_coef": 0.5}})
     with pytest.raises(InputError, match=r"overrides: tasks.rte.lm_coef = 0.1: BERT predicts no next token"):
         preset_named("demo", {"family": "bert", "tasks": {"rte": {"lm_coef": 0.1}}})
+
+
+# Other ways to run it ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["pair", "choices"])
+def test_an_onnx_file_gives_the_models_logits(form: str, tmp_path: Path) -> None:
+    model = classifier(form, 1 if form == "choices" else 3)
+    export_onnx(model, tmp_path / "model.onnx")
+    exported = OnnxClassifier(tmp_path / "model.onnx", threads=1)
+    given = batch(2 if form == "choices" else 1)
+    marks = {name: given[name] for name in ("segments", "mask")}
+    found, _ = exported(given["tokens"], given["tokens"][:, :, 0] * 0, **marks)
+    with torch.inference_mode():
+        torch.testing.assert_close(found, run(model, given), atol=1e-5, rtol=0)

@@ -1,0 +1,81 @@
+"""A family of encoders through the same chain: pre-training, leaderboard, cards, registry, answers to own rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows import inference
+from flows.forms.parameters import FinetuneParameters, PipelineParameters
+from gptcore.errors import InputError
+from gptcore.files import read_json
+from tasks.report.leaderboard import Leaderboard
+from tasks.store.references import checkpoint_label, pretrained_model
+from tasks.store.store import Store
+from tests.flows.world import OVERRIDES
+
+TASKS = ["rte", "storycloze"]  # a pair, choices
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+@pytest.fixture(scope="module")
+def board(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboard:
+    from flows.pipeline import pipeline
+
+    books, datasets = world
+    chosen = {"corpus": books, "datasets": datasets, "store": store, "tasks": TASKS, "jobs": 1, "seeds": 1}
+    found = pipeline(
+        PipelineParameters(preset="demo", family="bert", overrides={**OVERRIDES, "scratch": False}, **chosen)
+    )
+    assert isinstance(found, Leaderboard)
+    return found
+
+
+def test_every_form_has_its_cell_in_the_familys_row(board: Leaderboard) -> None:
+    row = next(row for row in board.rows if row.name.startswith("BERT pre-trained"))
+    assert set(row.per_task) == set(TASKS)
+    assert {"majority class", "bag of words"} <= {row.name.rpartition(" ")[0] or row.name for row in board.rows}
+
+
+def test_what_was_trained_is_an_encoder_and_says_so(board: Leaderboard, store: str) -> None:
+    found = Store(store)
+    assert " BERT " in checkpoint_label(found, pretrained_model(found, "latest"))
+    tuned = found.list("finetune")
+    assert len(tuned) == len(TASKS)
+    for artifact in tuned:
+        card = (found.local(artifact) / "model/README.md").read_text(encoding="utf-8")
+        assert "# BERT, fine-tuned on " in card
+        assert "one linear layer" in card
+        assert "L3" not in card
+        config = read_json(found.local(artifact) / "model/config.json")
+        assert (config["model"]["family"], config["model"]["words"], config["model"]["pair"]) == ("bert", False, False)
+        settings = found.manifest(artifact)["config"]["finetune"]
+        assert (settings["lm_coef"], settings["warmup"]) == (0.0, 0.1)
+    for dataset in found.list("dataset"):
+        assert set(read_json(found.local(dataset, "meta.json"))["specials"]) == {"pad", "unk", "cls", "sep", "mask"}
+
+
+def test_own_rows_of_every_form_are_answered(board: Leaderboard, store: str) -> None:
+    rows = {
+        "rte": {"premise": "A cat sleeps.", "hypothesis": "A cat is awake."},
+        "storycloze": {"document": "Ann went out. It rained.", "answers": ["She got wet.", "She slept."]},
+    }
+    for task, row in rows.items():
+        lines = [json.dumps(row).encode()] * 2
+        first, second = inference.predict(Store(store), task, "best", lines)
+        assert sum(first["probabilities"].values()) == pytest.approx(1.0, abs=1e-4)
+        assert {**first, "line": 2} == second
+
+
+def test_what_only_decoders_can_is_refused_in_one_line(board: Leaderboard, world: tuple[str, str], store: str) -> None:
+    tuned = Store(store).list("finetune")[0].digest
+    with pytest.raises(InputError, match="found BERT, an encoder; expected a model that predicts the next token"):
+        inference.perplexity(Store(store), tuned, [b"A text."])
+    checkpoint = pretrained_model(Store(store), "latest").digest
+    form = {"task": "rte", "checkpoint": checkpoint, "store": store, "datasets": world[1]}
+    with pytest.raises(InputError, match=r"lm_coef = 0.5: BERT predicts no next token; expected 0 \(--no-aux-lm\)"):
+        FinetuneParameters(**form).check()
+    FinetuneParameters(**form, lm_coef=0.0).check()
