@@ -62,6 +62,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     fsspec.register_implementation("watched", Watched, clobber=True)
     monkeypatch.setattr(partitions, "_chosen", lambda *_: map)
     monkeypatch.setattr(partitions, "publish_report", lambda *_: None)
+    monkeypatch.setattr("tasks.stages.corpus.publish_report", lambda *_: None)  # where no server is, one would start
     OPENED.clear()
 
 
