@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from gptcore.files import fsync_folder, read_json, sha256_file, write_json_atomic
+from gptcore.machine.sharding import placed_like
 
 FORMAT = 2
 """Raised when the meaning of the files changes; a checkpoint of another format is not resumed from."""
@@ -59,7 +60,7 @@ def save(
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     for group, named in tensors.items():
-        # Tied tensors and views are written whole: safetensors refuses tensors that share memory.
+        # Views are written whole: safetensors refuses tensors that share memory.
         save_file(
             {name: value.detach().cpu().contiguous() for name, value in named.items()}, aside / f"{group}.safetensors"
         )
@@ -74,6 +75,28 @@ def save(
     fsync_folder(root)
     _prune(root, keep)
     return final
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The model's tensors, each under its first name alone: networks that are trained together may share embeddings."""
+    first = _first_names(model)
+    return {name: value for name, value in model.state_dict().items() if first[name] == name}
+
+
+def restore_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what :func:`model_tensors` gave, where each parameter is.
+
+    :raises RuntimeError: other tensors than the model's.
+    """
+    mine = model.state_dict()
+    tied = {name: tensors[first] for name, first in _first_names(model).items() if first in tensors}
+    model.load_state_dict({name: placed_like(mine[name], value) for name, value in {**tensors, **tied}.items()})
+
+
+def _first_names(model: nn.Module) -> dict[str, str]:
+    """Name of each tensor -> the first one by which the model has it."""
+    seen: dict[int, str] = {}
+    return {name: seen.setdefault(id(value), name) for name, value in model.state_dict(keep_vars=True).items()}
 
 
 def newest_valid(root: Path) -> Checkpoint | None:

@@ -33,7 +33,7 @@ from gptcore.machine import rng
 from gptcore.machine.device import autocast
 from gptcore.machine.distributed import World
 from gptcore.machine.process import Interrupted, NonFiniteLoss, StopRequest
-from gptcore.machine.sharding import clip_gradients, placed_like, summing, whole
+from gptcore.machine.sharding import clip_gradients, summing, whole
 from gptcore.training import checkpoint
 from gptcore.training.optim import optimizer_tensors, restore_optimizer, set_lr
 from gptcore.training.records import MetricsLog, Progress
@@ -283,7 +283,7 @@ class Trainer:
         self._wall_clock = now
         states = self.world.gather(rng.capture())
         tensors = {
-            "model": whole(self.model.state_dict(), self.world),
+            "model": whole(checkpoint.model_tensors(self.model), self.world),
             "optimizer": whole(optimizer_tensors(self.optimizer, self.model), self.world),
         }
         if self.world.main:
@@ -311,8 +311,7 @@ class Trainer:
             return 0
         state = found.state
         _compare(state["identity"], self.identity, found.folder)
-        mine = self.model.state_dict()
-        self.model.load_state_dict({name: placed_like(mine[name], x) for name, x in found.tensors("model").items()})
+        checkpoint.restore_model(self.model, found.tensors("model"))
         restore_optimizer(self.optimizer, self.model, found.tensors("optimizer"))
         self.at = Progression(**state["progression"])
         self._saved = (self.at.step, self.at.evaluated)
