@@ -38,7 +38,7 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
         lr=parameters.lr,
         batch_size=parameters.batch_size,
         epochs=parameters.epochs,
-        lm_coef=parameters.lm_coef,
+        lm_coef=parameters.lm_coef if family.auxiliary_loss else 0.0,
         clf_pdrop=parameters.clf_pdrop,
         n_transfer=None if parameters.layers < 0 else parameters.layers,
         max_train_rows=parameters.max_train_rows or None,
@@ -57,8 +57,9 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     """Fine-tune every task whose data is there from one checkpoint, with a preset's settings."""
     signals.listen()
     store = Store(parameters.store)
-    preset = chosen_preset(parameters)
     checkpoint = pretrained_model(store, parameters.checkpoint)
+    family = recorded_family(store.manifest(checkpoint)["config"]["model"])
+    preset = chosen_preset(parameters, "" if family.ablation else family.name)
     datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
     chosen = chosen_tasks(parameters.tasks, datasets_url)
     tokenizer = own_tokenizer(store, checkpoint)

@@ -16,7 +16,6 @@ from gptcore.abstracts.published import BY_SIZE, TABLES
 from gptcore.config import network_config
 from gptcore.connectivity import require_s3
 from gptcore.errors import InputError, refuse_password
-from gptcore.families import recorded_family
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
@@ -58,16 +57,6 @@ def check_network(store: Store, checkpoint: str, layers: int = -1) -> None:
     network = network_config(store.manifest(pretrained_model(store, checkpoint))["config"]["model"])
     if layers > network.layers:
         raise InputError(f"--layers: found {layers}, the checkpoint has {network.layers} blocks")
-
-
-def check_auxiliary(store: Store, checkpoint: str, lm_coef: float) -> None:
-    """See that a pre-trained model can learn the auxiliary objective where it is asked for.
-
-    :raises InputError: the model is not there, or predicts no next token.
-    """
-    family = recorded_family(store.manifest(pretrained_model(store, checkpoint))["config"]["model"])
-    if lm_coef and not family.auxiliary_loss:
-        raise InputError(f"lm_coef = {lm_coef:g}: {family.title} predicts no next token; expected 0 (--no-aux-lm)")
 
 
 def check_weights(store: Store, start: str, model: Any, tokenizer: Mapping[str, Any]) -> None:

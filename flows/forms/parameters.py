@@ -319,7 +319,9 @@ class FinetuneParameters(Form):
     lr: float = fields.published(3, "lr", "Maximum learning rate", gt=0, allow_inf_nan=False)
     batch_size: int = fields.published(4, "batch_size", "Examples an update", ge=1)
     epochs: int = fields.published(5, "epochs", "Passes over the training rows", ge=1)
-    lm_coef: float = fields.published(6, "lm_coef", "Weight of the auxiliary LM objective", ge=0, allow_inf_nan=False)
+    lm_coef: float = fields.published(
+        6, "lm_coef", "Weight of the auxiliary LM objective; encoders have none", ge=0, allow_inf_nan=False
+    )
     clf_pdrop: float = fields.published(7, "clf_pdrop", "Dropout on the classifier", ge=0, lt=1)
     pretrained: bool = field(
         8,
@@ -337,7 +339,6 @@ class FinetuneParameters(Form):
 
         if self.checkpoint:
             checks.check_network(store, self.checkpoint, self.layers)
-            checks.check_auxiliary(store, self.checkpoint, self.lm_coef)
         checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets, [self.task]))
 
 

@@ -13,11 +13,14 @@ from gptcore.errors import InputError
 from gptcore.settings import replace_settings
 
 
-def chosen_preset(form: Any) -> Preset:
+def chosen_preset(form: Any, family: str = "") -> Preset:
     """The preset of a form, of the family that it may ask for, with its overrides applied.
 
+    :param family: of a checkpoint that the form starts from; empty: the form's own, or GPT-1.
     :raises InputError: an unknown setting, or a value that does not fit.
     """
+    if family:
+        return preset_named(form.preset, {"family": family, **form.overrides})
     family = getattr(form, "family", "gpt")
     if (found := form.overrides.get("family", family)) != family != "gpt":
         raise InputError(f"family = {found!r} in the settings, --family {family}; expected one of the two")

@@ -203,7 +203,7 @@ class Encoder(Network):
         """Which of the sub-layers of a kind is this layer's."""
         if not self._shared[part]:
             return layer
-        return int(layer / (self.config.n_layer / self.config.n_groups))  # original code
+        return int(layer / (self.config.n_layer / self.config.n_groups))  # as transformers divides them
 
     def summary(self, states: Tensor) -> Tensor:
         """What stands for a whole sequence: states [B, T, D] -> [B, D], the pooled first one, or it as it is.

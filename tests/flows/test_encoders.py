@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows import inference
-from flows.forms.parameters import FinetuneParameters, PipelineParameters
+from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters
 from gptcore.errors import InputError
 from gptcore.files import read_json
 from tasks.report.leaderboard import Leaderboard
@@ -74,8 +74,23 @@ def test_what_only_decoders_can_is_refused_in_one_line(board: Leaderboard, world
     tuned = Store(store).list("finetune")[0].digest
     with pytest.raises(InputError, match="found BERT, an encoder; expected a model that predicts the next token"):
         inference.perplexity(Store(store), tuned, [b"A text."])
-    checkpoint = pretrained_model(Store(store), "latest").digest
-    form = {"task": "rte", "checkpoint": checkpoint, "store": store, "datasets": world[1]}
-    with pytest.raises(InputError, match=r"lm_coef = 0.5: BERT predicts no next token; expected 0 \(--no-aux-lm\)"):
-        FinetuneParameters(**form).check()
-    FinetuneParameters(**form, lm_coef=0.0).check()
+
+
+def test_forms_fine_tune_an_encoder_with_its_familys_settings(
+    board: Leaderboard, world: tuple[str, str], store: str
+) -> None:
+    """Without the auxiliary objective, which a form's default would have, and with its own warm-up."""
+    from flows.finetune import finetune, finetune_all
+
+    before = {artifact.digest for artifact in Store(store).list("finetune")}
+    given = {"checkpoint": "latest", "store": store, "datasets": world[1], "seeds": 1}
+    one = FinetuneParameters(task="rte", epochs=1, batch_size=8, max_train_rows=16, **given)
+    one.check()
+    assert set(finetune(one).rows[0].per_task) == {"rte"}
+    overrides = {"finetune": {"epochs": 1, "max_train_rows": 16, "max_eval_rows": 16}, "scratch": False}
+    every = FinetuneAllParameters(tasks=["rte"], overrides=overrides, **given)
+    every.check()
+    assert set(finetune_all(every).rows[0].per_task) == {"rte"}
+    made = [found for found in Store(store).list("finetune") if found.digest not in before]
+    settings = [Store(store).manifest(found)["config"]["finetune"] for found in made]
+    assert [(s["lm_coef"], s["warmup"]) for s in settings] == [(0.0, 0.1)] * 2
