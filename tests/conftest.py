@@ -41,6 +41,11 @@ def pytest_pyfunc_call() -> None:
     os.environ.pop("PYTEST_CURRENT_TEST", None)
 
 
+def pytest_fixture_post_finalizer() -> None:
+    """pytest takes its variable away at a test's end, and fails where a fixture has put the environment back before."""
+    os.environ.setdefault("PYTEST_CURRENT_TEST", "")
+
+
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Prefect's own test harness, once: it starts a server on a temporary database.

@@ -165,8 +165,8 @@ def test_one_dropout_mask_serves_all_choices_of_an_example() -> None:
     model.clf_pdrop = 0.5
     given = {name: value[:, :1].expand(-1, 3, -1) for name, value in batch().items()}
     logits = run(model.train(), given)
-    assert torch.equal(logits[:, :1].expand(-1, 3), logits)
-    assert not torch.equal(run(model, given), logits)
+    torch.testing.assert_close(logits[:, :1].expand(-1, 3), logits, rtol=0, atol=1e-6)
+    assert not torch.allclose(run(model, given), logits, atol=1e-3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -327,12 +327,11 @@ def test_presets_know_that_there_is_no_auxiliary_objective() -> None:
 # Other ways to run it ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["pair", "choices"])
-def test_an_onnx_file_gives_the_models_logits(form: str, tmp_path: Path) -> None:
-    model = classifier(form, 1 if form == "choices" else 3)
+def test_an_onnx_file_gives_the_models_logits(tmp_path: Path) -> None:
+    model = classifier("choices", 1)
     export_onnx(model, tmp_path / "model.onnx")
     exported = OnnxClassifier(tmp_path / "model.onnx", threads=1)
-    given = batch(2 if form == "choices" else 1)
+    given = batch(2)
     marks = {name: given[name] for name in ("segments", "mask")}
     found, _ = exported(given["tokens"], given["tokens"][:, :, 0] * 0, **marks)
     with torch.inference_mode():

@@ -254,7 +254,7 @@ def test_stops_are_found_as_a_vocabulary_of_words_writes_them(
     monkeypatch.setattr("gptcore.evaluation.harness.Tokenizer.load", lambda _: words)
     monkeypatch.setattr("gptcore.evaluation.harness.generate_ids", lambda *_, **__: [words.encode("Yes.\nWho: ran?")])
     shape = ModelConfig(n_vocab=words.n_vocab, n_ctx=32, n_layer=1, n_head=2, n_embd=16, n_inner=32)
-    monkeypatch.setattr("gptcore.evaluation.harness.load_model", lambda _: GPT(shape))
+    monkeypatch.setattr("gptcore.evaluation.harness.load_language_model", lambda _: GPT(shape))
     model = HarnessModel("m", "t")
     for stop, expected in (("\n\n", "yes ."), ("Who:", "yes .\n"), ("never", "yes .\nwho : ran ?")):
         assert model.generate_until([Request("the dog", {"until": [stop]})]) == [expected]

@@ -52,9 +52,10 @@ def all_stages(folder: Path, parallel: Callable[..., Any]) -> dict[str, Any]:
 def noted(marks: Path, function: Callable[..., Any], *items: Any) -> Any:
     """``function``, with a mark of who did it; the worker that cleans its second file or so is killed."""
     result = function(*items)
-    number = len(list(marks.glob(f"{function.__name__}-*")))
-    (marks / f"{function.__name__}-{number}-{os.getpid()}").touch()
-    if function.__name__ == "_clean_group" and not (marks / "killed").exists() and number:
+    name = getattr(function, "func", function).__name__  # of a function with some of its parameters given, its own
+    number = len(list(marks.glob(f"{name}-*")))
+    (marks / f"{name}-{number}-{os.getpid()}").touch()
+    if name == "_clean_group" and not (marks / "killed").exists() and number:
         (marks / "killed").touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return result
