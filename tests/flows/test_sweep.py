@@ -109,13 +109,13 @@ def test_a_sweep_that_was_ended_goes_on(swept: SweepResult, ended: dict[str, str
     assert set(after) - set(ended) == {swept.winner.checkpoint}
 
 
-def test_a_trial_that_diverges_loses_and_says_why(swept: SweepResult) -> None:
+def test_a_trial_that_diverges_loses_and_says_why(swept: SweepResult, others: frozenset[str]) -> None:
     lost = swept.of(trial_of(swept, "endless"), 1)
     assert lost is not None
     assert lost.objective is None
     assert "JobDiverged" in lost.failure
     assert "validation/loss = nan at step 2" in lost.failure
-    runs = Tracker().search(SWEEPS, {"kind": "trial", "trial": str(lost.trial)})
+    runs = [run for run in own(others, "trial") if run.data.tags["trial"] == str(lost.trial)]
     assert [(run.info.status, run.data.tags["failure"]) for run in runs] == [("FAILED", lost.failure)]
     assert f"trial {lost.trial} failed on rung 1" in swept.text()
     assert swept.rows()[-1]["trial"] == str(lost.trial)
