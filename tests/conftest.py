@@ -21,22 +21,7 @@ for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", MLFLOW_DISABLE_TELEMETRY="true")
 os.makedirs(os.environ["PREFECT_HOME"], exist_ok=True)
 
-_LONGEST = [
-    f"test_{name}.py"
-    for name in [
-        "pipeline",
-        "abstracts",
-        "analysis",
-        "worlds",
-        "kill",
-        "encoders",
-        "sweep",
-        "own_tasks",
-        "toy_family",
-        "family",
-        "masked_jobs",
-    ]
-]
+_LONGEST = ("test_pipeline.py", "test_kill.py", "test_analysis.py", "test_own_tasks.py", "test_pretrain.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
