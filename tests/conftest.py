@@ -8,8 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
 
 _HOME = tempfile.mkdtemp(prefix="gptmill-tests-")
 # Before anything imports Prefect or MLflow: both read their homes once.
@@ -21,7 +25,10 @@ for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", MLFLOW_DISABLE_TELEMETRY="true")
 os.makedirs(os.environ["PREFECT_HOME"], exist_ok=True)
 
-_LONGEST = ("test_pipeline.py", "test_kill.py", "test_analysis.py", "test_own_tasks.py", "test_pretrain.py")
+_LONGEST = tuple(
+    f"test_{name}.py"
+    for name in "pipeline abstracts analysis worlds kill encoders sweep own_tasks toy_family family masked_jobs".split()
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -61,3 +68,35 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(fresh)) as copy:
             source.backup(copy)
         yield fresh
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _as_it_was_found() -> Iterator[None]:
+    """What a file's tests left in MLflow and on the server: no other file's tests see it, whatever their order is."""
+    yield
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_URL
+
+    tracked = Path(_HOME) / "mlflow.db"
+    if tracked.exists():
+        _forget_runs(tracked)
+    if PREFECT_API_URL.value():  # the harness is up
+        with get_client(sync_client=True) as client:
+            forget_deployments(client)
+
+
+def forget_deployments(client: SyncPrefectClient) -> None:
+    """Delete what `gptmill deploy` makes for other runs to meet: deployments and automations."""
+    for path in ("deployments", "automations"):
+        while found := client.request("POST", f"/{path}/filter", json={"limit": 200}).json():
+            for item in found:
+                client.request("DELETE", f"/{path}/{item['id']}")
+
+
+def _forget_runs(database: Path) -> None:
+    """Empty MLflow's tables, but for what a fresh database has."""
+    with closing(sqlite3.connect(database, timeout=60)) as connection, connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in set(tables) - {"alembic_version", "workspaces", "experiments"}:
+            connection.execute(f'DELETE FROM "{table}"')
+        connection.execute("DELETE FROM experiments WHERE experiment_id != 0")

@@ -12,6 +12,7 @@ import yaml
 from flows.cli import main as cli
 from flows.deployments.settings import read_settings
 from gptcore.errors import InputError
+from tests.conftest import forget_deployments
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULE = """
@@ -131,15 +132,12 @@ def everything() -> dict[str, Any]:
 
 @pytest.fixture
 def clean_server(prefect_server: None) -> Iterator[None]:
-    """Nothing that another test has deployed; and automations of a test act on no other test's runs."""
+    """Nothing that another test of this file has deployed."""
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
-        for deployment in client.read_deployments():
-            client.delete_deployment(deployment.id)
+        forget_deployments(client)
         yield
-        for item in client.request("POST", "/automations/filter", json={}).json():
-            client.delete_automation(item["id"])
 
 
 @pytest.mark.usefixtures("clean_server")
@@ -205,8 +203,6 @@ def test_another_teams_deployment_of_the_same_name_is_left_alone(tmp_path: Path)
     from flows.deployments.settings import Settings
 
     with get_client(sync_client=True) as client:
-        for found in client.read_deployments():
-            client.delete_deployment(found.id)
         flow_id = client.create_flow_from_name("train")
         theirs = client.create_deployment(flow_id, "train", entrypoint="their/flows.py:train", tags=["theirs"])
     before = everything()

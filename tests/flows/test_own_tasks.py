@@ -325,21 +325,16 @@ def test_forms_list_an_own_task_once_it_is_deployed(
         return list(schema["definitions"][name]["enum"])
 
     gone = write_weather(tmp_path / "gone")
-    try:
-        changes = deploy(str(tmp_path / "store"), "", Settings(), [files["weather"], gone])
-        assert changes.done["own tasks"] == {"created": [files["weather"], gone]}
-        assert listed() == [*REGISTRY, files["weather"], gone]
-        assert listed("few-shot", "PromptTaskName")[-2:] == [files["weather"], gone]
-        again = deploy(str(tmp_path / "store"), "", Settings())
-        assert again.done["own tasks"] == {"unchanged": [files["weather"], gone]}
-        assert set(again.done["deployments"]) == {"unchanged"}
-        Path(gone).unlink()
-        assert deploy(str(tmp_path / "store"), "", Settings()).done["own tasks"]["removed"] == [gone]
-        assert listed() == [*REGISTRY, files["weather"]]
-    finally:
-        with get_client(sync_client=True) as client:
-            for item in client.request("POST", "/automations/filter", json={}).json():
-                client.delete_automation(item["id"])
+    changes = deploy(str(tmp_path / "store"), "", Settings(), [files["weather"], gone])
+    assert changes.done["own tasks"] == {"created": [files["weather"], gone]}
+    assert listed() == [*REGISTRY, files["weather"], gone]
+    assert listed("few-shot", "PromptTaskName")[-2:] == [files["weather"], gone]
+    again = deploy(str(tmp_path / "store"), "", Settings())
+    assert again.done["own tasks"] == {"unchanged": [files["weather"], gone]}
+    assert set(again.done["deployments"]) == {"unchanged"}
+    Path(gone).unlink()
+    assert deploy(str(tmp_path / "store"), "", Settings()).done["own tasks"]["removed"] == [gone]
+    assert listed() == [*REGISTRY, files["weather"]]
     assert FinetuneParameters(task=files["weather"]).task == files["weather"]
     with pytest.raises(ValueError, match="task"):
         FinetuneParameters(task="weather")

@@ -17,6 +17,9 @@ from gptcore.machine import process
 def run(job: dict[str, Any], stop: process.StopRequest) -> None:
     rank, workspace = os.environ["RANK"], Path(sys.argv[1]).parent
     (workspace / f"{rank}.pid").write_text(str(os.getpid()))
+    if rank in (job.get("refuses"), job.get("killed")):  # its end ends the others, who shall have begun
+        while len(list(workspace.glob("*.pid"))) < int(os.environ["WORLD_SIZE"]):
+            time.sleep(0.02)
     if rank == job.get("refuses"):
         raise InputError("batch_size = 1 is less than the 2 processes")
     if rank == job.get("killed"):
