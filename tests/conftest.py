@@ -25,9 +25,18 @@ for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", MLFLOW_DISABLE_TELEMETRY="true")
 os.makedirs(os.environ["PREFECT_HOME"], exist_ok=True)
 
-_LONGEST = tuple(
-    f"test_{name}.py"
-    for name in "pipeline abstracts analysis worlds kill encoders sweep own_tasks toy_family family masked_jobs".split()
+_LONGEST = (
+    "test_pipeline.py",
+    "test_abstracts.py",
+    "test_analysis.py",
+    "test_worlds.py",
+    "test_kill.py",
+    "test_encoders.py",
+    "test_sweep.py",
+    "test_own_tasks.py",
+    "test_toy_family.py",
+    "test_family.py",
+    "test_masked_jobs.py",
 )
 
 

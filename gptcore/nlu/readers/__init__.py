@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gptcore.nlu.readers.layout import has_folder, parquet_layout
-from gptcore.nlu.readers.rows import Example, Record, example_of, show
+from gptcore.nlu.readers.rows import Annotation, Example, Record, example_of, show
 from gptcore.nlu.readers.tasks import (
     available,
     has_test_rows,
@@ -16,6 +16,7 @@ from gptcore.nlu.readers.tasks import (
 from gptcore.nlu.readers.text_files import csv_rows, decoded_lines, lines, parse_object, unreadable
 
 __all__ = [
+    "Annotation",
     "Example",
     "Record",
     "available",

@@ -5,13 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptcore.errors import InputError
 from gptcore.nlu.registry import TaskSpec
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]*)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Annotation(NamedTuple):
+    """A part of a text with a name: an answer, which has none, or a word with its tag."""
+
+    start: int
+    end: int
+    """Characters of the text: ``text[start:end]``."""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -21,10 +30,15 @@ class Example:
     fields: tuple[str, ...]
     choices: tuple[str, ...]
     label: float | None
-    """Class index, index of the right choice, or score; None where the row carries no label."""
+    """Class index, index of the right choice, or score; in the form "span" whether there is an answer, in "tags" 0;
+    None where the row carries no label."""
     subset: str
     row: str
     """``file:line``, relative to the folder of datasets."""
+    annotations: tuple[Annotation, ...] = ()
+    """Of the last field: in the form "span" every answer that counts as right, in "tags" every word."""
+    id: str = ""
+    """What the file itself calls the row; empty: nothing."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,73 @@
+"""Datasets beyond the paper's twelve, one declarative entry each: extracted answers, endings of scenes, named entities.
+
+Their scores stand in columns of their own and never in the average that compares with GPT-1's paper.
+"""
+
+from __future__ import annotations
+
+from gptcore.nlu.spec import Holdout, Source, TaskSpec
+
+BEYOND_THE_PAPER = (
+    TaskSpec(
+        name="squad",  # Rajpurkar et al. 2016
+        folder="SQuAD",
+        format="squad",
+        form="span",
+        splits={"train": (Source("train-v1.1.json", 87_599),), "dev": (Source("dev-v1.1.json", 10_570),)},
+        fields=("question", "context"),
+        context=1,
+        label="answers",
+        labels=("answer",),
+        metrics=("span_f1", "exact_match"),
+        table=0,
+        paper={"squad": None},
+        cut=Holdout(dev=10_570, of=98_169, seed=0),
+    ),
+    TaskSpec(
+        name="squad2",  # Rajpurkar et al. 2018
+        folder="SQuAD",
+        format="squad",
+        form="span",
+        splits={"train": (Source("train-v2.0.json", 130_319),), "dev": (Source("dev-v2.0.json", 11_873),)},
+        fields=("question", "context"),
+        context=1,
+        label="answers",
+        labels=("no answer", "answer"),
+        metrics=("span_f1", "exact_match"),
+        table=0,
+        paper={"squad2": None},
+        cut=Holdout(dev=4, of=16, seed=0),
+    ),
+    TaskSpec(
+        name="swag",  # Zellers et al. 2018
+        folder="SWAG",
+        format="csv",
+        form="choices",
+        splits={"train": (Source("train.csv", 73_546),), "dev": (Source("val.csv", 20_006),)},
+        fields=("startphrase",),
+        choices=("ending0", "ending1", "ending2", "ending3"),
+        label="label",
+        labels=("0", "1", "2", "3"),
+        metrics=("accuracy",),
+        table=0,
+        paper={"swag": None},
+        cut=Holdout(dev=1, of=5, seed=0),
+    ),
+    TaskSpec(
+        name="conll2003",  # Tjong Kim Sang and De Meulder 2003
+        folder="CoNLL2003",
+        format="conll",
+        form="tags",
+        splits={
+            "train": (Source("eng.train", 14_041),),
+            "dev": (Source("eng.testa", 3250),),
+            "test": (Source("eng.testb", 3453),),
+        },
+        fields=("words",),
+        label="tags",
+        labels=("O", "B-LOC", "I-LOC", "B-MISC", "I-MISC", "B-ORG", "I-ORG", "B-PER", "I-PER"),
+        metrics=("entity_f1",),
+        table=0,
+        paper={"conll2003": None},
+    ),
+)
