@@ -16,6 +16,7 @@ from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from gptcore.config import Preset
 from gptcore.errors import InputError
+from gptcore.families import FAMILIES
 from gptcore.nlu.own_task import Task
 from gptcore.text.sources import RawCorpus
 from tasks.stages.baseline import score_baselines
@@ -93,6 +94,8 @@ def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: 
         known = store.manifest(pinned)["counts"]["tokenizer_digest"] if pinned else ""
         check_start(store, start, preset.model, known)
     chosen = chosen_tasks(tasks or parameters.tasks, datasets_url)
+    for task in chosen:
+        FAMILIES[preset.family].require_form(task.name, task.spec.form)
     left_out: Failures = {}
     for task in chosen:
         try:

@@ -45,6 +45,7 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
     )
     datasets_url = datasets_folder(store, parameters.datasets, [parameters.task])
     (task,) = chosen_tasks([parameters.task], datasets_url)
+    family.require_form(task.name, task.spec.form)
     arm = pretrained_arm(checkpoint) if parameters.pretrained else scratch_arm(checkpoint)
     tokenizer = own_tokenizer(store, checkpoint)
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer)}
@@ -62,6 +63,8 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     preset = chosen_preset(parameters, "" if family.ablation else family.name)
     datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
     chosen = chosen_tasks(parameters.tasks, datasets_url)
+    for task in chosen:
+        family.require_form(task.name, task.spec.form)
     tokenizer = own_tokenizer(store, checkpoint)
     datasets: dict[str, Artifact] = {}
     left_out: Failures = {}

@@ -34,7 +34,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from gptcore.errors import InputError
-from gptcore.evaluation.own_rows import continue_lines, described, read_records
+from gptcore.evaluation.own_rows import continue_lines, read_records
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.models.language_model import LanguageModel
@@ -88,7 +88,7 @@ class Predictions:
 
     def answer(self, items: Sequence[Any]) -> list[Any]:
         """See :class:`Service`."""
-        return [described(self._model.spec, logits) for _, logits in self._model.answers(items)]
+        return list(self._model.described(items))
 
 
 class Generation:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from gptcore.errors import InputError
-from gptcore.evaluation.predict import EVAL_ROW_SEED, Predictions, check_dataset, predict_rows
+from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset, predict_rows
+from gptcore.evaluation.predictions import Predictions
 from gptcore.families import FAMILIES
 from gptcore.files import write_json_atomic
 from gptcore.models.classifier import Classifier

@@ -18,7 +18,6 @@ from gptcore.evaluation.perplexity import perplexity
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.machine.distributed import World
 from gptcore.models.language_model import LanguageModel
-from gptcore.nlu.inputs import predict
 from gptcore.nlu.own_rows import own_example, read_own_rows
 from gptcore.nlu.readers import Example, Record, decoded_lines
 from gptcore.nlu.registry import TaskSpec
@@ -35,13 +34,12 @@ def predict_jsonl(model: TaskModel, lines: Iterable[bytes], name: str = "standar
 
     :param lines: JSON objects in UTF-8; their fields: :mod:`gptcore.nlu.own_rows`.
     :param name: what messages call the input.
-    :return: for each row "line" (from 1) and, for a graded label, "score"; else "label" and "probabilities" (of every
-        label; for choices, of every answer by its label).
+    :return: for each row "line" (from 1) and what :mod:`gptcore.evaluation.answers` says.
     :raises InputError: a broken row, once the rows of the batches before it are answered; names line and field.
     """
-    answers = model.answers(read_own_rows(model.spec, lines, name), _ROWS_AT_ONCE)
-    for number, (_, logits) in enumerate(answers, start=1):
-        yield {"line": number, **described(model.spec, logits)}
+    answers = model.described(read_own_rows(model.spec, lines, name), _ROWS_AT_ONCE)
+    for number, answer in enumerate(answers, start=1):
+        yield {"line": number, **answer}
 
 
 def read_records(spec: TaskSpec, rows: Sequence[Mapping[str, Any]], name: str) -> list[Example]:
@@ -51,19 +49,6 @@ def read_records(spec: TaskSpec, rows: Sequence[Mapping[str, Any]], name: str) -
     :raises InputError: a field that is missing or holds no text; names row and field.
     """
     return [own_example(spec, Record(name, str(n), row, unit="row")) for n, row in enumerate(rows, start=1)]
-
-
-def described(spec: TaskSpec, logits: NDArray[np.float32]) -> dict[str, Any]:
-    """A row's answer: "score" for a graded label; else "label" and "probabilities" of every label.
-
-    :param logits: (K,) classes, or (C,) choices.
-    """
-    value = float(predict(spec, logits[None])[0])
-    if spec.score_range:
-        return {"score": round(value, 4)}
-    weights = np.exp(logits.astype(np.float64) - logits.max())  # (K,) classes or (C,) choices
-    shares = (round(float(share), 6) for share in weights / weights.sum())
-    return {"label": spec.labels[int(value)], "probabilities": dict(zip(spec.labels, shares, strict=True))}
 
 
 def continue_lines(

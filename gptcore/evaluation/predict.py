@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -15,66 +13,24 @@ from torch import nn
 
 from gptcore.data.batches import by_length, evaluation_tokens
 from gptcore.errors import InputError
+from gptcore.evaluation.places import place_predictions
+from gptcore.evaluation.predictions import Predictions, SpanPredictions, TagPredictions
 from gptcore.families import FAMILIES
-from gptcore.files import read_json, write_bytes_atomic
+from gptcore.files import read_json
 from gptcore.machine.device import autocast, pick_device, pick_dtype
 from gptcore.models.classifier import Classifier
 from gptcore.nlu.encoded import encoded_task
 from gptcore.nlu.inputs import predict
-from gptcore.nlu.metrics import is_constant, score
 from gptcore.nlu.registry import TaskSpec, recorded_task
+from gptcore.nlu.rows import split_rows
 from gptcore.nlu.task_rows import TaskRows
+from gptcore.nlu.windows import WindowRows
 
 EVAL_ROW_SEED = 0
 """Which rows `max_rows` keeps: the same for every fine-tuning seed, so that all are scored on the same rows."""
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """What a model says about every row of a split, in the split's order."""
-
-    rows: TaskRows
-    logits: NDArray[np.float32]  # (N, K) classes, or (N, C) choices
-    values: NDArray[np.float64]  # (N,) class, choice or graded score
-
-    def scores(self, spec: TaskSpec) -> dict[str, float]:
-        """The task's metrics over the rows that carry a label, as :func:`gptcore.nlu.metrics.score`."""
-        known = ~np.isnan(self.rows.labels)
-        subsets = [subset for subset, is_known in zip(self.rows.subsets, known, strict=True) if is_known]
-        return score(spec, self.values[known], self.rows.labels[known], subsets)
-
-    @property
-    def collapsed(self) -> bool:
-        """Whether every row got the same answer."""
-        return is_constant(self.values)
-
-    def write(self, spec: TaskSpec, path: Path) -> None:
-        """One JSON a line: ``row``, ``subset``, ``label`` and ``prediction`` as the dataset spells them, ``logits``."""
-
-        def spelled(value: float) -> str | float | None:
-            if np.isnan(value):
-                return None
-            return spec.labels[int(value)] if spec.labels else float(value)
-
-        columns = (self.rows.names, self.rows.subsets, self.rows.labels, self.values, self.logits)
-        lines = [
-            json.dumps(
-                {
-                    "row": name,
-                    "subset": subset,
-                    "label": spelled(label),
-                    "prediction": spelled(value),
-                    "logits": [round(float(logit), 4) for logit in logits],
-                },
-                ensure_ascii=False,
-            )
-            for name, subset, label, value, logits in zip(*columns, strict=True)
-        ]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes_atomic(path, "".join(f"{line}\n" for line in lines).encode("utf-8"))
-
-
-@torch.inference_mode()
+@overload
 def predict_rows(
     model: nn.Module,
     spec: TaskSpec,
@@ -82,28 +38,48 @@ def predict_rows(
     device: torch.device,
     dtype: torch.dtype = torch.float32,
     progress: Callable[[int], None] | None = None,
-) -> Predictions:
+) -> Predictions: ...
+@overload
+def predict_rows(
+    model: nn.Module,
+    spec: TaskSpec,
+    rows: TaskRows | WindowRows,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    progress: Callable[[int], None] | None = None,
+) -> Predictions | SpanPredictions | TagPredictions: ...
+@torch.inference_mode()
+def predict_rows(
+    model: nn.Module,
+    spec: TaskSpec,
+    rows: TaskRows | WindowRows,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    progress: Callable[[int], None] | None = None,
+) -> Predictions | SpanPredictions | TagPredictions:
     """Run ``model``, in eval mode, over all rows; the language model's head is left out.
 
     :param model: a :class:`Classifier`, or what stands in for one.
     :param dtype: type of the matrix products.
-    :param progress: called with the number of rows done since the last call.
+    :param progress: called with the number of rows (of windows, where texts are read in these) done since the last
+        call.
     """
     training = model.training
     model.eval()
-    logits: NDArray[np.float32] | None = None
+    logits: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(rows)
     for chosen in by_length(rows.sizes, evaluation_tokens(device)):
         batch = rows.batch(chosen).to(device)
         with autocast(device, dtype):
             found, _ = model(batch.tokens, batch.clf_position, **batch.marks)
-        if logits is None:
-            logits = np.empty((len(rows), found.shape[1]), dtype=np.float32)
-        logits[chosen] = found.float().cpu().numpy()
+        for row, values in zip(chosen, found.float().cpu().numpy(), strict=True):
+            logits[row] = values
         if progress is not None:
             progress(len(chosen))
     model.train(training)
-    assert logits is not None, "TaskRows has at least one row"
-    return Predictions(rows, logits, predict(spec, logits))
+    if isinstance(rows, WindowRows):
+        return place_predictions(spec, rows, logits)
+    stacked = np.stack(logits)
+    return Predictions(rows, stacked, predict(spec, stacked))
 
 
 def evaluate(
@@ -129,7 +105,7 @@ def evaluate(
     spec = recorded_task(config)
     check_dataset(dataset, spec, config["tokenizer_digest"], model.network.config.n_vocab, str(model_folder))
     device = pick_device(0)
-    rows = TaskRows(
+    rows = split_rows(
         spec,
         dataset,
         split,
@@ -140,14 +116,14 @@ def evaluate(
         part_tokens=config.get("part_tokens"),
         inputs=FAMILIES[model.network.config.family].part("inputs"),
     )
-    found = predict_rows(model.to(device), spec, rows, device, pick_dtype(precision, device), progress)
+    found = predict_rows(model.to(device), spec, rows, device, pick_dtype(precision, device), progress).using(config)
     if predictions is not None:
         found.write(spec, predictions)
     return {
         **found.scores(spec),
         "task": spec.name,
         "split": split,
-        "rows": len(rows),
+        "rows": rows.n_rows,
         "truncated": rows.truncated,
         "majority_collapse": found.collapsed,
     }

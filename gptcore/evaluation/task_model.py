@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +16,17 @@ from numpy.typing import NDArray
 
 from gptcore.data.batches import by_length, evaluation_tokens
 from gptcore.errors import InputError
+from gptcore.evaluation.answers import described, described_places
+from gptcore.evaluation.predict import predict_rows
+from gptcore.evaluation.predictions import Predictions
 from gptcore.families import FAMILIES
 from gptcore.machine.device import pick_device
 from gptcore.models.classifier import Classifier
 from gptcore.nlu.inputs import Inputs
+from gptcore.nlu.marked import marked_examples
 from gptcore.nlu.readers import Example
-from gptcore.nlu.registry import TaskSpec, recorded_task
+from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, recorded_task
+from gptcore.nlu.windows import WindowRows
 from gptcore.text.tokenizer import Tokenizer
 
 _ROWS = 1024  # rows held at a time: enough to sort by length with little padding, few enough to see progress
@@ -49,6 +55,7 @@ class TaskModel:
             raise InputError(f"{folder}: found the tokenizer {tokenizer.digest[:12]}, expected the model's, {expected}")
         self._tokenizer = tokenizer
         self._part_tokens: int | None = config.get("part_tokens")
+        self._settings = config
         self._device = pick_device(0)
         self._model = model.to(self._device)
         inputs: Inputs = FAMILIES[model.network.config.family].part("inputs")
@@ -62,6 +69,22 @@ class TaskModel:
         rows = iter(examples)
         while chunk := list(islice(rows, at_once)):
             yield from zip(chunk, self._logits(chunk), strict=True)
+
+    def described(self, examples: Iterable[Example], at_once: int = _ROWS) -> Iterator[dict[str, Any]]:
+        """What each row is answered with, in the order given (:mod:`gptcore.evaluation.answers`).
+
+        :param at_once: as in :meth:`answers`.
+        """
+        if self.spec.form not in PLACE_FORMS:
+            yield from (described(self.spec, logits) for _, logits in self.answers(examples, at_once))
+            return
+        rows, config = iter(examples), self._model.network.config
+        while chunk := list(islice(rows, at_once)):
+            marked = marked_examples(self._tokenizer, chunk)
+            windows = WindowRows(self.spec, marked, self._inputs, n_ctx=config.n_ctx, n_vocab=config.n_vocab)
+            found = predict_rows(self._model, self.spec, windows, self._device).using(self._settings)
+            assert not isinstance(found, Predictions), "windows are asked for places"
+            yield from described_places(found)
 
     @torch.inference_mode()
     def _logits(self, rows: Sequence[Example]) -> NDArray[np.float32]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gptcore.families.bert import FINETUNING, PRETRAINING
+from gptcore.families.bert import FINETUNING, FORMS, PRETRAINING
 from gptcore.families.family import Family
 
 
@@ -24,6 +24,7 @@ FAMILY = Family(
     objective="gptcore.training.masked_words:MASKED_WORDS_AND_SENTENCE_ORDER",
     inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
     head="gptcore.models.encoder_head:EncoderClassificationModel",
+    forms=FORMS,
     auxiliary_loss=False,
     layout="gptcore.models.files.albert:LAYOUT",
     settings={  # the warm-up of fine-tuning is BERT's: Table 14 counts updates

@@ -10,6 +10,9 @@ def shape(n_layer: int, n_embd: int) -> dict[str, int]:
     return {"n_layer": n_layer, "n_head": n_embd // 64, "n_embd": n_embd, "n_inner": 4 * n_embd}
 
 
+FORMS = ("single", "pair", "choices", "span", "tags")
+"""Every word sees all others, so that an encoder can point at places of a text, too."""
+
 FINETUNING = {"warmup": 0.1, "lm_coef": 0.0}
 """The share of the updates over which the rate rises is the original code's; nothing is learnt beside the task."""
 
@@ -30,6 +33,7 @@ FAMILY = Family(
     objective="gptcore.training.masked_words:MASKED_WORDS_AND_NEXT_SENTENCE",
     inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
     head="gptcore.models.encoder_head:EncoderClassificationModel",
+    forms=FORMS,
     auxiliary_loss=False,
     layout="gptcore.models.files.bert:LAYOUT",
     settings={"finetune": FINETUNING},

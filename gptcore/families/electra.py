@@ -5,7 +5,7 @@ The family's network is the discriminator, which is what is fine-tuned (section 
 
 from __future__ import annotations
 
-from gptcore.families.bert import FINETUNING, PRETRAINING, shape
+from gptcore.families.bert import FINETUNING, FORMS, PRETRAINING, shape
 from gptcore.families.family import Family
 
 FAMILY = Family(
@@ -22,6 +22,7 @@ FAMILY = Family(
     objective="gptcore.training.replaced_tokens:REPLACED_TOKENS",
     inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
     head="gptcore.models.encoder_head:EncoderClassificationModel",
+    forms=FORMS,
     auxiliary_loss=False,
     layout="gptcore.models.files.electra:LAYOUT",
     settings={

@@ -51,6 +51,8 @@ class Family:
     """How a row of a task becomes sequences, a :class:`gptcore.nlu.inputs.Inputs`: specials, order, truncation."""
     head: str = "gptcore.models.heads:ClassificationModel"
     """The network that is fine-tuned: this one and its linear layer."""
+    forms: tuple[str, ...] = ("single", "pair", "choices")
+    """The forms of tasks that it can be fine-tuned on."""
     auxiliary_loss: bool = True
     """Whether fine-tuning can learn the next token beside the task (GPT-1, section 3.2), and as released."""
     layout: str = ""
@@ -84,6 +86,17 @@ class Family:
     def generates(self) -> bool:
         """Whether it predicts the next token of a text, so that it can go on with one."""
         return bool(self.reader)
+
+    def require_form(self, task: str, form: str) -> None:
+        """See that the family can be fine-tuned on a task of this form.
+
+        :raises InputError: it cannot.
+        """
+        if form not in self.forms:
+            raise InputError(
+                f"{task}: found {self.title}, whose words do not see those behind them; expected an encoder (bert, "
+                "albert, electra), as the answers are places of a text"
+            )
 
     def titled(self, text: str) -> str:
         """``text`` behind the family's title, which GPT-1's goes without: "pre-trained", "GPT-2 pre-trained"."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import torch
 from safetensors.torch import save
@@ -23,9 +23,10 @@ from gptcore.models.build import build_model
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.network import Network
 from gptcore.models.shapes import shapes_only
+from gptcore.nlu.spec import Form
 from gptcore.settings import recorded
 
-FORMS = ("single", "pair", "choices")
+FORMS = get_args(Form)
 _RECORDED_BEFORE = {"similarity": "pair"}  # what symmetric pairs were called in files up to version 0.1.0
 
 
@@ -34,7 +35,7 @@ class Classifier(nn.Module, ABC):
 
     A call takes tokens [B, C, T], the place of each sequence's classify token [B, C], if asked the places of
     language-model targets, and what else a family's inputs mark (``segments``, ``mask``); it gives task logits [B, K],
-    or [B, C] for choices, and what the language model is to predict from, or None.
+    [B, C] for choices, or [B, T, K] for places of a text, and what the language model is to predict from, or None.
 
     :param form: one of :data:`FORMS`.
     :param n_outputs: K; 1 for "choices", where every choice gets one scalar.

@@ -5,6 +5,8 @@ B batch, C sequences an example, T positions, D width, K outputs of the linear l
     form          sequences C    representation           linear layer   softmax over
     single, pair  1              the encoder's summary    D -> classes   classes
     choices       one a choice   one a choice             D -> 1         choices
+    span          1              each state               D -> 2         positions, for the start and for the end
+    tags          1              each state               D -> tags      tags, at each position
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from gptcore.models.classifier import Classifier
 from gptcore.models.dropout import dropout
 from gptcore.models.encoder import Encoder, draw_weights, without_heads
 from gptcore.models.network import Network
+from gptcore.nlu.spec import PLACE_FORMS
 
 
 class EncoderClassificationModel(Classifier):
@@ -70,6 +73,11 @@ class EncoderClassificationModel(Classifier):
         )
 
     @property
+    def _places_pdrop(self) -> float:
+        """The released `run_squad.py` drops nothing before its layer; for tags the paper is silent, as for classes."""
+        return 0.0 if self.form == "span" else self.clf_pdrop
+
+    @property
     def network(self) -> Encoder:
         """The encoder."""
         return self.encoder
@@ -90,11 +98,17 @@ class EncoderClassificationModel(Classifier):
         :param lm_positions: None: an encoder predicts no next token.
         :param segments: [B, C, T] numbers of segments; None: all 0.
         :param mask: [B, C, T] 1 for a word, 0 for padding; None: all words.
-        :returns: task logits [B, K], or [B, C] for choices; None, as there is no language model.
+        :returns: task logits [B, K], [B, C] for choices, [B, T, K] for places (of a span the starts and ends of
+            padding are -inf); None, as there is no language model.
         """
         n_rows, n_sequences, _ = tokens.shape
         marks = (None if given is None else given.flatten(0, 1) for given in (segments, mask))
         states = self.encoder.encode(tokens.flatten(0, 1), *marks)  # (B*C, T, D)
+        if self.form in PLACE_FORMS:
+            places: Tensor = self.head(dropout(states, self._places_pdrop, self.training))  # (B, T, K)
+            if self.form == "span" and mask is not None:
+                places = places.masked_fill(~mask.flatten(0, 1)[..., None], -torch.inf)
+            return places, None
         summary = self.encoder.summary(states).view(n_rows, n_sequences, -1)  # (B, C, D)
         # One mask for all choices of an example, so that none of them is favoured, as GPT-1's original code has it.
         summary = summary * dropout(torch.ones_like(summary[:, :1]), self.clf_pdrop, self.training)

@@ -2,16 +2,18 @@
 
 Every row of every split is read and validated before anything is trained. What comes out needs neither ftfy nor spaCy,
 so that fine-tuning runs on a bare GPU machine. Columns: ``fields`` and ``choices`` (list<list<uint16|uint32>>),
-``label`` (float64: class index, index of the right choice, or score), ``subset``, ``row`` (``file:line``).
+``label`` (float64: class index, index of the right choice, or score), ``subset``, ``row`` (``file:line``). Of forms
+whose answers are places of a text a second file holds these (:mod:`gptcore.nlu.marked`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -22,34 +24,20 @@ from gptcore.errors import InputError
 from gptcore.files import read_json, sha256_json, write_json_atomic
 from gptcore.filesystems import file_fingerprint
 from gptcore.nlu.inputs import EncodedExample, Ids
+from gptcore.nlu.marked import MarkedSplit, MarkedWriter, entities, marks_file
 from gptcore.nlu.readers import Example, iterate, labelled_splits, parquet_layout, source_files, unreadable
-from gptcore.nlu.registry import TaskSpec, recorded_task, task_settings
+from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, recorded_task, task_settings
 from gptcore.synthetic import is_synthetic
-from gptcore.text.tokenizer import Specials
+from gptcore.text.tokenizer import Specials, Tokenizer
 
 _ROWS = 4096
 """Examples encoded at a time: memory stays bounded, and premises and passages that repeat are encoded once."""
 
 
-class Encoder(Protocol):
-    """What is needed of a tokenizer (:class:`gptcore.text.bpe.Tokenizer`)."""
-
-    @property
-    def n_vocab(self) -> int: ...
-
-    @property
-    def digest(self) -> str: ...
-
-    @property
-    def specials(self) -> Specials | None: ...
-
-    def encode_batch(self, texts: list[str], /) -> list[list[int]]: ...
-
-
 def encode_task(
     spec: TaskSpec,
     datasets_url: str,
-    tokenizer: Encoder,
+    tokenizer: Tokenizer,
     out: Path,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
@@ -117,7 +105,7 @@ def _encode_split(
     spec: TaskSpec,
     datasets_url: str,
     split: str,
-    tokenizer: Encoder,
+    tokenizer: Tokenizer,
     out: Path,
     progress: Callable[[int], None] | None,
 ) -> dict[str, Any]:
@@ -125,14 +113,15 @@ def _encode_split(
     rows = tokens = longest = 0
     schema = _schema(tokenizer.n_vocab)
     examples = iterate(spec, datasets_url, split, dropped)
-    with pa.OSFile(str(out / f"{split}.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+    marks = MarkedWriter(marks_file(out, split), tokenizer) if spec.form in PLACE_FORMS else nullcontext()
+    with pa.OSFile(str(out / f"{split}.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer, marks as marked:
         while batch := list(islice(examples, _ROWS)):
-            encoded = _encode(batch, tokenizer)
+            encoded = _encode(batch, tokenizer, marked.write(batch) if marked else None)
             writer.write_batch(_record_batch(encoded, schema))
             sizes = [sum(map(len, (*example.fields, *example.choices))) for example in encoded]
             rows, tokens, longest = rows + len(batch), tokens + sum(sizes), max(longest, *sizes)
             subsets.update(example.subset for example in batch if example.subset)
-            labels.update(_label_name(spec, example.label) for example in batch)
+            labels.update(name for example in batch for name in _label_names(spec, example))
             if progress:
                 progress(len(batch))
     return {
@@ -146,27 +135,33 @@ def _encode_split(
     }
 
 
-def _label_name(spec: TaskSpec, label: float | None) -> str:
-    if label is None:
-        return "none"
-    return f"{int(label)} to {int(label) + 1}" if spec.score_range else spec.labels[int(label)]
+def _label_names(spec: TaskSpec, example: Example) -> list[str]:
+    if spec.form in PLACE_FORMS:
+        return entities(spec, example)
+    if example.label is None:
+        return ["none"]
+    label = int(example.label)
+    return [f"{label} to {label + 1}" if spec.score_range else spec.labels[label]]
 
 
-def _encode(examples: Sequence[Example], tokenizer: Encoder) -> list[EncodedExample]:
-    texts = list(dict.fromkeys(text for example in examples for text in (*example.fields, *example.choices)))
+def _encode(examples: Sequence[Example], tokenizer: Tokenizer, last: list[Ids] | None) -> list[EncodedExample]:
+    """:param last: the ids of each row's last field, where these are known already."""
+    n_known = 0 if last is None else 1
+    others = [example.fields[: len(example.fields) - n_known] for example in examples]
+    texts = list(dict.fromkeys(t for fields, e in zip(others, examples, strict=True) for t in (*fields, *e.choices)))
     dtype = _dtype(tokenizer.n_vocab)
     ids: dict[str, Ids] = {
         text: np.asarray(tokens, dtype=dtype) for text, tokens in zip(texts, tokenizer.encode_batch(texts), strict=True)
     }
     return [
         EncodedExample(
-            fields=tuple(ids[text] for text in example.fields),
+            fields=(*(ids[text] for text in fields), *([] if last is None else [last[at]])),
             choices=tuple(ids[text] for text in example.choices),
             label=example.label,
             subset=example.subset,
             row=example.row,
         )
-        for example in examples
+        for at, (fields, example) in enumerate(zip(others, examples, strict=True))
     ]
 
 
@@ -265,6 +260,14 @@ def read_encoded(folder: Path, split: str) -> EncodedSplit:
     :raises InputError: if the folder has no such split.
     """
     return EncodedSplit(Path(folder) / f"{split}.arrow")
+
+
+def read_marked(folder: Path, split: str) -> MarkedSplit:
+    """One split of a task whose answers are places of a text, with its marks.
+
+    :raises InputError: if the folder has no such split.
+    """
+    return MarkedSplit(read_encoded(folder, split), marks_file(Path(folder), split))
 
 
 def encoded_task(folder: Path, name: str) -> TaskSpec:

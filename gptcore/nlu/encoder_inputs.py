@@ -3,6 +3,8 @@
     single       [CLS] text [SEP]
     pair         [CLS] first [SEP] second [SEP], once also where neither text comes first
     choices      [CLS] document question [SEP] answer_k [SEP], one sequence an answer, softmax over them
+    span         [CLS] question [SEP] passage [SEP], a window of the passage at a time
+    tags         [CLS] text [SEP]
 
 ("BERT: Pre-training of Deep Bidirectional Transformers", Devlin et al. 2019, sections 3 and 4; ALBERT and ELECTRA keep
 it.) Up to the first [SEP] tokens are of segment 0, behind it of segment 1. The special pieces belong to the vocabulary,
@@ -70,7 +72,7 @@ class EncoderInputs:
         """
         if part_tokens is not None:
             raise ValueError(f"part_tokens = {part_tokens}: an encoder's parts share the room")
-        n_special = 2 if spec.form == "single" else 3
+        n_special = 2 if len(fields) == 1 and not choices else 3
         n_parts = len(fields) + bool(choices)
         if n_ctx < n_special + n_parts:
             raise InputError(

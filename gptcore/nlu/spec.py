@@ -13,6 +13,10 @@ Format = Literal["tsv", "csv", "jsonl", "parquet", "race", "squad", "conll"]
 Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "span_f1", "exact_match", "entity_f1"]
 
 
+PLACE_FORMS: tuple[Form, ...] = ("span", "tags")
+"""Those whose answers are places of a text."""
+
+
 @dataclass(frozen=True)
 class Source:
     """One file of a split (a folder of passages for RACE), relative to the dataset's folder."""

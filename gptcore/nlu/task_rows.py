@@ -71,6 +71,11 @@ class TaskRows:
     def __len__(self) -> int:
         return len(self._chosen)
 
+    @property
+    def n_rows(self) -> int:
+        """Rows of the task: each is one here."""
+        return len(self)
+
     def _build(self, row: int) -> tuple[list[Ids], bool]:
         example = self._split[int(self._chosen[row])]
         return self._inputs.sequences(

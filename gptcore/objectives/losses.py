@@ -7,6 +7,7 @@ vocabulary rows. A target of -100 is no target. Losses are in nats.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -80,6 +81,28 @@ def task_loss(logits: Tensor, labels: Tensor) -> Tensor:
     :param labels: [B] int64 class indices, or [B, K] float32 distributions (soft labels).
     """
     return F.cross_entropy(logits.float(), labels)
+
+
+def span_loss(logits: Tensor, positions: Tensor) -> Tensor:
+    """The mean of the start's and the end's cross-entropy over the positions (BERT's paper, section 4.2).
+
+    :param logits: [B, T, 2], -inf where no answer can be.
+    :param positions: [B, 2] int64.
+    """
+    return F.cross_entropy(logits.float().transpose(1, 2).flatten(0, 1), positions.flatten())
+
+
+def tag_loss(logits: Tensor, tags: Tensor) -> Tensor:
+    """The mean over tagged positions of the cross-entropy over tags (BERT's paper, section 5.3); 0 where none is.
+
+    :param logits: [B, T, K].
+    :param tags: [B, T] int64, -100 where there is none.
+    """
+    return language_model_loss(logits, tags)
+
+
+TASK_LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"span": span_loss, "tags": tag_loss}
+"""Form -> loss, of those whose answers are places of a text; all others have :func:`task_loss`."""
 
 
 def combined_loss(task: Tensor, language_model: Tensor, lm_coef: float) -> Tensor:

@@ -16,8 +16,9 @@ from gptcore.data.feed import MicroBatch, Objective, Update
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.models.classifier import Classifier
 from gptcore.nlu.inputs import MARKS, TaskBatch
-from gptcore.nlu.task_rows import TaskRows
+from gptcore.nlu.rows import Rows
 from gptcore.objectives.losses import (
+    TASK_LOSSES,
     combined_loss,
     fused_language_model_loss,
     sequence_weights,
@@ -38,7 +39,7 @@ class FinetuneData:
         each: its language-model targets are kept once.
     """
 
-    def __init__(self, rows: TaskRows, config: FinetuneConfig, *, repeats: bool = False) -> None:
+    def __init__(self, rows: Rows, config: FinetuneConfig, *, repeats: bool = False) -> None:
         self._rows = rows
         self._repeats = repeats
         self._with_lm = config.lm_coef != 0.0
@@ -89,7 +90,7 @@ def pack(batch: TaskBatch, share: float, with_lm: bool, repeats: bool = False) -
     packed = {
         "tokens": batch.tokens,  # (B, C, T)
         "clf_position": batch.clf_position,  # (B, C)
-        "labels": batch.labels,  # (B,) or (B, K)
+        "labels": batch.labels,  # (B,) or (B, K); (B, 2) or (B, T) of places
         "share": torch.tensor(share),
         **batch.marks,  # (B, C, T) each
     }
@@ -118,10 +119,12 @@ def _merged(tokens: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, T
 def finetune_objective(model: Classifier, lm_coef: float) -> Objective:
     """L3 (equation 5) as an objective of the training loop; with ``lm_coef`` 0 the vocabulary is never multiplied."""
 
+    loss_of = TASK_LOSSES.get(model.form, task_loss)
+
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         marks = {name: batch[name] for name in MARKS if name in batch}
         logits, found = model(batch["tokens"], batch["clf_position"], batch.get("lm_positions"), **marks)
-        task = task_loss(logits, batch["labels"]) * batch["share"]
+        task = loss_of(logits, batch["labels"]) * batch["share"]
         if found is None:
             return task, {"loss": task, "task_loss": task}
         states, table = found

@@ -187,6 +187,11 @@ class SentencePieceTokenizer(Tokenizer):
         """
         return np.fromiter(self._word_ids.of(encodable(text)), np.int32)
 
+    def normalised(self, text: str) -> str:
+        """See :meth:`gptcore.text.tokenizer.Tokenizer.normalised`."""
+        plain = prepared(encodable(text), cased=self.cased, keep_accents=self.keep_accents)
+        return str(self._library.normalize(plain)).replace(_SPACE, "").replace(" ", "")
+
     def _encode_plain(self, text: str) -> list[int]:
         text = prepared(text, cased=self.cased, keep_accents=self.keep_accents)
         ids: list[int] = self._library.encode(text)

@@ -194,6 +194,13 @@ class Tokenizer(ABC):
     def encode_clean(self, text: str) -> NDArray[np.int32]:
         """Ids [N] of a row of a document; those of its :meth:`rows`, one after the other, are those of the whole."""
 
+    def normalised(self, text: str) -> str:
+        """A text as the pieces spell it, without white space; asked for by kinds whose pieces never cross any.
+
+        :raises InputError: a kind that reads a text otherwise.
+        """
+        raise InputError(f"tokenizer: found a {self.kind} one, expected WordPiece or SentencePiece to point at words")
+
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids.

@@ -198,6 +198,10 @@ class WordPieceTokenizer(Tokenizer):
         """Ids [N] of a row of a raw corpus: those of ``encode``."""
         return np.fromiter(self._word_ids.of(_DROPPED_SPACES.sub("", text)), np.int32)
 
+    def normalised(self, text: str) -> str:
+        """See :meth:`gptcore.text.tokenizer.Tokenizer.normalised`."""
+        return "".join(basic_words(text, self.cased))
+
     def _encode_word(self, word: str) -> Iterator[int]:
         return chain.from_iterable(map(self._piece_ids, basic_words(word, self.cased)))
 

@@ -7,15 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from gptcore.evaluation.predict import Predictions, predict_rows
+from gptcore.evaluation.predict import predict_rows
+from gptcore.evaluation.predictions import RowPredictions
 from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.models.classifier import Classifier
 from gptcore.nlu.registry import TaskSpec
 from gptcore.nlu.task_rows import TaskRows
+from gptcore.nlu.windows import WindowRows
 
 _RELEASED_UPDATES = frozenset({1000, 2000, 4000, 8000, 16000, 32000})
 """After these of the first epoch the released code evaluates too."""
@@ -34,7 +35,7 @@ class BestEpoch:
         self,
         model: Classifier,
         spec: TaskSpec,
-        dev: TaskRows,
+        dev: TaskRows | WindowRows,
         *,
         batches_per_epoch: int,
         world: World,
@@ -77,16 +78,19 @@ class BestEpoch:
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         """Dev metrics after ``step`` updates; of a model whose logits are no numbers a score that is none either."""
         found = self.predict(self._model, self._dev, interrupted)
-        if not np.isfinite(found.logits).all():  # their argmax would be some class, and might even be the right one
+        if not found.finite:
             return {"epoch": self._epochs(step), "dev/score": math.nan}
+        found = found.tuned()
         scores = found.scores(self._spec)
         if self.step == 0 or scores[self._chosen_by] > self.scores[self._chosen_by]:
             self.step, self.scores, self.collapsed = step, scores, found.collapsed
-            self._model.save(self.best / "model", self._extra)
+            self._model.save(self.best / "model", {**self._extra, **found.settings})
             found.write(self._spec, self.best / "predictions.jsonl")
         return {"epoch": self._epochs(step), **{f"dev/{name}": value for name, value in scores.items()}}
 
-    def predict(self, model: Classifier, rows: TaskRows, interrupted: Callable[[], bool]) -> Predictions:
+    def predict(
+        self, model: Classifier, rows: TaskRows | WindowRows, interrupted: Callable[[], bool]
+    ) -> RowPredictions:
         """:raises Interrupted: between two batches, after SIGTERM."""
 
         def check(_rows_done: int) -> None:

@@ -39,7 +39,9 @@ from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits, encoded_task
 from gptcore.nlu.inputs import Inputs, released_part_tokens
 from gptcore.nlu.registry import TaskSpec, task_settings
+from gptcore.nlu.rows import split_rows
 from gptcore.nlu.task_rows import TaskRows
+from gptcore.nlu.windows import WindowRows
 from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.settings import recorded
 from gptcore.training.best_epoch import BestEpoch
@@ -88,6 +90,7 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
     if job.model is not None:
         source = load_model(str(job.model))
         config.require_family(source.config.family, "finetune job: finetune")
+        FAMILIES[source.config.family].require_form(spec.name, spec.form)
         embeddings = _embeddings(config, source.config)
         n_special = _inputs(source.config).n_special
         network = source.adapt(n_special, n_transfer=config.n_transfer, generator=draws, **embeddings)
@@ -96,6 +99,7 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
     else:
         assert job.model_config is not None, "parse() saw to it"
         config.require_family(job.model_config.family, "finetune job: finetune")
+        FAMILIES[job.model_config.family].require_form(spec.name, spec.form)
         embeddings = _embeddings(config, job.model_config)
         n_special = _inputs(job.model_config).n_special
         shape = _head(job.model_config).network_settings(job.model_config, n_special=n_special, **embeddings)
@@ -144,7 +148,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     inputs = _inputs(model.network.config)
     part_tokens = released_part_tokens(model.network.config.n_ctx) if config.original else None
     rows = {
-        split: TaskRows(
+        split: split_rows(
             spec,
             job.dataset,
             split,
@@ -160,7 +164,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     if config.original:
         assert isinstance(model, ClassificationModel), "the settings are refused for others"
         # fewer positions, so fewer rows in the language model's softmax
-        model.gpt = model.gpt.adapt(inputs.n_special, n_ctx=max(split_rows.longest for split_rows in rows.values()))
+        model.gpt = model.gpt.adapt(inputs.n_special, n_ctx=max(found.longest for found in rows.values()))
     data = FinetuneData(rows["train"], config, repeats=model.shares_choices)
     total_steps = data.batches_per_epoch * config.epochs
     extra = {**task_settings(spec), "labels": list(spec.labels), "tokenizer_digest": meta["tokenizer_digest"]}
@@ -197,7 +201,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
 def _finish(
     job: FinetuneJob,
     spec: TaskSpec,
-    rows: dict[str, TaskRows],
+    rows: Mapping[str, TaskRows | WindowRows],
     monitor: BestEpoch,
     progress: Progression,
     world: World,
@@ -210,8 +214,8 @@ def _finish(
     scores = {f"dev/{name}": value for name, value in monitor.scores.items()}
     started = time.monotonic()
     if "test" in rows:
-        model, _ = Classifier.load(job.workspace / "model")
-        found = monitor.predict(model.to(world.device), rows["test"], lambda: stop.requested)
+        model, saved = Classifier.load(job.workspace / "model")
+        found = monitor.predict(model.to(world.device), rows["test"], lambda: stop.requested).using(saved)
         found.write(spec, job.workspace / "predictions/test.jsonl")
         scores |= {f"test/{name}": value for name, value in found.scores(spec).items()}
     for predictions in sorted((job.workspace / "predictions").glob("*.jsonl")):
@@ -225,8 +229,8 @@ def _finish(
         "best_epoch": monitor.epoch,
         "best_step": monitor.step,
         "majority_collapse": monitor.collapsed,
-        "rows": {split: len(split_rows) for split, split_rows in rows.items()},
-        "truncated": sum(split_rows.truncated for split_rows in rows.values()),
+        "rows": {split: found.n_rows for split, found in rows.items()},
+        "truncated": sum(found.truncated for found in rows.values()),
         **costs(progress, job.finetune.precision, world),
         "wall_seconds": progress.wall_seconds + test_seconds,
         "train/loss": progress.metrics["train/loss"],

@@ -119,7 +119,12 @@ def task_interface(spec: TaskSpec) -> Interface:
     columns = (*spec.text_columns, *spec.choices)
     aliases = tuple(name for name, _ in zip(field_names(spec), spec.fields, strict=False) if name not in columns)
     outputs = {"score": "double"}
-    if not spec.score_range:
+    if spec.form == "span":
+        outputs = {"answer": "string", "start": "long", "end": "long"}
+        outputs |= {"no_answer": "double", "threshold": "double"} if len(spec.labels) > 1 else {}
+    elif spec.form == "tags":
+        outputs = {"tags": "string", "entities": "string"}
+    elif not spec.score_range:
         outputs = {"label": "string", **{f"probability {label}": "double" for label in spec.labels}}
     example = {column: f"A text for {column}." for column in columns}
     return Interface(columns, outputs, example, aliases=aliases, lists=(ANSWERS,) if spec.choices else ())
@@ -181,6 +186,10 @@ def _columns(spec: TaskSpec) -> str:
     if len(spec.labels) > _LABELS:
         labels = f"one of {len(spec.labels)}"
     answer = "`score`" if spec.score_range else f"`label` ({labels}) and `probability LABEL` of each"
+    if spec.form == "span":
+        answer = "`answer` as the passage spells it, `start` and `end`, its characters there"
+    elif spec.form == "tags":
+        answer = f"`tags`, one a word ({labels}), and `entities` as JSON"
     return f"Columns of the table: {given}. Comes back: {answer}."
 
 

@@ -160,12 +160,13 @@ class TaskPredictor:
         """Answer every row; texts beyond n_ctx are cut as in training.
 
         :param model_input: the columns of the signature.
-        :return: "label" and "probability LABEL" of each label; of a graded task "score".
+        :return: "label" and "probability LABEL" of each label; of a graded task "score"; of questions about a passage
+            "answer" and its place; of tagged words "tags", with a space between two, and "entities" as JSON.
         :raises InputError: a missing column, or a cell without text; names row and column.
         """
         import pandas as pd
 
-        from gptcore.evaluation.own_rows import described, read_records
+        from gptcore.evaluation.own_rows import read_records
 
         if not len(model_input.columns):  # MLflow drops what it does not know, and with the last column the rows
             expected = (*self._model.spec.text_columns, *self._model.spec.choices)
@@ -173,8 +174,7 @@ class TaskPredictor:
         table = model_input.to_dict("records")
         plain = [{name: _plain(cell) for name, cell in row.items()} for row in table]
         rows = read_records(self._model.spec, plain, "the table")
-        answers = [described(self._model.spec, logits) for _, logits in self._model.answers(rows)]
-        return pd.DataFrame([flat(answer) for answer in answers], index=model_input.index)
+        return pd.DataFrame([flat(answer) for answer in self._model.described(rows)], index=model_input.index)
 
 
 def _plain(cell: Any) -> Any:
@@ -184,8 +184,10 @@ def _plain(cell: Any) -> Any:
 
 def flat(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An answer as the cells of a row."""
-    if "score" in answer:
-        return {"score": answer["score"]}
+    if "tags" in answer:
+        return {"tags": " ".join(answer["tags"]), "entities": json.dumps(answer["entities"], ensure_ascii=False)}
+    if "probabilities" not in answer:
+        return dict(answer)
     shares = {f"probability {label}": share for label, share in answer["probabilities"].items()}
     return {"label": answer["label"], **shares}
 

@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 
 from gptcore.config import FinetuneConfig
 from gptcore.errors import InputError
-from gptcore.evaluation.predict import EVAL_ROW_SEED, Predictions, evaluate
+from gptcore.evaluation.predict import EVAL_ROW_SEED, evaluate
+from gptcore.evaluation.predictions import Predictions
 from gptcore.machine import process
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT

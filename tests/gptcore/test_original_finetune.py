@@ -21,7 +21,8 @@ from sklearn.model_selection import train_test_split
 
 from gptcore import GPT, ModelConfig, Tokenizer
 from gptcore.config import FinetuneConfig, LSTMConfig
-from gptcore.evaluation.predict import Predictions, evaluate
+from gptcore.evaluation.predict import evaluate
+from gptcore.evaluation.predictions import Predictions
 from gptcore.machine import process
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu import REGISTRY, load_task
