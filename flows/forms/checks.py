@@ -17,7 +17,7 @@ from gptcore.config import network_config
 from gptcore.connectivity import require_s3
 from gptcore.errors import InputError, refuse_password
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
-from gptcore.nlu.readers import available
+from gptcore.nlu.readers import available, fitted
 from gptcore.nlu.registry import task_spec
 from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import PromptTask, available_prompt_tasks, prompt_task
@@ -273,12 +273,12 @@ def chosen_tasks(wanted: Sequence[str], datasets_url: str) -> list[Task]:
     own = {name: read_own_task(name, datasets_url) for name in wanted if is_task_file(name)}
     if own and len(own) == len(wanted):
         return _each_once(list(own.values()))
-    there = available(datasets_url)
+    there = available(datasets_url, wanted)
     if missing := [name for name in wanted if name not in there and name not in own]:
         raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there) or 'no dataset'}")
     if not there:
         raise InputError(f"{datasets_url}: no dataset found; expected sub-folders such as MNLI, SST-2, RACE")
-    return _each_once([own.get(name) or Task(task_spec(name)) for name in wanted or there])
+    return _each_once([own.get(name) or Task(fitted(task_spec(name), datasets_url)) for name in wanted or there])
 
 
 def task_file(file: str, datasets_url: str) -> str:

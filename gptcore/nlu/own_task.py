@@ -24,7 +24,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 import fsspec
 
@@ -41,7 +41,8 @@ SUFFIX = ".toml"
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _RESERVED = {*REGISTRY, *COLUMNS, "average", "glue", "seeds", "suite", "kind", "split", "blimp"}
 """Names of columns that a leaderboard has already."""
-_FORMATS = tuple(name for name in get_args(Format) if name != "race")
+_FORMATS: tuple[Format, ...] = ("tsv", "csv", "jsonl", "parquet")
+_FORMS: tuple[Form, ...] = ("single", "pair", "choices")
 _GRADED: tuple[Metric, ...] = ("pearson", "spearman")
 _TWO_CLASSES: tuple[Metric, ...] = ("f1", "matthews")
 _HOLDOUT_SEED = 0
@@ -87,7 +88,7 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
         raise given.error("name", name, "a small letter, then up to 31 small letters, digits, - or _")
     if name in _RESERVED:
         raise given.error("name", name, "a name that no task and no column of the leaderboard has")
-    form: Form = given.one_of("form", get_args(Form))
+    form: Form = given.one_of("form", _FORMS)
     spec = TaskSpec(
         name=name,
         folder="",

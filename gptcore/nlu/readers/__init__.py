@@ -6,6 +6,7 @@ from gptcore.nlu.readers.layout import has_folder, parquet_layout
 from gptcore.nlu.readers.rows import Annotation, Example, Record, example_of, show
 from gptcore.nlu.readers.tasks import (
     available,
+    fitted,
     has_test_rows,
     iterate,
     iterate_test,
@@ -23,6 +24,7 @@ __all__ = [
     "csv_rows",
     "decoded_lines",
     "example_of",
+    "fitted",
     "has_folder",
     "has_test_rows",
     "iterate",

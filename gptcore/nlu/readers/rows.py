@@ -39,6 +39,8 @@ class Example:
     """Of the last field: in the form "span" every answer that counts as right, in "tags" every word."""
     id: str = ""
     """What the file itself calls the row; empty: nothing."""
+    group: str = ""
+    """Rows of one group stay together where train and dev are cut from one file; empty: each row is one by itself."""
 
 
 @dataclass(frozen=True)

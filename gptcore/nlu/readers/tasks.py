@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,9 +13,17 @@ from gptcore.filesystems import exists, file_system
 from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.layout import ParquetLayout, has_folder, parquet_layout
 from gptcore.nlu.readers.parquet import read_parquet
+from gptcore.nlu.readers.passages import read_squad
 from gptcore.nlu.readers.rows import Example, Record, example_of, label_of, label_text, show
+from gptcore.nlu.readers.tagged import read_conll
 from gptcore.nlu.readers.text_files import READERS, passage_names
-from gptcore.nlu.registry import REGISTRY, Source, TaskSpec, task_spec
+from gptcore.nlu.registry import BEYOND, REGISTRY, Format, Source, TaskSpec, task_spec
+
+_WHOLE_READERS: dict[Format, Callable[[TaskSpec, str, str, str], Iterator[Example]]] = {
+    "squad": read_squad,
+    "conll": read_conll,
+}
+"""Format -> the examples of a file, where these are more than a row of columns."""
 
 
 def load_task(name: str, datasets_url: str, split: str = "dev") -> list[Example]:
@@ -26,7 +34,26 @@ def load_task(name: str, datasets_url: str, split: str = "dev") -> list[Example]
     :param split: ``train``, ``dev`` or, where the public test rows carry labels, ``test``.
     :raises InputError: unknown task or split, missing or unreadable file, broken row; names file, line and column.
     """
-    return list(iterate(task_spec(name), datasets_url, split))
+    return list(iterate(fitted(task_spec(name), datasets_url), datasets_url, split))
+
+
+def fitted(spec: TaskSpec, datasets_url: str) -> TaskSpec:
+    """A task as it can be read from the files that are there.
+
+    Where only one of a task's train and dev files is there, both splits are cut from it if its entry says how, and its
+    note says so.
+    """
+    if spec.cut is None or parquet_layout(spec.folder, datasets_url):
+        return spec
+    files = {split: spec.splits[split][0] for split in ("train", "dev")}
+    there = {split: exists(*file_system(spec.address(datasets_url, file.path))) for split, file in files.items()}
+    if all(there.values()) or not any(there.values()):  # and what is missing is told where it is read
+        return spec
+    found = files["train" if there["train"] else "dev"]
+    missing = files["dev" if there["train"] else "train"]
+    splits = {split: (replace(file, path=found.path),) for split, file in files.items()}
+    note = f"{missing.path} is not there, so train and dev rows are cut from {found.path}"
+    return replace(spec, splits={**spec.splits, **splits}, holdout=spec.cut, note=note)
 
 
 def iterate(spec: TaskSpec, datasets_url: str, split: str, dropped: Counter[str] | None = None) -> Iterator[Example]:
@@ -49,14 +76,14 @@ def iterate(spec: TaskSpec, datasets_url: str, split: str, dropped: Counter[str]
         raise InputError(f"{where}: found no example of the split {split} of {spec.name}, expected at least one")
 
 
-def available(datasets_url: str) -> list[str]:
-    """Tasks whose folder is there.
+def available(datasets_url: str, also: Sequence[str] = ()) -> list[str]:
+    """Tasks whose folder is there: of the twelve, and of those beyond them that are asked for.
 
     :raises InputError: if the folder of datasets itself is not.
     """
     there = [
         name
-        for name, spec in REGISTRY.items()
+        for name, spec in (REGISTRY | {name: BEYOND[name] for name in also if name in BEYOND}).items()
         if has_folder(spec.folder, datasets_url) or parquet_layout(spec.folder, datasets_url)
     ]
     if not there and not has_folder("", datasets_url):
@@ -89,11 +116,15 @@ def source_files(spec: TaskSpec, datasets_url: str) -> list[str]:
 def _held_out(spec: TaskSpec, examples: list[Example], split: str) -> list[Example]:
     """Train or dev share of a file that holds both, in the very rows and order of the original code.
 
-    This is what scikit-learn's ``train_test_split`` draws, without its two seconds of import.
+    This is what scikit-learn's ``train_test_split`` draws, without its two seconds of import. Of rows in groups as many
+    whole groups are drawn as hold that many rows.
     """
     if spec.holdout is None or split == "test":
         return examples
     n_dev = max(1, round(len(examples) * spec.holdout.dev / spec.holdout.of))
+    if examples and examples[0].group:
+        dev_groups = _groups_of(examples, n_dev, spec.holdout.seed)
+        return [example for example in examples if (example.group in dev_groups) == (split == "dev")]
     if n_dev >= len(examples):
         raise InputError(
             f"{spec.folder or spec.name}: found {len(examples)} rows, expected enough for {n_dev} dev rows and a "
@@ -103,9 +134,25 @@ def _held_out(spec: TaskSpec, examples: list[Example], split: str) -> list[Examp
     return [examples[row] for row in (order[n_dev:] if split == "train" else order[:n_dev])]
 
 
+def _groups_of(examples: list[Example], n_rows: int, seed: int) -> set[str]:
+    """Groups drawn one by one until they hold so many rows, all but one at most."""
+    sizes = Counter(example.group for example in examples)
+    names = list(sizes)
+    drawn: set[str] = set()
+    for group in np.random.RandomState(seed).permutation(len(names))[:-1]:
+        if sum(sizes[name] for name in drawn) >= n_rows:
+            break
+        drawn.add(names[group])
+    return drawn
+
+
 def _examples(
     spec: TaskSpec, datasets_url: str, source: Source, layout: ParquetLayout | None, dropped: Counter[str]
 ) -> Iterator[Example]:
+    if spec.format in _WHOLE_READERS:
+        root = spec.root(datasets_url)
+        yield from _WHOLE_READERS[spec.format](spec, spec.address(datasets_url, source.path), root, source.subset)
+        return
     for row in _rows(spec, datasets_url, source.path, layout):
         found = label_text(row.value(spec.label))
         if found in spec.dropped_labels:

@@ -1,0 +1,117 @@
+"""SQuAD's files: articles of passages, each with questions whose answers stand in it (Rajpurkar et al. 2016, 2018).
+
+    {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [
+        {"id": ..., "question": ..., "is_impossible": ..., "answers": [{"text": ..., "answer_start": ...}]}]}]}]}
+
+``is_impossible`` is version 2's. Other entries (plausible answers, the version) are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import fsspec
+
+from gptcore.errors import InputError
+from gptcore.nlu.readers.rows import Annotation, Example, Record, show
+from gptcore.nlu.readers.text_files import decoded_lines, unreadable
+from gptcore.nlu.registry import TaskSpec
+
+
+def read_squad(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") -> Iterator[Example]:
+    """The questions of one file, in its order; the passage is the last field, and every answer of it an annotation.
+
+    Questions of one article (of one passage, where it has no title) are of one group.
+
+    :param datasets_url: what rows are named relative to.
+    :raises InputError: no such file, not this structure, an answer that does not stand where the file says, none where
+        the task knows no question without, two questions of one id; names article, passage, question and field.
+    """
+    whole = Record(url, "1", _parsed(url))
+    articles = _list(whole, "data")
+    seen: dict[str, str] = {}
+    for a, article in enumerate(articles, start=1):
+        of_article = Record(url, f"{a}", _mapping(whole, article, "data"), unit="article")
+        title = of_article.columns.get("title") or ""
+        for p, paragraph in enumerate(_list(of_article, "paragraphs"), start=1):
+            of_passage = Record(url, f"{a}, passage {p}", _mapping(of_article, paragraph, "paragraphs"), unit="article")
+            passage = of_passage.text("context")
+            for q, question in enumerate(_list(of_passage, "qas"), start=1):
+                place = f"{a}, passage {p}, question {q}"
+                row = Record(url, place, _mapping(of_passage, question, "qas"), unit="article")
+                known = row.value("id")
+                if not isinstance(known, str) or not known:
+                    raise row.error("id", show(known), "text that is not empty")
+                if known in seen:
+                    raise row.error("id", f"{show(known)} again, as in article {seen[known]}", "another for each")
+                seen[known] = place
+                answers = _answers(spec, row, passage)
+                yield Example(
+                    fields=(row.text("question"), passage),
+                    choices=(),
+                    label=float(len(spec.labels) - 1 if answers else 0),
+                    subset=subset,
+                    row=f"{url.removeprefix(datasets_url.rstrip('/') + '/')}:article {place}",
+                    annotations=answers,
+                    id=known,
+                    group=str(title) or f"passage {a}.{p}",
+                )
+
+
+def _parsed(url: str) -> Mapping[str, Any]:
+    try:
+        with fsspec.open(url, "rb") as file:
+            text = "".join(line for _, line in decoded_lines(file, url))
+    except OSError as error:
+        raise unreadable(url, error) from error
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{url}, line {error.lineno}, column {error.colno}: found {error.msg}, expected JSON"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{url}: found {error}, expected JSON") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{url}: found {show(found)}, expected an object with the list data")
+    return found
+
+
+def _list(row: Record, column: str) -> list[Any]:
+    value = row.value(column)
+    if not isinstance(value, list):
+        raise row.error(column, show(value), "a list")
+    return value
+
+
+def _mapping(row: Record, value: Any, column: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise row.error(column, show(value), "a list of objects")
+    return value
+
+
+def _answers(spec: TaskSpec, row: Record, passage: str) -> tuple[Annotation, ...]:
+    """The places of a question's answers, each once; none where it has none."""
+    given = _list(row, "answers")
+    impossible = row.columns.get("is_impossible", False)
+    if not isinstance(impossible, bool):
+        raise row.error("is_impossible", show(impossible), "true or false")
+    if impossible and given:
+        raise row.error("answers", f"{len(given)} of a question that is_impossible", "none")
+    if not impossible and not given:
+        raise row.error("answers", "none", "one or more, or is_impossible: true")
+    if impossible and len(spec.labels) < 2:
+        raise row.error("is_impossible", "true", f"false, as every question of {spec.name} has an answer")
+    places: dict[Annotation, None] = {}
+    for answer in given:
+        of_answer = Record(row.file, row.line, _mapping(row, answer, "answers"), row.unit)
+        text, start = of_answer.text("text"), of_answer.value("answer_start")
+        if isinstance(start, bool) or not isinstance(start, int):
+            raise row.error("answer_start", show(start), "a whole number")
+        if start < 0 or passage[start : start + len(text)] != text:
+            found = f"{show(passage[max(0, start) : max(0, start) + len(text)])} at {start}"
+            raise row.error("answer_start", found, f"the answer {show(text)}")
+        places[Annotation(start, start + len(text))] = None
+    return tuple(places)
