@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gptcore.errors import InputError
+from gptcore.nlu.entity_metrics import entity_counts
 from gptcore.nlu.metrics import METRICS, Values, cells, f1_of_counts, matthews_of_counts
-from gptcore.nlu.registry import TaskSpec
+from gptcore.nlu.registry import PLACE_FORMS, TaskSpec
 
 RESAMPLES = 1000
 """Redraws: they settle a standard error to about 2 % (1 / sqrt(2 x 1000))."""
@@ -65,6 +66,8 @@ def stderrs_of_file(spec: TaskSpec, path: Path) -> dict[str, float]:
 
     :raises InputError: naming file and line, where a value is none of the task's, or no row has a label.
     """
+    if spec.form in PLACE_FORMS:
+        return _place_stderrs(spec, path)
     numbers: dict[object, float] = {label: float(number) for number, label in enumerate(spec.labels)}
     predictions, labels, subsets = [], [], []
 
@@ -87,3 +90,20 @@ def stderrs_of_file(spec: TaskSpec, path: Path) -> dict[str, float]:
     if not labels:
         raise InputError(f"{path}: found no labelled row, expected predictions of the task {spec.name}")
     return score_stderrs(spec, predictions, labels, subsets)
+
+
+def _place_stderrs(spec: TaskSpec, path: Path) -> dict[str, float]:
+    """Of the mean over questions; of an F1 over entities that of texts redrawn with what each counts."""
+    with path.open(encoding="utf-8") as file:
+        rows = [row for row in map(json.loads, file) if row["label"] is not None]
+    if not rows:
+        raise InputError(f"{path}: found no labelled row, expected predictions of the task {spec.name}")
+    if spec.form == "span":
+        values = np.asarray([row[spec.headline] for row in rows], dtype=np.float64)
+        return {"score_stderr": float(values.std() / np.sqrt(len(values)))}
+    counts = np.asarray([entity_counts(row["prediction"], row["label"]) for row in rows], dtype=np.float64)  # (N, 3)
+    rng, n = np.random.default_rng(_SEED), len(rows)
+    drawn = np.stack([counts[rng.integers(0, n, n)].sum(axis=0) for _ in range(RESAMPLES)])  # (RESAMPLES, 3)
+    found = drawn[:, 1] + drawn[:, 2]
+    scores = np.divide(2 * drawn[:, 0], found, out=np.zeros(RESAMPLES), where=found > 0)
+    return {"score_stderr": float(np.std(scores, ddof=1))}

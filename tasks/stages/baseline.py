@@ -9,8 +9,9 @@ from prefect import task
 
 from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.place_baselines import commonest_places, words_alone
 from gptcore.nlu.readers import iterate, labelled_splits
-from gptcore.nlu.registry import TaskSpec, task_settings
+from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, task_settings
 from gptcore.synthetic import is_synthetic
 from tasks.report.score import Score, commit_of, score_of
 from tasks.stages.stage import STAGE_OPTIONS, build
@@ -19,6 +20,7 @@ from tasks.store.store import Store
 
 VERSION = 2
 BASELINES = {"majority class": majority, "bag of words": bag_of_words}
+_OF_PLACES = {"majority class": commonest_places, "bag of words": words_alone}
 
 
 @task(name="baseline", task_run_name="baselines {spec.name}", **STAGE_OPTIONS)
@@ -29,6 +31,7 @@ def score_baselines(store: Store, datasets_url: str, spec: TaskSpec) -> dict[str
     def produce(out: Path) -> dict[str, Any]:
         splits = labelled_splits(spec, datasets_url)
         rows = {split: list(iterate(spec, datasets_url, split)) for split in splits}
+        baselines = _OF_PLACES if spec.form in PLACE_FORMS else BASELINES
         return {
             baseline: {
                 f"{split}/{metric}": value
@@ -36,7 +39,7 @@ def score_baselines(store: Store, datasets_url: str, spec: TaskSpec) -> dict[str
                 if split != "train"
                 for metric, value in fit_and_score(spec, rows["train"], rows[split]).items()
             }
-            for baseline, fit_and_score in BASELINES.items()
+            for baseline, fit_and_score in baselines.items()
         }
 
     built = build(store, recipe, produce, "baselines", lambda _: ", ".join(BASELINES), spec.name)
