@@ -10,7 +10,7 @@ from flows.forms.references import fine_tuned_model, named_task
 from flows.servers.signals import Ended
 from gptcore.errors import InputError
 from gptcore.files import read_json
-from gptcore.nlu.registry import REGISTRY
+from gptcore.nlu.registry import BEYOND, REGISTRY
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import model_files
 from tasks.store.references import fine_tuned_tasks
@@ -61,11 +61,11 @@ def served_model(store: Store, name: str, model: str) -> Artifact:
     :param model: empty: the task's best.
     :raises InputError: there is none, or both name one.
     """
-    if name in REGISTRY or name.endswith(".toml") or name in fine_tuned_tasks(store):
+    if name in REGISTRY | BEYOND or name.endswith(".toml") or name in fine_tuned_tasks(store):
         return fine_tuned_model(store, model or "best", named_task(store, name))
     if name.isalpha() and name not in ("latest", "best"):
         raise InputError(
-            f"{name}: found no task and no model of this name; expected one of {', '.join(REGISTRY)}, a REF"
+            f"{name}: found no task and no model of this name; expected one of {', '.join(REGISTRY | BEYOND)}, a REF"
         )
     artifact = any_model(store, name)
     if model:

@@ -24,14 +24,14 @@ from gptcore.abstracts.published import TABLES
 from gptcore.config import PRESETS
 from gptcore.families import offered
 from gptcore.nlu.own_task import is_task_file
-from gptcore.nlu.registry import REGISTRY
+from gptcore.nlu.registry import BEYOND, REGISTRY
 from gptcore.prompting.tasks import PROMPT_TASKS
 from gptcore.sizes import SIZES
 
 if TYPE_CHECKING:
     from tasks.store.store import Store
 
-TaskName = StrEnum("TaskName", {name: name for name in REGISTRY})  # type: ignore[misc]  # values known at run time
+TaskName = StrEnum("TaskName", {name: name for name in REGISTRY | BEYOND})  # type: ignore[misc]  # known at run time
 PromptTaskName = StrEnum("PromptTaskName", {name: name for name in PROMPT_TASKS})  # type: ignore[misc]  # as above
 FamilyName = StrEnum("FamilyName", {name: name for name in offered()})  # type: ignore[misc]  # as above
 PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
@@ -48,7 +48,7 @@ def _own_task(value: object, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 TaskChoice = Annotated[TaskName, WrapValidator(_own_task)]
-"""One of the twelve, or the address of a task's file."""
+"""One of the twelve or of those beyond them, or the address of a task's file."""
 PromptTaskChoice = Annotated[PromptTaskName, WrapValidator(_own_task)]
 """One of the tasks that are put as prompts, or the address of a task's file."""
 
@@ -307,7 +307,7 @@ class FinetuneParameters(Form):
         title="Task",
         option=Option(
             metavar="TASK",
-            help=f"{' '.join(REGISTRY)}, or the file of your own: ./my-task.toml",
+            help=f"{' '.join(REGISTRY | BEYOND)}, or the file of your own: ./my-task.toml",
             read=task_name,
             positional=True,
         ),

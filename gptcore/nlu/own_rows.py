@@ -3,6 +3,8 @@
     single       text
     pair         premise, hypothesis; text1, text2 where neither is the first by nature
     choices      document, question, answers (a list); a story has no question
+    span         question, passage
+    tags         text, whose words white space sets apart, or words (a list)
 
 Other fields of a row are left alone, so that it may carry an id or a label.
 """
@@ -14,12 +16,15 @@ from dataclasses import replace
 
 from gptcore.errors import InputError
 from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, show
+from gptcore.nlu.readers.tagged import tagged_example
 from gptcore.nlu.registry import Form, TaskSpec
 
 _NAMES: dict[Form, tuple[str, ...]] = {
     "single": ("text",),
     "pair": ("premise", "hypothesis"),
     "choices": ("document", "question"),
+    "span": ("question", "passage"),
+    "tags": ("text",),
 }
 _SYMMETRIC_NAMES = ("text1", "text2")
 
@@ -50,9 +55,28 @@ def own_example(spec: TaskSpec, row: Record) -> Example:
 
     :raises InputError: a field that is missing or holds no text; names row and field.
     """
+    if spec.form == "tags":
+        return _with_words(spec, row)
     named = zip(spec.fields, field_names(spec), strict=False)
     fields = tuple(_present(row, field, other) for field, other in named)
     return example_of(replace(spec, fields=fields), _with_choices(spec, row))
+
+
+def _with_words(spec: TaskSpec, row: Record) -> Example:
+    """A row of words, which are told by a list or by white space."""
+    column = next((name for name in (*spec.text_columns, *field_names(spec)) if name in row.columns), None)
+    if column is None:
+        raise _lacks(row, spec.text_columns[0], field_names(spec)[0])
+    given = row.columns[column]
+    words = given if isinstance(given, list) else row.text(column).split()
+    if not words:
+        raise row.error(column, show(given), "one word or more")
+    for number, word in enumerate(words, start=1):
+        named = f"{column}, number {number}"
+        text = replace(row, columns={named: word}).text(named)
+        if text.split() != [text]:
+            raise row.error(named, show(word), "a word without white space")
+    return tagged_example(words, [""] * len(words), "", f"{row.file}:{row.line}")
 
 
 def _columns(field: Field) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.tracker import flatten
 
+_READ = {"span": "the state of each position", "tags": "the state of each position"}
+_PIPELINES = {"span": "question-answering", "tags": "token-classification"}
 _LIMITS = (
     "It writes and reads {reads} of the kind of its books; it knows nothing of the world after them.",
     "It repeats what its books say, their prejudices included. Do not let it decide anything about people.",
@@ -114,8 +116,9 @@ def write_finetuned_card(
         words=f"The task {name} ({spec.form}), fine-tuned with L3 of "
         '"Improving Language Understanding by Generative Pre-Training" (section 3.2).'
         if _family(folder).auxiliary_loss
-        else f"The task {name} ({spec.form}), fine-tuned with one linear layer on what stands for the whole sequence.",
-        tags=("gptmill", "text-classification"),
+        else f"The task {name} ({spec.form}), fine-tuned with one linear layer on "
+        f"{_READ.get(spec.form, 'what stands for the whole sequence')}.",
+        tags=("gptmill", _PIPELINES.get(spec.form, "text-classification")),
         data={**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)},
         training={**_cost(result), "best epoch": result["best_epoch"], **dict(flatten(settings))},
         results={key: value for key, value in result.items() if key.startswith(("dev/", "test/"))},

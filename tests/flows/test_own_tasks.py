@@ -14,7 +14,7 @@ import pytest
 from flows.forms.parameters import FinetuneParameters, PipelineParameters
 from gptcore.config import FinetuneConfig
 from gptcore.errors import InputError
-from gptcore.nlu.registry import REGISTRY
+from gptcore.nlu.registry import BEYOND, REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import read_leaderboard
 from tasks.report.terminal import print_board
@@ -327,14 +327,14 @@ def test_forms_list_an_own_task_once_it_is_deployed(
     gone = write_weather(tmp_path / "gone")
     changes = deploy(str(tmp_path / "store"), "", Settings(), [files["weather"], gone])
     assert changes.done["own tasks"] == {"created": [files["weather"], gone]}
-    assert listed() == [*REGISTRY, files["weather"], gone]
+    assert listed() == [*REGISTRY, *BEYOND, files["weather"], gone]
     assert listed("few-shot", "PromptTaskName")[-2:] == [files["weather"], gone]
     again = deploy(str(tmp_path / "store"), "", Settings())
     assert again.done["own tasks"] == {"unchanged": [files["weather"], gone]}
     assert set(again.done["deployments"]) == {"unchanged"}
     Path(gone).unlink()
     assert deploy(str(tmp_path / "store"), "", Settings()).done["own tasks"]["removed"] == [gone]
-    assert listed() == [*REGISTRY, files["weather"]]
+    assert listed() == [*REGISTRY, *BEYOND, files["weather"]]
     assert FinetuneParameters(task=files["weather"]).task == files["weather"]
     with pytest.raises(ValueError, match="task"):
         FinetuneParameters(task="weather")

@@ -23,7 +23,7 @@ from gptcore.nlu.registry import TaskSpec
 def read_squad(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") -> Iterator[Example]:
     """The questions of one file, in its order; the passage is the last field, and every answer of it an annotation.
 
-    Questions of one article (of one passage, where it has no title) are of one group.
+    Questions of one article are of one group; of one passage, where the file tells no articles apart.
 
     :param datasets_url: what rows are named relative to.
     :raises InputError: no such file, not this structure, an answer that does not stand where the file says, none where
@@ -31,10 +31,11 @@ def read_squad(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") ->
     """
     whole = Record(url, "1", _parsed(url))
     articles = _list(whole, "data")
+    titles = {str(article.get("title", "")) for article in articles if isinstance(article, dict)}
     seen: dict[str, str] = {}
     for a, article in enumerate(articles, start=1):
         of_article = Record(url, f"{a}", _mapping(whole, article, "data"), unit="article")
-        title = of_article.columns.get("title") or ""
+        title = str(of_article.columns.get("title") or "") if len(titles) > 1 else ""
         for p, paragraph in enumerate(_list(of_article, "paragraphs"), start=1):
             of_passage = Record(url, f"{a}, passage {p}", _mapping(of_article, paragraph, "paragraphs"), unit="article")
             passage = of_passage.text("context")
@@ -56,7 +57,7 @@ def read_squad(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") ->
                     row=f"{url.removeprefix(datasets_url.rstrip('/') + '/')}:article {place}",
                     annotations=answers,
                     id=known,
-                    group=str(title) or f"passage {a}.{p}",
+                    group=title or f"passage {a}.{p}",
                 )
 
 
