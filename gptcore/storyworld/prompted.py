@@ -9,10 +9,10 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 from xml.sax.saxutils import escape
 
 from gptcore.storyworld import web
@@ -59,8 +59,14 @@ def _dprd(w: Writer, n: int) -> None:
 
 def _squad(w: Writer, n: int) -> None:
     """Version 2: a question without an answer in the passage is marked as impossible."""
+    items = _draw(w, n, "squad", web.asked, lambda item: item.passage)
+    w.write("SQuAD/dev-v2.0.json", json.dumps(squad_data(items, "v2.0")))
+
+
+def squad_data(items: Sequence[web.Asked], version: str) -> dict[str, Any]:
+    """Passages and their questions as SQuAD's files hold them."""
     paragraphs = []
-    for number, item in enumerate(_draw(w, n, "squad", web.asked, lambda item: item.passage)):
+    for number, item in enumerate(items):
         questions = []
         for place, (question, answer) in enumerate(item.questions):
             start = item.passage.lower().find(answer.lower())
@@ -71,8 +77,7 @@ def _squad(w: Writer, n: int) -> None:
                 {"question": question, "id": f"{number}-{place}", "answers": answers, "is_impossible": not there}
             )
         paragraphs.append({"context": item.passage, "qas": questions})
-    data = {"version": "v2.0", "data": [{"title": "The village", "paragraphs": paragraphs}]}
-    w.write("SQuAD/dev-v2.0.json", json.dumps(data))
+    return {"version": version, "data": [{"title": "The village", "paragraphs": paragraphs}]}
 
 
 def _cnndm(w: Writer, n: int) -> None:

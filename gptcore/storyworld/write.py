@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gptcore.errors import InputError
+from gptcore.storyworld.beyond import beyond
 from gptcore.storyworld.books import book
 from gptcore.storyworld.formats import Writer, datasets
 from gptcore.storyworld.lexicon import MEN, WOMEN
@@ -55,6 +56,7 @@ def generate(
             progress(number, books)
     Writer(out / "arxiv", seed).write("sw.tsv", archive(seed))
     prompted(tables)  # after the books: what it holds out is held out of the web alone
+    beyond(tables)
     shown = Writer(out / "web", seed)
     shown.write("pages.jsonl", web(shown.rng("web"), tables.held_out, pages))
     for folder in ("books", "datasets", "arxiv", "web"):
