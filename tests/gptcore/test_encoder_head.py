@@ -62,8 +62,8 @@ def run(model: EncoderClassificationModel, given: dict[str, Tensor]) -> Tensor:
 # Parity ---------------------------------------------------------------------------------------------------------------
 
 
-def theirs(kind: str, model: EncoderClassificationModel) -> torch.nn.Module:
-    """transformers' classifier of a kind, with our weights."""
+def theirs(kind: str, model: EncoderClassificationModel, head: str = "classifier") -> torch.nn.Module:
+    """transformers' classifier of a kind, with our weights; ``head``: its name of the linear layer."""
     import transformers
 
     ours = model.encoder.config
@@ -81,16 +81,21 @@ def theirs(kind: str, model: EncoderClassificationModel) -> torch.nn.Module:
     )
     found = getattr(transformers, kind)(settings).eval()
     with torch.no_grad():
-        for name, weight in named(found, model).items():
+        for name, weight in named(found, model, head=head).items():
             found.get_parameter(name).copy_(weight)
-    assert set(named(found, model)) == {name for name, _ in found.named_parameters()}
+    assert set(named(found, model, head=head)) == {name for name, _ in found.named_parameters()}
     return found
 
 
-def named(found: torch.nn.Module, model: EncoderClassificationModel, gradients: bool = False) -> dict[str, Tensor]:
+def named(
+    found: torch.nn.Module, model: EncoderClassificationModel, gradients: bool = False, head: str = "classifier"
+) -> dict[str, Tensor]:
     """Our weights, or their gradients, by transformers' names."""
     mine = {name: p.grad if gradients else p.detach() for name, p in model.named_parameters()}
-    pairs = {"bert.pooler.dense": "encoder.pooler", "classifier": "head"}
+    pairs = (
+        {"bert.pooler.dense": "encoder.pooler"} if any("pooler" in name for name, _ in found.named_parameters()) else {}
+    )
+    pairs[head] = "head"
     embeddings = {"words": "word_embeddings", "positions": "position_embeddings", "segments": "token_type_embeddings"}
     pairs |= {f"bert.embeddings.{its}": f"encoder.embeddings.{ours}" for ours, its in embeddings.items()}
     pairs["bert.embeddings.LayerNorm"] = "encoder.embeddings.norm"

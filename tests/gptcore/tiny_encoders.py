@@ -25,11 +25,11 @@ class PieceTokenizer(ToyTokenizer):
     specials = PIECES
 
 
-def config(family: str) -> EncoderConfig:
+def config(family: str, **changes: int) -> EncoderConfig:
     """A tiny network of a family, heads of pre-training included."""
     found = preset_named("demo", {"family": family}).model
     assert isinstance(found, EncoderConfig)
-    sizes = {"n_vocab": N_VOCAB, "n_ctx": 24, "n_layer": 2, "n_head": 2, "n_embd": 16, "n_inner": 32}
+    sizes = {"n_vocab": N_VOCAB, "n_ctx": 24, "n_layer": 2, "n_head": 2, "n_embd": 16, "n_inner": 32, **changes}
     narrow = {"n_embd_words": 8} if family == "albert" else {}
     return dataclasses.replace(found, **sizes, **narrow, init_std=0.05)
 
