@@ -16,7 +16,7 @@ from tasks.store.references import checkpoint_label, pretrained_model
 from tasks.store.store import Store
 from tests.flows.world import OVERRIDES
 
-TASKS = ["rte", "storycloze"]  # a pair, choices
+TASKS = ["rte", "storycloze", "squad2", "conll2003"]  # a pair, choices, a span, tags
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -36,7 +36,11 @@ def board(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboa
 
 def test_every_form_has_its_cell_in_the_familys_row(board: Leaderboard) -> None:
     row = next(row for row in board.rows if row.name.startswith("BERT pre-trained"))
-    assert set(row.per_task) == set(TASKS)
+    assert set(row.percent) == set(TASKS)
+    assert board.own_tasks == ["conll2003", "squad2"]
+    assert row.average(list(row.per_task)) == pytest.approx((row.percent["rte"] + row.percent["storycloze"]) / 2)
+    text = board.render()
+    assert "own tasks, in no average: conll2003 (entity_f1), squad2 (span_f1)" in text
     assert {"majority class", "bag of words"} <= {row.name.rpartition(" ")[0] or row.name for row in board.rows}
 
 
@@ -49,6 +53,7 @@ def test_what_was_trained_is_an_encoder_and_says_so(board: Leaderboard, store: s
         card = (found.local(artifact) / "model/README.md").read_text(encoding="utf-8")
         assert "# BERT, fine-tuned on " in card
         assert "one linear layer" in card
+        assert ("the state of each position" in card) == ("squad2" in card or "conll2003" in card)
         assert "L3" not in card
         config = read_json(found.local(artifact) / "model/config.json")
         assert (config["model"]["family"], config["model"]["words"], config["model"]["pair"]) == ("bert", False, False)
@@ -68,6 +73,35 @@ def test_own_rows_of_every_form_are_answered(board: Leaderboard, store: str) -> 
         first, second = inference.predict(Store(store), task, "best", lines)
         assert sum(first["probabilities"].values()) == pytest.approx(1.0, abs=1e-4)
         assert {**first, "line": 2} == second
+
+
+def test_spans_and_tags_are_answered_from_rows_and_from_tables(board: Leaderboard, store: str) -> None:
+    import pandas as pd
+
+    from tasks.tracking.pyfunc import TaskPredictor
+
+    passage = "Anna went to the mill. Bert saw Carl."
+    asked = {"question": "Who went to the mill?", "context": passage}
+    (found,) = inference.predict(Store(store), "squad2", "best", [json.dumps(asked).encode()])
+    assert passage[found["start"] : found["end"]] == found["answer"]
+    assert (found["answer"] == "") == (found["no_answer"] > found["threshold"])
+    words = ["Anna", "went", "to", "Larkfield", "."]
+    (tagged,) = inference.predict(Store(store), "conll2003", "best", [json.dumps({"words": words}).encode()])
+    assert len(tagged["tags"]) == len(words)
+    tuned = {Store(store).manifest(each)["config"]["task"]: each for each in Store(store).list("finetune")}
+    table = TaskPredictor(tuned["conll2003"]).predict(pd.DataFrame([{"words": " ".join(words)}, {"words": "Bert"}]))
+    assert table["tags"][0].split() == tagged["tags"]
+    answers = TaskPredictor(tuned["squad2"]).predict(pd.DataFrame([asked]))
+    assert answers.to_dict("records") == [{name: value for name, value in found.items() if name != "line"}]
+
+
+def test_a_task_whose_answers_are_places_is_refused_to_a_decoder(world: tuple[str, str], tmp_path: Path) -> None:
+    from flows.pipeline import pipeline
+
+    given = {"corpus": world[0], "datasets": world[1], "store": str(tmp_path), "tasks": ["squad2"]}
+    with pytest.raises(InputError, match="squad2: found GPT-1, whose words do not see those behind them"):
+        pipeline(PipelineParameters(preset="demo", **given))
+    assert not Store(str(tmp_path)).list("corpus")
 
 
 def test_what_only_decoders_can_is_refused_in_one_line(board: Leaderboard, world: tuple[str, str], store: str) -> None:
