@@ -30,6 +30,7 @@ examples: gptmill datasets --datasets data
           gptmill datasets --datasets hf://datasets/nyu-mll/glue
           gptmill datasets get rte cola --to data
           gptmill datasets check ./my-task.toml
+          gptmill datasets check squad --datasets data
 """
 _SWEEP = """\
 FILE, for instance (more: infra/sweep-small.toml, gptcore/sweep/plan.py):
@@ -42,7 +43,8 @@ FILE, for instance (more: infra/sweep-small.toml, gptcore/sweep/plan.py):
   batch_size = [8, 16, 32]
 """
 _CHECK = """\
-Reads a task of your own and prints what it holds, before anything is trained. FILE, for instance:
+Reads a task and prints what it holds, before anything is trained. TASK is a name, with the folder of datasets (squad
+--datasets data), or the FILE of your own, for instance:
   name = "anli"                            # its column on the leaderboard
   format = "jsonl"                         # tsv, csv, jsonl, parquet
   form = "pair"                            # single, pair, choices
@@ -280,11 +282,11 @@ _GET_DATASETS = Command(
 _CHECK_TASK = Command(
     "check",
     commands.check_task,
-    "what a task of your own holds: rows, labels, lengths, duplicates",
+    "what a task holds, your own too: rows, labels, lengths, duplicates",
     description=_CHECK,
     arguments=(
-        argument("file", "the task's TOML file", metavar="FILE"),
-        argument("--datasets", "where the file's folder may be, if not beside it", default="", metavar="URL"),
+        argument("file", "a task's name, or the TOML file of your own", metavar="TASK"),
+        argument("--datasets", "folder of datasets; where an own task's folder may be, too", default="", metavar="URL"),
     ),
 )
 _DATA = (

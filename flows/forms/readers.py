@@ -15,7 +15,7 @@ def listed(comma_separated: str) -> list[str]:
 
 
 def task_name(text: str) -> str:
-    """The name of one of the twelve tasks, or the address of the file of a user's own, from this folder.
+    """The name of a task that has an entry, or the address of the file of a user's own, from this folder.
 
     :raises InputError: an unknown task.
     """

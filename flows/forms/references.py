@@ -39,7 +39,7 @@ def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:
 
 
 def named_task(store: Store, task: str, in_folder: bool = False) -> str:
-    """The name of a task: of the twelve, of a user's own by its file, or of one that the store has a model for.
+    """The name of a task: one with an entry, a user's own by its file, or one that the store has a model for.
 
     :param in_folder: whether the model is in a folder, which alone knows its task.
     :raises InputError: an unknown task.

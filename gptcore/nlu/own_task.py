@@ -33,13 +33,24 @@ from gptcore.errors import InputError
 from gptcore.filesystems import exists, file_system
 from gptcore.nlu.readers.rows import label_text, show
 from gptcore.nlu.readers.tasks import unlabelled_rows
-from gptcore.nlu.registry import COLUMNS, REGISTRY, Form, Format, Holdout, Metric, PromptTemplate, Source, TaskSpec
+from gptcore.nlu.registry import (
+    BEYOND,
+    COLUMNS,
+    REGISTRY,
+    Form,
+    Format,
+    Holdout,
+    Metric,
+    PromptTemplate,
+    Source,
+    TaskSpec,
+)
 from gptcore.settings import replace_settings
 
 SUFFIX = ".toml"
 """What tells the address of a task's file from a task's name."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_RESERVED = {*REGISTRY, *COLUMNS, "average", "glue", "seeds", "suite", "kind", "split", "blimp"}
+_RESERVED = {*REGISTRY, *BEYOND, *COLUMNS, "average", "glue", "seeds", "suite", "kind", "split", "blimp"}
 """Names of columns that a leaderboard has already."""
 _FORMATS: tuple[Format, ...] = ("tsv", "csv", "jsonl", "parquet")
 _FORMS: tuple[Form, ...] = ("single", "pair", "choices")
