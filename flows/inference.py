@@ -17,16 +17,20 @@ from gptcore.abstracts.config import SamplingConfig
 from gptcore.errors import InputError
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import own_rows
+from gptcore.evaluation.pseudo_likelihood import encoder_likelihood, pseudo_perplexity
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.families import FAMILIES
 from gptcore.files import read_json
 from gptcore.machine.device import pick_device
 from gptcore.models.build import load_language_model, load_model, next_token_network
 from gptcore.models.classifier import Classifier
+from gptcore.models.encoder import Encoder
 from gptcore.models.files.hugging_face import export_hugging_face
 from gptcore.models.files.release import export_release
 from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import Network
 from gptcore.models.transformer import GPT
+from gptcore.nlu.readers import decoded_lines
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, home_of, model_files, tokenizer_of
@@ -62,10 +66,18 @@ def predict(
 def perplexity(store: Store, model: str, lines: Iterable[bytes], tokenizer: str = "") -> dict[str, float]:
     """How well a model predicts a text; see :func:`gptcore.evaluation.own_rows.text_perplexity`.
 
+    Of a pre-trained encoder its pseudo-perplexity, each line by itself, which compares with no decoder's; see
+    :func:`gptcore.evaluation.pseudo_likelihood.pseudo_perplexity`.
+
     :param model: REF of a `pretrain`, `finetune` or `adapt` artifact, or with ``tokenizer`` the folder of any model.
     :raises InputError: no such model, or a text too short.
     """
-    found, words = _language_model(store, model, tokenizer)
+    network, folder, words = _network(store, model, tokenizer)
+    if isinstance(network, Encoder) and _task_of(folder) is None:
+        likelihood = encoder_likelihood(str(folder), words.specials)
+        texts = (text for _, text in decoded_lines(lines, "standard input"))
+        return pseudo_perplexity(likelihood, words, texts)
+    found = next_token_network(network, str(folder)).to(pick_device(0)).eval()
     return own_rows.text_perplexity(found, words, lines)
 
 
@@ -92,14 +104,20 @@ def generate_lines(
 
 
 def _language_model(store: Store, model: str, tokenizer: str) -> tuple[LanguageModel, Tokenizer]:
-    """A pre-trained model, or the one inside a fine-tuned one, on this machine's device in eval mode."""
+    """A model that predicts the next token, on this machine's device in eval mode."""
+    network, folder, words = _network(store, model, tokenizer)
+    return next_token_network(network, str(folder)).to(pick_device(0)).eval(), words
+
+
+def _network(store: Store, model: str, tokenizer: str) -> tuple[Network, Path, Tokenizer]:
+    """A pre-trained model, or the one inside a fine-tuned one; its folder; its tokenizer."""
     if tokenizer:
         folder, words = Path(model), Tokenizer.load(tokenizer)
     else:
         folder, words = _files(any_model(store, model))
     fine_tuned = _task_of(folder) is not None
     network = Classifier.load(folder)[0].network if fine_tuned else load_model(str(folder))
-    return next_token_network(network, str(folder)).to(pick_device(0)).eval(), words
+    return network, folder, words
 
 
 def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:

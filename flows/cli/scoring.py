@@ -12,6 +12,7 @@ from typing import Any
 from flows.cli.display import shown
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.references import fine_tuned_model, pretrained_model
+from gptcore.families import recorded_family
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.own_task import is_task_file, read_own_task
@@ -52,9 +53,11 @@ def zero_shot(
     :raises InputError: an unknown task, or no such model or data.
     """
     check_zero_shot(tasks, WITHOUT_TRAINING)
-    artifact = pretrained_model(store, checkpoint, generates=True)
+    artifact = pretrained_model(store, checkpoint, generates=bool(tasks) and list(tasks) != [BLIMP])
     datasets_url = datasets_folder(store, datasets)
     there = available_zero_shot(datasets_url)
+    if not recorded_family(store.manifest(artifact)["config"]["model"]).generates and not tasks:
+        there = [task for task in there if task == BLIMP]
     chosen = list(tasks) or there
     with shown("zero-shot"):
         from tasks.stages.blimp import score_blimp  # these bring torch along

@@ -6,7 +6,8 @@ Whichever the model, both sentences are scored alike:
 - A sentence stands after a full stop. GPT-1 has no token for the beginning of a text, yet the first word counts: 12 %
   of the pairs differ in it. What comes before a sentence in a book is the end of another one, so every model has often
   met a word after a full stop; harnesses put the beginning-of-text token of other models there.
-- Summed is every token of the sentence, its own full stop included, and not divided by their number.
+- Summed is every token of the sentence, its own full stop included, and not divided by their number. An encoder's sum
+  is its pseudo-log-likelihood (:mod:`gptcore.evaluation.pseudo_likelihood`), of the sentence without that full stop.
 - The good sentence has to be the likelier: equal ones count as wrong, as in the harness of BabyLM's baselines. Equal
   ids get equal sums; the published files have seven pairs of one and the same sentence.
 
@@ -59,7 +60,7 @@ def score_pairs(
             for row in choose_rows(len(pairs), share, _ROW_SEED):
                 names.append(paradigm)
                 texts += [pairs[row].good, pairs[row].bad]
-    before = tokenizer.encode(_BEFORE)[-1:]
+    before = tokenizer.encode(_BEFORE)[-1:]  # an encoder's sentence begins the sequence, and needs nothing before it
     sequences = [(*before, *tokenizer.encode_next(text)) for text in texts]
     places = {ids: place for place, ids in enumerate(dict.fromkeys(sequences))}
     report = None if progress is None else lambda done, total: progress("blimp", done, total)

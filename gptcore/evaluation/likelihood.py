@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gptcore.data.batches import by_length
+from gptcore.models.build import load_language_model
 from gptcore.models.language_model import LanguageModel
+from gptcore.text.tokenizer import Specials
 
 _BATCH_TOKENS = 4096  # of one forward pass
 _CPU_LOGITS = 1 << 22  # numbers held at once (16 MB): whole, a batch's would be 660 MB at V = 40,478
@@ -147,6 +149,15 @@ class NetworkLikelihood:
             for row_sums, score in zip(sums, scores, strict=True):
                 np.add.at(row_sums, owners[some], score(logits, targets[some]).double().cpu().numpy())
         return sums
+
+
+def network_likelihood(folder: str, pieces: Specials | None) -> NetworkLikelihood:
+    """The likelihood of the model in a folder, which predicts the next token.
+
+    :param pieces: not read: a decoder's special rows come after its vocabulary.
+    :raises InputError: no model, or an encoder.
+    """
+    return NetworkLikelihood(load_language_model(folder))
 
 
 def _log_probability(logits: Tensor, targets: Tensor) -> Tensor:

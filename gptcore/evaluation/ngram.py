@@ -93,6 +93,29 @@ class NgramModel:
         return sums
 
 
+class UnigramModel:
+    """Pieces by how often they come, one added to each count: what is told without any order of words.
+
+    :param train: the training rows.
+    """
+
+    def __init__(self, train: Shards) -> None:
+        self.n_vocab = train.n_vocab
+        counts = np.ones(self.n_vocab)
+        for row in range(train.n_rows):
+            counts += np.bincount(train.tokens(row), minlength=self.n_vocab)
+        self._nats = np.log(counts / counts.sum())
+
+    def log_probabilities(
+        self, sequences: Sequence[Sequence[int]], progress: Callable[[int, int], object] | None = None
+    ) -> Floats:
+        """See :class:`gptcore.evaluation.likelihood.Likelihood`."""
+        sums = np.asarray([self._nats[np.asarray(ids[1:], dtype=np.int64)].sum() for ids in sequences])
+        if progress is not None:
+            progress(len(sequences), len(sequences))
+        return sums
+
+
 def _check_order(train: Shards, order: int) -> None:
     if order < 2 or train.n_vocab**order > np.iinfo(np.int64).max:
         raise InputError(f"n-gram order = {order}: expected 2 or more, and n_vocab ** order below 2 ** 63")

@@ -35,6 +35,7 @@ FAMILY = Family(
     head="gptcore.models.encoder_head:EncoderClassificationModel",
     forms=FORMS,
     auxiliary_loss=False,
+    likelihood="gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
     layout="gptcore.models.files.bert:LAYOUT",
     settings={"finetune": FINETUNING},
     # Section 3 and appendix A.2: 30,000 pieces, 256 sequences an update, a million updates, nine in ten of them with

@@ -24,6 +24,7 @@ FAMILY = Family(
     head="gptcore.models.encoder_head:EncoderClassificationModel",
     forms=FORMS,
     auxiliary_loss=False,
+    likelihood="gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
     layout="gptcore.models.files.electra:LAYOUT",
     settings={
         "model": {"words": False, "pooler": False, "pair": False, "replaced": True},

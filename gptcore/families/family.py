@@ -55,6 +55,8 @@ class Family:
     """The forms of tasks that it can be fine-tuned on."""
     auxiliary_loss: bool = True
     """Whether fine-tuning can learn the next token beside the task (GPT-1, section 3.2), and as released."""
+    likelihood: str = "gptcore.evaluation.likelihood:network_likelihood"
+    """What tells how likely a sentence is, from a model's folder and the ids of its vocabulary's special pieces."""
     layout: str = ""
     """The family's folders of Hugging Face's kind; empty: transformers has no such network."""
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from prefect import task
 
 from gptcore.data.shards import Shards
-from gptcore.evaluation.ngram import NgramModel
+from gptcore.evaluation.ngram import NgramModel, UnigramModel
+from gptcore.families import recorded_family
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, read_paradigm
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
@@ -44,10 +45,10 @@ def score_blimp(
     """
 
     def produce(out: Path) -> dict[str, Any]:
-        from gptcore.evaluation.likelihood import NetworkLikelihood  # torch: not where the store has the scores
-        from gptcore.models.build import load_language_model
-
-        network = NetworkLikelihood(load_language_model(str(model_folder(store, checkpoint, step))))
+        family = recorded_family(store.manifest(checkpoint)["config"]["model"])
+        tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, checkpoint))))
+        likelihood = family.part("likelihood")  # brings torch along: not where the store has the scores
+        network = likelihood(str(model_folder(store, checkpoint, step)), tokenizer.specials)
         return _scored(network, store, checkpoint, datasets_url, max_pairs)
 
     item = f"{checkpoint.short}, {'final' if step is None else f'update {step}'}"
@@ -60,7 +61,7 @@ def score_blimp(
 def score_blimp_ngrams(
     store: Store, shards: Artifact, datasets_url: str, max_pairs: int | None = None, dask_address: str = ""
 ) -> dict[str, Scores]:
-    """Score the models of stage `ngrams` on BLiMP: name -> scores.
+    """Score the models of stage `ngrams` on BLiMP, and a unigram model, to which order is nothing: name -> scores.
 
     That stage keeps no model, which is larger than the shards: the n-grams are counted again, in seconds.
 
@@ -74,14 +75,14 @@ def score_blimp_ngrams(
             done = Meter(BLIMP, "M tokens", 1_000_000).counting(name, train.n_tokens)
             with partition_map(dask_address, shared=out) as parallel:
                 chosen = parallel if dask_address or train.n_tokens > SMALL else map
-                model = NgramModel(train, order, done, chosen)
+                model = UnigramModel(train) if order == 1 else NgramModel(train, order, done, chosen)
             return _scored(model, store, shards, datasets_url, max_pairs)
 
         settings = {"max_pairs": max_pairs, "order": order}
         recipe = Recipe("blimp", VERSION, settings, {"shards": shards, "files": files})
         return build(store, recipe, produce, BLIMP, _made, name, "model")
 
-    return {name: _scores(counted(name, order)) for name, order in ORDERS.items()}
+    return {name: _scores(counted(name, order)) for name, order in {"unigram": 1, **ORDERS}.items()}
 
 
 def kept_blimp(store: Store, checkpoint: Artifact, datasets_url: str, step: int | None = None) -> ZeroShot | None:

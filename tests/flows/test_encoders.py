@@ -14,7 +14,7 @@ from gptcore.files import read_json
 from tasks.report.leaderboard import Leaderboard
 from tasks.store.references import checkpoint_label, pretrained_model
 from tasks.store.store import Store
-from tests.flows.world import OVERRIDES
+from tests.flows.world import OVERRIDES, with_blimp
 
 TASKS = ["rte", "storycloze", "squad2", "conll2003"]  # a pair, choices, a span, tags
 
@@ -108,6 +108,20 @@ def test_what_only_decoders_can_is_refused_in_one_line(board: Leaderboard, world
     tuned = Store(store).list("finetune")[0].digest
     with pytest.raises(InputError, match="found BERT, an encoder; expected a model that predicts the next token"):
         inference.perplexity(Store(store), tuned, [b"A text."])
+
+
+def test_sentences_are_scored_by_pseudo_likelihood(
+    board: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path
+) -> None:
+    from flows.cli.scoring import zero_shot
+
+    checkpoint = pretrained_model(Store(store), "latest").digest
+    found = inference.perplexity(Store(store), checkpoint, [b"Anna went to the mill.\n", b"Bert slept.\n"])
+    assert set(found) == {"pieces", "words", "pseudo_nats_per_piece", "pseudo_perplexity", "pseudo_word_perplexity"}
+    assert (found["words"], found["pseudo_perplexity"] > 1) == (7, True)
+    _, datasets = with_blimp(world, tmp_path / "data")
+    scores = zero_shot(Store(store), "latest", datasets)
+    assert {name.partition("/")[0] for name in scores} == {"blimp"}, "the heuristics ask for the next token"
 
 
 def test_forms_fine_tune_an_encoder_with_its_familys_settings(
