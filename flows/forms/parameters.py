@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _SAMPLING = SamplingConfig()
 
 
-class ChainParameters(Form):
+class OnBooks(Form):
     """From books to a pre-trained model and encoded tasks, which are then fine-tuned."""
 
     preset: PresetName = fields.preset("demo")
@@ -78,7 +78,7 @@ class ChainParameters(Form):
         checks.check_tasks(self.tasks, self.datasets)
 
 
-class PipelineParameters(ChainParameters):
+class PipelineParameters(OnBooks):
     """The whole chain: books to leaderboard."""
 
     from_task: str = fields.from_task(14, "RTE, STS-B and MRPC")
@@ -92,7 +92,7 @@ class PipelineParameters(ChainParameters):
         checks.check_rates(self.rates)
 
 
-class AnalysisParameters(ChainParameters):
+class AnalysisParameters(OnBooks):
     """One of the paper's analyses, from the artifacts of a pipeline; what is missing is made."""
 
     max_rows: int = field(
