@@ -10,7 +10,7 @@ from flows.dispatch import pretrained
 from flows.failures import Failures, leave_out, raise_if_all
 from flows.forms.checks import chosen_tasks
 from flows.forms.choices import list_checkpoints
-from flows.forms.parameters import PipelineParameters
+from flows.forms.parameters import OnBooks
 from flows.forms.references import pretrained_model
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
@@ -57,7 +57,7 @@ class Chain:
         """Every artifact, in the order in which they were made."""
         return [self.corpus, self.tokenizer, *self.datasets.values(), self.shards, self.ngrams, self.checkpoint]
 
-    def pretrain_lstm(self, parameters: PipelineParameters) -> Artifact:
+    def pretrain_lstm(self, parameters: OnBooks) -> Artifact:
         """The LSTM of Table 5 on the same windows with the same settings."""
         preset, store = self.preset, self.store
         checkpoint = pretrained(
@@ -72,7 +72,7 @@ class Chain:
         return checkpoint
 
 
-def run_chain(parameters: PipelineParameters, tasks: Sequence[str] = (), whole: bool = True) -> Chain:
+def run_chain(parameters: OnBooks, tasks: Sequence[str] = (), whole: bool = True) -> Chain:
     """Clean -> BPE -> shards -> pre-train, and the tasks' rows encoded; what the store holds is not made again.
 
     With a tokenizer that is given, books are cleaned and encoded one by one, so that a new one is all that is read;
@@ -149,6 +149,6 @@ def books_and_datasets(store: Store, corpus_url: str, datasets_url: str) -> tupl
     return corpus_url, datasets_url
 
 
-def _processes(parameters: PipelineParameters) -> dict[str, Any]:
+def _processes(parameters: OnBooks) -> dict[str, Any]:
     """What the processes of a pre-training are."""
     return {"nproc": parameters.nproc, "sharded": parameters.shard}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from prefect import flow, tags
@@ -13,18 +14,19 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows.dispatch import IN_FLIGHT, Training, dispatch_training, dispatches_trainings
-from flows.failures import Failures, raise_for, raise_if_all
+from flows.failures import Failures, leave_out, raise_for, raise_if_all
+from flows.forms.option import as_typed
+from flows.grid import Arm, Grid, TaskSettings
 from flows.progress import show_progress
+from flows.rates import choose_rates
 from flows.servers import signals
 from flows.servers.tags import INTERNAL
-from gptcore.config import FinetuneConfig
 from gptcore.errors import InputError
 from gptcore.families import recorded_family
 from gptcore.nlu.blimp import has_blimp
 from gptcore.nlu.encoded import dataset_fingerprint
-from gptcore.nlu.own_task import Task
 from gptcore.nlu.readers import available
-from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.nlu.registry import task_spec
 from gptcore.settings import recorded
 from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
 from tasks.jobs.placement import slots_and_threads
@@ -47,63 +49,34 @@ from tasks.stages import finetune as finetune_stage
 from tasks.stages.baseline import BASELINES, score_baselines
 from tasks.stages.baseline import VERSION as BASELINE_VERSION
 from tasks.stages.blimp import kept_blimp
-from tasks.stages.finetune import finetune_model, finetune_recipe
+from tasks.stages.dataset import encode_dataset
+from tasks.stages.finetune import finetune_model
 from tasks.store.artifact import Artifact
+from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.inputs import Data, has_inputs, log_inputs
 from tasks.tracking.logs import logger
 from tasks.tracking.provenance import artifact_page
 from tasks.tracking.tracker import Run, Tracker
 
-Waiting = tuple[str, PrefectFuture[Score]]
-"""A task, and the score of one of its runs."""
-TaskSettings = Mapping[str, FinetuneConfig]
-"""Task -> its fine-tuning settings; the seed and the arm's changes are filled in for each run."""
-
 
 @dataclass(frozen=True)
-class Arm:
-    """One row of ours: every task from one checkpoint, with the settings' differences that make the arm."""
+class Waiting:
+    """One run of a fan-out."""
 
-    label: str
-    """How the row is called; part of what the row is."""
-    checkpoint: Artifact
-    """From scratch (``pretrained`` False) only its shape and its tokenizer are used."""
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of FinetuneConfig that differ from each task's settings: ``{"lm_coef": 0.0}``, ``{"n_transfer": 3}``."""
+    task: str
+    score: PrefectFuture[Score]
+    start: PrefectFuture[Score] | None = None
+    """The run whose network it starts from."""
 
-    @property
-    def pretrained(self) -> bool:
-        """Whether the checkpoint's weights are used."""
-        return bool(self.changes.get("pretrained", True))
+    def result(self) -> Score:
+        """The run's score.
 
-    def settings(self, config: FinetuneConfig) -> FinetuneConfig:
-        """A task's settings in this arm."""
-        return dataclasses.replace(config, **{"pretrained": True, **self.changes})
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Every task in every arm: what a fan-out runs, and what it runs on."""
-
-    store: Store
-    datasets_url: str
-    """The folder of the twelve datasets; empty where only users' own tasks are fine-tuned."""
-    tasks: Sequence[Task]
-    datasets: Mapping[str, Artifact]
-    """Task -> its encoded rows, of those whose data is good."""
-    arms: Sequence[Arm]
-    settings: TaskSettings
-    seeds: int = 0
-    """Runs of each task, with seeds 0 .. seeds - 1; 0: as many as its registry entry says."""
-
-    def seeds_of(self, task: str) -> range:
-        """The seeds of one task."""
-        return range(self.seeds or self.spec(task).seeds)
-
-    def spec(self, task: str) -> TaskSpec:
-        """What is known of one task."""
-        return next(own.spec for own in self.tasks if own.name == task)
+        :raises Exception: what ended it, or what ended the run that it was to start from.
+        """
+        if self.start is not None:
+            self.start.result()
+        return self.score.result()
 
 
 @dataclass(frozen=True)
@@ -117,7 +90,11 @@ class Engine:
 
 
 def score_tasks(
-    grid: Grid, jobs: int, sections: Mapping[str, str] | None = None, left_out: Failures | None = None
+    grid: Grid,
+    jobs: int,
+    sections: Mapping[str, str] | None = None,
+    left_out: Failures | None = None,
+    rates: Sequence[float] = (),
 ) -> Leaderboard:
     """Fine-tune every task in every arm, score the baselines, put all in one table, and show it on the caller's page.
 
@@ -126,11 +103,18 @@ def score_tasks(
     :param jobs: fine-tunes side by side; 0: as many as the machine, or the pool, takes.
     :param sections: heading -> Markdown that the result's card shows, too.
     :param left_out: tasks that failed before they came here.
+    :param rates: learning rates to try first: each task has the one with the best dev score of seed 0 in the first arm.
     :raises InputError: before anything is trained, if a dataset is not what an arm's row is of.
     :raises SomeFailed: after all is done, told and shown: some tasks failed, or were left out.
     """
+    left_out, sections = dict(left_out or {}), dict(sections or {})
+    grid = _with_sources(grid, left_out)
+    if rates:
+        grid, tried = choose_rates(grid, rates, jobs, left_out)
+        sections = {"Rates tried": tried, **sections}
     slots, threads = slots_and_threads(jobs)
-    engine = Engine(threads, dispatches_trainings(grid.store, (training for _, training in _trainings(grid))))
+    trainings = (training for _, training in itertools.chain(grid.starts(), grid.trainings()))
+    engine = Engine(threads, dispatches_trainings(grid.store, trainings))
     if engine.dispatched:
         slots = jobs or IN_FLIGHT
     rows = _counted([arm.label for arm in grid.arms], "row")
@@ -141,13 +125,13 @@ def score_tasks(
     )
     with tags(INTERNAL):
         found: FineTuned = run(grid, engine)
-    failures = {**(left_out or {}), **found.failures}
+    failures = {**left_out, **found.failures}
     scored = {score.task for score in found.scores}
     shown = {name: dataset for name, dataset in grid.datasets.items() if name in scored}
     if shown:
         arm = grid.arms[0]
         configs = {name: arm.settings(grid.settings[name]) for name in shown}
-        card = result_card(grid.store, grid.datasets_url, shown, arm.checkpoint, configs, found, sections or {})
+        card = result_card(grid.store, grid.datasets_url, shown, arm.checkpoint, configs, found, sections)
         publish_result(card)  # on the calling flow's page, where its starter looks
     raise_for(failures, found.board)
     return found.board
@@ -159,7 +143,7 @@ def fine_tunes(grid: Grid, engine: Engine) -> FineTuned:
     signals.listen()
     store, datasets, tracker = grid.store, grid.datasets, Tracker()
     data = _fingerprints(grid.datasets_url, list(datasets)) if grid.datasets_url else {}
-    suites = [suite_of(store, arm, data, grid.settings) for arm in grid.arms]
+    suites = [suite_of(store, arm, data, grid.settings, grid.rates) for arm in grid.arms]
     zero_shot = [_zero_shot(grid, arm) for arm in grid.arms]
     for name, dataset in datasets.items():
         for suite in suites:  # now, not after hours of training
@@ -168,7 +152,7 @@ def fine_tunes(grid: Grid, engine: Engine) -> FineTuned:
         runs = [stack.enter_context(open_suite(tracker, suite)) for suite in suites]
         with jobs_of_threads():
             futures = _submitted(grid, engine, runs)
-            show_progress([future for arm in futures for _, future in arm], "fine-tunes")
+            show_progress([waiting.score for arm in futures for waiting in arm], "fine-tunes")
             failures: Failures = {}
             scores = [_scores(arm, failures) for arm in futures]
         rows = [
@@ -181,7 +165,8 @@ def fine_tunes(grid: Grid, engine: Engine) -> FineTuned:
     inputs = [task_data(store, dataset) for dataset in datasets.values()]
     rows += _baseline_rows(tracker, data, _results(measured), inputs)
     show_experiments(tracker)
-    board = Leaderboard((*rows, *published_rows()), notes_on([score for arm in scores for score in arm]))
+    notes = notes_on([score for arm in scores for score in arm])
+    board = Leaderboard((*rows, *published_rows()), (*grid.notes, *notes))
     table = artifact_page(publish_table_of(board, list(datasets)))
     return FineTuned(board, scores[0], data, runs[0].url, table, failures)
 
@@ -215,41 +200,54 @@ def _fingerprints(datasets_url: str, wanted: list[str]) -> dict[str, str]:
     return found
 
 
+def _with_sources(grid: Grid, left_out: Failures) -> Grid:
+    """The grid with the rows of the tasks that others start from; without those whose source has broken rows.
+
+    :param left_out: takes the tasks that go no further, with their reasons.
+    :raises InputError: a task would start from itself or from none of the twelve; none is left.
+    """
+    sources: dict[str, Artifact] = {}
+    datasets = dict(grid.datasets)
+    for name in grid.datasets:
+        for source in {grid.source_of(arm, name) for arm in grid.arms} - {None, *grid.datasets, *sources}:
+            assert source is not None
+            tokenizer = own_tokenizer(grid.store, grid.arms[0].checkpoint)
+            try:
+                sources[source] = encode_dataset(grid.store, grid.datasets_url, task_spec(source), tokenizer)
+            except InputError as error:
+                leave_out(left_out, name, error)
+                del datasets[name]
+    if not datasets:
+        raise_if_all(left_out, list(left_out))
+    return dataclasses.replace(grid, datasets=datasets, sources=sources)
+
+
 def _submitted(grid: Grid, engine: Engine, runs: Sequence[Run]) -> list[list[Waiting]]:
-    """Each arm's fine-tunes, the longest task's first.
+    """Each arm's fine-tunes, the longest task's first; those that start from another's model wait for it.
 
     :param runs: the MLflow run of each arm.
     """
-    futures: list[list[Waiting]] = [[] for _ in grid.arms]
-    for arm, training in _trainings(grid):
+
+    def submit(arm: int, training: Training, *first: PrefectFuture[Score]) -> PrefectFuture[Score]:
         arguments = {**training.arguments, "suite_run": runs[arm].run_id, "threads": engine.threads}
         if engine.dispatched:
-            future = dispatch_training.submit(grid.store, training.title, "finetune", training.recipe, arguments)
+            given: dict[str, Any] = {"title": training.title, "stage": "finetune", "recipe": training.recipe}
+            future = dispatch_training.submit(grid.store, arguments=arguments, wait_for=first, **given)
         else:
-            future = finetune_model.submit(grid.store, **arguments)
-        futures[arm].append((training.arguments["name"], future))
+            future = finetune_model.submit(grid.store, **arguments, wait_for=first)
+        return cast(PrefectFuture[Score], future)
+
+    started = {(arm, training.recipe.digest): submit(arm, training) for arm, training in grid.starts()}
+    futures: list[list[Waiting]] = [[] for _ in grid.arms]
+    for arm, training in grid.trainings():
+        name, start = training.arguments["name"], training.arguments.get("start")
+        if start is not None:
+            first = started[arm, start.digest]
+            futures[arm].append(Waiting(name, submit(arm, training, first), first))
+        else:
+            score = started.get((arm, training.recipe.digest)) or submit(arm, training)
+            futures[arm].append(Waiting(name, score))
     return futures
-
-
-def _trainings(grid: Grid) -> Iterator[tuple[int, Training]]:
-    """The fine-tunes of a grid, each with its arm's place, the longest task's first.
-
-    Their arguments are there as far as the grid says them.
-    """
-    for name in _longest_first(grid.store, grid.datasets):
-        dataset = grid.datasets[name]
-        for place, arm in enumerate(grid.arms):
-            for seed in grid.seeds_of(name):
-                config = dataclasses.replace(arm.settings(grid.settings[name]), seed=seed)
-                recipe = finetune_recipe(grid.store, dataset, arm.checkpoint, config)
-                arguments = {
-                    "name": name,
-                    "dataset": dataset,
-                    "checkpoint": arm.checkpoint,
-                    "config": config,
-                    "arm": arm.label,
-                }
-                yield place, Training(f"finetune {name} seed {seed}, {arm.label}", "finetune", recipe, arguments)
 
 
 def _scores(futures: list[Waiting], failures: Failures) -> list[Score]:
@@ -259,14 +257,14 @@ def _scores(futures: list[Waiting], failures: Failures) -> list[Score]:
     """
     scores: list[Score] = []
     failed = set()
-    for name, future in futures:
+    for waiting in futures:
         try:
-            scores.append(future.result())
+            scores.append(waiting.result())
         except Exception as error:  # whatever it was, it is raised at the end, and the others' work stands
             if jobs_are_stopped():
                 raise  # this process ends: no failure of the task
-            failed.add(name)
-            failures.setdefault(name, error)
+            failed.add(waiting.task)
+            failures.setdefault(waiting.task, error)
     return [score for score in scores if score.task not in failed]
 
 
@@ -290,15 +288,20 @@ def _baseline_rows(
     return rows
 
 
-def suite_of(store: Store, arm: Arm, data: Mapping[str, str], settings: TaskSettings) -> Suite:
+def suite_of(
+    store: Store, arm: Arm, data: Mapping[str, str], settings: TaskSettings, rates: Sequence[float] = ()
+) -> Suite:
     """The row's identity covers every dataset that is there, so that runs of single tasks fill one row together.
 
     :param data: task -> fingerprint of its files.
+    :param rates: of which every task's was chosen on dev rows: the row is told apart by them, not by the chosen ones.
     """
     manifest = store.manifest(arm.checkpoint)
     chosen = {name: recorded(arm.settings(settings[name])) for name in data}
     for config in chosen.values():
         del config["seed"], config["pretrained"]  # a row is the median over seeds; the origin says the other
+        if rates:
+            config["lr"] = f"best on dev of {', '.join(map(as_typed, rates))}"
     origin = {"checkpoint": arm.checkpoint.digest} if arm.pretrained else {"model": manifest["config"]["model"]}
     tokenizer = manifest["counts"]["tokenizer_digest"]
     code = {"finetune": finetune_stage.VERSION, "dataset": dataset_stage.VERSION}
@@ -312,11 +315,3 @@ def suite_of(store: Store, arm: Arm, data: Mapping[str, str], settings: TaskSett
 def _counted(names: list[str], what: str) -> str:
     """One by its name, several by their number."""
     return names[0] if len(names) == 1 else f"{len(names)} {what}s"
-
-
-def _longest_first(store: Store, datasets: Mapping[str, Artifact]) -> list[str]:
-    """Tasks by training tokens, most first: the last slot to end then ends early."""
-    tokens = {
-        name: store.manifest(dataset)["counts"]["splits"]["train"]["tokens"] for name, dataset in datasets.items()
-    }
-    return sorted(datasets, key=lambda name: -tokens[name])

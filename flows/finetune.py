@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from prefect import flow
 
 from flows.failures import Failures, leave_out, raise_if_all
-from flows.fanout import Arm, Grid, TaskSettings, score_tasks
-from flows.forms.checks import chosen_tasks, datasets_folder
+from flows.fanout import score_tasks
+from flows.forms.checks import check_start_task, chosen_tasks, datasets_folder
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
+from flows.grid import Arm, Grid, TaskSettings
 from flows.servers import signals
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.errors import InputError
-from gptcore.families import recorded_family
+from gptcore.families import Family, recorded_family
 from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
@@ -33,24 +35,36 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
     store = Store(parameters.store)
     checkpoint = pretrained_model(store, parameters.checkpoint)
     family = recorded_family(store.manifest(checkpoint)["config"]["model"])
-    config = FinetuneConfig(
-        warmup=family.settings.get("finetune", {}).get("warmup", FinetuneConfig.warmup),
-        lr=parameters.lr,
-        batch_size=parameters.batch_size,
-        epochs=parameters.epochs,
-        lm_coef=parameters.lm_coef if family.auxiliary_loss else 0.0,
-        clf_pdrop=parameters.clf_pdrop,
-        n_transfer=None if parameters.layers < 0 else parameters.layers,
-        max_train_rows=parameters.max_train_rows or None,
-    )
+    config = _config(parameters, family)
+    check_start_task(parameters)
     datasets_url = datasets_folder(store, parameters.datasets, [parameters.task])
     (task,) = chosen_tasks([parameters.task], datasets_url)
     family.require_form(task.name, task.spec.form)
-    arm = pretrained_arm(checkpoint) if parameters.pretrained else scratch_arm(checkpoint)
+    source = parameters.from_task
+    arm = pretrained_arm(checkpoint, source) if parameters.pretrained else scratch_arm(checkpoint)
     tokenizer = own_tokenizer(store, checkpoint)
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer)}
-    settings = dict.fromkeys(REGISTRY, config) | {task.name: config}
-    return score_tasks(Grid(store, datasets_url, [task], datasets, [arm], settings, parameters.seeds), jobs=0)
+    started = dataclasses.replace(config, from_task=source or None)
+    settings = dict.fromkeys(REGISTRY, started) | {task.name: started} | ({source: config} if source else {})
+    grid = Grid(store, datasets_url, [task], datasets, [arm], settings, parameters.seeds)
+    return score_tasks(grid, jobs=0, rates=parameters.rates)
+
+
+def _config(parameters: FinetuneParameters, family: Family) -> FinetuneConfig:
+    """The settings that a form asks for, of a model of a family."""
+    given = {
+        **family.settings.get("finetune", {}),
+        "lr": parameters.lr,
+        "batch_size": parameters.batch_size,
+        "epochs": parameters.epochs,
+        "lm_coef": parameters.lm_coef if family.auxiliary_loss else 0.0,
+        "clf_pdrop": parameters.clf_pdrop,
+        "n_transfer": None if parameters.layers < 0 else parameters.layers,
+        "max_train_rows": parameters.max_train_rows or None,
+    }
+    if parameters.layer_decay:
+        given["layer_decay"] = parameters.layer_decay
+    return FinetuneConfig(**given)
 
 
 @flow(name="finetune-all", flow_run_name=from_form, persist_result=False)
@@ -76,7 +90,7 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     raise_if_all(left_out, [task.name for task in chosen])
     arms, seeds = arms_of(preset, checkpoint), seeds_of(preset, parameters.seeds)
     grid = Grid(store, datasets_url, chosen, datasets, arms, settings_of(preset, chosen), seeds)
-    return score_tasks(grid, parameters.jobs, left_out=left_out)
+    return score_tasks(grid, parameters.jobs, left_out=left_out, rates=parameters.rates)
 
 
 def settings_of(preset: Preset, tasks: Sequence[Task]) -> TaskSettings:
@@ -85,9 +99,12 @@ def settings_of(preset: Preset, tasks: Sequence[Task]) -> TaskSettings:
     return {name: preset.finetune_for(name) for name in REGISTRY} | own
 
 
-def pretrained_arm(checkpoint: Artifact) -> Arm:
-    """The paper's method."""
-    return Arm("pre-trained", checkpoint)
+def pretrained_arm(checkpoint: Artifact, source: str = "") -> Arm:
+    """The paper's method.
+
+    :param source: the task that others start from, which the row's name says.
+    """
+    return Arm(f"pre-trained, then {source}" if source else "pre-trained", checkpoint)
 
 
 def scratch_arm(checkpoint: Artifact) -> Arm:
@@ -97,7 +114,8 @@ def scratch_arm(checkpoint: Artifact) -> Arm:
 
 def arms_of(preset: Preset, checkpoint: Artifact) -> list[Arm]:
     """The rows of ours that a preset fills."""
-    arms = [pretrained_arm(checkpoint)]
+    sources = dict.fromkeys(preset.finetune_for(name).from_task or "" for name in REGISTRY)
+    arms = [pretrained_arm(checkpoint, "+".join(filter(None, sources)))]
     return [*arms, scratch_arm(checkpoint)] if preset.scratch else arms
 
 

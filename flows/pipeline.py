@@ -5,10 +5,12 @@ from __future__ import annotations
 from prefect import flow
 
 from flows.chain import run_chain
-from flows.fanout import Grid, score_tasks
+from flows.fanout import score_tasks
 from flows.finetune import arms_of, seeds_of, settings_of
+from flows.forms.checks import check_from_task
 from flows.forms.parameters import PipelineParameters
 from flows.forms.run_names import from_form
+from flows.grid import Grid
 from gptcore.nlu.blimp import has_blimp
 from tasks.report.card import stages_table, table
 from tasks.report.leaderboard import Leaderboard
@@ -22,6 +24,7 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
 
     Where the folder of datasets has BLiMP, the pre-trained model is scored on it before it is fine-tuned.
     """
+    check_from_task(parameters.from_task, parameters.tasks, parameters.datasets)
     blimp = bool(parameters.datasets) and has_blimp(parameters.datasets)
     if blimp:
         check_blimp(Store(parameters.store), parameters.datasets)
@@ -33,7 +36,7 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
     arms, settings = arms_of(chain.preset, chain.checkpoint), settings_of(chain.preset, chain.tasks)
     seeds = seeds_of(chain.preset, parameters.seeds)
     grid = Grid(chain.store, chain.datasets_url, chain.tasks, chain.datasets, arms, settings, seeds)
-    return score_tasks(grid, parameters.jobs, sections, chain.left_out)
+    return score_tasks(grid, parameters.jobs, sections, chain.left_out, parameters.rates)
 
 
 def _blimp_table(scores: Scores) -> str:

@@ -129,7 +129,8 @@ def _pretrained(inputs: TrialInputs, rung: Rung, trials: Sequence[Trial]) -> dic
         calls.setdefault(recipe.digest, Training(f"pretrain trial {trial.number}", "pretrain", recipe, arguments))
     room = min(len(calls), inputs.jobs or max(1, slots() // nproc))
     words = f"rung {rung.number}: pre-train {len(trials)} trials"
-    made = dict(zip(calls, _train(inputs, words, f"rung-{rung.number}", list(calls.values()), room), strict=True))
+    results = train_all(store, inputs.jobs, words, f"rung-{rung.number}", list(calls.values()), room)
+    made = dict(zip(calls, results, strict=True))
     return {number: made[digest] for number, digest in recipes.items()}
 
 
@@ -168,7 +169,7 @@ def _fine_tuned(
                 }
                 calls.append((trial.number, Training(f"finetune {task} seed {seed}", "finetune", recipe, arguments)))
     words = f"rung {rung.number}: fine-tune {len(trials)} trials on {len(inputs.tasks)} tasks"
-    results = _train(inputs, words, "fine-tunes", [call for _, call in calls], room)
+    results = train_all(store, inputs.jobs, words, "fine-tunes", [call for _, call in calls], room)
     found: dict[int, list[Artifact] | Exception] = {}
     for (number, call), result in zip(calls, results, strict=True):
         before = found.setdefault(number, [])
@@ -180,10 +181,13 @@ def _fine_tuned(
     return found
 
 
-def _train(inputs: TrialInputs, title: str, stage: str, calls: list[Training], room: int) -> list[Any]:
-    """The results of :func:`trainings`, ``room`` at a time."""
-    dispatched = dispatches_trainings(inputs.store, calls)
-    workers = (inputs.jobs or IN_FLIGHT) if dispatched else room
+def train_all(store: Store, jobs: int, title: str, stage: str, calls: list[Training], room: int) -> list[Any]:
+    """What each of several trainings came to: what its task returns, or the exception that ended it.
+
+    :param jobs: trainings at the same time, as a form has it; 0: ``room`` here, and what the pool takes there.
+    """
+    dispatched = dispatches_trainings(store, calls)
+    workers = (jobs or IN_FLIGHT) if dispatched else room
     if not dispatched:
         for call in calls:
             if call.stage == "pretrain":
@@ -191,7 +195,7 @@ def _train(inputs: TrialInputs, title: str, stage: str, calls: list[Training], r
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
     run = trainings.with_options(task_runner=cast(TaskRunner[Any], runner), flow_run_name=title)
     with tags(INTERNAL):
-        trained: Trained = run(inputs.store, calls, stage, dispatched)
+        trained: Trained = run(store, calls, stage, dispatched)
     return trained.results
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from flows.chain import Chain
-from flows.fanout import Arm, Grid, score_tasks
+from flows.fanout import score_tasks
 from flows.finetune import seeds_of, settings_of
 from flows.forms.parameters import AnalysisParameters
+from flows.grid import Arm, Grid
 from tasks.report.analysis import Analysis, publish
 from tasks.report.card import start_note, synthetic_note
 from tasks.report.leaderboard import Leaderboard

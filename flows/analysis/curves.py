@@ -10,10 +10,10 @@ from prefect import flow
 
 from flows.analysis.common import about, named, percent, publish_all, scored
 from flows.chain import Chain, run_chain
-from flows.fanout import Arm
 from flows.finetune import pretrained_arm
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
+from flows.grid import Arm
 from gptcore.evaluation.zero_shot import sources_fingerprint
 from gptcore.nlu.blimp import BLIMP, CHANCE, FIELDS, blimp_fingerprint
 from gptcore.nlu.published import OURS, PUBLISHED

@@ -9,10 +9,10 @@ from prefect import flow
 
 from flows.analysis.common import about, cell_text, named, percent, publish_all, scored, synthetic_notes
 from flows.chain import Chain, run_chain
-from flows.fanout import Arm
 from flows.finetune import pretrained_arm, scratch_arm
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
+from flows.grid import Arm
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gptcore.errors import InputError
 
 if TYPE_CHECKING:
-    from flows.forms.parameters import Form
+    from flows.forms.form import Form
     from tasks.report.leaderboard import Leaderboard
 
 

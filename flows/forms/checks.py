@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from flows.forms.option import as_typed
 from flows.forms.readers import task_name
 from flows.forms.references import WORDS, in_store, pretrained_model
-from flows.forms.settings import chosen_abstracts, language_overrides
+from flows.forms.settings import FROM_TASK, chosen_abstracts, language_overrides
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.published import BY_SIZE, TABLES
 from gptcore.config import network_config
@@ -18,7 +19,7 @@ from gptcore.connectivity import require_s3
 from gptcore.errors import InputError, refuse_password
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import available, fitted
-from gptcore.nlu.registry import task_spec
+from gptcore.nlu.registry import check_source, task_spec
 from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import PromptTask, available_prompt_tasks, prompt_task
 from gptcore.sizes import SIZES, shape_given, sized_preset
@@ -57,6 +58,39 @@ def check_network(store: Store, checkpoint: str, layers: int = -1) -> None:
     network = network_config(store.manifest(pretrained_model(store, checkpoint))["config"]["model"])
     if layers > network.layers:
         raise InputError(f"--layers: found {layers}, the checkpoint has {network.layers} blocks")
+
+
+def check_from_task(source: str, tasks: Sequence[str], datasets_url: str) -> None:
+    """See that the tasks that start from another's model can, where that is asked for.
+
+    :param tasks: those that are fine-tuned; empty: every one whose data is there.
+    :param datasets_url: empty: the generated world, which has them all.
+    :raises InputError: unknown task, or one that would start from itself, or whose data is not there; or none starts.
+    """
+    if not source:
+        return
+    check_source(source, FROM_TASK)
+    if tasks and not set(tasks) & set(FROM_TASK):
+        raise InputError(f"--from-task {source}: expected one of {', '.join(FROM_TASK)} among the tasks, to start so")
+    if datasets_url:
+        chosen_tasks([source], datasets_url)
+
+
+def check_start_task(form: Any) -> None:
+    """:raises InputError: one task cannot start from the other's model, or not with the form's other choices."""
+    if not form.from_task:
+        return
+    check_source(form.from_task, [form.task])
+    if not form.pretrained:
+        raise InputError(f"--from-task {form.from_task}: expected no --no-pretraining beside it")
+    if form.layers >= 0:
+        raise InputError(f"--from-task {form.from_task}: every block is its model's; expected no --layers beside it")
+
+
+def check_rates(rates: Sequence[float]) -> None:
+    """:raises InputError: a rate is there twice."""
+    if twice := next((rate for rate in rates if rates.count(rate) > 1), None):
+        raise InputError(f"--rates: found {as_typed(twice)} twice, expected each rate once")
 
 
 def check_weights(store: Store, start: str, model: Any, tokenizer: Mapping[str, Any]) -> None:

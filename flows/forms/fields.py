@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flows.forms.option import Option, as_typed, field, spoken
-from flows.forms.readers import config_file, task_names
+from flows.forms.readers import config_file, learning_rates, task_names
 from flows.servers.environment import LIGHT_STORE
 from gptcore.config import FinetuneConfig
 from gptcore.families import offered
@@ -100,3 +100,19 @@ def published(position: int, name: str, text: str, **limits: Any) -> Any:
     default = getattr(FinetuneConfig(), name)
     option = Option(help=spoken(text))
     return field(position, default, f"{text} (paper: {as_typed(default)}).", option=option, **limits)
+
+
+def from_task(position: int, targets: str) -> Any:
+    """:param targets: the tasks that start so."""
+    text = f"{targets} from a model that is first fine-tuned on this task, e.g. mnli."
+    return field(position, "", text, empty="from the checkpoint itself", option=Option(metavar="TASK"))
+
+
+def rates(position: int) -> Any:
+    return field(
+        position,
+        [],
+        "Learning rates to try with seed 0; the one with the best dev score has all seeds, in place of the rate.",
+        empty="none is tried",
+        option=Option(metavar="LR,LR", read=learning_rates),
+    )

@@ -9,70 +9,37 @@ Checks are imported where a form is checked: who asks for `--help` waits for non
 from __future__ import annotations
 
 import dataclasses
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Field
 
 from flows.forms import fields
+from flows.forms.form import (
+    AbstractsPresetName,
+    AbstractsTableName,
+    FamilyName,
+    Form,
+    PresetName,
+    PromptTaskChoice,
+    Rate,
+    SizedPresetName,
+    TaskChoice,
+)
 from flows.forms.option import Option, field
 from flows.forms.readers import prompt_task_names, shot_counts, task_name
 from flows.forms.settings import chosen_preset
-from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import SamplingConfig
 from gptcore.abstracts.published import TABLES
-from gptcore.config import PRESETS
-from gptcore.families import offered
-from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import BEYOND, REGISTRY
-from gptcore.prompting.tasks import PROMPT_TASKS
-from gptcore.sizes import SIZES
 
 if TYPE_CHECKING:
     from tasks.store.store import Store
 
-TaskName = StrEnum("TaskName", {name: name for name in REGISTRY | BEYOND})  # type: ignore[misc]  # known at run time
-PromptTaskName = StrEnum("PromptTaskName", {name: name for name in PROMPT_TASKS})  # type: ignore[misc]  # as above
-FamilyName = StrEnum("FamilyName", {name: name for name in offered()})  # type: ignore[misc]  # as above
-PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
-AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABSTRACTS})  # type: ignore[misc]  # as above
-AbstractsTableName = StrEnum("AbstractsTableName", {name: name for name in TABLES})  # type: ignore[misc]  # as above
-SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # as above
-
 _SAMPLING = SamplingConfig()
 
 
-def _own_task(value: object, check: ValidatorFunctionWrapHandler) -> Any:
-    """The address of the file of a user's own task as it is; anything else is one of the names that the form lists."""
-    return value if isinstance(value, str) and is_task_file(value) else check(value)
-
-
-TaskChoice = Annotated[TaskName, WrapValidator(_own_task)]
-"""One of the twelve or of those beyond them, or the address of a task's file."""
-PromptTaskChoice = Annotated[PromptTaskName, WrapValidator(_own_task)]
-"""One of the tasks that are put as prompts, or the address of a task's file."""
-
-
-class Form(BaseModel):
-    """What a flow is told. Of each form, :meth:`check` looks up what its fields name before anything is computed."""
-
-    model_config = ConfigDict(extra="forbid", use_enum_values=True)
-
-    def check(self) -> None:
-        """Look up what the filled form names: settings, sources, artifacts, datasets.
-
-        :raises InputError: for the first that is not there.
-        """
-        from flows.forms import checks
-
-        self._look_up(checks.check_addresses(dict(self)))
-
-    def _look_up(self, store: Store) -> None:
-        """The form's own checks, in this order: settings, text, tokenizer, weights, scheduler, checkpoint, tasks."""
-
-
-class PipelineParameters(Form):
-    """The whole chain: books to leaderboard."""
+class OnBooks(Form):
+    """From books to a pre-trained model and encoded tasks, which are then fine-tuned."""
 
     preset: PresetName = fields.preset("demo")
     store: str = fields.store(1)
@@ -111,7 +78,21 @@ class PipelineParameters(Form):
         checks.check_tasks(self.tasks, self.datasets)
 
 
-class AnalysisParameters(PipelineParameters):
+class PipelineParameters(OnBooks):
+    """The whole chain: books to leaderboard."""
+
+    from_task: str = fields.from_task(14, "RTE, STS-B and MRPC")
+    rates: list[Rate] = fields.rates(15)
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        super()._look_up(store)
+        checks.check_from_task(self.from_task, self.tasks, self.datasets)
+        checks.check_rates(self.rates)
+
+
+class AnalysisParameters(OnBooks):
     """One of the paper's analyses, from the artifacts of a pipeline; what is missing is made."""
 
     max_rows: int = field(
@@ -333,13 +314,26 @@ class FinetuneParameters(Form):
     max_train_rows: int = field(10, 0, "Train on so many rows, drawn by the seed.", empty="all", ge=0)
     store: str = fields.store(11)
     datasets: str = fields.datasets(12, "Folder of the datasets.")
+    from_task: str = fields.from_task(13, "Start")
+    rates: list[Rate] = fields.rates(14)
+    layer_decay: float = field(
+        15,
+        0.0,
+        "Factor of the learning rate from a layer to the one below it. 1: one rate for all.",
+        empty="as the model's family has it (ELECTRA: 0.8, others: 1)",
+        ge=0,
+        le=1,
+    )
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
 
+        checks.check_rates(self.rates)
+        checks.check_start_task(self)
         if self.checkpoint:
             checks.check_network(store, self.checkpoint, self.layers)
-        checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets, [self.task]))
+        wanted = [self.task, *([self.from_task] if self.from_task else [])]
+        checks.chosen_tasks(wanted, checks.datasets_folder(store, self.datasets, wanted))
 
 
 class FinetuneAllParameters(Form):
@@ -353,14 +347,19 @@ class FinetuneAllParameters(Form):
     seeds: int = field(5, 0, "Runs with seeds 0, 1, 2, ...", empty="as preset and task say", ge=0, le=100)
     overrides: dict[str, Any] = fields.overrides(6, '{"finetune": {"lr": 1e-4}}')
     jobs: int = fields.jobs(7)
+    from_task: str = fields.from_task(8, "RTE, STS-B and MRPC")
+    rates: list[Rate] = fields.rates(9)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
 
+        checks.check_rates(self.rates)
         chosen_preset(self)
         if self.checkpoint:
             checks.check_network(store, self.checkpoint)
-        checks.chosen_tasks(self.tasks, checks.datasets_folder(store, self.datasets, self.tasks))
+        datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
+        checks.chosen_tasks(self.tasks, datasets_url)
+        checks.check_from_task(self.from_task, self.tasks, datasets_url)
 
 
 class SweepParameters(Form):

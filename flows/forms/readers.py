@@ -56,6 +56,17 @@ def shot_counts(comma_separated: str) -> list[int]:
     return [int(item) for item in found]
 
 
+def learning_rates(comma_separated: str) -> list[float]:
+    """The numbers in a list of learning rates.
+
+    :raises InputError: something else than a number.
+    """
+    try:
+        return [float(item) for item in listed(comma_separated)]
+    except ValueError:
+        raise InputError(f"--rates: found {comma_separated!r}, expected numbers, as 2e-5,3e-5,5e-5") from None
+
+
 def config_file(file: str) -> dict[str, Any]:
     """The settings in the TOML file that ``--config`` names.
 

@@ -10,7 +10,11 @@ from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import AbstractsPreset, SamplingConfig
 from gptcore.config import Preset, preset_named
 from gptcore.errors import InputError
+from gptcore.nlu.registry import REGISTRY, check_source
 from gptcore.settings import replace_settings
+
+FROM_TASK = ("rte", "stsb", "mrpc")
+"""The tasks that start from another's model where a form names one (ALBERT, section 4.5)."""
 
 
 def chosen_preset(form: Any, family: str = "") -> Preset:
@@ -19,6 +23,18 @@ def chosen_preset(form: Any, family: str = "") -> Preset:
     :param family: of a checkpoint that the form starts from; empty: the form's own, or GPT-1.
     :raises InputError: an unknown setting, or a value that does not fit.
     """
+    preset = _preset(form, family)
+    if source := getattr(form, "from_task", ""):
+        check_source(source, FROM_TASK)
+        tasks = {name: {**preset.tasks.get(name, {}), "from_task": source} for name in FROM_TASK}
+        preset = dataclasses.replace(preset, tasks={**preset.tasks, **tasks})
+    for name in REGISTRY:
+        if (chosen := preset.finetune_for(name).from_task) is not None:
+            check_source(chosen, [name], f"tasks.{name}.from_task")
+    return preset
+
+
+def _preset(form: Any, family: str) -> Preset:
     if family:
         return preset_named(form.preset, {"family": family, **form.overrides})
     family = getattr(form, "family", "gpt")

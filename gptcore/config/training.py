@@ -113,6 +113,16 @@ class FinetuneConfig:
     """Which of the models that a pre-training kept on its way, by its updates; None: the final one."""
     pretrained: bool = True
     """False: same shape, random weights (Table 5, "w/o pre-training")."""
+    from_task: str | None = None
+    """The task on which the checkpoint is fine-tuned first, with that task's settings and seed 0; what it learns, but
+    for its linear layer, is what every seed of this task starts from (ALBERT, section 4.5: MNLI, for RTE, STS-B and
+    MRPC). None: the checkpoint itself."""
+    layer_decay: float | None = None
+    """Factor of the learning rate from a layer to the one below it, the linear layer's being ``lr`` (ELECTRA, appendix
+    A: 0.8 for the small and the base model). None, which 1 becomes, too: one rate for all."""
+    layer_decay_original: bool = False
+    """A pooler's depth is counted whether there is one or not, as ELECTRA's released code does (original code): without
+    one, every rate but the linear layer's is lower by one more factor."""
     precision: str = "auto"
     seed: int = 0
     original: bool = False
@@ -120,7 +130,16 @@ class FinetuneConfig:
     position rows too, n_ctx shrunk to the longest example."""
 
     def __post_init__(self) -> None:
+        if self.layer_decay == 1:
+            object.__setattr__(self, "layer_decay", None)
         require_training(self, "finetune")
+        if self.layer_decay is not None and not 0 < self.layer_decay < 1:
+            raise InputError(f"finetune.layer_decay = {self.layer_decay}: expected more than 0, and 1 or less")
+        for name, off in (("pretrained", True), ("n_transfer", None), ("original", False)):
+            if self.from_task is not None and (value := getattr(self, name)) != off:
+                raise InputError(f"finetune.from_task = {self.from_task!r} with {name} = {value}: expected {off}")
+        if self.layer_decay_original and self.layer_decay is None:
+            raise InputError("finetune.layer_decay_original = True without finetune.layer_decay, expected both")
 
     def require_family(self, name: str, where: str) -> None:
         """See that a family's networks can be fine-tuned so.

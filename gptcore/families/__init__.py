@@ -90,7 +90,7 @@ def family_settings(name: Any, preset: str, where: str) -> SettingsBySection:
 
 
 def shape_settings(shape: Any, where: str) -> SettingsBySection:
-    """The settings of a network of a published size, of whichever family the size is.
+    """The settings of a network of a published size, of whichever family the size is, and of its fine-tuning.
 
     :raises InputError: an unknown size.
     """
@@ -98,7 +98,8 @@ def shape_settings(shape: Any, where: str) -> SettingsBySection:
     for family in map(FAMILIES.__getitem__, offered()):
         name = family.aliases.get(shape, shape) if isinstance(shape, str) else ""
         if name in family.shapes:
-            return {"model": family.shapes[name]}
+            finetuning = family.finetuning.get(name)
+            return {"model": family.shapes[name], **({"finetune": finetuning} if finetuning else {})}
         names += [*family.shapes, *family.aliases]
     raise InputError(f"{where}: shape = {shape!r:.60}; expected one of {', '.join(names)}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gptcore.families.bert import FINETUNING, FORMS, PRETRAINING
 from gptcore.families.family import Family
 
@@ -9,6 +11,22 @@ from gptcore.families.family import Family
 def _shape(n_layer: int, n_embd: int, n_head: int) -> dict[str, int]:
     return {"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, "n_inner": 4 * n_embd, "n_embd_words": 128}
 
+
+def _task(lr: float, batch_size: int, epochs: int) -> dict[str, Any]:
+    return {"lr": lr, "batch_size": batch_size, "epochs": epochs}
+
+
+_TASKS = {
+    "sst2": _task(1e-5, 32, 10),
+    "mnli": _task(3e-5, 128, 3),
+    "cola": _task(1e-5, 16, 10),
+    "qnli": _task(1e-5, 32, 10),
+    "qqp": _task(5e-5, 128, 5),
+    "rte": _task(3e-5, 32, 10),
+    "stsb": _task(2e-5, 16, 10),
+    "mrpc": _task(2e-5, 32, 7),
+}
+"""Rates and batches of run_glue.sh (original code); epochs: its updates over the published rows, rounded."""
 
 FAMILY = Family(
     "albert",
@@ -40,6 +58,7 @@ FAMILY = Family(
             "tokenizer": {"n_merges": 29_000},
             "pretrain": {**PRETRAINING, "batch_size": 4096, "steps": 125_000, "lr": 1e-4},
             "finetune": {"lr": 3e-5},  # MNLI's (original code)
+            "tasks": _TASKS,
         },
     },
     shapes={  # Table 1; the heads are the release's

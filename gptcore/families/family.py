@@ -66,6 +66,8 @@ class Family:
     """Preset -> sizes and rates that are the family's own."""
     shapes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Published size -> settings of the network."""
+    finetuning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Published size -> settings of fine-tuning that are its own."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names of published sizes."""
 

@@ -294,6 +294,31 @@ class Encoder(Network):
                 tensor.copy_(mine[name][: len(tensor)])
         return copy
 
+    def parameters_by_depth(self) -> list[list[nn.Parameter]]:
+        """See :meth:`Network.parameters_by_depth`: embeddings, layers, and the pooler with the heads of pre-training.
+
+        Layers that share everything are one depth a group (ALBERT: one); a sub-layer that several layers share besides
+        others of their own has the depth of the last of them.
+        """
+        embeddings = [self.embeddings] if self.widen is None else [self.embeddings, self.widen]
+        whole = all(self._shared.values())
+        depth_of: dict[nn.Module, int] = {}
+        for layer in range(self.config.n_layer):
+            for name, parts in (("attention", self.attention), ("feed-forward", self.feed_forward)):
+                place = self._place(layer, name)
+                depth_of[parts[place]] = 1 + (place if whole else layer)
+        heads = [self.pooler, self.word_head, self.pair_head, self.replaced_head]
+        levels: list[list[nn.Module]] = [[*embeddings], *([] for _ in range(self.config.layers))]
+        for part, depth in depth_of.items():
+            levels[depth].append(part)
+        levels.append([head for head in heads if head is not None])
+        return [[each for part in parts for each in part.parameters()] for parts in levels if parts]
+
+    @property
+    def pools(self) -> bool:
+        """See :attr:`Network.pools`."""
+        return self.pooler is not None
+
     def flops_per_token(self, n_positions: int) -> float:
         """6 for each weight of a matrix product, however many layers share it, and 12 * n_layer * T * D for the
         attention's two products; of the words' head, the share of positions that reach it.

@@ -64,6 +64,10 @@ class LSTM(LanguageModel):
             copy.projection.load_state_dict(self.projection.state_dict())
         return copy
 
+    def parameters_by_depth(self) -> list[list[nn.Parameter]]:
+        """See :meth:`Network.parameters_by_depth`; the tied output is the embeddings', the projection the layer's."""
+        return [list(self.tokens.parameters()), [*self.recurrent.parameters(), *self.projection.parameters()]]
+
     def flops_per_token(self, n_positions: int) -> float:
         """6 for each weight of a matrix product, the tied output included; the length makes no difference."""
         c = self.config

@@ -38,6 +38,18 @@ class Network(nn.Module, ABC):
     ) -> Network:
         """A copy to fine-tune; see :meth:`gptcore.models.transformer.GPT.adapt`."""
 
+    def parameters_by_depth(self) -> list[list[nn.Parameter]]:
+        """The parameters, each of them once, from the embeddings up to what reads the states of the last block.
+
+        Blocks that share their parameters are one depth; so is a whole network that says nothing of its depths.
+        """
+        return [list(self.parameters())]
+
+    @property
+    def pools(self) -> bool:
+        """Whether the last of :meth:`parameters_by_depth` is a pooler's, above the blocks."""
+        return False
+
     @property
     def drops(self) -> bool:
         """Whether two passes over the same tokens differ in training."""

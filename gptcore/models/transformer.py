@@ -243,6 +243,13 @@ class GPT(LanguageModel):
             copy.norm.load_state_dict(self.norm.state_dict())  # of what all of these blocks together give
         return copy
 
+    def parameters_by_depth(self) -> list[list[nn.Parameter]]:
+        """See :meth:`Network.parameters_by_depth`; the tied output is the embeddings', a last norm the last block's."""
+        depths = [[*self.tokens.parameters(), *self.positions.parameters()]]
+        depths += [list(block.parameters()) for block in self.blocks]
+        depths[-1] += self.norm.parameters()
+        return depths
+
     def flops_per_token(self, n_positions: int) -> float:
         """6 for each weight of a matrix product (the tied output included, the look-ups not) plus 12 * n_layer * T * D
         for the attention's two products over all T positions.

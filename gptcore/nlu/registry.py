@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gptcore.errors import InputError
@@ -23,6 +23,7 @@ __all__ = [
     "PromptTemplate",
     "Source",
     "TaskSpec",
+    "check_source",
     "columns_of",
     "recorded_task",
     "task_settings",
@@ -87,3 +88,15 @@ def task_spec(name: str) -> TaskSpec:
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]}?)" if near else ""
     raise InputError(f"task: found {name!r}, expected one of {', '.join(known)}{hint}")
+
+
+def check_source(source: str, tasks: Collection[str], setting: str = "--from-task") -> None:
+    """See that other tasks can start from a model that is fine-tuned on ``source``.
+
+    :param setting: what the message calls it.
+    :raises InputError: it is none of the twelve, or one of ``tasks`` itself.
+    """
+    if source not in REGISTRY:
+        raise InputError(f"{setting}: found {source!r}, expected one of {', '.join(REGISTRY)}")
+    if source in tasks:
+        raise InputError(f"{setting}: {source} cannot start from itself; expected another task")

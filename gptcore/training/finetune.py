@@ -8,7 +8,7 @@ plainly, the released Adam, the best parameters by dev accuracy. An LSTM has no 
 
 JOB.json: {"task": str, "finetune": fields of FinetuneConfig, "model": a pre-trained model's folder or null,
 "model_config": fields of ModelConfig or LSTMConfig (needed where "model" is null), "dataset": folder of the encoded
-dataset, "workspace": folder, "threads": int or null}.
+dataset, "workspace": folder, "threads": int or null, "start": folder of a model fine-tuned on `from_task`, or null}.
 
 The workspace then holds model/ (of the best epoch by dev score), predictions/, metrics.jsonl and result.json; while the
 job runs also checkpoints/ and best/. Exit codes: gptcore.machine.process.
@@ -35,6 +35,7 @@ from gptcore.machine.distributed import World
 from gptcore.models.build import build_model, load_model
 from gptcore.models.classifier import Classifier
 from gptcore.models.heads import ClassificationModel
+from gptcore.models.network import Network
 from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits, encoded_task
 from gptcore.nlu.inputs import Inputs, released_part_tokens
@@ -46,6 +47,7 @@ from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.settings import recorded
 from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.job import Training, costs, parse_job, run_job, train
+from gptcore.training.layer_decay import rates_by_depth
 from gptcore.training.loop import Progression
 from gptcore.training.schedules import warmup_linear
 
@@ -64,6 +66,7 @@ class FinetuneJob:
     workspace: Path
     threads: int | None
     model_config: NetworkConfig | None = None
+    start: Path | None = None
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> FinetuneJob:
@@ -73,6 +76,9 @@ class FinetuneJob:
         if (parsed.model is None) == pretrained or (parsed.model is None and parsed.model_config is None):
             wanted = "model = a folder" if pretrained else "model = null and a model_config"
             raise InputError(f"finetune job: pretrained = {pretrained}, expected {wanted}")
+        if (parsed.start is None) != (parsed.finetune.from_task is None):
+            wanted = "start = null" if parsed.start else "start = a folder"
+            raise InputError(f"finetune job: from_task = {parsed.finetune.from_task}, expected {wanted}")
         return parsed
 
 
@@ -80,14 +86,19 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
     """The network at the start of fine-tuning, and the digest of its tokenizer where it has one.
 
     Pre-trained blocks and embeddings, with new special rows and linear layer; or, the same shape and the same draws,
-    everything new.
+    everything new; or the whole network of another task's model, special rows included, with a new linear layer.
 
     :raises InputError: if the folder holds no model, or one with fewer blocks than ``n_transfer``.
     """
     config = job.finetune
     draws = rng.generator(config.seed, "weights")
     digest: str | None = None
-    if job.model is not None:
+    network: Network
+    if job.start is not None:
+        tuned, about = Classifier.load(job.start)
+        network, digest = tuned.network, about.get("tokenizer_digest")
+        config.require_family(network.config.family, "finetune job: finetune")
+    elif job.model is not None:
         source = load_model(str(job.model))
         config.require_family(source.config.family, "finetune job: finetune")
         FAMILIES[source.config.family].require_form(spec.name, spec.form)
@@ -193,6 +204,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         keep_checkpoints=_KEEP_CHECKPOINTS,
         checkpoint_every=data.batches_per_epoch,
         checkpoint_seconds=_CHECKPOINT_SECONDS,
+        rates=rates_by_depth(model, config),
     )
     progress = train(training, job, world, stop)
     _finish(job, spec, rows, monitor, progress, world, stop)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -29,7 +29,7 @@ from gptcore.machine.sharding import whole
 from gptcore.models.network import Network
 from gptcore.settings import replace_settings
 from gptcore.training.loop import LoopSettings, Monitor, Progression, Trainer
-from gptcore.training.optim import AdamSettings, adam
+from gptcore.training.optim import AdamSettings, Rated, adam
 from gptcore.training.schedules import Schedule
 
 
@@ -143,6 +143,8 @@ class Training:
     """Updates between checkpoints."""
     checkpoint_seconds: float | None = None
     """And at most so many seconds between them; None: by updates alone."""
+    rates: Sequence[Rated] | None = None
+    """See :func:`gptcore.training.optim.adam`."""
 
 
 def train(training: Training, job: Job, world: World, stop: process.StopRequest) -> Progression:
@@ -158,7 +160,7 @@ def train(training: Training, job: Job, world: World, stop: process.StopRequest)
         objective=training.objective,
         data=training.data,
         monitor=training.monitor,
-        optimizer=adam(training.model, settings),
+        optimizer=adam(training.model, settings, training.rates),
         settings=LoopSettings(
             total_steps=training.total_steps,
             lr=settings.lr,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -30,6 +31,15 @@ class AdamSettings(Protocol):
     def original(self) -> bool: ...
 
 
+@dataclass(frozen=True)
+class Rated:
+    """Parameters that have a learning rate of their own."""
+
+    factor: float
+    """Of the scheduled rate."""
+    parameters: Sequence[nn.Parameter]
+
+
 class _Adam(AdamW):
     """torch's own, called without what it wraps around these methods to keep its compiler out of them.
 
@@ -51,7 +61,7 @@ def _inside(method: Callable[..., Any]) -> Callable[..., Any]:
     return getattr(method, "__wrapped__", method)
 
 
-def adam(model: nn.Module, settings: AdamSettings) -> AdamW:
+def adam(model: nn.Module, settings: AdamSettings, rates: Sequence[Rated] | None = None) -> AdamW:
     """The optimiser for ``model``: parameters of more than one dimension decay, embeddings and positions included.
 
     The decay of an update is lr * weight_decay * p, scheduled with the rate (original code; Loshchilov and Hutter
@@ -59,13 +69,24 @@ def adam(model: nn.Module, settings: AdamSettings) -> AdamW:
     contain decay too (original code). torch's fused kernel: on two CPU cores 3 times faster than its loop.
 
     ``settings.original`` adds what else the released Adam does, see :func:`set_lr`.
+
+    :param rates: every parameter of ``model`` once, the first at the full rate, which is the one that is logged; None:
+        all at that rate.
     """
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    decaying, others = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]
-    groups = [
-        {"params": chosen, "weight_decay": decay, "released": (settings.epsilon, decay) if settings.original else None}
-        for chosen, decay in ((decaying, settings.weight_decay), (others, 0.0))
-    ]
+    groups = []
+    for rated in [Rated(1.0, list(model.parameters()))] if rates is None else rates:
+        parameters = [parameter for parameter in rated.parameters if parameter.requires_grad]
+        decaying, others = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]
+        groups += [
+            {
+                "params": chosen,
+                "factor": rated.factor,
+                "weight_decay": decay,
+                "released": (settings.epsilon, decay) if settings.original else None,
+            }
+            for chosen, decay in ((decaying, settings.weight_decay), (others, 0.0))
+            if chosen
+        ]
     return _Adam(
         groups,
         lr=settings.lr,
@@ -77,7 +98,7 @@ def adam(model: nn.Module, settings: AdamSettings) -> AdamW:
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float, updates_made: int) -> None:
-    """Use ``lr`` for the next update in every parameter group.
+    """Use ``lr``, times a group's own factor, for the next update in every parameter group.
 
     The released Adam (original code) takes the step
 
@@ -87,7 +108,7 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float, updates_made: int) -> No
     epsilon / sqrt(1 - beta2^t) in the place of epsilon and weight_decay * r / lr in that of the decay.
     """
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group["factor"]
         if group.get("released"):
             epsilon, weight_decay = group["released"]
             beta1, beta2 = group["betas"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gptcore.nlu.registry import task_spec
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import flatten
@@ -93,6 +94,15 @@ def start_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     seen = manifest["counts"]["tokens_seen_before"]
     return (f"Pre-training went on from the weights of {start['digest'][:12]}, which had seen {seen:,} tokens.",)
+
+
+def from_task_note(finetune: Mapping[str, Any]) -> str:
+    """What is said of a model that was fine-tuned on another task first; empty of any other.
+
+    :param finetune: the recorded settings of its fine-tuning.
+    """
+    task = finetune.get("from_task")
+    return f"Started from a model fine-tuned on {task_spec(task).folder}." if task else ""
 
 
 def cost(seconds: float, threads: int, device: str, processes: int = 1) -> str:

@@ -8,6 +8,7 @@ from gptcore.config import network_config
 from gptcore.families import FAMILIES
 from gptcore.nlu.own_rows import ANSWERS, field_names
 from gptcore.nlu.registry import TaskSpec, recorded_task
+from tasks.report.card import from_task_note
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
@@ -83,6 +84,9 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
     score, rows = counts["dev/score"], counts["rows"]
     checkpoint = manifest["inputs"].get("checkpoint", {}).get("digest", "")
     start = f"from the pre-trained {checkpoint[:12]}" if checkpoint else "from random weights"
+    before = manifest["inputs"].get("start", {}).get("digest", "")
+    if note := from_task_note(config):
+        start += f" ({note[0].lower()}{note[1:-1]}, {before[:12]})"
     tested = f", test score {100 * counts['test/score']:.1f}" if "test/score" in counts else ""
     spec, name = recorded_task(manifest["config"]), task_model(task, synthetic)
     return Entry(
@@ -102,6 +106,7 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
             "data_digest": dataset.digest,
             "tokenizer_digest": encoded["counts"]["tokenizer_digest"],
             "suite": suite,
+            **({"start_digest": before} if before else {}),
         },
         description=(
             f"Dev score {100 * score:.1f} ({spec.headline} x 100, {rows['dev']:,} rows){tested}: fine-tuned {start} on "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gptcore.config import FinetuneConfig
 from gptcore.settings import recorded
-from tasks.report.card import shown, start_note, synthetic_note
+from tasks.report.card import from_task_note, shown, start_note, synthetic_note
 from tasks.report.comparison import contenders
 from tasks.report.entries import task_model
 from tasks.report.leaderboard import Leaderboard
@@ -70,6 +70,9 @@ def result_card(
         links["every published row"] = found.table
     notes = [note for dataset in datasets.values() for note in synthetic_note(store.manifest(dataset))]
     notes += start_note(store.manifest(checkpoint))
+    for name, config in settings.items():
+        if note := from_task_note(recorded(config)):
+            notes.append(note if len(names) == 1 else f"{name}: {note[0].lower()}{note[1:]}")
     return ResultCard(
         found.board,
         names,

@@ -11,7 +11,7 @@ import gptcore
 from gptcore.families import Family, recorded_family
 from gptcore.files import read_json
 from gptcore.nlu.registry import TaskSpec
-from tasks.report.card import cost, shown, table
+from tasks.report.card import cost, from_task_note, shown, table
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
@@ -110,14 +110,17 @@ def write_finetuned_card(
     for split, counts in dataset["splits"].items():
         of = f" of {counts['published']:,} published" if counts["published"] and not synthetic else ""
         rows[f"{split} rows"] = f"{counts['rows']:,}{of}"
-    _write(
-        folder,
-        title=f"fine-tuned on {name}",
-        words=f"The task {name} ({spec.form}), fine-tuned with L3 of "
+    words = (
+        f"The task {name} ({spec.form}), fine-tuned with L3 of "
         '"Improving Language Understanding by Generative Pre-Training" (section 3.2).'
         if _family(folder).auxiliary_loss
         else f"The task {name} ({spec.form}), fine-tuned with one linear layer on "
-        f"{_READ.get(spec.form, 'what stands for the whole sequence')}.",
+        f"{_READ.get(spec.form, 'what stands for the whole sequence')}."
+    )
+    _write(
+        folder,
+        title=f"fine-tuned on {name}",
+        words=" ".join([words, from_task_note(settings["finetune"])]).strip(),
         tags=("gptmill", _PIPELINES.get(spec.form, "text-classification")),
         data={**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)},
         training={**_cost(result), "best epoch": result["best_epoch"], **dict(flatten(settings))},

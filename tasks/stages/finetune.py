@@ -10,11 +10,12 @@ from typing import Any
 from prefect import task
 
 from gptcore.config import FinetuneConfig, network_config
+from gptcore.errors import InputError
 from gptcore.files import sha256_json
 from gptcore.nlu.registry import recorded_task, task_settings
 from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
-from tasks.report.card import Card, cost, synthetic_note
+from tasks.report.card import Card, cost, from_task_note, synthetic_note
 from tasks.report.entries import finetuned_entry, task_data
 from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_finetuned_card
@@ -44,6 +45,7 @@ def finetune_model(
     suite_run: str,
     threads: int,
     experiment: str = EXPERIMENT,
+    start: Artifact | None = None,
 ) -> Score:
     """Fine-tune (section 3.2) in a child process; its MLflow run is a child of the suite's.
 
@@ -55,12 +57,14 @@ def finetune_model(
     :param threads: CPU threads of the job; no part of the digest.
     :param experiment: MLflow's, of the suite's run. Only the leaderboard's models are registered: those of a sweep's
         trials are made to be compared, and most of them to be forgotten.
+    :param start: the checkpoint's model fine-tuned on another task (``from_task``), whose network is gone on with.
     """
     spec = recorded_task(store.manifest(dataset)["config"])
     pretrained = store.manifest(checkpoint)
     shape = recorded(network_config(pretrained["config"]["model"]))
     settings = {**task_settings(spec), "finetune": recorded(config)}
-    recipe = finetune_recipe(store, dataset, checkpoint, config)
+    recipe = finetune_recipe(store, dataset, checkpoint, config, start)
+    origin_note = from_task_note(settings["finetune"])
     tags = run_tags(
         suite_run=suite_run,
         task=name,
@@ -68,7 +72,10 @@ def finetune_model(
         checkpoint_digest=checkpoint.digest if config.pretrained else "",
         data_digest=dataset.digest,
         tokenizer_digest=pretrained["counts"]["tokenizer_digest"],
+        **({"start_digest": start.digest} if start else {}),
     )
+    if origin_note:
+        tags["mlflow.note.content"] = "\n\n".join([origin_note, tags.get("mlflow.note.content", "")]).strip()
     # The same fine-tune can be a cell of two suites (other tasks' settings differ): a run for each.
     key = f"{recipe.digest}/{suite_run}"
     run_name = f"{name} seed {config.seed}"
@@ -86,6 +93,7 @@ def finetune_model(
                 "dataset": str(store.local(dataset)),
                 "workspace": str(workspace),
                 "threads": threads,
+                **({"start": str(store.local(start, "model"))} if start else {}),
             }
             observer = JobObserver("fine-tunes", run, None, lambda: store.sync_partial(recipe, workspace), item)
             result = run_job(
@@ -103,6 +111,8 @@ def finetune_model(
             register(run, finetuned_entry(store, built.artifact, dataset, suite))
     result, encoded = built.manifest["counts"], store.manifest(dataset)
     notes = _notes(name, encoded["counts"], result, config.seed, arm)
+    if origin_note:
+        notes = (f"{name}: {origin_note[0].lower()}{origin_note[1:-1]}", *notes)
     origin = finetune_origin(built.manifest, encoded)
     if spec.own:
         origin["own settings"] = sha256_json(recorded(dataclasses.replace(config, seed=0)))
@@ -115,12 +125,21 @@ def _made(counts: Mapping[str, Any]) -> str:
     return f"dev {100 * counts['dev/score']:.1f}"
 
 
-def finetune_recipe(store: Store, dataset: Artifact, checkpoint: Artifact, config: FinetuneConfig) -> Recipe:
-    """What a fine-tune is made from; from scratch of the checkpoint only its shape."""
+def finetune_recipe(
+    store: Store, dataset: Artifact, checkpoint: Artifact, config: FinetuneConfig, start: Artifact | None = None
+) -> Recipe:
+    """What a fine-tune is made from; from scratch of the checkpoint only its shape.
+
+    :param start: the model fine-tuned on ``config.from_task``.
+    :raises InputError: it is missing.
+    """
+    if config.from_task is not None and start is None:
+        raise InputError(f"finetune.from_task = {config.from_task!r}: expected none here, where none is trained first")
     spec = recorded_task(store.manifest(dataset)["config"])
     settings = {**task_settings(spec), "finetune": recorded(config)}
     if config.pretrained:
-        return Recipe("finetune", VERSION, settings, {"dataset": dataset, "checkpoint": checkpoint})
+        inputs = {"dataset": dataset, "checkpoint": checkpoint, **({"start": start} if start else {})}
+        return Recipe("finetune", VERSION, settings, inputs)
     shape = store.manifest(checkpoint)["config"]["model"]
     return Recipe("finetune", VERSION, {**settings, "model": recorded(network_config(shape))}, {"dataset": dataset})
 
@@ -146,7 +165,8 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
         unit = "L3 = task + lambda x language model, nats" if beside else "task, nats"
         figure = loss_curve(records, folder / "loss.png", unit=unit)
         title = f"Fine-tuning {spec.name}, seed {result['seed']}"
-        notes = synthetic_note(store.manifest(dataset))
+        start = from_task_note(config["finetune"])
+        notes = (*([start] if start else []), *synthetic_note(store.manifest(dataset)))
         card = Card(title, results, config, built.manifest, cross_links(run, built.artifact), figure, notes)
         publish_card(card, f"finetune-{spec.name}")
         (folder / "card.md").write_text(card.markdown(), encoding="utf-8")

@@ -186,7 +186,7 @@ def test_an_analysis_of_tasks_that_it_is_not_about_is_refused(
 
 def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     from flows import fanout
-    from flows.fanout import Arm, Grid
+    from flows.grid import Arm, Grid
 
     checkpoint = Artifact("pretrain", "0" * 64, f"{store}/pretrain/{'0' * 64}")
     changes: list[dict[str, Any]] = [{"snapshot": 64}, {"n_transfer": 0}, {}, {"pretrained": False}]
@@ -213,7 +213,7 @@ def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.
 
 def test_figure_2_left_is_on_dev_rows_where_test_rows_have_labels_too() -> None:
     from flows.analysis import paper
-    from flows.fanout import Arm
+    from flows.grid import Arm
 
     scores = {"0": 0.3, "1": 0.5, "2": 0.4}
     counts = {seed: {"counts": {"dev/score": score, "test/score": 0.9}} for seed, score in scores.items()}

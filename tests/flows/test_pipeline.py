@@ -358,8 +358,9 @@ def test_rows_that_changed_since_they_were_encoded_fill_no_row(
     board: Leaderboard, world: tuple[str, str], store: str
 ) -> None:
     """Refused before anything is trained: a row never mixes numbers of different data."""
-    from flows.fanout import Grid, score_tasks
+    from flows.fanout import score_tasks
     from flows.finetune import pretrained_arm, settings_of
+    from flows.grid import Grid
 
     stages = Store(store)
     encoded = {stages.manifest(item)["config"]["task"]: item for item in stages.list("dataset")}

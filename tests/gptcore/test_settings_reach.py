@@ -47,6 +47,7 @@ OTHER: dict[str, Any] = {
     "seed": 7,
     "original": True,
     "pretrained": False,
+    "layer_decay": 0.5,
 }
 """A value of each setting that has to change the weights; the others say how often something is written or looked at,
 how much of it, in which type, or where the training starts."""
@@ -64,6 +65,8 @@ ELSEWHERE = {
     *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
     "replaced_weight",
     "snapshot",  # chooses the folder of the model to start from
+    "from_task",  # as well: tests/gptcore/test_from_task.py
+    "layer_decay_original",  # nothing without the decay: tests/gptcore/test_layer_decay.py
 }
 FEW = {"pretrain": {"steps": 8, "warmup_steps": 2, "lr": 1e-3}, "adapt": {"epochs": 1.0}, "finetune": {"epochs": 1}}
 KINDS = {"pretrain": PretrainConfig, "adapt": AdaptConfig, "finetune": FinetuneConfig}

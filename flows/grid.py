@@ -1,0 +1,140 @@
+"""What a fan-out of fine-tunes is: every task in every arm with every seed, as the trainings that it is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flows.dispatch import Training
+from gptcore.config import FinetuneConfig
+from gptcore.nlu.own_task import Task
+from gptcore.nlu.registry import TaskSpec, check_source
+from tasks.stages.finetune import finetune_recipe
+from tasks.store.artifact import Artifact
+from tasks.store.store import Store
+
+TaskSettings = Mapping[str, FinetuneConfig]
+"""Task -> its fine-tuning settings; the seed and the arm's changes are filled in for each run."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One row of ours: every task from one checkpoint, with the settings' differences that make the arm."""
+
+    label: str
+    """How the row is called; part of what the row is."""
+    checkpoint: Artifact
+    """From scratch (``pretrained`` False) only its shape and its tokenizer are used."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of FinetuneConfig that differ from each task's settings: ``{"lm_coef": 0.0}``, ``{"n_transfer": 3}``."""
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether the checkpoint's weights are used."""
+        return bool(self.changes.get("pretrained", True))
+
+    def settings(self, config: FinetuneConfig) -> FinetuneConfig:
+        """A task's settings in this arm; without all of the checkpoint's weights no other task's model is between."""
+        changes = {"pretrained": True, **self.changes}
+        if not self.pretrained or changes.get("n_transfer", config.n_transfer) is not None:
+            changes["from_task"] = None
+        return dataclasses.replace(config, **changes)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every task in every arm: what a fan-out runs, and what it runs on."""
+
+    store: Store
+    datasets_url: str
+    """The folder of the twelve datasets; empty where only users' own tasks are fine-tuned."""
+    tasks: Sequence[Task]
+    datasets: Mapping[str, Artifact]
+    """Task -> its encoded rows, of those whose data is good."""
+    arms: Sequence[Arm]
+    settings: TaskSettings
+    seeds: int = 0
+    """Runs of each task, with seeds 0 .. seeds - 1; 0: as many as its registry entry says."""
+    sources: Mapping[str, Artifact] = field(default_factory=dict)
+    """Task -> its encoded rows, of those that others start from (``from_task``) and that have no cells of their own."""
+    rates: tuple[float, ...] = ()
+    """Learning rates of which each task's was chosen on dev rows; empty: the settings' own."""
+    notes: tuple[str, ...] = ()
+    """What the leaderboard says of the settings."""
+
+    def seeds_of(self, task: str) -> range:
+        """The seeds of one task."""
+        return range(self.seeds or self.spec(task).seeds)
+
+    def spec(self, task: str) -> TaskSpec:
+        """What is known of one task."""
+        return next(own.spec for own in self.tasks if own.name == task)
+
+    def config(self, arm: Arm, task: str, seed: int = 0) -> FinetuneConfig:
+        """The settings of one run."""
+        return dataclasses.replace(arm.settings(self.settings[task]), seed=seed)
+
+    def source_of(self, arm: Arm, task: str) -> str | None:
+        """The task that one starts from in an arm.
+
+        :raises InputError: it is none of the twelve, or the task itself.
+        """
+        source = arm.settings(self.settings[task]).from_task
+        if source is not None:
+            check_source(source, [task])
+        return source
+
+    def training(self, arm: Arm, task: str, config: FinetuneConfig) -> Training:
+        """One run, by the settings that it has in its arm.
+
+        :raises InputError: see :meth:`source_of`.
+        """
+        start: dict[str, Artifact] = {}
+        if config.from_task is not None:
+            recipe = self.start(arm, config.from_task).recipe
+            start = {"start": self.store.artifact("finetune", recipe.digest)}
+        dataset = self.datasets.get(task) or self.sources[task]
+        recipe = finetune_recipe(self.store, dataset, arm.checkpoint, config, **start)
+        arguments = {
+            "name": task,
+            "dataset": dataset,
+            "checkpoint": arm.checkpoint,
+            "config": config,
+            "arm": arm.label,
+            **start,
+        }
+        return Training(f"finetune {task} seed {config.seed}, {arm.label}", "finetune", recipe, arguments)
+
+    def start(self, arm: Arm, source: str) -> Training:
+        """The run whose network others start from: the source's settings in the same arm, seed 0."""
+        return self.training(arm, source, dataclasses.replace(self.config(arm, source), from_task=None))
+
+    def starts(self) -> Iterator[tuple[int, Training]]:
+        """What must be trained before other runs, each with its arm's place, once."""
+        for place, arm in enumerate(self.arms):
+            for source in dict.fromkeys(self.source_of(arm, name) for name in self.datasets):
+                if source is not None:
+                    yield place, self.start(arm, source)
+
+    def trainings(self) -> Iterator[tuple[int, Training]]:
+        """The runs behind all cells, each with its arm's place: the longest task's first, of those that wait for none.
+
+        Their arguments are there as far as the grid says them.
+        """
+        found = [
+            (place, self.training(arm, name, self.config(arm, name, seed)))
+            for name in self._longest_first()
+            for place, arm in enumerate(self.arms)
+            for seed in self.seeds_of(name)
+        ]
+        yield from sorted(found, key=lambda each: "start" in each[1].arguments)
+
+    def _longest_first(self) -> list[str]:
+        """Tasks by training tokens, most first: the last slot to end then ends early."""
+        tokens = {
+            name: self.store.manifest(dataset)["counts"]["splits"]["train"]["tokens"]
+            for name, dataset in self.datasets.items()
+        }
+        return sorted(self.datasets, key=lambda name: -tokens[name])

@@ -1,0 +1,155 @@
+"""Fine-tunes that start from another task's model, and rates that dev rows choose, through flows and forms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters
+from gptcore.errors import InputError
+from tasks.report.leaderboard import Leaderboard, Row
+from tasks.store.store import Store
+from tasks.tracking.tracker import Tracker
+from tasks.tracking.views import LEADERBOARD, SWEEPS
+from tests.flows.world import OVERRIDES
+
+RATES = [1e-3, 4e-3]
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+@pytest.fixture(scope="module")
+def board(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboard:
+    """RTE and SST-2 with two seeds; RTE from MNLI, which is not among the tasks; two rates tried on both."""
+    from flows.pipeline import pipeline
+
+    books, datasets = world
+    chosen = {"corpus": books, "datasets": datasets, "store": store, "jobs": 1, "seeds": 2}
+    overrides = {**OVERRIDES, "scratch": False}
+    form = PipelineParameters(
+        preset="demo", overrides=overrides, tasks=["rte", "sst2"], from_task="mnli", rates=RATES, **chosen
+    )
+    form.check()
+    found = pipeline(form)
+    assert isinstance(found, Leaderboard)
+    return found
+
+
+def tuned(store: str, task: str) -> list[dict[str, Any]]:
+    """Manifests of the models fine-tuned on a task."""
+    found = [dict(Store(store).manifest(each)) for each in Store(store).list("finetune")]
+    return [manifest for manifest in found if manifest["config"]["task"] == task]
+
+
+def ours(board: Leaderboard) -> Row:
+    return next(row for row in board.rows if row.kind == "ours")
+
+
+def test_the_row_has_its_own_name_and_only_the_tasks_that_were_asked_for(board: Leaderboard) -> None:
+    row = ours(board)
+    assert row.name.startswith("pre-trained, then mnli ")
+    assert set(row.per_task) == {"rte", "sst2"}
+    assert row.seeds == "2"
+    assert "rte: started from a model fine-tuned on MNLI" in board.notes
+    assert not [note for note in board.notes if note.startswith("sst2: started")]
+
+
+def test_the_other_tasks_model_is_an_input_and_is_trained_once(board: Leaderboard, store: str) -> None:
+    (mnli,) = tuned(store, "mnli")
+    assert (mnli["config"]["finetune"]["seed"], "from_task" in mnli["config"]["finetune"]) == (0, False)
+    rte = tuned(store, "rte")
+    assert len(rte) == 3, "two rates with seed 0, the better one with seed 1"
+    for manifest in rte:
+        assert manifest["inputs"]["start"] == {"stage": "finetune", "digest": mnli["digest"]}
+        assert manifest["config"]["finetune"]["from_task"] == "mnli"
+    assert all("start" not in manifest["inputs"] for manifest in tuned(store, "sst2"))
+    model = next(each for each in Store(store).list("finetune") if each.digest == rte[0]["digest"])
+    card = (Store(store).local(model) / "model/README.md").read_text(encoding="utf-8")
+    assert "Started from a model fine-tuned on MNLI." in card
+
+
+def test_each_task_has_the_rate_with_the_best_dev_score_of_seed_0(board: Leaderboard, store: str) -> None:
+    for task in ("rte", "sst2"):
+        first = {m["config"]["finetune"]["lr"]: m for m in tuned(store, task) if m["config"]["finetune"]["seed"] == 0}
+        assert sorted(first) == RATES
+        best = max(RATES, key=lambda rate: first[rate]["counts"]["dev/score"])
+        (second,) = [m for m in tuned(store, task) if m["config"]["finetune"]["seed"] == 1]
+        assert second["config"]["finetune"]["lr"] == best
+        said = {1e-3: "0.001", 4e-3: "0.004"}[best]
+        assert f"{task}: rate {said} of 0.001, 0.004, by the dev score of seed 0" in board.notes
+
+
+def test_mlflow_keeps_trials_away_from_the_leaderboard(board: Leaderboard) -> None:
+    tracker = Tracker()
+    row = ours(board)
+    (suite,) = tracker.search(LEADERBOARD, {"kind": "ours", "suite": row.suite})
+    cells = tracker.search(LEADERBOARD, {"kind": "finetune", "mlflow.parentRunId": suite.info.run_id})
+    assert sorted(each.info.run_name for each in cells) == [
+        "mnli seed 0",
+        *("rte seed 0", "rte seed 1", "sst2 seed 0", "sst2 seed 1"),
+    ]
+    rte = next(each for each in cells if each.info.run_name == "rte seed 0")
+    assert rte.data.tags["mlflow.note.content"].startswith("Started from a model fine-tuned on MNLI.")
+    assert suite.data.params["settings.rte.from_task"] == "mnli"
+    assert suite.data.params["settings.rte.lr"] == "best on dev of 0.001, 0.004"
+    (trials,) = [
+        each for each in tracker.search(SWEEPS, {"kind": "rates"}) if "settings.rte.epochs" in each.data.params
+    ]
+    assert set(trials.data.metrics) == {f"{task}/{rate}" for task in ("rte", "sst2") for rate in ("0.001", "0.004")}
+    assert "| chosen" in trials.data.tags["mlflow.note.content"]
+
+
+def test_one_task_by_its_form_skips_the_model_that_is_there(
+    board: Leaderboard, world: tuple[str, str], store: str
+) -> None:
+    from flows.finetune import finetune
+
+    given = {
+        "checkpoint": "latest",
+        "store": store,
+        "datasets": world[1],
+        "seeds": 1,
+        "epochs": 1,
+        "max_train_rows": 16,
+    }
+    form = FinetuneParameters(task="rte", from_task="mnli", **given)
+    form.check()
+    row = finetune(form).rows[0]
+    assert row.name.startswith("pre-trained, then mnli ")
+    assert row.name != ours(board).name
+    before = len(tuned(store, "mnli"))
+    assert finetune(FinetuneParameters(task="mrpc", from_task="mnli", **given)).rows[0].name == row.name
+    assert len(tuned(store, "mnli")) == before == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"from_task": "rte"}, "--from-task: rte cannot start from itself; expected another task"),
+        ({"from_task": "mlni"}, "--from-task: found 'mlni', expected one of mnli, snli"),
+        ({"from_task": "mnli", "pretrained": False}, "--from-task mnli: expected no --no-pretraining beside it"),
+        ({"from_task": "mnli", "layers": 1}, "--from-task mnli: every block is its model's; expected no --layers"),
+        ({"rates": [1e-3, 1e-3]}, "--rates: found 0.001 twice, expected each rate once"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_one_line(
+    world: tuple[str, str], store: str, fields: dict[str, Any], message: str
+) -> None:
+    form = FinetuneParameters(task="rte", checkpoint="", store=store, datasets=world[1], **fields)
+    with pytest.raises(InputError, match=f"^{message}"):
+        form.check()
+
+
+def test_a_task_without_data_is_refused_before_any_work(world: tuple[str, str], store: str, tmp_path: Path) -> None:
+    (tmp_path / "RTE").symlink_to(Path(world[1]) / "RTE")
+    given: dict[str, Any] = {"store": store, "datasets": str(tmp_path), "from_task": "mnli"}
+    with pytest.raises(InputError, match="no data for mnli; found rte"):
+        FinetuneParameters(task="rte", checkpoint="", **given).check()
+    with pytest.raises(InputError, match="no data for mnli; found rte"):
+        FinetuneAllParameters(checkpoint="", **given).check()
+    with pytest.raises(InputError, match="--from-task mnli: expected one of rte, stsb, mrpc among the tasks"):
+        PipelineParameters(store=store, tasks=["sst2"], from_task="mnli").check()
+    with pytest.raises(InputError, match=r"tasks\.rte\.from_task: rte cannot start from itself"):
+        PipelineParameters(store=store, overrides={"tasks": {"rte": {"from_task": "rte"}}}).check()
