@@ -16,7 +16,7 @@ from gptcore.families import FAMILIES
 from gptcore.files import write_json_atomic
 from gptcore.models.classifier import Classifier
 from gptcore.models.onnx import OnnxClassifier, export_onnx, quantise_onnx, require_onnx
-from gptcore.nlu.registry import TaskSpec, recorded_task
+from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, recorded_task
 from gptcore.nlu.task_rows import TaskRows
 from gptcore.text.tokenizer import Tokenizer
 
@@ -49,6 +49,10 @@ def write_onnx(folder: Path, tokenizer: Tokenizer, dataset: Path, out: Path, int
     family = FAMILIES[network.family]
     if not family.layout:
         raise InputError(f"--format onnx: found a model of the kind {family.title}, expected a Transformer")
+    if spec.form in PLACE_FORMS:
+        raise InputError(
+            f"--format onnx: found a model for {spec.name}, which points at places of a text; expected one that classifies"
+        )
     check_dataset(dataset, spec, config["tokenizer_digest"], network.n_vocab, str(folder))
     rows = TaskRows(
         spec,
