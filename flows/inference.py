@@ -37,7 +37,7 @@ from tasks.store.lineage import ancestor, home_of, model_files, tokenizer_of
 from tasks.store.store import Store
 
 _NO_CLASSIFIER = {
-    "hugging-face": "transformers' classifiers of its kind read other states or have no bias, so none of them is written",
+    "hugging-face": "transformers' classifiers read other states or have no bias, so none of them is written",
     "release": "the release's arrays are those of a pre-trained model, without a classifier",
 }
 """Layout -> why it holds no fine-tuned model."""

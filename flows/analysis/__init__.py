@@ -7,6 +7,7 @@
                 BLiMP in the same way, where its files are, with the n-gram models beside it
     learning    what more text brings: every task fine-tuned from models kept on the way, over the tokens they had seen
     overlap     how much of every test set stands in the corpus, by 8-grams (GPT-2's paper, section 4); trains nothing
+    families    every family from the same books, at equal tokens and at equal operations
 
 What the store holds is not computed again: after a pipeline an analysis adds only its own runs.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flows.analysis.curves import learning, zero_shot_curves
+from flows.analysis.families import families
 from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
 from flows.forms.parameters import AnalysisParameters
@@ -28,5 +30,6 @@ ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
     "zero-shot": zero_shot_curves,
     "learning": learning,
     "overlap": overlap,
+    "families": families,
 }
 """Name on the command line -> flow."""

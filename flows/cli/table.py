@@ -88,6 +88,7 @@ _ANY_MODEL = _model("pre-trained or fine-tuned model", "latest")
 
 # --- what trains, and so fills a form
 
+_ANALYSES = ["tables", "table5", "layers", "zero-shot", "learning", "overlap", "families"]
 _TRAINING = (
     Command(
         "pipeline", commands.pipeline, "the whole chain, books to leaderboard", ("PipelineParameters",), (_VERBOSE,)
@@ -98,7 +99,7 @@ _TRAINING = (
         "make one of the paper's analyses: its table or figure",
         ("AnalysisParameters",),
         (_VERBOSE,),
-        first=(argument("name", "which", choices=["tables", "table5", "layers", "zero-shot", "learning", "overlap"]),),
+        first=(argument("name", "which", choices=_ANALYSES),),
     ),
     Command(
         "sweep",

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from flows.abstracts import abstracts, abstracts_tables, generate
 from flows.analysis.curves import learning, zero_shot_curves
+from flows.analysis.families import families
 from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
 from flows.few_shot import few_shot
@@ -92,6 +93,7 @@ OFFERS = [
     Offer(zero_shot_curves, CPU, AnalysisParameters),
     Offer(learning, CPU, AnalysisParameters),
     Offer(overlap, CPU, AnalysisParameters),
+    Offer(families, CPU, AnalysisParameters),
     Offer(sweep, CPU, SweepParameters),
     Offer(abstracts, CPU, AbstractsParameters),
     Offer(abstracts_tables, CPU, AbstractsTablesParameters),

@@ -51,7 +51,7 @@ def write_onnx(folder: Path, tokenizer: Tokenizer, dataset: Path, out: Path, int
         raise InputError(f"--format onnx: found a model of the kind {family.title}, expected a Transformer")
     if spec.form in PLACE_FORMS:
         raise InputError(
-            f"--format onnx: found a model for {spec.name}, which points at places of a text; expected one that classifies"
+            f"--format onnx: found a model for {spec.name}, which points at places; expected one that classifies"
         )
     check_dataset(dataset, spec, config["tokenizer_digest"], network.n_vocab, str(folder))
     rows = TaskRows(

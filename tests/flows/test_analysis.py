@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +33,9 @@ from tests.flows.world import OVERRIDES, with_blimp
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
-def run(name: str, world: tuple[str, str], store: str, out: Path, tasks: list[str]) -> list[Analysis]:
+def run(
+    name: str, world: tuple[str, str], store: str, out: Path, tasks: list[str], family: str = "gpt"
+) -> list[Analysis]:
     from flows.analysis import ANALYSES
 
     books, datasets = world
@@ -46,6 +49,7 @@ def run(name: str, world: tuple[str, str], store: str, out: Path, tasks: list[st
         jobs=2,
         max_rows=20,
         out=str(out),
+        family=family,
     )
     return ANALYSES[name](form)
 
@@ -252,3 +256,25 @@ def test_overlap_is_that_of_the_corpus_and_trains_nothing(
     (few,) = run("overlap", world, store, tmp_path, ["rte"])
     assert [row[0] for row in few.rows] == ["rte dev"]
     assert list(few.rows[0]) == list(next(row for row in whole.rows if row[0] == "rte dev"))
+
+
+def test_families_stand_side_by_side_at_equal_tokens_and_operations(
+    world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["flows.analysis.families"], "offered", lambda: ["gpt", "electra"])
+    (found,) = run("families", world, store, tmp_path, ["rte"])
+    rows = read_csv(tmp_path / "families.csv")
+    assert [(row["family"], row["equal in"]) for row in rows] == [
+        ("GPT-1", "both"),
+        ("ELECTRA", "tokens"),
+        ("ELECTRA", "operations"),
+    ]
+    first, tokens, operations = rows
+    assert tokens["M tokens"] == first["M tokens"]
+    spent = [float(row["T operations"]) for row in (first, operations)]
+    assert spent[1] == pytest.approx(spent[0], rel=0.2)
+    assert "[" in tokens["held-out loss"], "beside what frequencies alone tell"
+    assert logged("families")["ELECTRA at equal tokens/rte"] == pytest.approx(float(tokens["rte (accuracy)"]), abs=0.06)
+    assert len(found.identity["models"]) == 3
+    with pytest.raises(InputError, match="--family bert: found one, expected none"):
+        run("families", world, store, tmp_path, ["rte"], family="bert")
