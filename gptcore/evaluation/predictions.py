@@ -62,8 +62,25 @@ class RowPredictions(Protocol):
         ...
 
 
+class _Unchosen:
+    """Of predictions with which nothing is chosen on dev rows."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Nothing is chosen."""
+        return {}
+
+    def tuned(self) -> Self:
+        """The same."""
+        return self
+
+    def using(self, settings: Mapping[str, Any]) -> Self:
+        """The same."""
+        return self
+
+
 @dataclass(frozen=True)
-class Predictions:
+class Predictions(_Unchosen):
     """Of rows with one label each, in the split's order."""
 
     rows: TaskRows
@@ -79,19 +96,6 @@ class Predictions:
     def collapsed(self) -> bool:
         """See :class:`RowPredictions`."""
         return is_constant(self.values)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Nothing is chosen."""
-        return {}
-
-    def tuned(self) -> Self:
-        """The same."""
-        return self
-
-    def using(self, settings: Mapping[str, Any]) -> Self:
-        """The same."""
-        return self
 
     def scores(self, spec: TaskSpec) -> dict[str, float]:
         """The task's metrics over the rows that carry a label, as :func:`gptcore.nlu.metrics.score`."""
@@ -207,7 +211,7 @@ class SpanPredictions:
 
 
 @dataclass(frozen=True)
-class TagPredictions:
+class TagPredictions(_Unchosen):
     """Of texts with a tag for each word."""
 
     rows: WindowRows
@@ -218,19 +222,6 @@ class TagPredictions:
     def collapsed(self) -> bool:
         """Whether every word of all rows got the same tag."""
         return len({tag for tags in self.tags for tag in tags}) <= 1
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Nothing is chosen."""
-        return {}
-
-    def tuned(self) -> Self:
-        """The same."""
-        return self
-
-    def using(self, settings: Mapping[str, Any]) -> Self:
-        """The same."""
-        return self
 
     def scores(self, spec: TaskSpec) -> dict[str, float]:
         """See :func:`gptcore.nlu.entity_metrics.entity_scores`."""

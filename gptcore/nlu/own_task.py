@@ -19,14 +19,10 @@ datasets.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-
-import fsspec
 
 from gptcore.config import FinetuneConfig
 from gptcore.errors import InputError
@@ -45,6 +41,7 @@ from gptcore.nlu.registry import (
     Source,
     TaskSpec,
 )
+from gptcore.nlu.toml_fields import TomlFields, read_toml
 from gptcore.settings import replace_settings
 
 SUFFIX = ".toml"
@@ -93,7 +90,7 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
     :raises InputError: no such file, no TOML, a field that is missing, unknown or of another type, values that do not
         fit each other, a file of rows that is not there, or none whose labels could be read; names the field.
     """
-    given = _Given(url, _toml(url))
+    given = TomlFields(url, read_toml(url))
     name = given.text("name")
     if not _NAME.fullmatch(name):
         raise given.error("name", name, "a small letter, then up to 31 small letters, digits, - or _")
@@ -136,100 +133,13 @@ def own_task_name(url: str) -> str:
 
     :raises InputError: no such file, no TOML, or no name.
     """
-    return _Given(url, _toml(url)).text("name")
+    return TomlFields(url, read_toml(url)).text("name")
 
 
 # --- fields of the file ----------------------------------------------------------------------------------------------
 
 
-class _Given:
-    """What a task's file says, field by field; whatever nobody asked for is an error."""
-
-    def __init__(self, url: str, values: Mapping[str, Any]) -> None:
-        self.url, self._values = url, values
-        self._read: set[str] = set()
-
-    def error(self, field: str, found: Any, expected: str) -> InputError:
-        return InputError(f"{self.url}: {field} = {show(found)}, expected {expected}")
-
-    def __contains__(self, field: str) -> bool:
-        return field in self._values
-
-    def _value(self, field: str, kind: type | tuple[type, ...], expected: str, default: Any = None) -> Any:
-        self._read.add(field)
-        if field not in self._values:
-            if default is None:
-                near = difflib.get_close_matches(field, self._values, n=1, cutoff=0.7)
-                raise InputError(
-                    f"{self.url}: found no {field}{f' but {near[0]}' if near else ''}, expected {expected}"
-                )
-            return default
-        value = self._values[field]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.error(field, value, expected)
-        return value
-
-    def text(self, field: str, default: str | None = None) -> str:
-        value: str = self._value(field, str, "text in quotes", default)
-        if not value.strip() and default is None:
-            raise self.error(field, value, "text that is not empty")
-        return value
-
-    def texts(self, field: str) -> tuple[str, ...]:
-        """A list of different texts; empty where the field is left out."""
-        value = self._value(field, list, "a list of texts", [])
-        if not all(isinstance(item, str) and item for item in value) or len(set(value)) < len(value):
-            raise self.error(field, value, "a list of texts, each once")
-        return tuple(value)
-
-    def flag(self, field: str) -> bool:
-        return bool(self._value(field, bool, "true or false", False))
-
-    def whole(self, field: str, default: int, least: int) -> int:
-        value: int = self._value(field, int, f"a whole number from {least}", default)
-        if value < least:
-            raise self.error(field, value, f"a whole number from {least}")
-        return value
-
-    def one_of(self, field: str, names: tuple[str, ...]) -> Any:
-        expected = f"one of {', '.join(names)}"
-        value = self._value(field, str, expected)
-        if value not in names:
-            raise self.error(field, value, expected)
-        return value
-
-    def table(self, field: str) -> Mapping[str, Any]:
-        value: Mapping[str, Any] = self._value(field, dict, f"a table [{field}]", {})
-        return value
-
-    def raw(self, field: str) -> Any:
-        """The value as it is; None where the field is left out."""
-        self._read.add(field)
-        return self._values.get(field)
-
-    def check_all_read(self) -> None:
-        """:raises InputError: a field that nothing reads, with the nearest one that is read."""
-        for field in self._values:
-            if field not in self._read:
-                near = difflib.get_close_matches(field, self._read, n=1, cutoff=0.5)
-                hint = f" (did you mean {near[0]}?)" if near else ""
-                raise InputError(
-                    f"{self.url}: {field}: no such field; expected some of {', '.join(sorted(self._read))}{hint}"
-                )
-
-
-def _toml(url: str) -> dict[str, Any]:
-    try:
-        with fsspec.open(url, "rb") as file:
-            return tomllib.loads(file.read().decode("utf-8"))
-    except OSError as error:
-        found = "nothing there" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
-        raise InputError(f"{url}: found {found}, expected a task's file") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; deep brackets
-        raise InputError(f"{url}: not TOML: {error}") from None
-
-
-def _splits(given: _Given) -> dict[str, tuple[Source, ...]]:
+def _splits(given: TomlFields) -> dict[str, tuple[Source, ...]]:
     """The files of each split; dev rows cut from the training file are read from there."""
     train = given.text("train")
     dev = given.text("dev", "")
@@ -244,7 +154,7 @@ def _splits(given: _Given) -> dict[str, tuple[Source, ...]]:
     return splits
 
 
-def _holdout(given: _Given) -> Holdout | None:
+def _holdout(given: TomlFields) -> Holdout | None:
     share = given.raw("holdout")
     seed = given.whole("holdout_seed", _HOLDOUT_SEED, 0)
     if share is None:
@@ -254,7 +164,7 @@ def _holdout(given: _Given) -> Holdout | None:
     return Holdout(dev=round(share * _PARTS), of=_PARTS, seed=seed)
 
 
-def _fields(given: _Given, form: Form) -> tuple[str | tuple[str, ...], ...]:
+def _fields(given: TomlFields, form: Form) -> tuple[str | tuple[str, ...], ...]:
     """The text fields in input order; a list of columns in the list is joined into one field."""
     value = given.raw("fields")
     expected = {
@@ -275,7 +185,7 @@ def _fields(given: _Given, form: Form) -> tuple[str | tuple[str, ...], ...]:
     return tuple(item if isinstance(item, str) else tuple(item) for item in value)
 
 
-def _score_range(given: _Given) -> tuple[float, float] | None:
+def _score_range(given: TomlFields) -> tuple[float, float] | None:
     value = given.raw("score_range")
     if value is None:
         return None
@@ -290,12 +200,12 @@ def _score_range(given: _Given) -> tuple[float, float] | None:
     return float(value[0]), float(value[1])
 
 
-def _prompt(given: _Given) -> PromptTemplate | None:
+def _prompt(given: TomlFields) -> PromptTemplate | None:
     """How the task is put to a model that is not fine-tuned; None: fields line by line, "Answer:", the labels."""
     values = given.table("prompt")
     if not values:
         return None
-    own = _Given(f"{given.url}: prompt", values)
+    own = TomlFields(f"{given.url}: prompt", values)
     template = PromptTemplate(own.text("question"), own.texts("answers"), own.text("context", ""))
     own.check_all_read()
     return template
@@ -304,7 +214,7 @@ def _prompt(given: _Given) -> PromptTemplate | None:
 # --- what does not follow from one field alone -----------------------------------------------------------------------
 
 
-def _fitting(given: _Given, spec: TaskSpec) -> TaskSpec:
+def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
     """See that the fields fit each other.
 
     :raises InputError: naming the field that does not.
@@ -337,7 +247,7 @@ def _fitting(given: _Given, spec: TaskSpec) -> TaskSpec:
     return replace(spec, context=None) if spec.symmetric else spec
 
 
-def _with_labels(spec: TaskSpec, given: _Given) -> TaskSpec:
+def _with_labels(spec: TaskSpec, given: TomlFields) -> TaskSpec:
     """The task with its labels: those of the file, else those of the training rows, sorted.
 
     :raises InputError: fewer than two labels.
@@ -393,7 +303,7 @@ def _labels_of_choices(spec: TaskSpec) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _with_metrics(spec: TaskSpec, given: _Given) -> TaskSpec:
+def _with_metrics(spec: TaskSpec, given: TomlFields) -> TaskSpec:
     """The task with its metrics: those of the file, which must be some that its labels have.
 
     :raises InputError: another metric.
@@ -410,7 +320,7 @@ def _with_metrics(spec: TaskSpec, given: _Given) -> TaskSpec:
     return replace(spec, metrics=spec.metrics or (fitting if spec.score_range else ("accuracy",)))
 
 
-def _home(given: _Given, datasets_url: str) -> str:
+def _home(given: TomlFields, datasets_url: str) -> str:
     """The address of the folder that the file's paths are relative to."""
     folder = given.text("folder", "").strip("/")
     beside = given.url.rpartition("/")[0] if "/" in given.url else "."

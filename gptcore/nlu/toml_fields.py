@@ -1,0 +1,109 @@
+"""A TOML file that a person wrote, field by field: each is looked at, and what is wrong is told by its name."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import fsspec
+
+from gptcore.errors import InputError
+from gptcore.nlu.readers.rows import show
+
+
+class TomlFields:
+    """What the file of a task says, field by field; whatever nobody asked for is an error.
+
+    :param url: of the file, for messages.
+    :param values: what it holds.
+    """
+
+    def __init__(self, url: str, values: Mapping[str, Any]) -> None:
+        self.url, self._values = url, values
+        self._read: set[str] = set()
+
+    def error(self, field: str, found: Any, expected: str) -> InputError:
+        return InputError(f"{self.url}: {field} = {show(found)}, expected {expected}")
+
+    def __contains__(self, field: str) -> bool:
+        return field in self._values
+
+    def _value(self, field: str, kind: type | tuple[type, ...], expected: str, default: Any = None) -> Any:
+        self._read.add(field)
+        if field not in self._values:
+            if default is None:
+                near = difflib.get_close_matches(field, self._values, n=1, cutoff=0.7)
+                raise InputError(
+                    f"{self.url}: found no {field}{f' but {near[0]}' if near else ''}, expected {expected}"
+                )
+            return default
+        value = self._values[field]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.error(field, value, expected)
+        return value
+
+    def text(self, field: str, default: str | None = None) -> str:
+        value: str = self._value(field, str, "text in quotes", default)
+        if not value.strip() and default is None:
+            raise self.error(field, value, "text that is not empty")
+        return value
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """A list of different texts; empty where the field is left out."""
+        value = self._value(field, list, "a list of texts", [])
+        if not all(isinstance(item, str) and item for item in value) or len(set(value)) < len(value):
+            raise self.error(field, value, "a list of texts, each once")
+        return tuple(value)
+
+    def flag(self, field: str) -> bool:
+        return bool(self._value(field, bool, "true or false", False))
+
+    def whole(self, field: str, default: int, least: int) -> int:
+        value: int = self._value(field, int, f"a whole number from {least}", default)
+        if value < least:
+            raise self.error(field, value, f"a whole number from {least}")
+        return value
+
+    def one_of(self, field: str, names: tuple[str, ...]) -> Any:
+        expected = f"one of {', '.join(names)}"
+        value = self._value(field, str, expected)
+        if value not in names:
+            raise self.error(field, value, expected)
+        return value
+
+    def table(self, field: str) -> Mapping[str, Any]:
+        value: Mapping[str, Any] = self._value(field, dict, f"a table [{field}]", {})
+        return value
+
+    def raw(self, field: str) -> Any:
+        """The value as it is; None where the field is left out."""
+        self._read.add(field)
+        return self._values.get(field)
+
+    def check_all_read(self) -> None:
+        """:raises InputError: a field that nothing reads, with the nearest one that is read."""
+        for field in self._values:
+            if field not in self._read:
+                near = difflib.get_close_matches(field, self._read, n=1, cutoff=0.5)
+                hint = f" (did you mean {near[0]}?)" if near else ""
+                raise InputError(
+                    f"{self.url}: {field}: no such field; expected some of {', '.join(sorted(self._read))}{hint}"
+                )
+
+
+def read_toml(url: str) -> dict[str, Any]:
+    """What a TOML file holds.
+
+    :param url: any fsspec URL.
+    :raises InputError: no such file, no UTF-8 or no TOML.
+    """
+    try:
+        with fsspec.open(url, "rb") as file:
+            return tomllib.loads(file.read().decode("utf-8"))
+    except OSError as error:
+        found = "nothing there" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
+        raise InputError(f"{url}: found {found}, expected a task's file") from None
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; deep brackets
+        raise InputError(f"{url}: not TOML: {error}") from None
