@@ -84,6 +84,11 @@ def _model(kinds: str, names: str) -> tuple[Argument, ...]:
 
 _ANY_MODEL = _model("pre-trained or fine-tuned model", "latest")
 
+_ANALYSES = [
+    *("tables", "table5", "layers", "zero-shot", "learning", "overlap"),
+    *("families", "sentences", "sharing", "replaced", "sizes"),
+]
+
 # --- what trains, and so fills a form
 
 _TRAINING = (
@@ -96,7 +101,7 @@ _TRAINING = (
         "make one of the paper's analyses: its table or figure",
         ("AnalysisParameters",),
         (_VERBOSE,),
-        first=(argument("name", "which", choices=["tables", "table5", "layers", "zero-shot", "learning", "overlap"]),),
+        first=(argument("name", "which", choices=_ANALYSES),),
     ),
     Command(
         "sweep",
