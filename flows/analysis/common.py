@@ -134,7 +134,7 @@ class Trained:
         """Weights, tokens, operations and seconds, for a table."""
         counts = self.counts
         seconds = f"{counts['wall_seconds']:,.0f}"
-        return short(self.weights), short(counts["tokens_seen"]), f"{self.operations:.2g}", seconds
+        return short(self.weights), short(counts["tokens_seen"]), power(self.operations), seconds
 
 
 COST = ("weights", "tokens", "operations", "seconds")
@@ -147,6 +147,11 @@ def short(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g}{letter}"
     return f"{count / 1e3:.0f}k"
+
+
+def power(count: float) -> str:
+    """A number of operations as tables print it: 4.0e19."""
+    return f"{count:.1e}".replace("e+0", "e").replace("e+", "e")
 
 
 def operations_of_update(model: NetworkConfig, config: PretrainConfig) -> float:
@@ -190,7 +195,7 @@ def rows_of(models: Sequence[Trained], parameters: AnalysisParameters) -> list[R
 
 def identity_of(models: Sequence[Trained], rows: Sequence[Row]) -> dict[str, Any]:
     """What a table of pre-trainings follows from."""
-    digests = {model.label: model.checkpoint.digest for model in models}
+    digests = [f"{model.label}: {model.checkpoint.digest}" for model in models]
     tasks = list(models[0].chain.datasets)
     return {"models": digests, "arms": [row.suite for row in rows], "tasks": tasks, "seeds": rows[0].seeds}
 

@@ -17,6 +17,7 @@ from flows.analysis.common import (
     of_family,
     operations_of_update,
     percent,
+    power,
     publish_all,
     rows_of,
     scores_of,
@@ -73,7 +74,7 @@ def families(parameters: AnalysisParameters) -> list[Analysis]:
     n_first = FAMILIES[COMPARED[0]].title
     notes = [
         f"equal tokens: {short(n_tokens)}, the least of the families' presets, each by its own tokenizer, padding "
-        f"counted; equal operations: those of {n_first}, {budget:.2g}, to which {n_first} alone comes by both",
+        f"counted; equal operations: those of {n_first}, {power(budget)}, to which {n_first} alone comes by both",
         "ELECTRA's loss and that of hidden words have nothing in common with that of next tokens",
         "published averages are GLUE's, over tasks that are not all here",
     ]

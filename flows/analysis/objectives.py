@@ -19,6 +19,7 @@ from flows.analysis.common import (
     of_family,
     operations_of_update,
     percent,
+    power,
     publish_all,
     rows_of,
     scored,
@@ -172,7 +173,7 @@ def _on_the_way(parameters: AnalysisParameters, electra: Trained, masked: Traine
             done = model.operations * step / last
             points.append((done / 1e12, mean))
             scores = (percent(row.per_task[task]) for task in tasks)
-            body.append((label, f"{step:,}", f"{done:.3g}", percent(mean), *scores))
+            body.append((label, f"{step:,}", power(done), percent(mean), *scores))
             metrics[f"{label}/after {step} updates"] = mean
         curves.append(Curve(label, points, color))
     title = "ELECTRA and masked words at equal operations"
