@@ -14,7 +14,7 @@ from flows.forms.parameters import OnBooks
 from flows.forms.references import pretrained_model
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
-from gptcore.config import Preset
+from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.nlu.own_task import Task
@@ -57,19 +57,22 @@ class Chain:
         """Every artifact, in the order in which they were made."""
         return [self.corpus, self.tokenizer, *self.datasets.values(), self.shards, self.ngrams, self.checkpoint]
 
-    def pretrain_lstm(self, parameters: OnBooks) -> Artifact:
-        """The LSTM of Table 5 on the same windows with the same settings."""
-        preset, store = self.preset, self.store
+    def pretrain(self, parameters: OnBooks, model: NetworkConfig, config: PretrainConfig | None = None) -> Artifact:
+        """Another network on the same shards, with the preset's settings or others."""
         checkpoint = pretrained(
-            store,
+            self.store,
             shards=self.shards,
-            model=preset.lstm,
-            config=preset.pretrain,
+            model=model,
+            config=config or self.preset.pretrain,
             ngrams=self.ngrams,
             **_processes(parameters),
         )
-        list_checkpoints(store)
+        list_checkpoints(self.store)
         return checkpoint
+
+    def pretrain_lstm(self, parameters: OnBooks) -> Artifact:
+        """The LSTM of Table 5 on the same windows with the same settings."""
+        return self.pretrain(parameters, self.preset.lstm)
 
 
 def run_chain(parameters: OnBooks, tasks: Sequence[str] = (), whole: bool = True) -> Chain:

@@ -11,6 +11,8 @@ from gptcore.errors import InputError
 PAIRS = ("none", "nsp", "sop")
 """What the second of two segments is: it goes on with the first; with p 1/2 a random one (next-sentence prediction);
 with p 1/2 swapped with the first (sentence-order prediction)."""
+REPLACED_OBJECTIVES = ("electra", "electra-15", "replace-mlm", "all-tokens-mlm")
+"""ELECTRA and the controls that explain what it gains (section 3.4)."""
 SHORTEST = 8  # tokens of a sequence of two segments: below, there is no room for both and a word to hide
 LONGEST_NGRAM = 16
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -100,7 +102,8 @@ def require_hiding(config: Any) -> None:
     for name in ("mask_share", "short_share"):
         if (value := getattr(config, name)) is not None and not 0 < value < 1:
             raise InputError(f"pretrain.{name} = {value}: expected more than 0, and less than 1")
-    if config.pairs is not None and config.pairs not in PAIRS:
-        raise InputError(f"pretrain.pairs = {config.pairs!r}: expected one of {', '.join(PAIRS)}")
+    for name, known in (("pairs", PAIRS), ("replaced_objective", REPLACED_OBJECTIVES)):
+        if (value := getattr(config, name)) is not None and value not in known:
+            raise InputError(f"pretrain.{name} = {value!r}: expected one of {', '.join(known)}")
     if config.short_share is not None and config.short_length is None:
         raise InputError(f"pretrain.short_share = {config.short_share} without pretrain.short_length, expected both")

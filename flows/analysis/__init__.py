@@ -6,8 +6,12 @@
     zero-shot   Figure 2, right: scores without fine-tuning, from the first updates to the last, Transformer and LSTM;
                 BLiMP in the same way, where its files are, with the n-gram models beside it
     learning    what more text brings: every task fine-tuned from models kept on the way, over the tokens they had seen
+    families    GPT-1, GPT-2, BERT, ALBERT and ELECTRA side by side, at equal tokens and at equal operations
+    sentences   ALBERT's Table 5: what pre-training tells of pairs of segments
+    sharing     ALBERT's Table 4: the width of the embeddings, and parameters that layers share
+    replaced    ELECTRA's Table 5: what its gain comes from; beside masked words at equal operations, on the way
+    sizes       BERT by its number of layers and their width
     overlap     how much of every test set stands in the corpus, by 8-grams (GPT-2's paper, section 4); trains nothing
-    families    every family from the same books, at equal tokens and at equal operations
 
 What the store holds is not computed again: after a pipeline an analysis adds only its own runs.
 """
@@ -17,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flows.analysis.curves import learning, zero_shot_curves
-from flows.analysis.families import families
+from flows.analysis.networks import families, sharing, sizes
+from flows.analysis.objectives import replaced, sentences
 from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
 from flows.forms.parameters import AnalysisParameters
@@ -31,5 +36,9 @@ ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
     "learning": learning,
     "overlap": overlap,
     "families": families,
+    "sentences": sentences,
+    "sharing": sharing,
+    "replaced": replaced,
+    "sizes": sizes,
 }
 """Name on the command line -> flow."""

@@ -1,15 +1,29 @@
-"""What the analyses share: rows of the leaderboard, what a reader must know, how numbers are written."""
+"""What the analyses share: rows of the leaderboard, pre-trainings side by side, what a reader must know."""
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 from flows.chain import Chain
 from flows.fanout import score_tasks
-from flows.finetune import seeds_of, settings_of
+from flows.finetune import pretrained_arm, seeds_of, settings_of
 from flows.forms.parameters import AnalysisParameters
 from flows.grid import Arm, Grid
+from gptcore.config import NetworkConfig, PretrainConfig, network_config
+from gptcore.config.operations import pretraining_flops
+from gptcore.errors import InputError
+from gptcore.families import DEFAULT, FAMILIES
+from gptcore.nlu.published_encoders import PublishedModel
+from gptcore.nlu.readers import available
+from gptcore.nlu.registry import BEYOND, REGISTRY
+from gptcore.settings import replace_settings
 from tasks.report.analysis import Analysis, publish
 from tasks.report.card import start_note, synthetic_note
-from tasks.report.leaderboard import Leaderboard
+from tasks.report.leaderboard import Leaderboard, Row
+from tasks.store.artifact import Artifact
 
 
 def scored(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> Leaderboard:
@@ -55,3 +69,166 @@ def percent(value: float) -> str:
 
 def cell_text(value: float | None) -> str:
     return "-" if value is None else percent(value)
+
+
+# --- pre-trainings side by side ---
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One of the pre-trainings that an analysis compares."""
+
+    label: str
+    chain: Chain
+    checkpoint: Artifact
+
+    @property
+    def arm(self) -> Arm:
+        """Its row; that of the chain's own model is the leaderboard's."""
+        own = self.checkpoint == self.chain.checkpoint
+        return pretrained_arm(self.checkpoint) if own else Arm(self.label, self.checkpoint)
+
+    @property
+    def counts(self) -> Mapping[str, Any]:
+        """What its run measured."""
+        counts: Mapping[str, Any] = self.chain.store.manifest(self.checkpoint)["counts"]
+        return counts
+
+    @property
+    def network(self) -> NetworkConfig:
+        """The settings of its network."""
+        return network_config(self.chain.store.manifest(self.checkpoint)["config"]["model"])
+
+    @property
+    def weights(self) -> int:
+        """Numbers that its network has, its heads counted, another one beside it not."""
+        from gptcore.models.build import build_model
+        from gptcore.models.shapes import shapes_only
+
+        with shapes_only():
+            return build_model(self.network).num_parameters
+
+    @property
+    def operations(self) -> float:
+        """Floating-point operations of its pre-training, of a network beside it, too; padding counts as tokens."""
+        recorded = self.chain.store.manifest(self.checkpoint)["config"]["pretrain"]
+        config = replace_settings(PretrainConfig(), recorded, "pretrain")
+        return float(self.counts["steps"] * operations_of_update(self.network, config))
+
+    @property
+    def loss(self) -> str:
+        """Its held-out loss and what that is of, for losses of different kinds have nothing in common."""
+        counts = self.counts
+        if (found := counts.get("validation/replaced_loss")) is not None:
+            return f"{found:.3f} a token that is replaced or not, recall {counts['validation/replaced_recall']:.0%}"
+        if (found := counts.get("validation/told_loss")) is not None:
+            return f"{found:.3f} a word told from filled-in text"
+        return f"{counts['validation/loss']:.2f} a {'hidden word' if self.masked else 'next token'}"
+
+    @property
+    def masked(self) -> bool:
+        """Whether it learnt from hidden words."""
+        return "validation/unigram_entropy" in self.counts
+
+    @property
+    def cost(self) -> tuple[str, str, str, str]:
+        """Weights, tokens, operations and seconds, for a table."""
+        counts = self.counts
+        seconds = f"{counts['wall_seconds']:,.0f}"
+        return short(self.weights), short(counts["tokens_seen"]), power(self.operations), seconds
+
+
+COST = ("weights", "tokens", "operations", "seconds")
+"""The columns of :attr:`Trained.cost`."""
+
+
+def short(count: float) -> str:
+    """A number of weights or tokens as tables print it: 117M, 3.2M, 940k."""
+    for size, letter in ((1e9, "G"), (1e6, "M")):
+        if count >= size:
+            return f"{count / size:.3g}{letter}"
+    return f"{count / 1e3:.0f}k"
+
+
+def power(count: float) -> str:
+    """A number of operations as tables print it: 4.0e19."""
+    return f"{count:.1e}".replace("e+0", "e").replace("e+", "e")
+
+
+def operations_of_update(model: NetworkConfig, config: PretrainConfig) -> float:
+    """Operations of one update; ``model`` has the vocabulary of its shards."""
+    return pretraining_flops(model, config) * config.batch_size * config.mean_length(model.n_ctx)
+
+
+def of_family(parameters: AnalysisParameters, family: str, pretrain: Mapping[str, Any] | None = None) -> Any:
+    """The form with another family, and with settings of pre-training on top of its own.
+
+    :raises InputError: the form asks for another one, which the analysis is not about.
+    """
+    chosen = parameters.overrides.get("family", parameters.family)
+    if chosen not in (DEFAULT, family):
+        raise InputError(f"--family {chosen}: this analysis is about {FAMILIES[family].title}; expected no --family")
+    overrides = {name: value for name, value in parameters.overrides.items() if name != "family"}
+    if pretrain:
+        overrides["pretrain"] = {**overrides.get("pretrain", {}), **pretrain}
+    return parameters.model_copy(update={"family": family, "overrides": overrides})
+
+
+def chosen_tasks(parameters: AnalysisParameters, defaults: Sequence[str]) -> list[str]:
+    """The tasks that were asked for, else those of ``defaults`` whose data is there.
+
+    :raises InputError: there is none.
+    """
+    if parameters.tasks:
+        return list(parameters.tasks)
+    there = [task for task in defaults if not parameters.datasets or task in available(parameters.datasets)]
+    if not there:
+        raise InputError(f"--tasks: none of {', '.join(defaults)} has data; expected tasks that have")
+    return there
+
+
+def rows_of(models: Sequence[Trained], parameters: AnalysisParameters) -> list[Row]:
+    """The rows of models of one chain, fine-tuned on its tasks."""
+    chain = models[0].chain
+    arms = [model.arm for model in models]
+    return list(scored(chain, parameters, list(chain.datasets), arms).rows[: len(arms)])
+
+
+def identity_of(models: Sequence[Trained], rows: Sequence[Row]) -> dict[str, Any]:
+    """What a table of pre-trainings follows from."""
+    digests = [f"{model.label}: {model.checkpoint.digest}" for model in models]
+    tasks = list(models[0].chain.datasets)
+    return {"models": digests, "arms": [row.suite for row in rows], "tasks": tasks, "seeds": rows[0].seeds}
+
+
+def scores_of(row: Row, tasks: Sequence[str]) -> tuple[dict[str, str], float | None]:
+    """A row's cells as text, and their mean; None: a task has no score."""
+    found = row.per_task
+    mean = statistics.fmean(found[task] for task in tasks) if all(task in found for task in tasks) else None
+    return {task: cell_text(found.get(task)) for task in tasks}, mean
+
+
+def columns_of_tasks(tasks: Sequence[str], published: Sequence[PublishedModel]) -> list[str]:
+    """The tasks of a table: ours first, then those that only the published rows have."""
+    printed = {task for row in published for task in row.scores}
+    return [*tasks, *(task for task in (*BEYOND, *REGISTRY) if task in printed and task not in tasks)]
+
+
+def cost_notes(models: Sequence[Trained], rows: Sequence[Row]) -> list[str]:
+    """What a reader must know of pre-trainings side by side."""
+    chain = models[0].chain
+    notes = [
+        *synthetic_notes(chain),
+        f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s), pre-trained once",
+        "operations: floating-point, 6 a weight of a matrix product and token, with those of attention, and of a "
+        "generator where one is trained; only the states of hidden words reach the vocabulary",
+        f"seconds: of pre-training, {models[0].counts['threads']} thread(s), on {models[0].counts['device']}",
+    ]
+    for model, row in zip(models, rows, strict=True):
+        if collapsed := [column for column, cell in row.cells.items() if cell.collapsed]:
+            notes.append(f"{model.label}: a run gave every dev row the same answer on {', '.join(collapsed)}")
+    masked = [model for model in models if model.masked]
+    if masked:
+        entropy = masked[0].counts["validation/unigram_entropy"]
+        notes.append(f"a loss of {entropy:.2f} a hidden word is that of knowing how frequent words are, and no more")
+    return notes

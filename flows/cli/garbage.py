@@ -16,7 +16,7 @@ from tasks.store.store import Store
 from tasks.tracking.referred import referred
 from tasks.tracking.tracker import Tracker
 
-_MEASURES = ("ngrams", "baseline", "evaluation", "zero-shot", "blimp", "prompted", "overlap", "written")
+_MEASURES = ("ngrams", "baseline", "evaluation", "zero-shot", "blimp", "held-out", "prompted", "overlap", "written")
 _TRACKED = ("pretrain", "finetune", "adapt")
 _WORLDS = "storyworld"
 _STAGES = (
@@ -34,6 +34,7 @@ _STAGES = (
     "evaluation",
     "zero-shot",
     "blimp",
+    "held-out",
     "prompted",
     "overlap",
     "imported",

@@ -86,9 +86,13 @@ def _model(kinds: str, names: str) -> tuple[Argument, ...]:
 
 _ANY_MODEL = _model("pre-trained or fine-tuned model", "latest")
 
+_ANALYSES = [
+    *("tables", "table5", "layers", "zero-shot", "learning", "overlap"),
+    *("families", "sentences", "sharing", "replaced", "sizes"),
+]
+
 # --- what trains, and so fills a form
 
-_ANALYSES = ["tables", "table5", "layers", "zero-shot", "learning", "overlap", "families"]
 _TRAINING = (
     Command(
         "pipeline", commands.pipeline, "the whole chain, books to leaderboard", ("PipelineParameters",), (_VERBOSE,)

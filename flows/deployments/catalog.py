@@ -10,7 +10,8 @@ from pydantic import BaseModel
 
 from flows.abstracts import abstracts, abstracts_tables, generate
 from flows.analysis.curves import learning, zero_shot_curves
-from flows.analysis.families import families
+from flows.analysis.networks import families, sharing, sizes
+from flows.analysis.objectives import replaced, sentences
 from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
 from flows.few_shot import few_shot
@@ -94,6 +95,10 @@ OFFERS = [
     Offer(learning, CPU, AnalysisParameters),
     Offer(overlap, CPU, AnalysisParameters),
     Offer(families, CPU, AnalysisParameters),
+    Offer(sentences, CPU, AnalysisParameters),
+    Offer(sharing, CPU, AnalysisParameters),
+    Offer(replaced, CPU, AnalysisParameters),
+    Offer(sizes, CPU, AnalysisParameters),
     Offer(sweep, CPU, SweepParameters),
     Offer(abstracts, CPU, AbstractsParameters),
     Offer(abstracts_tables, CPU, AbstractsTablesParameters),

@@ -15,6 +15,8 @@ from gptcore.settings import derived, replace_settings
 LAYER_NORM_EPSILON = 1e-5  # original code
 SHARINGS = ("none", "attention", "feed-forward", "all")
 ACTIVATIONS = ("gelu", "gelu_new")
+GENERATOR_SHARE = 1 / 4
+"""The generator's width as a share of the discriminator's: that of ELECTRA's small model (Table 6)."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,24 @@ class EncoderConfig:
     def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
         """See :func:`gptcore.families.with_family`."""
         return with_family(values.pop("family"), values)
+
+
+def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
+    """The generator beside a discriminator: as deep, narrower, with the same embeddings (ELECTRA, section 3.2)."""
+    n_head = max(1, round(config.n_head * share))
+    n_embd = config.n_embd // config.n_head * n_head  # heads as wide as the discriminator's (original code)
+    E = config.width_of_words
+    return dataclasses.replace(
+        config,
+        n_head=n_head,
+        n_embd=n_embd,
+        n_inner=max(1, round(config.n_inner * share)),
+        n_embd_words=None if n_embd == E else E,
+        words=True,
+        pooler=False,
+        pair=False,
+        replaced=False,
+    )
 
 
 class NetworkConfig(Protocol):

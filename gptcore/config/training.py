@@ -61,7 +61,12 @@ class PretrainConfig:
     """Draw masks once for so many copies of each sequence, which then come back (`dupe_factor`, original code). None:
     anew for every sequence."""
     replaced_weight: float | None = None
-    """Of the loss of telling replaced tokens, beside that of the words. None: 50 (ELECTRA, section 3.2)."""
+    """Of the main network's loss, beside that of the generator. None: 50 (ELECTRA, section 3.2) where it tells
+    replaced tokens, 1 where it tells words."""
+    replaced_objective: str | None = None
+    """What the network learns of a text whose hidden words a generator has filled in (ELECTRA, section 3.4): electra,
+    whether each token was replaced; electra-15, only at the places of hidden words; replace-mlm, the hidden words;
+    all-tokens-mlm, every word, with a probability of copying the one that stands there. None: electra."""
 
     def __post_init__(self) -> None:
         require_training(self, "pretrain")

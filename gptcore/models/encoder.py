@@ -22,13 +22,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.config import EncoderConfig
+from gptcore.config.network import generator_config
+from gptcore.config.operations import MASK_SHARE, network_flops
 from gptcore.errors import InputError
 from gptcore.models.dropout import dropout
 from gptcore.models.language_model import check_transfer
 from gptcore.models.network import Network
 
 EPSILON = 1e-12  # of the norms (original code)
-_HIDDEN_SHARE = 0.15  # of the positions, whose states alone reach the vocabulary in pre-training
 
 
 def _norm(width: int) -> nn.LayerNorm:
@@ -320,16 +321,10 @@ class Encoder(Network):
         return self.pooler is not None
 
     def flops_per_token(self, n_positions: int) -> float:
-        """6 for each weight of a matrix product, however many layers share it, and 12 * n_layer * T * D for the
-        attention's two products; of the words' head, the share of positions that reach it.
+        """See :func:`gptcore.config.operations.network_flops`: of the words' head, the share of positions that reach it
+        in BERT's pre-training.
         """
-        c = self.config
-        E = c.width_of_words
-        weights = c.n_layer * (4 * c.n_embd**2 + 2 * c.n_embd * c.n_inner)
-        weights += E * c.n_embd if c.n_embd_words is not None else 0
-        weights += c.n_embd * (c.n_embd + 1) if c.replaced else 0
-        head = _HIDDEN_SHARE * E * (c.n_embd + c.n_vocab) if c.words else 0.0
-        return 6.0 * (weights + head) + 12.0 * c.n_layer * n_positions * c.n_embd
+        return network_flops(self.config, n_positions, MASK_SHARE)
 
 
 def without_heads(config: EncoderConfig) -> EncoderConfig:
@@ -362,23 +357,15 @@ class Detection(nn.Module):
         """The discriminator's logits of each token's having been replaced: [B, T] three times -> [B, T]."""
         return self.discriminator.replaced_scores(self.discriminator.encode(tokens, segments, mask))
 
+    def told_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> Tensor:
+        """The other network's logits of words at some of the B*T positions: [B, T] three times, [N] -> [N, V]."""
+        states = self.discriminator.encode(tokens, segments, mask).flatten(0, 1)  # (B*T, D)
+        return self.discriminator.word_scores(states[places])
 
-def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
-    """The generator beside a discriminator: as deep, narrower, with the same embeddings (ELECTRA, section 3.2)."""
-    n_head = max(1, round(config.n_head * share))
-    n_embd = config.n_embd // config.n_head * n_head  # heads as wide as the discriminator's (original code)
-    E = config.width_of_words
-    return dataclasses.replace(
-        config,
-        n_head=n_head,
-        n_embd=n_embd,
-        n_inner=max(1, round(config.n_inner * share)),
-        n_embd_words=None if n_embd == E else E,
-        words=True,
-        pooler=False,
-        pair=False,
-        replaced=False,
-    )
+    def both_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """What :meth:`replaced_scores` and :meth:`told_scores` give, both at these places: [N] and [N, V]."""
+        states = self.discriminator.encode(tokens, segments, mask).flatten(0, 1)[places]  # (N, D)
+        return self.discriminator.replaced_scores(states), self.discriminator.word_scores(states)
 
 
 def draw_weights(network: nn.Module, std: float, generator: torch.Generator | None) -> None:

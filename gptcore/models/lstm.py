@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.config import LSTMConfig
+from gptcore.config.operations import network_flops
 from gptcore.models.dropout import dropout
 from gptcore.models.language_model import LanguageModel, check_transfer, initialise
 
@@ -69,7 +70,5 @@ class LSTM(LanguageModel):
         return [list(self.tokens.parameters()), [*self.recurrent.parameters(), *self.projection.parameters()]]
 
     def flops_per_token(self, n_positions: int) -> float:
-        """6 for each weight of a matrix product, the tied output included; the length makes no difference."""
-        c = self.config
-        weights = 4 * c.n_units * (c.n_embd + c.n_units) + c.n_units * c.n_embd + self.tokens.weight.numel()
-        return 6.0 * weights
+        """See :func:`gptcore.config.operations.network_flops`."""
+        return network_flops(self.config, n_positions)

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
+from gptcore.config.operations import network_flops
 from gptcore.errors import InputError
 from gptcore.models.causal_attention import causal_attention
 from gptcore.models.dropout import dropout
@@ -251,13 +252,8 @@ class GPT(LanguageModel):
         return depths
 
     def flops_per_token(self, n_positions: int) -> float:
-        """6 for each weight of a matrix product (the tied output included, the look-ups not) plus 12 * n_layer * T * D
-        for the attention's two products over all T positions.
-        """
-        c = self.config
-        block = 4 * c.n_embd**2 + 2 * c.n_embd * c.n_inner
-        weights = c.n_layer * block + self.tokens.weight.numel()
-        return 6.0 * weights + 12.0 * c.n_layer * n_positions * c.n_embd
+        """See :func:`gptcore.config.operations.network_flops`."""
+        return network_flops(self.config, n_positions)
 
     @classmethod
     def load(cls, url: str | Path) -> GPT:

@@ -62,11 +62,11 @@ class MaskedWords:
 
         :raises InputError: shards without sentence borders, or settings of another objective.
         """
-        if config.replaced_weight is not None:
-            raise InputError(
-                f"pretrain.replaced_weight = {config.replaced_weight}: this family replaces no tokens, "
-                "expected no such setting"
-            )
+        for name in ("replaced_weight", "replaced_objective"):
+            if (value := getattr(config, name)) is not None:
+                raise InputError(
+                    f"pretrain.{name} = {value!r}: this family replaces no tokens, expected no such setting"
+                )
         table = PieceTable.read(shards.folder.parent)
         return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)
 

@@ -21,7 +21,7 @@ from gptcore.objectives.next_token import PretrainData, language_model_objective
 
 _OF_HIDDEN_WORDS = (
     *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
-    "replaced_weight",
+    *("replaced_weight", "replaced_objective"),
 )
 
 

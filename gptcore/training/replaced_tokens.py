@@ -1,5 +1,6 @@
 """Replaced-token detection (ELECTRA, section 2): a small generator fills in hidden words, and the other network tells
-which tokens are not the text's own.
+which tokens are not the text's own. Beside it stand the controls that the paper compares it with (section 3.4), where
+the other network learns less, or other things, from the same filled-in text.
 
 Both are trained at once; no gradient goes through the words drawn (section 2). Each word drawn comes from a uniform
 number that belongs to its sequence alone, so that a resumed run and any number of processes draw the same.
@@ -10,13 +11,14 @@ Legend of shape comments: B sequences, T positions, N hidden words, V vocabulary
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.config import NetworkConfig, PretrainConfig
+from gptcore.config.network import GENERATOR_SHARE
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
 from gptcore.data.piece_table import PieceTable
@@ -31,8 +33,14 @@ from gptcore.training.masked_words import Counted, told
 
 WEIGHT = 50.0
 """Of the discriminator's loss (section 3.2, "lambda")."""
-GENERATOR_SHARE = 1 / 4
-"""The generator's width as a share of the discriminator's: the small model's (Table 6)."""
+
+_HEADS = {
+    "electra": {"replaced": True},
+    "electra-15": {"replaced": True},
+    "replace-mlm": {"replaced": False, "words": True},  # a head that learns nothing is refused
+    "all-tokens-mlm": {"replaced": True, "words": True},
+}
+"""Objective -> heads that the network has to have, or must not."""
 
 
 class Detects(Protocol):
@@ -44,6 +52,14 @@ class Detects(Protocol):
 
     def replaced_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
         """The discriminator's logit of each token's having been replaced: [B, T] three times -> [B, T]."""
+        ...
+
+    def told_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> Tensor:
+        """The other network's logits of words at some of the positions: as :meth:`word_scores`. Controls alone."""
+        ...
+
+    def both_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """The two of that network at some of the positions: [N] and [N, V]. Controls alone."""
         ...
 
 
@@ -71,9 +87,9 @@ class ReplacedTokens:
     def network(self, model: Network, generator: torch.Generator) -> nn.Module:
         """The discriminator, which the family's network is, beside a generator.
 
-        :raises InputError: a network without the discriminator's head.
+        :raises InputError: a network without the discriminator's head, or in a control that of words.
         """
-        if not isinstance(model, Encoder) or not model.config.replaced:
+        if not isinstance(model, Encoder) or not (model.config.replaced or model.config.words):
             raise InputError("model.replaced = False: expected True, for the objective is to tell replaced tokens")
         return Detection(model, GENERATOR_SHARE, generator)
 
@@ -83,12 +99,20 @@ class ReplacedTokens:
         return {"generator": trained.generator}
 
     def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
-        """The generator's loss and, many times heavier, the discriminator's.
+        """The generator's loss and, many times heavier, the discriminator's; or a control's.
 
         :param trained: a :class:`Detects`.
+        :raises InputError: a network without the heads that the objective is about.
         """
-        weight = WEIGHT if config.replaced_weight is None else config.replaced_weight
-        return replaced_tokens_objective(cast(Detects, trained), weight)
+        chosen = config.replaced_objective or "electra"
+        if isinstance(trained, Detection):
+            for head, wanted in _HEADS[chosen].items():
+                if getattr(trained.discriminator.config, head) != wanted:
+                    raise InputError(f"model.{head} = {not wanted}: expected {wanted} for {chosen}")
+        model, weight = cast(Detects, trained), config.replaced_weight
+        if chosen in ("replace-mlm", "all-tokens-mlm"):
+            return told_words_objective(model, 1.0 if weight is None else weight, chosen == "all-tokens-mlm")
+        return replaced_tokens_objective(model, WEIGHT if weight is None else weight, chosen == "electra-15")
 
     def score(
         self,
@@ -105,49 +129,120 @@ class ReplacedTokens:
         Of the generator as in :meth:`gptcore.training.masked_words.MaskedWords.score`: "loss" is its nats a hidden
         word. Of the discriminator: "replaced_loss", nats a token; "replaced_share", of the hidden words those that the
         generator did not guess; "replaced_recall" and "replaced_precision", how many of these it finds, and how many
-        that it takes for such are some.
+        that it takes for such are some. In the controls that tell words, "told_loss" and "told_accuracy" instead: nats
+        and right answers of a word that is to be told.
         """
         table = PieceTable.read(shards.folder.parent)
         batches = Counted(held_out_batches(shards, table, model.n_ctx, self._hiding.with_settings(config), max_tokens))
         sums = summed_metrics(objective, batches, world, interrupted)
-        found = {
-            "replaced_loss": sums["replaced_loss"] / batches.tokens,
-            "replaced_share": sums["replaced"] / batches.words,
+        found = {"replaced_share": sums["replaced"] / batches.words}
+        if "told_loss" in sums:
+            n_told = batches.tokens if config.replaced_objective == "all-tokens-mlm" else batches.words
+            found |= {name: sums[name] / n_told for name in ("told_loss", "told_accuracy")}
+            return batches.word_scores(sums) | found | {"unigram_entropy": unigram_entropy(shards)}
+        n_decided = batches.words if config.replaced_objective == "electra-15" else batches.tokens
+        found |= {
+            "replaced_loss": sums["replaced_loss"] / n_decided,
             "replaced_recall": sums["replaced_found"] / max(1.0, sums["replaced"]),
             "replaced_precision": sums["replaced_found"] / max(1.0, sums["replaced_found"] + sums["false_alarms"]),
         }
         return batches.word_scores(sums) | found | {"unigram_entropy": unigram_entropy(shards)}
 
 
-def replaced_tokens_objective(model: Detects, weight: float) -> Objective:
+class FilledIn(NamedTuple):
+    """A text whose hidden words the generator has filled in, and what that is worth."""
+
+    tokens: Tensor
+    """[B, T] with the words drawn."""
+    replaced: Tensor
+    """[B, T] 1 where the word drawn is not the text's own, else 0."""
+    loss: Tensor
+    metrics: dict[str, Tensor]
+    """The generator's, and "replaced": the share of the hidden words that it did not guess."""
+
+
+def _filled_in(model: Detects, batch: MicroBatch) -> FilledIn:
+    segments, mask, places, targets = (batch[name] for name in ("segments", "mask", "places", "targets"))
+    scores = model.word_scores(batch["tokens"], segments, mask, places).float()  # (N, V)
+    loss, accuracy = told(scores, targets, batch["word_weight"])
+    words = drawn_words(scores.detach(), batch["draws"])  # (N,)
+    tokens = batch["tokens"].flatten().scatter(0, places, words).view_as(mask)  # (B, T)
+    replaced = torch.zeros_like(mask).flatten().scatter(0, places, (words != targets).to(mask.dtype)).view_as(mask)
+    count = replaced.sum() * batch["word_weight"]
+    return FilledIn(tokens, replaced, loss, {"word_loss": loss, "word_accuracy": accuracy, "replaced": count})
+
+
+def replaced_tokens_objective(model: Detects, weight: float, only_hidden: bool = False) -> Objective:
     """The sum of both losses as an objective of the training loop.
 
     Its metrics "replaced" and "replaced_found" are shares of the hidden words: those that the generator did not guess,
     and of those the ones that the discriminator finds; "false_alarms" is the share of all tokens that are the text's
     own and are taken for replaced.
+
+    :param only_hidden: the discriminator learns from the places of hidden words alone ("ELECTRA 15%", section 3.4).
+    """
+
+    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        mask, places = batch["mask"], batch["places"]
+        filled = _filled_in(model, batch)
+        logits = model.replaced_scores(filled.tokens, batch["segments"], mask).float()  # (B, T)
+        nats = F.binary_cross_entropy_with_logits(logits, filled.replaced.float(), reduction="none")
+        if only_hidden:
+            replaced_loss = nats.flatten()[places].sum() * batch["word_weight"]
+        else:
+            replaced_loss = (nats * mask).sum() * batch["token_weight"]
+        flagged = (logits.detach() > 0) & (mask > 0)
+        loss = filled.loss + weight * replaced_loss
+        counts = {
+            "replaced_found": (flagged & (filled.replaced > 0)).sum() * batch["word_weight"],
+            "false_alarms": (flagged & (filled.replaced == 0)).sum() * batch["token_weight"],
+        }
+        return loss, {"loss": loss, **filled.metrics, "replaced_loss": replaced_loss, **counts}
+
+    return objective
+
+
+def told_words_objective(model: Detects, weight: float, every: bool) -> Objective:
+    """The generator's loss and that of the words which the other network tells from the filled-in text (section 3.4).
+
+    Its metrics "told_loss" and "told_accuracy" are of these words.
+
+    :param every: every word is to be told, and the network gives a probability that the token which stands there is
+        its own ("All-Tokens MLM"); else the hidden ones are ("Replace MLM").
     """
 
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         segments, mask, places, targets = (batch[name] for name in ("segments", "mask", "places", "targets"))
-        scores = model.word_scores(batch["tokens"], segments, mask, places).float()  # (N, V)
-        word_loss, word_accuracy = told(scores, targets, batch["word_weight"])
-        words = drawn_words(scores.detach(), batch["draws"])  # (N,)
-        tokens = batch["tokens"].flatten().scatter(0, places, words).view_as(mask)  # (B, T)
-        replaced = torch.zeros_like(mask).flatten().scatter(0, places, (words != targets).to(mask.dtype)).view_as(mask)
-        logits = model.replaced_scores(tokens, segments, mask).float()  # (B, T)
-        nats = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
-        replaced_loss = (nats * mask).sum() * batch["token_weight"]
-        flagged = (logits.detach() > 0) & (mask > 0)
-        loss = word_loss + weight * replaced_loss
-        metrics = {"loss": loss, "word_loss": word_loss, "word_accuracy": word_accuracy}
-        counts = {
-            "replaced": replaced.sum() * batch["word_weight"],
-            "replaced_found": (flagged & (replaced > 0)).sum() * batch["word_weight"],
-            "false_alarms": (flagged & (replaced == 0)).sum() * batch["token_weight"],
-        }
-        return loss, metrics | {"replaced_loss": replaced_loss} | counts
+        filled = _filled_in(model, batch)
+        if every:
+            own = batch["tokens"].flatten().scatter(0, places, targets)  # (B*T,) the text's own words
+            real = mask.flatten().nonzero().squeeze(-1)  # (N,)
+            logits, scores = model.both_scores(filled.tokens, segments, mask, real)
+            nats, right = copied(logits.float(), scores.float(), filled.tokens.flatten()[real], own[real])
+            told_loss, accuracy = (value * batch["token_weight"] for value in (nats, right))
+        else:
+            scores = model.told_scores(filled.tokens, segments, mask, places).float()  # (N, V)
+            told_loss, accuracy = told(scores, targets, batch["word_weight"])
+        loss = filled.loss + weight * told_loss
+        return loss, {"loss": loss, **filled.metrics, "told_loss": told_loss, "told_accuracy": accuracy}
 
     return objective
+
+
+def copied(logits: Tensor, scores: Tensor, standing: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Summed nats, and right answers, of words that are copied, or else drawn from a softmax.
+
+    :param logits: [N] of each token's having been replaced, so that it is not to be copied.
+    :param scores: [N, V] of the words in that case.
+    :param standing: [N] the token that stands there.
+    :param targets: [N] the word that is to be told.
+    """
+    words = F.logsigmoid(logits)[:, None] + F.log_softmax(scores, -1)  # (N, V)
+    copies = F.logsigmoid(-logits)  # (N,)
+    there = standing[:, None]
+    found = words.scatter(1, there, torch.logaddexp(words.gather(1, there), copies[:, None]))  # (N, V)
+    nats = -found.gather(1, targets[:, None]).sum()
+    return nats, (found.detach().argmax(-1) == targets).sum()
 
 
 def drawn_words(scores: Tensor, draws: Tensor) -> Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gptcore.config import FinetuneConfig, NetworkConfig, PretrainConfig, network_config
+from gptcore.config.operations import network_flops, pretraining_flops
 from tasks.jobs.devices import visible_gpus
 from tasks.jobs.placement import on_cluster
 from tasks.jobs.speed import SpeedUnknown, training_speed
@@ -60,10 +62,9 @@ def estimate(store: Store, trainings: Iterable[tuple[str, Mapping[str, Any]]]) -
 
 
 def operations(store: Store, stage: str, arguments: Mapping[str, Any]) -> tuple[float, float]:
-    """Floating-point operations of one training, 6 for each weight and token, forward and backward; and its updates.
+    """Floating-point operations of one training, forward and backward, and its updates.
 
-    Weights are those of the embedding, as output layer, and 12 D^2 a block, as in "Scaling Laws for Neural Language
-    Models" (Kaplan et al. 2020, section 2.1): nothing here imports torch to count them.
+    See :mod:`gptcore.config.operations`: nothing here imports torch to count them.
 
     :param stage: pretrain, finetune or adapt.
     :param arguments: of the stage's task, but for the store.
@@ -76,7 +77,8 @@ def operations(store: Store, stage: str, arguments: Mapping[str, Any]) -> tuple[
         n_tokens: float = config.epochs * counts["splits"]["train"]["n_tokens"]
         if config.steps is not None:
             n_tokens = config.steps * each
-        return _of_network(model, counts["n_vocab"]) * n_tokens, n_tokens / each
+        model = dataclasses.replace(model, n_vocab=counts["n_vocab"])
+        return pretraining_flops(model, config) * n_tokens, n_tokens / each
     model = network_config(store.manifest(arguments["checkpoint"])["config"]["model"])
     if stage == "finetune":
         train = _counts(store, arguments["dataset"])["splits"]["train"]
@@ -88,12 +90,7 @@ def operations(store: Store, stage: str, arguments: Mapping[str, Any]) -> tuple[
         papers, adapt = _counts(store, arguments["ids"])["distribution"], arguments["config"]
         n_tokens = adapt.epochs * sum(row["bpe_tokens"] for row in papers if row["split"] == "train")
         updates = n_tokens / (adapt.block_size * adapt.batch_size * adapt.accumulation)
-    return _of_network(model, model.n_vocab) * n_tokens, updates
-
-
-def _of_network(model: NetworkConfig, n_vocab: int) -> float:
-    """Operations of one trained token."""
-    return 6.0 * (n_vocab * model.n_embd + 12 * model.layers * model.n_embd**2)
+    return network_flops(model, model.n_ctx) * n_tokens, updates
 
 
 def _counts(store: Store, artifact: Artifact) -> Mapping[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -256,25 +255,3 @@ def test_overlap_is_that_of_the_corpus_and_trains_nothing(
     (few,) = run("overlap", world, store, tmp_path, ["rte"])
     assert [row[0] for row in few.rows] == ["rte dev"]
     assert list(few.rows[0]) == list(next(row for row in whole.rows if row[0] == "rte dev"))
-
-
-def test_families_stand_side_by_side_at_equal_tokens_and_operations(
-    world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules["flows.analysis.families"], "offered", lambda: ["gpt", "electra"])
-    (found,) = run("families", world, store, tmp_path, ["rte"])
-    rows = read_csv(tmp_path / "families.csv")
-    assert [(row["family"], row["equal in"]) for row in rows] == [
-        ("GPT-1", "both"),
-        ("ELECTRA", "tokens"),
-        ("ELECTRA", "operations"),
-    ]
-    first, tokens, operations = rows
-    assert tokens["M tokens"] == first["M tokens"]
-    spent = [float(row["T operations"]) for row in (first, operations)]
-    assert spent[1] == pytest.approx(spent[0], rel=0.2)
-    assert "[" in tokens["held-out loss"], "beside what frequencies alone tell"
-    assert logged("families")["ELECTRA at equal tokens/rte"] == pytest.approx(float(tokens["rte (accuracy)"]), abs=0.06)
-    assert len(found.identity["models"]) == 3
-    with pytest.raises(InputError, match="--family bert: found one, expected none"):
-        run("families", world, store, tmp_path, ["rte"], family="bert")

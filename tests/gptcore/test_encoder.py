@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from gptcore import load_model
 from gptcore.config import EncoderConfig
+from gptcore.config.network import generator_config
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.models.build import load_language_model
-from gptcore.models.encoder import Detection, Encoder, generator_config, sinusoids
+from gptcore.models.encoder import Detection, Encoder, sinusoids
 from tests.gptcore.test_parity import assert_agree
 
 V, T = 61, 11

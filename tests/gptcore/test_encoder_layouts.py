@@ -16,8 +16,9 @@ from torch import Tensor
 
 from gptcore import Tokenizer, load_model
 from gptcore.config import EncoderConfig
+from gptcore.config.network import generator_config
 from gptcore.errors import InputError
-from gptcore.models.encoder import Encoder, generator_config
+from gptcore.models.encoder import Encoder
 from gptcore.models.files.hugging_face import export_hugging_face
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.sentence_piece import SentencePieceTokenizer

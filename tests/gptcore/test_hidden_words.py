@@ -15,11 +15,18 @@ from torch import Tensor, nn
 from gptcore.config import PretrainConfig
 from gptcore.data.masking import Masking
 from gptcore.data.shards import Shards
+from gptcore.errors import InputError
 from gptcore.machine.distributed import World
 from gptcore.machine.process import Interrupted
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches
 from gptcore.training.masked_words import MASKED_WORDS_AND_NEXT_SENTENCE, MaskedWords, masked_words_objective
-from gptcore.training.replaced_tokens import REPLACED_TOKENS, drawn_words, replaced_tokens_objective
+from gptcore.training.replaced_tokens import (
+    REPLACED_TOKENS,
+    copied,
+    drawn_words,
+    replaced_tokens_objective,
+    told_words_objective,
+)
 from tests.gptcore.sentence_shards import sentence_shards, table
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -52,6 +59,13 @@ class Toy(nn.Module):
 
     def replaced_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
         return self.replaced(self.encode(tokens, segments, mask)).squeeze(-1)
+
+    def told_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> Tensor:
+        return 2 * self.word_scores(tokens, segments, mask, places)
+
+    def both_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.replaced_scores(tokens, segments, mask).flatten()[places]
+        return logits, self.told_scores(tokens, segments, mask, places)
 
 
 @pytest.fixture
@@ -142,6 +156,82 @@ def test_replaced_tokens_are_those_that_the_generator_did_not_guess(folder: Path
     ]
     for name, value in metrics.items():
         torch.testing.assert_close(sum(part[name] for part in parts), value)
+
+
+def test_the_controls_learn_less_or_other_things_of_the_same_text(folder: Path) -> None:
+    hiding = Hiding("none", Masking(0.3, masked=0.85, random=0.0))
+    [batch] = micro_batches(folder, hiding)
+    segments, mask, places = batch["segments"], batch["mask"], batch["places"]
+    model = Toy(Shards(folder).n_vocab)
+    model.embedding.weight.data *= 0.1  # no probability is 0
+    scores = model.word_scores(batch["tokens"], segments, mask, places)
+    words = drawn_words(scores, batch["draws"])
+    tokens = batch["tokens"].flatten().scatter(0, places, words).view_as(mask)
+    own = batch["tokens"].flatten().scatter(0, places, batch["targets"])
+    generator = F.cross_entropy(scores, batch["targets"])
+
+    logits = model.replaced_scores(tokens, segments, mask).flatten()[places]
+    detection = F.binary_cross_entropy_with_logits(logits, (words != batch["targets"]).float())
+    loss, metrics = replaced_tokens_objective(model, 50.0, only_hidden=True)(batch)
+    torch.testing.assert_close(metrics["replaced_loss"], detection)
+    torch.testing.assert_close(loss, generator + 50 * detection)
+
+    told = model.told_scores(tokens, segments, mask, places)
+    loss, metrics = told_words_objective(model, 1.0, every=False)(batch)
+    torch.testing.assert_close(loss, generator + F.cross_entropy(told, batch["targets"]))
+    assert metrics["told_accuracy"] == pytest.approx(float((told.argmax(-1) == batch["targets"]).float().mean()))
+
+    real = mask.flatten().nonzero().squeeze(-1)
+    logits, told = model.both_scores(tokens, segments, mask, real)
+    copies = F.one_hot(tokens.flatten()[real], told.shape[-1]).float()
+    replaced = logits.sigmoid()[:, None]
+    probabilities = (1 - replaced) * copies + replaced * told.softmax(-1)
+    loss, metrics = told_words_objective(model, 1.0, every=True)(batch)
+    torch.testing.assert_close(metrics["told_loss"], F.nll_loss(probabilities.log(), own[real]), rtol=1e-4, atol=0)
+    torch.testing.assert_close(loss, generator + metrics["told_loss"])
+    right = (probabilities.argmax(-1) == own[real]).float().mean()
+    assert metrics["told_accuracy"] == pytest.approx(float(right))
+    for objective in (
+        replaced_tokens_objective(model, 50.0, True),
+        *(told_words_objective(model, 1, e) for e in (0, 1)),
+    ):
+        whole = objective(batch)[1]
+        parts = [objective(part)[1] for part in micro_batches(folder, hiding, micro=5)]
+        for name, value in whole.items():
+            torch.testing.assert_close(sum(part[name] for part in parts), value)
+
+
+def test_a_sure_copy_costs_nothing_and_overflows_nowhere() -> None:
+    scores, words = torch.zeros(2, 4), torch.tensor([1, 2])
+    nats, right = copied(torch.full((2,), -200.0), scores, words, words)
+    assert (nats, right) == (0, 2)
+    nats, right = copied(torch.full((2,), 200.0), scores, words, torch.tensor([1, 3]))
+    assert nats == pytest.approx(2 * np.log(4))
+
+
+def test_a_control_needs_the_heads_that_it_trains() -> None:
+    from gptcore.config import EncoderConfig
+    from gptcore.models.encoder import Encoder
+
+    sizes = {"n_vocab": 20, "n_ctx": 8, "n_layer": 1, "n_head": 2, "n_embd": 8, "n_inner": 16}
+    for chosen, words, replaced, refused in (
+        ("electra", True, False, "model.replaced = False: expected True for electra"),
+        ("replace-mlm", False, True, "model.replaced = True: expected False for replace-mlm"),
+        ("all-tokens-mlm", False, True, "model.words = False: expected True for all-tokens-mlm"),
+        ("replace-mlm", True, False, ""),
+        ("all-tokens-mlm", True, True, ""),
+        ("electra-15", False, True, ""),
+    ):
+        heads = {"words": words, "replaced": replaced, "pooler": False, "pair": False}
+        network = REPLACED_TOKENS.network(Encoder(EncoderConfig(**sizes, **heads)), torch.Generator())
+        config = PretrainConfig(replaced_objective=chosen)
+        if refused:
+            with pytest.raises(InputError, match=refused):
+                REPLACED_TOKENS.objective(network, config)
+        else:
+            REPLACED_TOKENS.objective(network, config)
+    with pytest.raises(InputError, match="expected one of electra, electra-15, replace-mlm, all-tokens-mlm"):
+        PretrainConfig(replaced_objective="electra-10")
 
 
 def test_a_word_that_was_guessed_counts_as_real() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, preset_named
+from gptcore.config.operations import pretraining_flops
 from gptcore.settings import recorded
 from tasks.jobs import speed
 from tasks.stages import estimate as module
@@ -39,15 +41,36 @@ def test_a_pre_training_counts_six_for_each_weight_and_token(store: Store) -> No
     arguments = pretraining(store, steps=100)
     with shapes_only():
         network = build_model(arguments["model"])
-    exact = network.flops_per_token(0) * 100 * 64 * 512
+    exact = network.flops_per_token(512) * 100 * 64 * 512
     count, updates = operations(store, "pretrain", arguments)
-    assert count == pytest.approx(exact, rel=0.01)
+    assert count == pytest.approx(exact)
     assert updates == 100
     by_epochs, updates = operations(store, "pretrain", pretraining(store, steps=None))
     assert updates == pytest.approx(100 * TOKENS / (64 * 512))
-    assert by_epochs == pytest.approx(network.flops_per_token(0) * 100 * TOKENS, rel=0.01)
+    assert by_epochs == pytest.approx(network.flops_per_token(512) * 100 * TOKENS)
     short = pretraining(store, steps=100) | {"config": PretrainConfig(steps=100, short_length=128, short_share=0.5)}
     assert operations(store, "pretrain", short)[0] == pytest.approx(count * (512 + 128) / 2 / 512)
+
+
+def test_a_pre_training_on_hidden_words_counts_those_alone_and_a_generators_work_too(store: Store) -> None:
+    shards = pretraining(store, steps=100)["shards"]
+
+    def of(family: str, **changes: Any) -> float:
+        preset = preset_named("demo", {"family": family})
+        config = dataclasses.replace(preset.pretrain, **{"steps": 100, **changes})
+        return operations(store, "pretrain", {"shards": shards, "model": preset.model, "config": config})[0]
+
+    sizes = {family: preset_named("demo", {"family": family}).pretrain for family in ("gpt", "bert", "electra")}
+    tokens = {family: 100 * config.batch_size * 96 for family, config in sizes.items()}
+    each = {family: of(family) / n for family, n in tokens.items()}
+    head = 6 * 40_478 * 128
+    assert each["gpt"] - each["bert"] == pytest.approx(0.85 * head, rel=0.01)
+    assert of("bert", mask_share=0.3) / tokens["bert"] - each["bert"] == pytest.approx(0.15 * head, rel=0.02)
+    assert each["bert"] < each["electra"]
+    telling = dataclasses.replace(preset_named("demo", {"family": "electra"}).model, words=True, n_vocab=40_478)
+    every = pretraining_flops(telling, PretrainConfig(replaced_objective="all-tokens-mlm"))
+    some = pretraining_flops(telling, PretrainConfig(replaced_objective="replace-mlm"))
+    assert every - some == pytest.approx(0.85 * head, rel=0.01)
 
 
 def test_a_fine_tune_counts_the_rows_that_it_takes(store: Store) -> None:
@@ -81,7 +104,7 @@ def test_what_is_short_on_any_machine_is_not_measured(store: Store, monkeypatch:
     assert estimate(store, []).seconds == 0
     tiny = {
         **pretraining(store, steps=5_000, n_vocab=100),
-        "model": ModelConfig(n_layer=1, n_head=1, n_embd=8, n_ctx=8),
+        "model": ModelConfig(n_layer=1, n_head=1, n_embd=8, n_inner=32, n_ctx=8),
     }
     assert estimate(store, [("pretrain", tiny)]).seconds == pytest.approx(50, rel=0.2), "an update takes its time"
     monkeypatch.setenv("GPTMILL_JOBS", "slurm")

@@ -1,0 +1,57 @@
+"""Floating-point operations of trainings, from their settings alone: nothing here imports torch.
+
+6 for each weight of a matrix product and token, forward and backward, as in "Scaling Laws for Neural Language Models"
+(Kaplan et al. 2020, section 2.1), and those of the attention's two products. Look-ups, norms and what is done once a
+sequence are left out.
+"""
+
+from __future__ import annotations
+
+from gptcore.config.network import (
+    GENERATOR_SHARE,
+    EncoderConfig,
+    LSTMConfig,
+    ModelConfig,
+    NetworkConfig,
+    generator_config,
+)
+from gptcore.config.training import PretrainConfig
+
+MASK_SHARE = 0.15
+"""Of the positions, which are told in pre-training on hidden words (BERT, section 3.1)."""
+
+
+def network_flops(model: NetworkConfig, n_positions: float, told: float = 1.0) -> float:
+    """Operations of one trained token in a sequence of ``n_positions``.
+
+    :param told: the share of the positions whose states reach the product with the vocabulary.
+    """
+    D, rows = model.n_embd, model.n_vocab + model.n_special
+    if isinstance(model, LSTMConfig):  # the length makes no difference
+        return 6.0 * (4 * model.n_units * (D + model.n_units) + model.n_units * D + told * rows * D)
+    if isinstance(model, ModelConfig):
+        weights = model.n_layer * (4 * D**2 + 2 * D * model.n_inner) + told * rows * D
+        return 6.0 * weights + 12.0 * model.n_layer * n_positions * D
+    if isinstance(model, EncoderConfig):
+        E = model.width_of_words
+        weights = float(model.n_layer * (4 * D**2 + 2 * D * model.n_inner))  # however many layers share them
+        weights += E * D if model.n_embd_words is not None else 0
+        weights += D * (D + 1) if model.replaced else 0
+        weights += told * E * (D + rows) if model.words else 0
+        return 6.0 * weights + 12.0 * model.n_layer * n_positions * D
+    return 6.0 * (told * rows * D + 12 * model.layers * D**2)  # another package's: blocks as a Transformer's
+
+
+def pretraining_flops(model: NetworkConfig, config: PretrainConfig) -> float:
+    """Operations of one token of a pre-training: where a generator is trained beside the network, those of both.
+
+    Of hidden words only the states at their positions reach the vocabulary.
+    """
+    if not isinstance(model, EncoderConfig):
+        return network_flops(model, model.n_ctx)
+    told = MASK_SHARE if config.mask_share is None else config.mask_share
+    objective = config.replaced_objective
+    flops = network_flops(model, model.n_ctx, 1.0 if objective == "all-tokens-mlm" else told)
+    if model.replaced or objective is not None:
+        flops += network_flops(generator_config(model, GENERATOR_SHARE), model.n_ctx, told)
+    return flops

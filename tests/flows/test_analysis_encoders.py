@@ -1,0 +1,62 @@
+"""Analyses of encoders: pre-trainings side by side, each once, with published rows beside them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.forms.parameters import AnalysisParameters
+from gptcore.errors import InputError
+from gptcore.training.masked_words import MASKED_WORDS_AND_SENTENCE_ORDER
+from tasks.report.analysis import Analysis
+from tasks.store.store import Store
+from tests.flows.world import OVERRIDES
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+PRETRAIN = {**OVERRIDES["pretrain"], "steps": 4}
+
+
+def run(name: str, world: tuple[str, str], store: str, out: Path, **changes: Any) -> list[Analysis]:
+    from flows.analysis import ANALYSES
+
+    books, datasets = world
+    settings = {**OVERRIDES, "pretrain": PRETRAIN, "scratch": False}
+    given = {"corpus": books, "datasets": datasets, "store": store, "tasks": ["rte"], "jobs": 2, "out": str(out)}
+    return ANALYSES[name](AnalysisParameters(preset="demo", **{**given, "overrides": settings, **changes}))
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_pairs_are_told_by_each_models_own_head(world: tuple[str, str], store: str, tmp_path: Path) -> None:
+    assert MASKED_WORDS_AND_SENTENCE_ORDER._hiding.pairs == "sop", "what the row sop takes for ALBERT's own"
+    (found,) = run("sentences", world, store, tmp_path)
+    rows = read_csv(tmp_path / "sentences.csv")
+    assert [(row["pairs"], row["whose"]) for row in rows[::2]] == [(name, "ours") for name in ("none", "nsp", "sop")]
+    assert [row["words told"] for row in rows[1::2]] == ["54.9", "54.5", "54.0"]
+    assert [row["sop told"] for row in rows[1::2]] == ["53.3", "52.0", "86.5"]
+    assert all(0 <= float(row[f"{pairs} told"]) <= 100 for row in rows for pairs in ("nsp", "sop"))
+    assert (rows[0]["squad"], rows[1]["squad"], rows[1]["rte"]) == ("-", "88.6/81.5", "-")
+    shelf = Store(store)
+    configs = [shelf.manifest(artifact)["config"]["pretrain"] for artifact in shelf.list("pretrain")]
+    assert sorted(config.get("pairs", "") for config in configs) == ["", "none", "nsp"]
+    assert len(shelf.list("held-out")) == 9
+    run("sentences", world, store, tmp_path)
+    assert len(shelf.list("pretrain")) == 3
+    assert any("Synthetic" in note for note in found.notes)
+
+
+def test_a_family_that_an_analysis_is_not_about_is_refused(world: tuple[str, str], store: str, tmp_path: Path) -> None:
+    for name, changes, message in (
+        ("sharing", {"family": "bert"}, "--family bert: this analysis is about ALBERT"),
+        ("families", {"family": "bert"}, "compares families; expected no --family"),
+        ("families", {"tokenizer": "latest"}, "--tokenizer: this analysis compares families"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run(name, world, store, tmp_path, **changes)
