@@ -25,6 +25,7 @@ from gptcore.config import EncoderConfig
 from gptcore.config.network import generator_config
 from gptcore.config.operations import MASK_SHARE, network_flops
 from gptcore.errors import InputError
+from gptcore.models.cpu_attention import cpu_attention, is_faster, padding_mask
 from gptcore.models.dropout import dropout
 from gptcore.models.language_model import check_transfer
 from gptcore.models.network import Network
@@ -91,11 +92,16 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
         """[B, T, D] -> [B, T, D]; ``visible`` [B, 1, 1, T]: which positions are words; None: all."""
         B, T, D = x.shape
-        q, k, v = self.qkv(x).view(B, T, 3, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
+        qkv = self.qkv(x)
         rate = self.attn_pdrop if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=rate)
-        mixed = self.projection(mixed.transpose(1, 2).reshape(B, T, D))
-        output: Tensor = self.norm(x + dropout(mixed, self.resid_pdrop, self.training))
+        if is_faster(qkv, rate, self.training):
+            mask = None if visible is None else padding_mask(visible, qkv.dtype)
+            mixed = cpu_attention(qkv, self.n_head, rate, mask)
+        else:
+            q, k, v = qkv.view(B, T, 3, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=rate)
+            mixed = mixed.transpose(1, 2).reshape(B, T, D)
+        output: Tensor = self.norm(x + dropout(self.projection(mixed), self.resid_pdrop, self.training))
         return output
 
 

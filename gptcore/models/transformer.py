@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.config.operations import network_flops
 from gptcore.errors import InputError
-from gptcore.models.causal_attention import causal_attention
+from gptcore.models.cpu_attention import causal_mask, cpu_attention, is_faster
 from gptcore.models.dropout import dropout
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel, check_transfer, initialise
@@ -56,9 +56,8 @@ class Attention(nn.Module):
         B, T, D = x.shape
         qkv = self.qkv(x)
         rate = self.attn_pdrop if self.training else 0.0
-        spelled_out = self.training and x.device.type == "cpu" and (rate or qkv.dtype == torch.bfloat16)
-        if visible is None and spelled_out:
-            mixed = causal_attention(qkv, self.n_head, rate)
+        if visible is None and is_faster(qkv, rate, self.training):
+            mixed = cpu_attention(qkv, self.n_head, rate, causal_mask(qkv))
         else:
             q, k, v = qkv.view(B, T, 3, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # each (B, H, T, D/H)
             if at is not None:

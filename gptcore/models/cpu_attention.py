@@ -1,4 +1,4 @@
-"""Causal self-attention for training on a CPU, spelled out, whose backward pass computes the weights again.
+"""Self-attention for training on a CPU, spelled out, whose backward pass computes the weights again.
 
 Legend: B batch, T positions, D width, H heads, b of the B texts at a time.
 
@@ -24,52 +24,67 @@ from gptcore.models.dropout import factors, kept_elements
 _SCORES = 1 << 22  # held at once; a layer that has no more of them keeps its weights, which is faster
 
 
-def causal_attention(qkv: Tensor, n_head: int, rate: float) -> Tensor:
-    """What scaled_dot_product_attention computes with ``is_causal`` and ``dropout_p``: [B, T, 3D] -> [B, T, D].
+def is_faster(qkv: Tensor, rate: float, training: bool) -> bool:
+    """Whether :func:`cpu_attention` is to be taken rather than torch's kernel."""
+    return training and qkv.device.type == "cpu" and (rate > 0 or qkv.dtype == torch.bfloat16)
+
+
+def cpu_attention(qkv: Tensor, n_head: int, rate: float, mask: Tensor | None) -> Tensor:
+    """What scaled_dot_product_attention computes with ``attn_mask`` and ``dropout_p``: [B, T, 3D] -> [B, T, D].
 
     Draws from torch's default generator, [B, H, T, T] elements in their order, as dropout on the weights would.
 
     :param qkv: queries, keys and values side by side, each D = H heads one after the other.
     :param rate: of the dropout on the weights.
+    :param mask: what is added to the scores, of :func:`causal_mask` or :func:`padding_mask`; None: nothing.
     """
     B, T, _ = qkv.shape
     kept = kept_elements(torch.Size((B, n_head, T, T)), rate) if rate else None
-    mixed: Tensor = _CausalAttention.apply(qkv, n_head, kept, rate)  # type: ignore[no-untyped-call]  # not annotated
+    mixed: Tensor = _Attention.apply(qkv, n_head, kept, rate, mask)  # type: ignore[no-untyped-call]  # not annotated
     return mixed
 
 
-class _CausalAttention(torch.autograd.Function):
+def causal_mask(qkv: Tensor) -> Tensor:
+    """Every position sees itself and those before it: -inf for the others, [1, 1, T, T]."""
+    T = qkv.shape[1]
+    return torch.full((1, 1, T, T), float("-inf"), dtype=qkv.dtype).triu_(1)
+
+
+def padding_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """No position sees padding: [B, 1, 1, T] which positions are words -> the same shape, -inf for the others."""
+    return torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, float("-inf"))
+
+
+class _Attention(torch.autograd.Function):
     """Keeps ``qkv`` and the mask, and the weights only where they are few."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, n_head: int, kept: Tensor | None, rate: float) -> Tensor:
+    def forward(ctx: Any, qkv: Tensor, n_head: int, kept: Tensor | None, rate: float, mask: Tensor | None) -> Tensor:
         heads = _heads(qkv, 3, n_head)
         mixed = qkv.new_empty(*qkv.shape[:2], qkv.shape[2] // 3)
         (out,) = _heads(mixed, 1, n_head)
-        mask = _mask(qkv)
         parts = _parts(*heads[0].shape[:3])
         for rows in parts:
             q, k, v = (part[rows] for part in heads)  # (b, H, T, D/H) each
-            weights = _weights(_scaled(q), k, mask)
+            weights = _weights(_scaled(q), k, _of(mask, rows))
             out[rows] = (weights if kept is None else weights * factors(kept[rows], rate, weights.dtype)) @ v
-        ctx.save_for_backward(qkv, kept, weights if len(parts) == 1 else None)
+        ctx.save_for_backward(qkv, kept, weights if len(parts) == 1 else None, mask)
         ctx.settings = n_head, rate
         return mixed
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        qkv, kept, saved = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
+        qkv, kept, saved, mask = ctx.saved_tensors
         n_head, rate = ctx.settings
         heads, (slopes,) = _heads(qkv, 3, n_head), _heads(gradient.contiguous(), 1, n_head)
         d_qkv = torch.empty_like(qkv)
         d_heads = _heads(d_qkv, 3, n_head)
-        mask = _mask(qkv)
         for rows in _parts(*heads[0].shape[:3]):
             q, k, v, slope = (part[rows] for part in (*heads, slopes))
             d_q, d_k, d_v = (part[rows] for part in d_heads)
             scaled = _scaled(q)
-            weights = _weights(scaled, k, mask) if saved is None else saved
+            weights = _weights(scaled, k, _of(mask, rows)) if saved is None else saved
             d_weights = slope @ v.transpose(-1, -2)  # (b, H, T, T)
             dropped = weights
             if kept is not None:
@@ -82,7 +97,7 @@ class _CausalAttention(torch.autograd.Function):
             turned = k.transpose(-1, -2).contiguous().transpose(-1, -2)
             torch.mul(d_scores @ turned, q.shape[-1] ** -0.5, out=d_q)
             d_k.copy_((scaled.transpose(-1, -2) @ d_scores).transpose(-1, -2))
-        return d_qkv, None, None, None
+        return d_qkv, None, None, None, None
 
 
 def _heads(x: Tensor, count: int, n_head: int) -> tuple[Tensor, ...]:
@@ -97,10 +112,9 @@ def _parts(B: int, H: int, T: int) -> list[slice]:
     return [slice(at, at + b) for at in range(0, B, b)]
 
 
-def _mask(like: Tensor) -> Tensor:
-    """What is added to the scores: [T, T], -inf for the positions that come after."""
-    T = like.shape[1]
-    return torch.full((T, T), float("-inf"), dtype=like.dtype).triu_(1)
+def _of(mask: Tensor | None, rows: slice) -> Tensor | None:
+    """The mask of these texts; one that all have in common is theirs, too."""
+    return mask if mask is None or len(mask) == 1 else mask[rows]
 
 
 def _scaled(q: Tensor) -> Tensor:
@@ -108,7 +122,9 @@ def _scaled(q: Tensor) -> Tensor:
     return scaled
 
 
-def _weights(scaled: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+def _weights(scaled: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     """How much each position takes from each: [b, H, T, D/H] twice -> [b, H, T, T]."""
-    scores = (scaled @ k.transpose(-1, -2)).add_(mask)
+    scores = scaled @ k.transpose(-1, -2)
+    if mask is not None:
+        scores.add_(mask)
     return torch.softmax(scores, dim=-1, dtype=scores.dtype)

@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from gptcore.config import ModelConfig
-from gptcore.models import causal_attention as module
-from gptcore.models.causal_attention import causal_attention
+from gptcore.config import EncoderConfig, ModelConfig
+from gptcore.models import cpu_attention as module
+from gptcore.models.cpu_attention import causal_mask, cpu_attention, padding_mask
 from gptcore.models.dropout import dropout
+from gptcore.models.encoder import SelfAttention
 from gptcore.models.transformer import Attention
 
 B, T, H, D = 5, 20, 3, 24
+LENGTHS = torch.tensor([20, 1, 7, 19, 12])
+WORDS = (torch.arange(T) < LENGTHS[:, None])[:, None, None, :]  # (B, 1, 1, T)
 
 
-def spelled_out(qkv: torch.Tensor, n_head: int, rate: float) -> torch.Tensor:
+def causal_attention(qkv: torch.Tensor, n_head: int, rate: float) -> torch.Tensor:
+    return cpu_attention(qkv, n_head, rate, causal_mask(qkv))
+
+
+def padded_attention(qkv: torch.Tensor, n_head: int, rate: float) -> torch.Tensor:
+    return cpu_attention(qkv, n_head, rate, padding_mask(WORDS[: len(qkv), ..., : qkv.shape[1]], qkv.dtype))
+
+
+def open_attention(qkv: torch.Tensor, n_head: int, rate: float) -> torch.Tensor:
+    return cpu_attention(qkv, n_head, rate, None)
+
+
+UNSEEN = {
+    causal_attention: torch.ones(T, T, dtype=torch.bool).triu_(1),
+    padded_attention: ~WORDS,
+    open_attention: torch.zeros(T, T, dtype=torch.bool),
+}
+
+
+def spelled_out(qkv: torch.Tensor, n_head: int, rate: float, unseen: torch.Tensor) -> torch.Tensor:
     """The plain twin: autograd keeps the weights before and after dropout, and the mask."""
     b, t, width = qkv.shape
     q, k, v = qkv.view(b, t, 3, n_head, -1).permute(2, 0, 3, 1, 4)
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    future = torch.ones(t, t, dtype=torch.bool).triu_(1)
-    weights = torch.softmax(scores.masked_fill(future, float("-inf")), dim=-1, dtype=scores.dtype)
+    weights = torch.softmax(scores.masked_fill(unseen, float("-inf")), dim=-1, dtype=scores.dtype)
     return (dropout(weights, rate, training=True) @ v).transpose(1, 2).reshape(b, t, width // 3)
 
 
@@ -32,10 +55,11 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> tor
 @pytest.mark.parametrize("scores", [1, 2 * H * T * T, 1 << 22], ids=["a text", "two texts", "all texts"])
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_output_gradient_and_draws_have_the_bits_of_the_plain_twin(scores, rate, dtype, monkeypatch):
+@pytest.mark.parametrize("attention", UNSEEN)
+def test_output_gradient_and_draws_have_the_bits_of_the_plain_twin(attention, scores, rate, dtype, monkeypatch):
     monkeypatch.setattr(module, "_SCORES", scores)
     found = []
-    for attend in (spelled_out, causal_attention):
+    for attend in (partial(spelled_out, unseen=UNSEEN[attention]), attention):
         torch.manual_seed(7)
         qkv = drawn(B, T, 3 * D, dtype=dtype).requires_grad_()
         mixed = attend(qkv, H, rate)
@@ -46,12 +70,13 @@ def test_output_gradient_and_draws_have_the_bits_of_the_plain_twin(scores, rate,
 
 @pytest.mark.parametrize("scores", [1, 1 << 22])
 @pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_the_gradient_is_the_derivative(scores, rate, monkeypatch):
+@pytest.mark.parametrize("attention", UNSEEN)
+def test_the_gradient_is_the_derivative(attention, scores, rate, monkeypatch):
     monkeypatch.setattr(module, "_SCORES", scores)
 
     def attend(qkv: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(7)
-        return causal_attention(qkv, 2, rate)
+        return attention(qkv, 2, rate)
 
     assert torch.autograd.gradcheck(attend, drawn(2, 5, 12, dtype=torch.float64).requires_grad_())
 
@@ -59,8 +84,13 @@ def test_the_gradient_is_the_derivative(scores, rate, monkeypatch):
 def test_without_dropout_it_is_torch_attention():
     qkv = drawn(B, T, 3 * D)
     q, k, v = qkv.view(B, T, 3, H, -1).permute(2, 0, 3, 1, 4)
-    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, T, D)
-    torch.testing.assert_close(causal_attention(qkv, H, 0.0), expected)
+    for attend, given in (
+        (causal_attention, {"is_causal": True}),
+        (padded_attention, {"attn_mask": WORDS}),
+        (open_attention, {}),
+    ):
+        expected = F.scaled_dot_product_attention(q, k, v, **given).transpose(1, 2).reshape(B, T, D)
+        torch.testing.assert_close(attend(qkv, H, 0.0), expected)
 
 
 def test_what_waits_for_the_backward_pass_does_not_grow_with_the_number_of_scores_but_for_a_byte_each(monkeypatch):
@@ -79,8 +109,10 @@ def test_what_waits_for_the_backward_pass_does_not_grow_with_the_number_of_score
     qkv = drawn(B, T, 3 * D).requires_grad_()
     monkeypatch.setattr(module, "_SCORES", H * T * T)
     padded = -(-B * H * T * T // 4) * 4
-    assert kept(causal_attention) == qkv.nbytes + padded
-    assert kept(spelled_out) > qkv.nbytes + 12 * B * H * T * T  # three times float32
+    mask = T * T * 4
+    assert kept(causal_attention) == qkv.nbytes + padded + mask
+    plain = partial(spelled_out, unseen=UNSEEN[causal_attention])
+    assert kept(plain) > qkv.nbytes + 12 * B * H * T * T  # three times float32
 
 
 @pytest.mark.parametrize(
@@ -95,15 +127,17 @@ def test_what_waits_for_the_backward_pass_does_not_grow_with_the_number_of_score
     ],
 )
 def test_it_is_taken_in_training_with_dropout_or_under_bfloat16(dtype, training, rate, taken):
-    config = ModelConfig(n_ctx=T, n_embd=D, n_head=H, attn_pdrop=rate, resid_pdrop=0.0)
-    attention = Attention(config).train(training)
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-        found = attention(drawn(2, T, D)).grad_fn
-        assert found is not None
-    names, waiting = set(), [found]
-    while waiting:
-        node = waiting.pop()
-        names.add(node.name())
-        waiting += [before for before, _ in node.next_functions if before is not None]
-    assert ("_CausalAttentionBackward" in names) == taken
-    assert any("ScaledDotProduct" in name for name in names) == (not taken)
+    rates = {"attn_pdrop": rate, "resid_pdrop": 0.0}
+    decoder = Attention(ModelConfig(n_ctx=T, n_embd=D, n_head=H, **rates)).train(training)
+    encoder = SelfAttention(EncoderConfig(n_ctx=T, n_embd=D, n_head=H, **rates)).train(training)
+    for attend in (decoder, partial(encoder, visible=None), partial(encoder, visible=WORDS[:2])):
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            found = attend(drawn(2, T, D)).grad_fn
+            assert found is not None
+        names, waiting = set(), [found]
+        while waiting:
+            node = waiting.pop()
+            names.add(node.name())
+            waiting += [before for before, _ in node.next_functions if before is not None]
+        assert ("_AttentionBackward" in names) == taken
+        assert any("ScaledDotProduct" in name for name in names) == (not taken)
