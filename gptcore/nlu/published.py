@@ -81,6 +81,14 @@ def _babylm(method: str, scores: tuple[float, ...], fields: tuple[float, ...]) -
     return PublishedRow(method, BABYLM, percent, split="dev", zero_shot=zero_shot, note=_BABYLM_NOTE)
 
 
+def _squad(method: str, *scores: tuple[float, float]) -> PublishedRow:
+    """:param scores: exact match and F1, of version 1.1 and then, where it is printed, of 2.0."""
+    printed = dict(zip(("squad", "squad2"), scores, strict=False))
+    note = ", ".join(f"{name} {exact:.1f}" for name, (exact, _) in printed.items())
+    percent = {name: f1 for name, (_, f1) in printed.items()}
+    return PublishedRow(method, SQUAD, percent, note=f"exact match: {note}")
+
+
 def _ours(table: int, average: float | None = None) -> PublishedRow:
     cells = {column: score for spec in REGISTRY.values() if spec.table == table for column, score in spec.paper.items()}
     return _row(table, " ".join(cells), OURS, *cells.values(), average=average)
@@ -95,6 +103,10 @@ BERT_TABLE = "GLUE results, BERT (arXiv, first version)"
 """By its numbers the first version (QNLI 1), which the slides call NAACL 2019; WNLI is left out. Its row of the paper's
 model ("OpenAI GPT") has another STS-B score than Table 4 (80.0, not 82.0), so the two rows stay apart."""
 _BERT_NOTE = "STS-B is a Spearman correlation there (of the pre-OpenAI state of the art Pearson's), ours is Pearson's"
+
+SQUAD = "SQuAD's leaderboards, October 2018"
+"""As a course's slides on pre-trained models print them, with SWAG's."""
+SWAG = "SWAG's leaderboard, October 2018"
 
 BABYLM = "baselines of the BabyLM challenge 2023, track strict-small"
 """As the README of its evaluation pipeline (github.com/babylm/evaluation-pipeline-2023) prints them; its CoLA is an
@@ -130,6 +142,17 @@ PUBLISHED: tuple[PublishedRow, ...] = (
     _row(BERT_TABLE, _BERT, "OpenAI GPT", 82.1, 81.4, 70.3, 88.1, 91.3, 45.4, 80.0, 82.3, 56.0, average=75.2),
     _row(BERT_TABLE, _BERT, "BERT base", 84.6, 83.4, 71.2, 90.1, 93.5, 52.1, 85.8, 88.9, 66.4, average=79.6),
     _row(BERT_TABLE, _BERT, "BERT large", 86.7, 85.9, 72.1, 91.1, 94.9, 60.5, 86.5, 89.3, 70.1, average=81.9),
+    _squad("Human performance", (82.304, 91.221), (86.831, 89.452)),
+    _squad("BERT (single model)", (85.083, 91.835), (80.005, 83.061)),
+    _squad("BERT (ensemble)", (87.433, 93.160)),
+    _squad("nlnet (single model)", (83.468, 90.133), (74.272, 77.052)),
+    _squad("nlnet (ensemble)", (85.954, 91.677)),
+    _squad("QANet (ensemble)", (84.454, 90.490)),
+    _row(SWAG, "swag", "Human performance, SWAG", 88.0),
+    _row(SWAG, "swag", "BERT, SWAG", 86.28),
+    _row(SWAG, "swag", "OpenAI Transformer, SWAG", 77.97),
+    _row(SWAG, "swag", "ESIM + ELMo, SWAG", 59.06),
+    _row(SWAG, "swag", "ESIM + GloVe, SWAG", 52.45),
     _babylm(
         "BabyLM OPT-125m",
         (81.9, 72.5, 60.4, 57.6, 60.0, 61.5, 60.0),
@@ -141,8 +164,8 @@ PUBLISHED: tuple[PublishedRow, ...] = (
         (81.5, 67.1, 67.3, 67.9, 90.8, 76.4, 63.5, 87.4, 39.9, 55.9, 70.5, 65.4),
     ),
 )
-"""Every method of Tables 2, 3 and 4, the released code's own figure, the rows of BERT's GLUE table, and two baselines
-of the BabyLM challenge."""
+"""Every method of Tables 2, 3 and 4, the released code's own figure, the rows of BERT's GLUE table, those of
+SQuAD's and SWAG's leaderboards, and two baselines of the BabyLM challenge."""
 
 ABLATIONS: tuple[AblationRow, ...] = tuple(
     AblationRow(method, average, _cells(_5, scores))

@@ -12,7 +12,18 @@ Form = Literal["single", "pair", "choices", "span", "tags"]
 Format = Literal["tsv", "csv", "jsonl", "parquet", "race", "squad", "conll"]
 Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "span_f1", "exact_match", "entity_f1"]
 
-
+METRIC_TITLES: dict[Metric, str] = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "macro_f1": "macro F1",
+    "matthews": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+    "span_f1": "F1 of words",
+    "exact_match": "exact match",
+    "entity_f1": "F1 of entities",
+}
+"""What people are shown."""
 PLACE_FORMS: tuple[Form, ...] = ("span", "tags")
 """Those whose answers are places of a text."""
 

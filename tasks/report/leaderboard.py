@@ -8,13 +8,14 @@ import io
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import glue_average
 from gptcore.nlu.published import OURS, PUBLISHED, PublishedRow
 from gptcore.nlu.registry import COLUMNS, REGISTRY, columns_of
+from gptcore.nlu.spec import METRIC_TITLES, Metric
 
 Kind = Literal["ours", "baseline", "published"]
 Format = Literal["table", "markdown", "csv"]
@@ -96,7 +97,7 @@ class Row:
     def per_task(self) -> dict[str, float]:
         """Task -> score: a task of several columns counts once (RACE by its own column, MNLI by the mean of two).
 
-        Users' own tasks come after the twelve.
+        Tasks beyond the twelve come after them.
         """
         scores = {}
         for name, spec in REGISTRY.items():
@@ -108,7 +109,7 @@ class Row:
 
     @property
     def own_tasks(self) -> list[str]:
-        """Users' own tasks that the row has a score on, sorted."""
+        """Tasks beyond the twelve that the row has a score on, users' own among them, sorted."""
         return sorted(self.percent.keys() - set(COLUMNS))
 
     @property
@@ -165,8 +166,8 @@ class Leaderboard:
 
     @property
     def own_tasks(self) -> list[str]:
-        """Users' own tasks that any row has: columns beside the average, never in it."""
-        return sorted({name for row in self.rows for name in row.own_tasks})
+        """Tasks beyond the twelve that any of our rows has: columns beside the average, never in it."""
+        return sorted({name for row in self.rows if row.kind != "published" for name in row.own_tasks})
 
     @property
     def header(self) -> list[str]:
@@ -175,8 +176,10 @@ class Leaderboard:
 
     @property
     def ordered(self) -> list[Row]:
-        """Ours, then the baselines, then the published rows."""
-        return sorted(self.rows, key=lambda row: _ORDER[row.kind])
+        """Ours, then the baselines, then the published rows that have a number in any of the columns."""
+        columns = {*COLUMNS, *self.own_tasks, *self.zero_shot}
+        shown = (row for row in self.rows if row.kind != "published" or columns & {*row.percent, *row.zero_shot})
+        return sorted(shown, key=lambda row: _ORDER[row.kind])
 
     def only(self, tasks: Sequence[str]) -> Leaderboard:
         """The same board with the columns of these tasks alone, without the rows that have none of them."""
@@ -235,7 +238,7 @@ class Leaderboard:
             yield "*: a run behind the number gave every dev row the same answer; it counts in the median all the same"
         if self.own_tasks:
             named = (f"{name} ({self.own_metric(name)})" for name in self.own_tasks)
-            yield f"own tasks, in no average: {', '.join(named)}"
+            yield f"beyond the twelve, in no average: {', '.join(named)}"
         if self.zero_shot:
             yield zero_shot_note()
         for row in ours:
@@ -250,8 +253,9 @@ class Leaderboard:
         yield from published_notes(self.ordered)
 
     def own_metric(self, task: str) -> str:
-        """The metric of an own task's column."""
-        return next(row.cells[task].own_metric for row in self.rows if task in row.cells)
+        """What the metric of a column beyond the twelve is called."""
+        found = next(row.cells[task].own_metric for row in self.rows if task in row.cells)
+        return METRIC_TITLES.get(cast(Metric, found), found)  # a newer version's metrics have names as they are
 
     def _texts(self, row: Row) -> list[str]:
         numbers = [row.average(self.tasks), *(row.percent.get(column) for column in COLUMNS), row.glue]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from gptcore.nlu.published import OURS
 from gptcore.nlu.registry import REGISTRY, columns_of, task_spec
+from gptcore.nlu.spec import METRIC_TITLES
 from tasks.report.card import linked, table
 from tasks.report.comparison import Contender
 from tasks.report.leaderboard import Leaderboard, Row, published_notes
@@ -92,7 +93,7 @@ class ResultCard:
     def _metric(self) -> str:
         """Of a card of one task: its headline metric."""
         (task,) = self.tasks
-        return task_spec(task).headline if task in REGISTRY else self.board.own_metric(task)
+        return METRIC_TITLES[task_spec(task).headline] if task in REGISTRY else self.board.own_metric(task)
 
     @property
     def _averaged(self) -> int:

@@ -17,19 +17,12 @@ from rich.text import Text
 
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.registry import COLUMNS, task_spec
+from gptcore.nlu.spec import METRIC_TITLES
 from tasks.report.leaderboard import Leaderboard, Row, is_paper, published_notes
 
 WIDTH = 100
 _HEADING = 12  # a suite's name is wrapped, and its longer words are cut, to this many characters
 _GAP = 2
-_METRICS = {
-    "accuracy": "accuracy",
-    "f1": "F1",
-    "macro_f1": "macro F1",
-    "matthews": "Matthews correlation",
-    "pearson": "Pearson correlation",
-    "spearman": "Spearman correlation",
-}
 
 
 def print_board(board: Leaderboard, console: Console | None = None, published: bool = False) -> None:
@@ -175,7 +168,7 @@ def _others(board: Leaderboard, width: int) -> Table:
     table.add_column("")
     for row in board.ordered:
         if row.kind == "published" and not is_paper(row):
-            scores = {name: row.percent[name] for name in COLUMNS if name in row.percent}
+            scores = {name: row.percent[name] for name in (*COLUMNS, *board.own_tasks) if name in row.percent}
             scores |= {BLIMP: row.zero_shot[BLIMP]} if BLIMP in row.zero_shot else {}
             on = "" if row.split == "test" else f" ({row.split})"
             numbers = ",  ".join(f"{name} {score:.1f}" for name, score in scores.items())
@@ -192,7 +185,7 @@ def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row])
         remarks.append(f"{len(left)} more: {', '.join(row.name for row in left)} (gptmill leaderboard --wide)")
     by_metric: dict[str, list[str]] = {}
     for name in shown.tasks:
-        by_metric.setdefault(_METRICS[task_spec(name).headline], []).append(name)
+        by_metric.setdefault(METRIC_TITLES[task_spec(name).headline], []).append(name)
     accuracy = ["accuracy"] if by_metric.pop("accuracy", None) else []
     metrics = [*accuracy, *(f"{metric} for {', '.join(tasks)}" for metric, tasks in by_metric.items())]
     remarks.append(f"scores x 100: {'; '.join(metrics)}")

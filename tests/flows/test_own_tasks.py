@@ -103,7 +103,7 @@ def test_own_columns_stand_beside_the_average(board: Leaderboard) -> None:
     baselines = [row for row in board.rows if row.kind == "baseline"]
     assert all(set(row.percent) >= set(ours.percent) for row in baselines)
     text = board.render()
-    assert "own tasks, in no average: grades (pearson), topics (accuracy), weather (f1)" in text
+    assert "beyond the twelve, in no average: grades (Pearson correlation), topics (accuracy), weather (F1)" in text
     record = next(csv.DictReader(board.render("csv").splitlines()))
     assert float(record["weather"]) == pytest.approx(ours.percent["weather"], abs=0.05)
     assert record["weather_split"] == "dev"

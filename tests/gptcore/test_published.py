@@ -10,7 +10,18 @@ import pytest
 
 from gptcore.nlu import COLUMNS, REGISTRY
 from gptcore.nlu import blimp as blimp_files
-from gptcore.nlu.published import ABLATIONS, BABYLM, BERT_TABLE, OURS, PUBLISHED, AblationRow, PublishedRow
+from gptcore.nlu.published import (
+    ABLATIONS,
+    BABYLM,
+    BERT_TABLE,
+    OURS,
+    PUBLISHED,
+    SQUAD,
+    SWAG,
+    AblationRow,
+    PublishedRow,
+)
+from gptcore.nlu.registry import BEYOND
 from tests.realdata import real_data
 
 BERT = {row.method: row for row in PUBLISHED if row.table == BERT_TABLE}
@@ -43,7 +54,7 @@ def test_every_row_says_table_and_split_and_knows_its_columns() -> None:
     assert set(BERT) == {"Pre-OpenAI SOTA", "BiLSTM+ELMo+Attn", "OpenAI GPT", "BERT base", "BERT large"}
     assert [row.percent for row in PUBLISHED if "README" in row.table] == [{"storycloze": 85.8}]
     for row in PUBLISHED:
-        assert row.percent.keys() <= set(COLUMNS)
+        assert row.percent.keys() <= {*COLUMNS, *BEYOND}
         assert row.split == ("dev" if row.table == BABYLM else "test")
 
 
@@ -59,7 +70,7 @@ def test_babylms_baselines_have_blimp_by_field_and_no_average() -> None:
         assert row.average is None
         assert "filtered" in row.note
     assert all(not row.zero_shot for row in PUBLISHED if row.table != BABYLM)
-    assert {row.table for row in PUBLISHED if row.note} == {BABYLM, BERT_TABLE}
+    assert {row.table for row in PUBLISHED if row.note} == {BABYLM, BERT_TABLE, SQUAD}
 
 
 def test_berts_table_says_that_its_correlation_is_another() -> None:
@@ -70,7 +81,7 @@ def test_berts_table_says_that_its_correlation_is_another() -> None:
 
 def test_rows_stand_in_their_sources() -> None:
     for row in (*PUBLISHED, *ABLATIONS):
-        if "README" in row.table or row.table == BABYLM:
+        if "README" in row.table or row.table in (BABYLM, SQUAD, SWAG):
             continue
         (source,) = (real_data("..") / "seeds").glob("003*" if row.table == BERT_TABLE else "001*")
         marks = re.compile(r"<.*?>|\\[\\d+\\]")
@@ -79,6 +90,17 @@ def test_rows_stand_in_their_sources() -> None:
         name = row.method.split(" (")[0].upper()
         there = [line for line in lines if name in re.sub(r" +", " ", line).upper()]
         assert any(all(score in line for score in scores) for line in there), row
+
+
+def test_leaderboards_of_answers_stand_in_the_slides() -> None:
+    (slides,) = (real_data("..") / "seeds").glob("003*")
+    lines = re.sub(r"<.*?>|\\*", "", slides.read_text(encoding="utf-8")).splitlines()
+    rows = [row for row in PUBLISHED if row.table in (SQUAD, SWAG)]
+    assert len(rows) == 11
+    for row in rows:
+        name = re.split(r"[ ,]", row.method)[0]
+        for score in row.percent.values():
+            assert any(re.search(rf"{name}.*\b{score}\d?\b", line, re.IGNORECASE) for line in lines), row
 
 
 @pytest.mark.parametrize("row", ABLATIONS, ids=lambda row: row.method)
