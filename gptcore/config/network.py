@@ -162,6 +162,10 @@ class EncoderConfig:
             raise InputError(f"model.n_special = {self.n_special}, expected 0: an encoder's vocabulary has its own")
         if self.n_embd % self.n_head:
             raise InputError(f"model.n_embd = {self.n_embd} is not a multiple of model.n_head = {self.n_head}")
+        if self.n_segments < 2:
+            raise InputError(
+                f"model.n_segments = {self.n_segments}: expected at least 2, for two texts beside each other"
+            )
         for name, known in (("sharing", SHARINGS), ("activation", ACTIVATIONS)):
             if getattr(self, name) not in known:
                 raise InputError(f"model.{name} = {getattr(self, name)!r:.60}: expected one of {', '.join(known)}")

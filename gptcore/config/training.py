@@ -43,6 +43,8 @@ class PretrainConfig:
     seed: int = 42
     original: bool = False
     """Adam as released (original code): see gptcore.training.optim."""
+    decay: str | None = None
+    """How the rate falls to 0 after the warm-up: cosine, or linear (BERT, section A.2). None: cosine."""
     short_length: int | None = None
     """Tokens of the sequences of the first updates, for families that are pre-trained on sentences (BERT, section A.2:
     128). None: n_ctx all along."""

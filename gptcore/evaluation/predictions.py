@@ -164,8 +164,8 @@ class SpanPredictions:
             return self
         threshold, _ = best_threshold(
             np.asarray([self.answers[row].no_answer for row, _ in known]),
-            np.asarray([token_f1(self.answers[row].text, golds) for row, golds in known]),
-            np.asarray([token_f1("", golds) for _, golds in known]),
+            np.asarray([token_f1(self.answers[row].text, golds, True) for row, golds in known]),
+            np.asarray([token_f1("", golds, True) for _, golds in known]),
         )
         return replace(self, threshold=threshold)
 
@@ -184,7 +184,7 @@ class SpanPredictions:
     def scores(self, spec: TaskSpec) -> dict[str, float]:
         """See :func:`gptcore.nlu.span_metrics.span_scores`."""
         texts, known = self.texts, self._known()
-        found = span_scores([texts[row] for row, _ in known], [golds for _, golds in known])
+        found = span_scores([texts[row] for row, _ in known], [golds for _, golds in known], self.may_lack)
         return {**found, "score": found[spec.headline]}
 
     def write(self, spec: TaskSpec, path: Path) -> None:
@@ -205,7 +205,8 @@ class SpanPredictions:
                 "no_answer": round(answer.no_answer, 4),
             }
             if number in golds:
-                line |= {"span_f1": token_f1(text, golds[number]), "exact_match": exact_match(text, golds[number])}
+                compared = text, golds[number], self.may_lack
+                line |= {"span_f1": token_f1(*compared), "exact_match": exact_match(*compared)}
             lines.append(line)
         _write_lines(path, lines)
 

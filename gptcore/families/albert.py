@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gptcore.families.bert import FINETUNING, FORMS, PRETRAINING
+from gptcore.families.bert import DECAY, FINETUNING, FORMS, PRETRAINING, brief
 from gptcore.families.family import Family
 
 
@@ -48,10 +48,12 @@ FAMILY = Family(
     layout="gptcore.models.files.albert:LAYOUT",
     settings={  # the warm-up of fine-tuning is BERT's: Table 14 counts updates
         "model": {"sharing": "all", "n_embd_words": 128, "activation": "gelu_new"},  # original code
+        "pretrain": DECAY,
         "finetune": FINETUNING,
     },
     presets={
-        "demo": {"model": {"n_embd_words": 64}},  # half of the states' width
+        "demo": {"model": {"n_embd_words": 64}, **brief(batch_size=48, steps=1400)},  # half of the states' width
+        "small": brief(batch_size=32),
         # Section 4.1: 30,000 pieces, 4,096 sequences an update, 125,000 updates. The paper's optimiser is LAMB, whose
         # rate of 0.00176 is none for Adam: the rate and its warm-up are BERT's.
         "paper": {

@@ -57,8 +57,8 @@ def words_alone(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]
         fitted = [_by_words(row, weight) for row in train]
         threshold, _ = best_threshold(
             np.asarray([-shared for _, shared in fitted]),
-            np.asarray([token_f1(text, _golds(row)) for (text, _), row in zip(fitted, train, strict=True)]),
-            np.asarray([token_f1("", _golds(row)) for row in train]),
+            np.asarray([token_f1(text, _golds(row), True) for (text, _), row in zip(fitted, train, strict=True)]),
+            np.asarray([token_f1("", _golds(row), True) for row in train]),
         )
     return _span_scores(spec, [text if -shared <= threshold else "" for text, shared in found], dev)
 
@@ -68,7 +68,7 @@ def _golds(row: Example) -> list[str]:
 
 
 def _span_scores(spec: TaskSpec, answers: Sequence[str], rows: Sequence[Example]) -> dict[str, float]:
-    scores = span_scores(answers, [_golds(row) for row in rows])
+    scores = span_scores(answers, [_golds(row) for row in rows], may_lack=len(spec.labels) > 1)
     return {**scores, "score": scores[spec.headline]}
 
 

@@ -24,40 +24,43 @@ def normalised_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def _golds(golds: Sequence[str]) -> list[str]:
-    """The answers that count as right, normalised; those of which nothing is left do not, and none of them is none."""
-    return [found for found in map(normalised_answer, golds) if found] or [""]
+def _golds(golds: Sequence[str], may_lack: bool) -> list[str]:
+    """The answers that count as right, normalised.
+
+    In version 2.0 those of which nothing is left do not count, and where none is left no answer is right.
+    """
+    found = [normalised_answer(gold) for gold in golds]
+    return [gold for gold in found if gold] or [""] if may_lack else found
 
 
-def exact_match(prediction: str, golds: Sequence[str]) -> float:
+def exact_match(prediction: str, golds: Sequence[str], may_lack: bool) -> float:
     """1 where an answer equals one that people gave, else 0.
 
     :param golds: their answers; none where the passage holds no answer.
+    :param may_lack: whether the dataset has such passages: version 2.0's rules, else 1.1's.
     """
-    return float(normalised_answer(prediction) in _golds(golds))
+    return float(normalised_answer(prediction) in _golds(golds, may_lack))
 
 
-def token_f1(prediction: str, golds: Sequence[str]) -> float:
-    """The best F1 (0..1) of an answer's words with those of one that people gave.
-
-    :param golds: their answers; none where the passage holds no answer.
-    """
+def token_f1(prediction: str, golds: Sequence[str], may_lack: bool) -> float:
+    """The best F1 (0..1) of an answer's words with those of one that people gave; parameters as in exact_match."""
     given = normalised_answer(prediction).split()
-    return max(_f1(given, gold.split()) for gold in _golds(golds))
+    return max(_f1(given, gold.split(), may_lack) for gold in _golds(golds, may_lack))
 
 
-def _f1(given: Sequence[str], gold: Sequence[str]) -> float:
-    if not given or not gold:
+def _f1(given: Sequence[str], gold: Sequence[str], may_lack: bool) -> float:
+    if may_lack and not (given and gold):
         return float(given == gold)
     shared = sum((Counter(given) & Counter(gold)).values())
-    return 2 * shared / (len(given) + len(gold))
+    return 2 * shared / (len(given) + len(gold)) if shared else 0.0
 
 
-def span_scores(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, float]:
+def span_scores(predictions: Sequence[str], golds: Sequence[Sequence[str]], may_lack: bool) -> dict[str, float]:
     """The numbers of a split, as fractions.
 
     :param predictions: an answer a question; empty: none.
     :param golds: what people answered; none where the passage holds no answer.
+    :param may_lack: see :func:`exact_match`.
     :return: "span_f1" and "exact_match"; where some questions have no answer also "has_answer_f1", over those that have
         one, and "no_answer_accuracy", over the others.
     :raises ValueError: no questions, or not as many answers.
@@ -65,8 +68,9 @@ def span_scores(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> d
     pairs = list(zip(predictions, golds, strict=True))
     if not pairs:
         raise ValueError("no questions to score")
-    f1 = np.asarray([token_f1(*pair) for pair in pairs])
-    scores = {"span_f1": float(f1.mean()), "exact_match": float(np.mean([exact_match(*pair) for pair in pairs]))}
+    f1 = np.asarray([token_f1(*pair, may_lack) for pair in pairs])
+    exact = np.mean([exact_match(*pair, may_lack) for pair in pairs])
+    scores = {"span_f1": float(f1.mean()), "exact_match": float(exact)}
     answered = np.asarray([bool(gold) for gold in golds])
     if answered.all():
         return scores

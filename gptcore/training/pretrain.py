@@ -35,7 +35,7 @@ from gptcore.models.network import Network
 from gptcore.settings import recorded
 from gptcore.training.job import Training, finish_language_model, parse_job, run_job, train
 from gptcore.training.pretraining_objective import PretrainingObjective
-from gptcore.training.schedules import warmup_cosine
+from gptcore.training.schedules import pretraining_schedule
 
 _SNAPSHOTS = 8  # the first one after less than 1 % of the updates
 
@@ -170,7 +170,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         monitor=monitor,
         settings=config,
         total_steps=total_steps,
-        schedule=warmup_cosine(config.warmup_steps, total_steps),
+        schedule=pretraining_schedule(config.decay, config.warmup_steps, total_steps),
         identity={
             "model": recorded(job.model),
             "pretrain": recorded(config),

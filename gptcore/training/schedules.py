@@ -20,6 +20,24 @@ def warmup_cosine(warmup_steps: int, total_steps: int) -> Schedule:
     return factor
 
 
+def warmup_steps_linear(warmup_steps: int, total_steps: int) -> Schedule:
+    """Pre-training of BERT (appendix A.2): linear from zero over ``warmup_steps`` updates, then linear decay.
+
+    The decay is counted from the first update of all, so that the rate steps down where the warm-up ends (original
+    code); at the last update it is all but 0.
+    """
+
+    def factor(step: int) -> float:
+        return step / warmup_steps if step < warmup_steps else max(0.0, 1.0 - step / total_steps)
+
+    return factor
+
+
+def pretraining_schedule(decay: str | None, warmup_steps: int, total_steps: int) -> Schedule:
+    """The schedule that the setting `pretrain.decay` names; None: the cosine."""
+    return (warmup_steps_linear if decay == "linear" else warmup_cosine)(warmup_steps, total_steps)
+
+
 def warmup_linear(warmup: float, total_steps: int) -> Schedule:
     """Fine-tuning (section 4.1): linear warm-up over a share of training, then linear decay.
 

@@ -10,7 +10,19 @@ import sys
 import time
 from importlib.metadata import version
 
-from tests.benchmarks import corpus, finetune, generation, jobs, memory, orchestration, references, serving, step, text
+from tests.benchmarks import (
+    corpus,
+    encoders,
+    finetune,
+    generation,
+    jobs,
+    memory,
+    orchestration,
+    references,
+    serving,
+    step,
+    text,
+)
 from tests.benchmarks.table import heading
 
 _PARTS = {
@@ -24,6 +36,7 @@ _PARTS = {
     "references": references.run,
     "serving": serving.run,
     "step": step.run,
+    "encoders": encoders.run,
 }
 
 

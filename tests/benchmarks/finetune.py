@@ -158,7 +158,7 @@ def _training(spec: TaskSpec, dataset: Path, seconds: float) -> None:
     line("6", f"{what}, L3", found["ours, L3"], found["batch, L3"], "rows/s", "", "the script with it")
 
 
-class _Silent:
+class Silent:
     """A monitor that never has anything to do."""
 
     def due(self, step: int) -> bool:
@@ -174,7 +174,7 @@ def _our_updates(spec: TaskSpec, rows: TaskRows, config: FinetuneConfig) -> Work
         model=model,
         objective=finetune_objective(model, config.lm_coef),
         data=data,
-        monitor=_Silent(),  # type: ignore[arg-type]  # never asked for more
+        monitor=Silent(),  # type: ignore[arg-type]  # never asked for more
         optimizer=adam(model, config),
         settings=LoopSettings(
             total_steps=1 << 20,

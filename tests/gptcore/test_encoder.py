@@ -258,6 +258,7 @@ def test_what_is_no_encoder_is_refused() -> None:
     for changes, message in (
         ({"sharing": "some"}, "model.sharing = 'some': expected one of none, attention, feed-forward, all"),
         ({"activation": "relu"}, "model.activation = 'relu': expected one of gelu, gelu_new"),
+        ({"n_segments": 1}, "model.n_segments = 1: expected at least 2, for two texts"),
         ({"n_groups": 3}, "model.n_groups = 3: expected at most model.n_layer = 2"),
         ({"n_head": 3}, "model.n_embd = 8 is not a multiple of model.n_head = 3"),
         ({"pooler": False}, "model.pair = True without model.pooler"),

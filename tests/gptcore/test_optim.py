@@ -11,7 +11,7 @@ from torch import nn
 
 from gptcore.config import PretrainConfig
 from gptcore.training.optim import adam, optimizer_tensors, restore_optimizer, set_lr
-from gptcore.training.schedules import warmup_cosine, warmup_linear
+from gptcore.training.schedules import pretraining_schedule, warmup_cosine, warmup_linear, warmup_steps_linear
 
 SETTINGS = PretrainConfig(lr=0.01, weight_decay=0.1)
 
@@ -104,3 +104,11 @@ def test_linear_is_the_product_of_both_ramps() -> None:
     assert [factor(0), factor(5), factor(10)] == pytest.approx([0.0, 0.5 * 0.95, 0.9])
     assert [factor(55), factor(100)] == pytest.approx([0.45, 0.0])
     assert warmup_linear(warmup=0.0, total_steps=10)(0) == 1.0
+
+
+def test_berts_line_is_counted_from_the_first_update() -> None:
+    factor = warmup_steps_linear(warmup_steps=20, total_steps=100)
+    assert [factor(0), factor(19), factor(20), factor(60)] == pytest.approx([0.0, 0.95, 0.8, 0.4])
+    assert factor(100) == 0.0
+    assert pretraining_schedule("linear", 20, 100)(60) == factor(60)
+    assert pretraining_schedule(None, 20, 100)(60) == pretraining_schedule("cosine", 20, 100)(60) == pytest.approx(0.5)

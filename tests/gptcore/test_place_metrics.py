@@ -31,9 +31,9 @@ def plain_normal(text: str) -> list[str]:
     return [word for word in bare.split() if word not in ("a", "an", "the")]
 
 
-def plain_f1(prediction: str, gold: str) -> float:
+def plain_f1(prediction: str, gold: str, may_lack: bool) -> float:
     ours, left = plain_normal(prediction), plain_normal(gold)
-    if not ours or not left:
+    if may_lack and (not ours or not left):
         return float(ours == left)
     n_ours, n_gold, shared = len(ours), len(left), 0
     for word in ours:
@@ -46,24 +46,28 @@ def plain_f1(prediction: str, gold: str) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-@given(answers, st.lists(answers, max_size=3))
-def test_answers_count_as_in_the_official_script(prediction: str, golds: list[str]) -> None:
-    kept = [gold for gold in golds if plain_normal(gold)] or [""]
+@given(answers, st.lists(answers, min_size=1, max_size=3), st.booleans())
+def test_answers_count_as_in_the_official_scripts(prediction: str, golds: list[str], may_lack: bool) -> None:
+    kept = [gold for gold in golds if plain_normal(gold) or not may_lack] or [""]
     assert normalised_answer(prediction) == " ".join(plain_normal(prediction))
-    assert exact_match(prediction, golds) == max(plain_normal(prediction) == plain_normal(gold) for gold in kept)
-    assert token_f1(prediction, golds) == pytest.approx(max(plain_f1(prediction, gold) for gold in kept))
+    exact = max(plain_normal(prediction) == plain_normal(gold) for gold in kept)
+    assert exact_match(prediction, golds, may_lack) == exact
+    f1 = max(plain_f1(prediction, gold, may_lack) for gold in kept)
+    assert token_f1(prediction, golds, may_lack) == pytest.approx(f1)
 
 
 def test_traps_of_answers() -> None:
-    assert exact_match("", []) == token_f1("", ["the"]) == 1.0
-    assert exact_match("Rome", []) == token_f1("", ["Rome"]) == 0.0
-    assert exact_match("The King's.", ["kings"]) == 1.0
-    assert token_f1("king king", ["king"]) == pytest.approx(2 / 3)
-    found = span_scores(["Rome", "", "x"], [["Rome"], [], []])
+    assert exact_match("", [], True) == token_f1("", ["the"], True) == 1.0
+    assert exact_match("Rome", [], True) == token_f1("", ["Rome"], True) == 0.0
+    assert (exact_match("The", ["A", "cat"], False), token_f1("The", ["A", "cat"], False)) == (1.0, 0.0), "version 1.1"
+    assert (exact_match("The", ["A", "cat"], True), token_f1("The", ["A", "cat"], True)) == (0.0, 0.0), "version 2.0"
+    assert exact_match("The King's.", ["kings"], False) == 1.0
+    assert token_f1("king king", ["king"], False) == pytest.approx(2 / 3)
+    found = span_scores(["Rome", "", "x"], [["Rome"], [], []], True)
     assert found == {"span_f1": 2 / 3, "exact_match": 2 / 3, "has_answer_f1": 1.0, "no_answer_accuracy": 0.5}
-    assert span_scores(["Rome"], [["Rome", "a city"]]) == {"span_f1": 1.0, "exact_match": 1.0}
+    assert span_scores(["Rome"], [["Rome", "a city"]], False) == {"span_f1": 1.0, "exact_match": 1.0}
     with pytest.raises(ValueError, match="no questions"):
-        span_scores([], [])
+        span_scores([], [], True)
 
 
 rows = st.lists(

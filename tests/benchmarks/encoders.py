@@ -1,0 +1,343 @@
+"""Encoders against scripts around transformers: updates of pre-training, fine-tuning, answers out of passages.
+
+In pre-training the peer multiplies every position with the vocabulary, as transformers' models do that take labels;
+ELECTRA's is its generator and discriminator with shared embeddings, as the paper has them. In fine-tuning it pads each
+batch to its longest row. Rows of SST-2, MRPC and SQuAD where GPTMILL_REAL_DATA has them, else generated ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import (
+    BertConfig,
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ElectraForPreTraining,
+)
+
+from gptcore.config import EncoderConfig, preset_named
+from gptcore.config.operations import MASK_SHARE
+from gptcore.evaluation.own_rows import predict_jsonl
+from gptcore.evaluation.task_model import TaskModel
+from gptcore.families import FAMILIES
+from gptcore.machine.device import autocast, pick_dtype
+from gptcore.machine.distributed import World
+from gptcore.machine.process import StopRequest
+from gptcore.models.encoder import Encoder
+from gptcore.models.encoder_head import EncoderClassificationModel
+from gptcore.nlu.encoded import encode_task
+from gptcore.nlu.encoder_inputs import ENCODER_INPUTS
+from gptcore.nlu.readers import load_task
+from gptcore.nlu.registry import TaskSpec, task_spec
+from gptcore.nlu.task_rows import TaskRows
+from gptcore.objectives.task import FinetuneData, finetune_objective
+from gptcore.storyworld.write import generate
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.wordpiece import WordPieceTokenizer
+from gptcore.training.loop import LoopSettings, Trainer
+from gptcore.training.optim import adam
+from gptcore.training.schedules import warmup_linear
+from tests.benchmarks.finetune import Silent
+from tests.benchmarks.step import updating
+from tests.benchmarks.table import Work, in_turns, line
+
+_CPU = torch.device("cpu")
+_SHAPES = (("demo", 24, 2_026), ("small", 16, 4_372), ("base", 8, 30_522))
+"""Shape, sequences a batch, vocabulary; base: BERT's, with sequences of 128, as nine in ten of its updates have."""
+_ANSWERED, _AT_ONCE = 64, 32
+
+
+def run(seconds: float) -> None:
+    """Rows 18 to 20."""
+    torch.set_num_threads(os.cpu_count() or 1)
+    for family in ("bert", "electra"):
+        for shape, rows, n_vocab in _SHAPES:
+            _updates(family, shape, rows, n_vocab, seconds)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        datasets, tokenizer = _sources(folder)
+        for task in ("sst2", "mrpc"):
+            encode_task(task_spec(task), str(datasets), tokenizer, folder / task)
+            _fine_tuning(task_spec(task), folder / task, tokenizer, seconds)
+        _answers(task_spec("squad"), datasets, folder / "model", tokenizer, seconds)
+
+
+# --- pre-training
+
+
+def pretraining_config(family: str, shape: str, n_vocab: int) -> EncoderConfig:
+    """The network of a preset, or of the published base size with sequences of 128."""
+    if shape == "base":
+        preset = preset_named("paper", {"family": family})
+        model = dataclasses.replace(preset.model, **FAMILIES[family].shapes[f"{family}-base"], n_ctx=128)
+    else:
+        model = preset_named(shape, {"family": family}).model
+    assert isinstance(model, EncoderConfig)
+    return dataclasses.replace(model, n_vocab=n_vocab)
+
+
+def micro_batch(config: EncoderConfig, rows: int) -> dict[str, Tensor]:
+    """Whole sequences of two segments, of which 15 % of the words are hidden."""
+    draws = torch.Generator().manual_seed(0)
+    shape = (rows, config.n_ctx)
+    tokens = torch.randint(config.n_vocab, shape, generator=draws)
+    n_told = round(MASK_SHARE * tokens.numel())
+    places = torch.randperm(tokens.numel(), generator=draws)[:n_told].sort().values
+    return {
+        "tokens": tokens,
+        "segments": (torch.arange(config.n_ctx) >= config.n_ctx // 2).long().expand(shape).contiguous(),
+        "mask": torch.ones(shape, dtype=torch.long),
+        "places": places,
+        "targets": torch.randint(config.n_vocab, (n_told,), generator=draws),
+        "draws": torch.rand(n_told, generator=draws),
+        "labels": torch.randint(2, (rows,), generator=draws),
+        "word_weight": torch.tensor(1.0 / n_told),
+        "pair_weight": torch.tensor(1.0 / rows),
+        "token_weight": torch.tensor(1.0 / tokens.numel()),
+    }
+
+
+def our_update(family: str, config: EncoderConfig, batch: dict[str, Tensor], dtype: torch.dtype) -> Work:
+    """The family's objective on one batch."""
+    draws = torch.Generator().manual_seed(0)
+    preset = preset_named("demo", {"family": family})
+    recipe = FAMILIES[family].part("objective")
+    trained = recipe.network(Encoder(config, draws), draws).train()
+    objective = recipe.objective(trained, preset.pretrain)
+    return updating(trained, lambda: objective(batch)[0], dtype, batch["tokens"].numel())
+
+
+def their_update(
+    family: str, config: EncoderConfig, batch: dict[str, Tensor], dtype: torch.dtype, compiled: bool
+) -> Work:
+    """The same with transformers' networks."""
+    model = (_Bert if family == "bert" else _Electra)(config).train()
+    labels = torch.full_like(batch["tokens"], -100).flatten().scatter(0, batch["places"], batch["targets"])
+    labels = labels.view_as(batch["tokens"])
+
+    def loss() -> Tensor:
+        return model(batch["tokens"], batch["segments"], batch["mask"], labels, batch["labels"])
+
+    return updating(model, torch.compile(loss) if compiled else loss, dtype, batch["tokens"].numel())
+
+
+def as_transformers(config: EncoderConfig) -> dict[str, Any]:
+    """The network's settings under transformers' names."""
+    return {
+        "vocab_size": config.n_vocab,
+        "hidden_size": config.n_embd,
+        "embedding_size": config.width_of_words,
+        "num_hidden_layers": config.n_layer,
+        "num_attention_heads": config.n_head,
+        "intermediate_size": config.n_inner,
+        "max_position_embeddings": config.n_ctx,
+        "hidden_dropout_prob": config.resid_pdrop,
+        "attention_probs_dropout_prob": config.attn_pdrop,
+    }
+
+
+class _Bert(nn.Module):
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.model = BertForPreTraining(BertConfig(**as_transformers(config)))
+
+    def forward(self, tokens: Tensor, segments: Tensor, mask: Tensor, words: Tensor, pairs: Tensor) -> Tensor:
+        """The loss; words are -100 where nothing is to be told."""
+        found = self.model(
+            tokens, token_type_ids=segments, attention_mask=mask, labels=words, next_sentence_label=pairs
+        )
+        return found.loss
+
+
+class _Electra(nn.Module):
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        recipe = FAMILIES["electra"].part("objective")
+        small_one = recipe.network(Encoder(config), torch.Generator()).generator.config
+        self.generator = ElectraForMaskedLM(ElectraConfig(**as_transformers(small_one)))
+        self.discriminator = ElectraForPreTraining(ElectraConfig(**as_transformers(config)))
+        self.discriminator.electra.embeddings = self.generator.electra.embeddings
+
+    def forward(self, tokens: Tensor, segments: Tensor, mask: Tensor, words: Tensor, _: Tensor) -> Tensor:
+        """Both losses, the discriminator's fifty times; words are -100 where nothing is to be told."""
+        told = self.generator(tokens, token_type_ids=segments, attention_mask=mask, labels=words)
+        with torch.no_grad():
+            scores = told.logits.float()
+            drawn = (scores - torch.empty_like(scores).exponential_().log()).argmax(-1)
+            hidden = words != -100
+            text = torch.where(hidden, drawn, tokens)
+            replaced = (hidden & (drawn != words)).long()
+        judged = self.discriminator(text, token_type_ids=segments, attention_mask=mask, labels=replaced)
+        return told.loss + 50 * judged.loss
+
+
+def _updates(family: str, shape: str, rows: int, n_vocab: int, seconds: float) -> None:
+    config = pretraining_config(family, shape, n_vocab)
+    batch, dtype = micro_batch(config, rows), pick_dtype("auto", _CPU)
+    works = {
+        "ours": our_update(family, config, batch, dtype),
+        "eager": their_update(family, config, batch, dtype, False),
+        "compiled": their_update(family, config, batch, dtype, True),
+    }
+    started = time.perf_counter()
+    for work in works.values():
+        work()
+        work()
+    waited = time.perf_counter() - started
+    found = in_turns(works, seconds)
+    what = f"update, {FAMILIES[family].title} {shape} {rows} x {config.n_ctx}, {str(dtype)[6:]}"
+    line("18", what, found["ours"], found["eager"], "tokens/s", ">= 1.3x", "transformers")
+    peer_is = f"the same compiled; {waited:.0f} s to warm all three up"
+    line("18", what, found["ours"], found["compiled"], "tokens/s", ">= 1.0x", peer_is)
+    torch._dynamo.reset()
+
+
+# --- fine-tuning
+
+
+def _sources(folder: Path) -> tuple[Path, Tokenizer]:
+    if real := os.environ.get("GPTMILL_REAL_DATA"):
+        return Path(real), Tokenizer.load(str(Path(real, "bert")))
+    generate(folder / "world", seed=1, books=4, characters=100_000, pages=80)
+    texts = [path.read_text(encoding="utf-8") for path in sorted((folder / "world" / "books").glob("*.txt"))]
+    return folder / "world" / "datasets", WordPieceTokenizer.train(texts, 2000)
+
+
+def _config(tokenizer: Tokenizer) -> EncoderConfig:
+    return dataclasses.replace(pretraining_config("bert", "small", tokenizer.n_vocab), words=False, pair=False)
+
+
+def _ours(spec: TaskSpec, tokenizer: Tokenizer) -> EncoderClassificationModel:
+    draws = torch.Generator().manual_seed(0)
+    return EncoderClassificationModel(Encoder(_config(tokenizer), draws), spec.form, spec.n_outputs, 0.1, draws)
+
+
+def _fine_tuning(spec: TaskSpec, dataset: Path, tokenizer: Tokenizer, seconds: float) -> None:
+    config = dataclasses.replace(preset_named("small", {"family": "bert"}).finetune_for(spec.name), lm_coef=0.0)
+    network = _config(tokenizer)
+    rows = TaskRows(
+        spec,
+        dataset,
+        "train",
+        n_ctx=network.n_ctx,
+        n_vocab=network.n_vocab,
+        max_rows=None,
+        seed=0,
+        inputs=ENCODER_INPUTS,
+    )
+    model, data = _ours(spec, tokenizer), FinetuneData(rows, config)
+    trainer = Trainer(
+        world=World(0, 1, _CPU),
+        model=model,
+        objective=finetune_objective(model, 0.0),
+        data=data,
+        monitor=Silent(),  # type: ignore[arg-type]  # never asked for more
+        optimizer=adam(model, config),
+        settings=LoopSettings(
+            total_steps=1 << 20,
+            lr=config.lr,
+            schedule=warmup_linear(config.warmup, 1 << 20),
+            clip_norm=config.clip_norm,
+            dtype=pick_dtype("auto", _CPU),
+            seed=0,
+            keep_checkpoints=1,
+        ),
+        workspace=Path(os.devnull),
+        identity={},
+        stop=StopRequest(),
+    )
+
+    def ours() -> float:
+        trainer._update(data.update(trainer.at.step))
+        return config.batch_size
+
+    script = BertForSequenceClassification(BertConfig(**as_transformers(network), num_labels=spec.n_outputs)).train()
+    optimizer = torch.optim.AdamW(script.parameters(), lr=config.lr, fused=True)
+    batches = _shuffled(rows, config.batch_size)
+
+    def theirs() -> float:
+        chosen = rows.batch(next(batches))
+        marks = {name: mark[:, 0] for name, mark in chosen.marks.items()}
+        with autocast(_CPU, pick_dtype("auto", _CPU)):
+            found = script(chosen.tokens[:, 0], token_type_ids=marks["segments"], attention_mask=marks["mask"])
+            loss = F.cross_entropy(found.logits, chosen.labels)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
+        nn.utils.clip_grad_norm_(script.parameters(), config.clip_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        return config.batch_size
+
+    ours()
+    theirs()
+    found = in_turns({"ours": ours, "script": theirs}, seconds)
+    what = f"fine-tuning an encoder, {spec.name}"
+    line("19", what, found["ours"], found["script"], "rows/s", ">= 1.5x", "a script that pads to its batch")
+
+
+def _shuffled(rows: TaskRows, size: int) -> Iterator[np.ndarray[Any, Any]]:
+    generator = np.random.default_rng(0)
+    for _ in itertools.count():
+        order = generator.permutation(len(rows))
+        yield from (order[at : at + size] for at in range(0, len(order) - size + 1, size))
+
+
+# --- answers
+
+
+def _answers(spec: TaskSpec, datasets: Path, folder: Path, tokenizer: Tokenizer, seconds: float) -> None:
+    """`predict` on questions; the script reads their windows, padded batch by batch, and takes the best ends."""
+    examples = load_task(spec.name, str(datasets), split="dev")[:_ANSWERED]
+    lines = [json.dumps({"question": row.fields[0], "context": row.fields[1]}).encode() for row in examples]
+    _ours(spec, tokenizer).save(folder, {"task": spec.name, "tokenizer_digest": tokenizer.digest})
+    model, network = TaskModel(folder, tokenizer), _config(tokenizer)
+    script = BertForQuestionAnswering(BertConfig(**as_transformers(network))).eval()
+    specials = tokenizer.specials
+    assert specials is not None
+
+    def fast() -> float:
+        return sum(1 for _ in predict_jsonl(model, lines))
+
+    @torch.inference_mode()
+    def plain() -> float:
+        windows: list[tuple[list[int], int]] = []
+        for row in examples:
+            question, passage = (tokenizer.encode(text) for text in row.fields)
+            question = question[:64]
+            room = network.n_ctx - len(question) - 3
+            for start in range(0, max(1, len(passage) - room + 1 + 64), 64):
+                ids = [specials.cls, *question, specials.sep, *passage[start : start + room], specials.sep]
+                windows.append((ids, len(question) + 2))
+                if start + room >= len(passage):
+                    break
+        for at in range(0, len(windows), _AT_ONCE):
+            some = windows[at : at + _AT_ONCE]
+            longest = max(len(ids) for ids, _ in some)
+            tokens = torch.tensor([ids + [specials.pad] * (longest - len(ids)) for ids, _ in some])
+            mask = torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids, _ in some])
+            segments = torch.tensor([[0] * first + [1] * (longest - first) for _, first in some])
+            found = script(tokens, token_type_ids=segments, attention_mask=mask)
+            for start, end in zip(found.start_logits, found.end_logits, strict=True):
+                pairs = (start[:, None] + end[None, :]).triu().tril(29)
+                pairs.argmax().item()
+        return len(examples)
+
+    fast()
+    plain()
+    found = in_turns({"ours": fast, "plain": plain}, seconds)
+    line("20", "predict, squad", found["ours"], found["plain"], "rows/s", "", "a script, the spans' text left out")
