@@ -33,7 +33,7 @@ FAMILY = Family(
         # meant: a factor of 0.8 for the last layer. Their code's are a setting: layer_decay_original.
         "finetune": {**FINETUNING, "layer_decay": 0.8},
     },
-    # The rate of the brief ones is the small model's (Table 6); at higher ones the discriminator finds no replaced token.
+    # The rate of the brief ones is the small model's (Table 6): at higher ones no replaced token is found.
     # Table 6, the base model: 256 sequences an update, 766,000 of them.
     presets={
         "demo": brief(batch_size=48, steps=1800, lr=5e-4, short_share=0.75),

@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,8 @@ from gptcore.training.schedules import warmup_linear
 from tests.benchmarks.finetune import Silent
 from tests.benchmarks.step import updating
 from tests.benchmarks.table import Work, in_turns, line
+
+Loss = Callable[[dict[str, Tensor]], Tensor]
 
 _CPU = torch.device("cpu")
 _SHAPES = (("demo", 24, 2_026), ("small", 16, 4_372), ("base", 8, 30_522))
@@ -113,28 +115,27 @@ def micro_batch(config: EncoderConfig, rows: int) -> dict[str, Tensor]:
     }
 
 
-def our_update(family: str, config: EncoderConfig, batch: dict[str, Tensor], dtype: torch.dtype) -> Work:
-    """The family's objective on one batch."""
+def our_loss(family: str, config: EncoderConfig) -> tuple[nn.Module, Loss]:
+    """What is trained, and the family's objective."""
     draws = torch.Generator().manual_seed(0)
     preset = preset_named("demo", {"family": family})
     recipe = FAMILIES[family].part("objective")
     trained = recipe.network(Encoder(config, draws), draws).train()
     objective = recipe.objective(trained, preset.pretrain)
-    return updating(trained, lambda: objective(batch)[0], dtype, batch["tokens"].numel())
+    return trained, lambda batch: objective(batch)[0]
 
 
-def their_update(
-    family: str, config: EncoderConfig, batch: dict[str, Tensor], dtype: torch.dtype, compiled: bool
-) -> Work:
-    """The same with transformers' networks."""
+def their_loss(family: str, config: EncoderConfig) -> tuple[nn.Module, Loss]:
+    """The same of transformers' networks."""
     model = (_Bert if family == "bert" else _Electra)(config).train()
-    labels = torch.full_like(batch["tokens"], -100).flatten().scatter(0, batch["places"], batch["targets"])
-    labels = labels.view_as(batch["tokens"])
 
-    def loss() -> Tensor:
-        return model(batch["tokens"], batch["segments"], batch["mask"], labels, batch["labels"])
+    def loss(batch: dict[str, Tensor]) -> Tensor:
+        labels = torch.full_like(batch["tokens"], -100).flatten().scatter(0, batch["places"], batch["targets"])
+        marks = batch["segments"], batch["mask"], labels.view_as(batch["tokens"])
+        found: Tensor = model(batch["tokens"], *marks, batch["labels"])
+        return found
 
-    return updating(model, torch.compile(loss) if compiled else loss, dtype, batch["tokens"].numel())
+    return model, loss
 
 
 def as_transformers(config: EncoderConfig) -> dict[str, Any]:
@@ -190,15 +191,21 @@ class _Electra(nn.Module):
 def _updates(family: str, shape: str, rows: int, n_vocab: int, seconds: float) -> None:
     config = pretraining_config(family, shape, n_vocab)
     batch, dtype = micro_batch(config, rows), pick_dtype("auto", _CPU)
+    n_tokens = batch["tokens"].numel()
+
+    def work(model: nn.Module, loss: Loss, wrap: Callable[[Loss], Loss] = lambda loss: loss) -> Work:
+        wrapped = wrap(loss)
+        return updating(model, lambda: wrapped(batch), dtype, n_tokens)
+
     works = {
-        "ours": our_update(family, config, batch, dtype),
-        "eager": their_update(family, config, batch, dtype, False),
-        "compiled": their_update(family, config, batch, dtype, True),
+        "ours": work(*our_loss(family, config)),
+        "eager": work(*their_loss(family, config)),
+        "compiled": work(*their_loss(family, config), torch.compile),
     }
     started = time.perf_counter()
-    for work in works.values():
-        work()
-        work()
+    for update in works.values():
+        update()
+        update()
     waited = time.perf_counter() - started
     found = in_turns(works, seconds)
     what = f"update, {FAMILIES[family].title} {shape} {rows} x {config.n_ctx}, {str(dtype)[6:]}"

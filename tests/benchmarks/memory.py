@@ -1,4 +1,4 @@
-"""Peak memory of an update of pre-training at the paper's size, against transformers' port of the release.
+"""Peak memory of an update of pre-training at the published size, GPT-1's and BERT's, against transformers.
 
 Each is measured in a process of its own: the most that was resident, Python and torch included. The first update is of
 a few tokens and makes what Adam keeps; the second is the one measured. Where a machine emulates bfloat16, each would
@@ -25,8 +25,9 @@ from gptcore.config import ModelConfig
 from gptcore.machine.device import pick_dtype
 from gptcore.models.transformer import GPT
 from gptcore.objectives.next_token import language_model_objective
+from tests.benchmarks import encoders
 from tests.benchmarks.step import updating
-from tests.benchmarks.table import shown
+from tests.benchmarks.table import Work, shown
 
 _WINDOWS = 8
 
@@ -34,16 +35,17 @@ _WINDOWS = 8
 def run(_: float) -> None:
     """Row 8, in bfloat16."""
     products = pick_dtype("auto", torch.device("cpu")) == torch.bfloat16
-    ours, theirs = (_peak(who, products) for who in ("ours", "theirs"))
-    what = f"peak memory of an update, paper {_WINDOWS} x {ModelConfig().n_ctx}, bfloat16"
-    what += "" if products else ", its products left out"
-    peer = f"{shown(theirs / 1e9)} (transformers)"
-    print(f"| 8 | {what} | {shown(ours / 1e9)} GB | {peer} | {ours / theirs:.2f}x | <= 0.5x |", flush=True)
+    for family, shape, target in (("gpt", "paper", "<= 0.5x"), ("bert", "BERT base", "<= 0.6x")):
+        ours, theirs = (_peak(who, family, products) for who in ("ours", "theirs"))
+        what = f"peak memory of an update, {shape} {_WINDOWS} x {ModelConfig().n_ctx}, bfloat16"
+        what += "" if products else ", its products left out"
+        peer = f"{shown(theirs / 1e9)} (transformers)"
+        print(f"| 8 | {what} | {shown(ours / 1e9)} GB | {peer} | {ours / theirs:.2f}x | {target} |", flush=True)
 
 
-def _peak(who: str, products: bool) -> float:
+def _peak(who: str, family: str, products: bool) -> float:
     """Bytes."""
-    command = [sys.executable, "-m", "tests.benchmarks.memory", who, *(["--products"] if products else [])]
+    command = [sys.executable, "-m", "tests.benchmarks.memory", who, family, *(["--products"] if products else [])]
     return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
@@ -63,9 +65,24 @@ class _NoProducts(TorchDispatchMode):
         return left.new_zeros(*left.shape[:-1], right.shape[-1])
 
 
-def _update_alone(who: str, n_layer: int, products: bool) -> None:
+def _update_alone(update: Work, products: bool) -> None:
     """Two updates, then the most bytes that this process had resident."""
-    torch.set_num_threads(os.cpu_count() or 1)
+    with contextlib.nullcontext() if products else _NoProducts():
+        update()
+        update()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def _encoder_update(who: str) -> Work:
+    config = dataclasses.replace(encoders.pretraining_config("bert", "base", 30_522), n_ctx=ModelConfig().n_ctx)
+    first = encoders.micro_batch(dataclasses.replace(config, n_ctx=8), 1)
+    batches = iter([first, encoders.micro_batch(config, _WINDOWS)])
+    build = encoders.our_loss if who == "ours" else encoders.their_loss
+    model, loss = build("bert", config)
+    return updating(model, lambda: loss(next(batches)), torch.bfloat16, 0)
+
+
+def _decoder_update(who: str, n_layer: int) -> Work:
     config = dataclasses.replace(ModelConfig(), n_layer=n_layer)
     tokens = torch.randint(config.n_vocab, (_WINDOWS, config.n_ctx + 1), generator=torch.Generator().manual_seed(0))
     batches = iter([tokens[:1, :9], tokens])
@@ -84,17 +101,18 @@ def _update_alone(who: str, n_layer: int, products: bool) -> None:
             batch = next(batches)[:, :-1]
             return model(batch, labels=batch).loss
 
-    update = updating(model, loss, torch.bfloat16, 0)
-    with contextlib.nullcontext() if products else _NoProducts():
-        update()
-        update()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    return updating(model, loss, torch.bfloat16, 0)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("who", choices=("ours", "theirs"))
+    parser.add_argument("family", choices=("gpt", "bert"))
     parser.add_argument("--layers", type=int, default=ModelConfig().n_layer)
     parser.add_argument("--products", action="store_true")
     options = parser.parse_args()
-    _update_alone(options.who, options.layers, options.products)
+    torch.set_num_threads(os.cpu_count() or 1)
+    decoder = options.family == "gpt"
+    _update_alone(
+        _decoder_update(options.who, options.layers) if decoder else _encoder_update(options.who), options.products
+    )

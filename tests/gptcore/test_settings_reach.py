@@ -46,6 +46,7 @@ OTHER: dict[str, Any] = {
     "accumulation": 3,
     "seed": 7,
     "original": True,
+    "decay": "linear",
     "pretrained": False,
     "layer_decay": 0.5,
 }
@@ -64,6 +65,7 @@ ELSEWHERE = {
     # of hidden words: tests/gptcore/test_masked_jobs.py
     *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
     "replaced_weight",
+    "replaced_objective",  # tests/gptcore/test_hidden_words.py
     "snapshot",  # chooses the folder of the model to start from
     "from_task",  # as well: tests/gptcore/test_from_task.py
     "layer_decay_original",  # nothing without the decay: tests/gptcore/test_layer_decay.py
