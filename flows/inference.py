@@ -25,22 +25,17 @@ from gptcore.machine.device import pick_device
 from gptcore.models.build import load_language_model, load_model, next_token_network
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder
-from gptcore.models.files.hugging_face import export_hugging_face
+from gptcore.models.files.hugging_face import export_classifier, export_hugging_face
 from gptcore.models.files.release import export_release
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.network import Network
 from gptcore.models.transformer import GPT
 from gptcore.nlu.readers import decoded_lines
+from gptcore.nlu.registry import recorded_task
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, home_of, model_files, tokenizer_of
 from tasks.store.store import Store
-
-_NO_CLASSIFIER = {
-    "hugging-face": "transformers' classifiers read other states or have no bias, so none of them is written",
-    "release": "the release's arrays are those of a pre-trained model, without a classifier",
-}
-"""Layout -> why it holds no fine-tuned model."""
 
 
 def predict(
@@ -168,8 +163,13 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
         raise InputError(f"--int8: found --format {layout}, expected --format onnx")
     where, words = (Path(model), Tokenizer.load(tokenizer)) if tokenizer else _files(any_model(store, model))
     if (task := _task_of(where)) is not None:
-        reason = _NO_CLASSIFIER[layout]
-        raise InputError(f"--model {model}: a model for {task}; {reason}: expected a language model, or --format onnx")
+        try:
+            _export_classifier(where, words, layout, folder)
+        except InputError as error:
+            raise InputError(
+                f"--model {model}: a model for {task}; {error}: expected a language model, or --format onnx"
+            ) from None
+        return sorted(str(path) for path in folder.iterdir())
     found = load_model(str(where)).eval()
     family = FAMILIES[found.config.family]
     if not family.layout:
@@ -181,6 +181,14 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
     else:
         raise InputError(f"--model {model}: a model of the kind {family.title}, expected a decoder as released")
     return sorted(str(path) for path in folder.iterdir())
+
+
+def _export_classifier(where: Path, words: Tokenizer, layout: str, folder: Path) -> None:
+    """A fine-tuned model's folder in another layout."""
+    if layout == "release":
+        raise InputError("the release's arrays are those of a pre-trained model, without a classifier")
+    found, settings = Classifier.load(where)
+    export_classifier(found, recorded_task(settings).labels, words, folder)
 
 
 def _export_onnx(store: Store, model: str, folder: Path, tokenizer: str, int8: bool) -> list[str]:

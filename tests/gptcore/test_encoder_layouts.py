@@ -18,8 +18,9 @@ from gptcore import Tokenizer, load_model
 from gptcore.config import EncoderConfig
 from gptcore.config.network import generator_config
 from gptcore.errors import InputError
-from gptcore.models.encoder import Encoder
-from gptcore.models.files.hugging_face import export_hugging_face
+from gptcore.models.encoder import Encoder, without_heads
+from gptcore.models.encoder_head import EncoderClassificationModel
+from gptcore.models.files.hugging_face import export_classifier, export_hugging_face
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
@@ -95,6 +96,52 @@ def test_an_exported_folder_is_transformers_own(kind: str, tmp_path: Path) -> No
     stored, again = (load_file(folder / "model.safetensors") for folder in (tmp_path, tmp_path / "again"))
     assert all(torch.equal(again[name], tensor) for name, tensor in stored.items())
     assert Tokenizer.load(tmp_path).digest == tokenizer.digest
+
+
+CLASSIFIERS = [
+    *((family, form) for family in ("bert", "albert") for form in ("single", "pair", "choices", "span", "tags")),
+    *(("electra", form) for form in ("span", "tags")),
+]
+
+
+@pytest.mark.parametrize(("family", "form"), CLASSIFIERS)
+def test_an_exported_classifier_has_the_logits_of_transformers_own(family: str, form: str, tmp_path: Path) -> None:
+    made = {"bert": (BERT, PIECES), "albert": (ALBERT, SENTENCE_PIECES), "electra": (ELECTRA, PIECES)}
+    config, tokenizer = made[family]
+    labels = {"span": ("answer",), "choices": ("0", "1")}.get(form, ("yes", "no", "maybe"))
+    n_outputs = {"span": 2, "choices": 1}.get(form, 3)
+    draws = torch.Generator().manual_seed(3)
+    network = Encoder(without_heads(dataclasses.replace(config, init_std=0.2)), draws)
+    model = EncoderClassificationModel(network, form, n_outputs, 0.1, draws).eval()
+    export_classifier(model, labels, tokenizer, tmp_path)
+    (name,) = json.loads((tmp_path / "config.json").read_text())["architectures"]
+    theirs, said = getattr(transformers, name).from_pretrained(tmp_path, output_loading_info=True)
+    assert not said["missing_keys"]
+    assert not said["unexpected_keys"]
+    given = with_ids(config.n_vocab)
+    if form == "choices":
+        given = {key: torch.stack([value, value.flip(0)], 1) for key, value in given.items()}  # (B, C, T)
+    else:
+        given = {key: value[:, None] for key, value in given.items()}  # (B, 1, T)
+    marks = {"segments": given["segments"], "mask": given["mask"].bool()}
+    ours, _ = model(given["tokens"], torch.zeros(1), **marks)
+    asked = given if form == "choices" else {key: value[:, 0] for key, value in given.items()}
+    found = theirs.eval()(asked["tokens"], attention_mask=asked["mask"], token_type_ids=asked["segments"])
+    real = asked["mask"].bool()
+    if form == "span":
+        expected = torch.stack([found.start_logits, found.end_logits], -1)[real]
+    else:
+        expected = found.logits[real] if form == "tags" else found.logits
+    torch.testing.assert_close(ours[real] if form in ("span", "tags") else ours, expected, rtol=1e-5, atol=1e-6)
+    if form in ("single", "pair", "tags"):
+        assert theirs.config.id2label == dict(enumerate(labels))
+
+
+def test_a_classifier_that_transformers_has_no_class_for_is_refused(tmp_path: Path) -> None:
+    model = EncoderClassificationModel(Encoder(without_heads(ELECTRA)), "pair", 2, 0.1)
+    with pytest.raises(InputError, match="transformers' electra has no class that reads tasks of the form pair"):
+        export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_transformers_reads_the_words_of_an_exported_bert(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gptcore.models.files.encoder_layout import EncoderLayout, SubLayers
+from gptcore.models.files.encoder_layout import EncoderLayout, SubLayers, task_classes
 
 LAYOUT = EncoderLayout(
     model_type="albert",
@@ -25,6 +25,7 @@ LAYOUT = EncoderLayout(
     word_bias="predictions.bias",
     bias_copies=("predictions.decoder.weight", "predictions.decoder.bias"),
     architectures={"pair": "AlbertForPreTraining", "words": "AlbertForMaskedLM", "": "AlbertModel"},
+    classifiers=task_classes("Albert"),
     widens="encoder.embedding_hidden_mapping_in",
     shares=True,
 )

@@ -7,7 +7,7 @@ write   config.json, model.safetensors, vocab.json, merges.txt, tokenizer_config
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,10 @@ class DecoderLayout:
         blocks = {(n, ours): part(f"h.{n}.{its}") for n in range(config.n_layer) for ours, its in BLOCK_PARTS.items()}
         norm = {name: part(f"{self.norm}.{name}") for name in ("weight", "bias")} if self.norm else {}
         return config, ours(tokens, part(f"{self.positions}.weight"), blocks, norm)
+
+    def write_classifier(self, model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
+        """:raises InputError: always."""
+        raise InputError("transformers' classifiers read other states or have no bias, so none of them is written")
 
     def write(self, model: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
         """See :func:`gptcore.models.files.hugging_face.export_hugging_face`."""

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from gptcore.models.files.encoder_layout import BERT_SUB_LAYERS, EncoderLayout
+from gptcore.models.files.encoder_layout import BERT_SUB_LAYERS, EncoderLayout, task_classes
+from gptcore.nlu.spec import PLACE_FORMS
 
 LAYOUT = EncoderLayout(
     model_type="electra",
@@ -19,5 +20,7 @@ LAYOUT = EncoderLayout(
     word_bias="generator_lm_head.bias",
     bias_copies=("generator_lm_head.weight",),
     architectures={"replaced": "ElectraForPreTraining", "words": "ElectraForMaskedLM", "": "ElectraModel"},
+    # Its other classes have a second layer before the linear one.
+    classifiers={form: name for form, name in task_classes("Electra").items() if form in PLACE_FORMS},
     widens="embeddings_project",
 )

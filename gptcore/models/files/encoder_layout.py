@@ -4,12 +4,13 @@ read    config.json, model.safetensors or the older pytorch_model.bin
 write   config.json, model.safetensors, and the tokenizer's files
 
 A folder may lack heads: of BertModel, say, or BertForMaskedLM. The network is read without them, and says so where one
-is asked for. Heads for tasks (a classifier's) are not read.
+is asked for. Heads for tasks (a classifier's) are written and not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.files import checked_object, fsync_folder, read_json, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
+from gptcore.nlu.spec import PLACE_FORMS
 from gptcore.settings import replace_settings
 from gptcore.text.tokenizer import Tokenizer
 
@@ -59,6 +61,15 @@ class EncoderNetwork(Protocol):
         """Its tensors, by our names."""
 
 
+class TaskNetwork(Protocol):
+    """A fine-tuned encoder and its linear layer."""
+
+    encoder: EncoderNetwork
+    head: torch.nn.Linear
+    form: str
+    clf_pdrop: float
+
+
 @dataclass(frozen=True)
 class SubLayers:
     """Their names of a layer's parts."""
@@ -92,6 +103,8 @@ class EncoderLayout:
     """Other names under which older folders repeat it, and the word embeddings as the head's matrix."""
     architectures: Mapping[str, str]
     """The head that the network has ("pair", "words", "replaced", or "" for none) -> transformers' class."""
+    classifiers: Mapping[str, str]
+    """Form of a task -> transformers' class that computes the same; a form that is missing has none."""
     widens: str = ""
     """Their name of the layer from the embeddings' width to the states'."""
     shares: bool = False
@@ -166,10 +179,39 @@ class EncoderLayout:
 
     def write(self, model: EncoderNetwork, tokenizer: Tokenizer, folder: Path) -> None:
         """See :func:`gptcore.models.files.hugging_face.export_hugging_face`."""
-        config = model.config
+        self._write(model, model.config, {}, {}, tokenizer, folder)
+
+    def write_classifier(self, model: TaskNetwork, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
+        """See :func:`gptcore.models.files.hugging_face.export_classifier`."""
+        if model.form not in self.classifiers:
+            raise InputError(
+                f"transformers' {self.model_type} has no class that reads tasks of the form {model.form} as this model"
+            )
+        places, config = model.form in PLACE_FORMS, model.encoder.config
+        name = "qa_outputs" if model.form == "span" else "classifier"
+        layer = {f"{name}.weight": model.head.weight, f"{name}.bias": model.head.bias}
+        rate = "classifier_dropout_prob" if self.shares else "classifier_dropout"
+        said: dict[str, Any] = {"architectures": [self.classifiers[model.form]], rate: model.clf_pdrop}
+        if model.form not in ("choices", "span"):
+            named = dict(enumerate(labels))
+            said |= {"id2label": named, "label2id": {label: number for number, label in named.items()}}
+        without = dataclasses.replace(config, pooler=config.pooler and not places)  # theirs has none there
+        self._write(model.encoder, without, layer, said, tokenizer, folder)
+
+    def _write(
+        self,
+        model: EncoderNetwork,
+        config: EncoderConfig,
+        layer: Mapping[str, Tensor],
+        said: Mapping[str, Any],
+        tokenizer: Tokenizer,
+        folder: Path,
+    ) -> None:
+        """A network with the parts that ``config`` names; ``layer`` and ``said``: more tensors and settings."""
         self._check(config, tokenizer)
         folder.mkdir(parents=True, exist_ok=True)
-        state, stored = model.state_dict(), {}
+        state = model.state_dict()
+        stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in layer.items()}
         for ours, its in self._names(config):
             value = state[ours].detach().cpu()
             parts = (value,) if isinstance(its, str) else value.chunk(3)
@@ -179,10 +221,10 @@ class EncoderLayout:
         save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})  # transformers asks for the format
         specials = tokenizer.specials
         pad = {} if specials is None else {"pad_token_id": specials.pad}
-        write_json_atomic(folder / "config.json", self._settings(config) | pad)
+        write_json_atomic(folder / "config.json", {**self._settings(config), **pad, **said})
         tokenizer.save(folder)
-        said = read_json(folder / "tokenizer_config.json")
-        write_json_atomic(folder / "tokenizer_config.json", {**said, "model_max_length": config.n_ctx})
+        words = read_json(folder / "tokenizer_config.json")
+        write_json_atomic(folder / "tokenizer_config.json", {**words, "model_max_length": config.n_ctx})
         fsync_folder(folder)
 
     def _prefixed(self, name: str) -> str:
@@ -287,3 +329,15 @@ BERT_SUB_LAYERS = SubLayers(
     norm="output.LayerNorm",
 )
 """BERT's, and ELECTRA's too."""
+
+
+def task_classes(family: str) -> dict[str, str]:
+    """Form of a task -> transformers' class of a family, by the name that its classes begin with."""
+    forms = {
+        "single": "SequenceClassification",
+        "pair": "SequenceClassification",
+        "choices": "MultipleChoice",
+        "span": "QuestionAnswering",
+        "tags": "TokenClassification",
+    }
+    return {form: f"{family}For{what}" for form, what in forms.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +35,10 @@ class Layout(Protocol):
 
     def write(self, model: Any, tokenizer: Tokenizer, folder: Path) -> None:
         """A folder that transformers' classes read by ``from_pretrained``."""
+        ...
+
+    def write_classifier(self, model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
+        """The same of a fine-tuned model."""
         ...
 
 
@@ -98,3 +102,20 @@ def export_hugging_face(model: Exported, tokenizer: Tokenizer, folder: Path) -> 
     if not family.layout:
         raise InputError(f"a model of the family {family.title}: transformers has no such network")
     family.part("layout").write(model, tokenizer, folder)
+
+
+def export_classifier(model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
+    """Write a fine-tuned encoder for transformers' class of its form, ``BertForSequenceClassification`` say.
+
+    Logits are ours. What is made of them is the reader's: a score is the mean of its classes under the softmax here,
+    the answer to a question at most 30 pieces long and compared with the score of no answer.
+
+    :param model: a :class:`gptcore.models.classifier.Classifier`.
+    :param labels: names of the classes, in their order.
+    :raises InputError: transformers has no class that computes the same (of any decoder; of ELECTRA but for places),
+        or as :func:`export_hugging_face`.
+    """
+    family = FAMILIES[model.network.config.family]
+    if not family.layout:
+        raise InputError(f"a model of the family {family.title}: transformers has no such network")
+    family.part("layout").write_classifier(model, labels, tokenizer, folder)
