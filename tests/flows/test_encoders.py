@@ -95,6 +95,26 @@ def test_spans_and_tags_are_answered_from_rows_and_from_tables(board: Leaderboar
     assert answers.to_dict("records") == [{name: value for name, value in found.items() if name != "line"}]
 
 
+def test_transformers_answers_a_row_as_the_exported_model_does(board: Leaderboard, store: str, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    shelf, out = Store(store), str(tmp_path / "out")
+    tuned = next(each for each in shelf.list("finetune") if shelf.manifest(each)["config"]["task"] == "rte")
+    assert any(
+        path.endswith("model.safetensors") for path in inference.export(shelf, tuned.digest, "hugging-face", out)
+    )
+    row = {"premise": "Anna went to the mill.", "hypothesis": "Anna was at the mill."}
+    (ours,) = inference.predict(shelf, "rte", tuned.digest, [json.dumps(row).encode()])
+    model = AutoModelForSequenceClassification.from_pretrained(out).eval()
+    given = AutoTokenizer.from_pretrained(out)(row["premise"], row["hypothesis"], return_tensors="pt")
+    with torch.inference_mode():
+        theirs = model(**given).logits.softmax(-1)[0].tolist()
+    named = dict(zip(model.config.id2label.values(), theirs, strict=True))
+    assert ours["probabilities"] == pytest.approx(named, abs=1e-4)
+    assert ours["label"] == max(named, key=lambda label: named[label])
+
+
 def test_a_task_whose_answers_are_places_is_refused_to_a_decoder(world: tuple[str, str], tmp_path: Path) -> None:
     from flows.pipeline import pipeline
 
