@@ -52,7 +52,7 @@ FAMILY = Family(
         "finetune": FINETUNING,
     },
     presets={
-        "demo": {"model": {"n_embd_words": 64}, **brief(batch_size=48, steps=1400)},  # half of the states' width
+        "demo": {"model": {"n_embd_words": 64}, **brief(batch_size=48, steps=1800)},  # half of the states' width
         "small": brief(batch_size=32),
         # Section 4.1: 30,000 pieces, 4,096 sequences an update, 125,000 updates. The paper's optimiser is LAMB, whose
         # rate of 0.00176 is none for Adam: the rate and its warm-up are BERT's.
