@@ -245,8 +245,8 @@ _LOOKING = (
             *_ANY_MODEL,
             argument(
                 "--format",
-                "a folder for transformers, tokenizer included (encoders' fine-tuned models, too); the original release's arrays; or a fine-tuned model "
-                "for onnxruntime, compared on its dev rows (%(default)s)",
+                "a folder for transformers, tokenizer included (encoders' fine-tuned models, too); the original "
+                "release's arrays; or a fine-tuned model for onnxruntime, compared on its dev rows (%(default)s)",
                 choices=["hugging-face", "release", "onnx"],
                 default="hugging-face",
             ),

@@ -12,12 +12,13 @@ import torch
 
 from flows.forms.readers import config_file
 from flows.servers.environment import read_stack
-from gptcore.config import LSTMConfig, ModelConfig, preset_named
+from gptcore.config import EncoderConfig, LSTMConfig, ModelConfig, preset_named
 from gptcore.data.shards import Shards, write_shards
 from gptcore.evaluation.submission import SUBMISSION
 from gptcore.files import write_json_atomic
 from gptcore.machine.process import read_job
 from gptcore.models.build import build_model, load_model
+from gptcore.models.encoder import Encoder
 from gptcore.models.files.hugging_face import export_hugging_face
 from gptcore.models.files.release import export_release
 from gptcore.models.heads import ClassificationModel
@@ -46,10 +47,12 @@ from tasks.store.inventory import inventory
 from tasks.store.store import Store
 from tests.gptcore.datasets import write_task
 from tests.gptcore.hub_rows import write_hub
+from tests.gptcore.test_passages import conll, squad
 from tests.gptcore.test_prompt_files import XML
 from tests.gptcore.tiny_blimp import write_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer, write_test_files
 
+TAGGED = "-DOCSTART- -X- O O\n\nAnna NNP I-NP I-PER\nsaw VBD I-VP O\nNew NNP I-NP I-LOC\nYork NNP I-NP I-LOC\n\n" * 2
 SHAPE = ModelConfig(n_vocab=40, n_ctx=8, n_layer=1, n_head=2, n_embd=8, n_inner=32)
 
 
@@ -247,6 +250,25 @@ def _read_prompted(folder: Path) -> None:
             task.read(str(folder))
 
 
+def _passages(folder: Path) -> None:
+    answers = [{"text": "the mill", "answer_start": 13}]
+    asked = [
+        {"id": "a", "question": "Where was Anna?", "answers": answers, "is_impossible": False},
+        {"id": "b", "question": "Where was Bert?", "answers": [], "is_impossible": True},
+    ]
+    squad(folder, [{"context": "Anna went to the mill.", "qas": asked}], "train-v2.0.json")
+
+
+def _read_beyond(name: str) -> Callable[[Path], object]:
+    return lambda folder: load_task(name, str(folder), "train")
+
+
+def _encoder(folder: Path) -> None:
+    words = WordPieceTokenizer.train(["a cat sat on the mat"] * 2, 9)
+    shape = EncoderConfig(n_vocab=words.n_vocab, n_ctx=8, n_layer=1, n_head=2, n_embd=8, n_inner=16)
+    export_hugging_face(Encoder(shape), words, folder)
+
+
 def _minimal_pairs(folder: Path) -> None:
     for paradigm in PARADIGMS:
         exhaust(read_paradigm(str(folder), paradigm))
@@ -258,6 +280,8 @@ READERS: dict[str, Reader] = {
     "GLUE's test rows": Reader(lambda folder: write_test_files(str(folder), 3), _tests),
     "pronouns": Reader(_pronouns, lambda folder: exhaust(read_dprd(str(folder), "test"))),
     "texts of prompts": Reader(_prompted, _read_prompted),
+    "questions with passages": Reader(_passages, _read_beyond("squad2")),
+    "tagged words": Reader(lambda folder: conll(folder, TAGGED), _read_beyond("conll2003")),
     "minimal pairs": Reader(lambda folder: write_blimp(str(folder), pairs=1), _minimal_pairs),
     "rows of a user": Reader(_rows, lambda folder: exhaust(read_own_rows(task_spec("rte"), _lines(folder)))),
     "books as text": Reader(_book("a.txt", b"A story of a cat.\n\nIt sat on the mat, and slept.\n" * 3), _corpus),
@@ -286,6 +310,7 @@ READERS: dict[str, Reader] = {
     ),
     "fine-tuned model": Reader(lambda folder: save_model("rte", tokenizer(), folder, 8), ClassificationModel.load),
     "Hugging Face's model": Reader(_foreign, lambda folder: load_model(str(folder)), "*odel*.*"),
+    "Hugging Face's encoder": Reader(_encoder, lambda folder: load_model(str(folder)), "*odel*.*"),
     "released model": Reader(_released, lambda folder: load_model(str(folder))),
     "metrics of a job": Reader(_metrics, lambda folder: MetricsTail(folder / "metrics.jsonl").read()),
     "record of the stack": Reader(_stack, lambda folder: read_stack()),
