@@ -11,10 +11,12 @@ from tqdm import tqdm
 
 from gptcore.errors import InputError, without_password
 from gptcore.evaluation.submission import SUBMISSION
+from gptcore.filesystems import exists, file_system
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, has_blimp, read_paradigm
 from gptcore.nlu.origins import ORIGINS, Origin, origins_named
 from gptcore.nlu.readers import (
     available,
+    fitted,
     has_folder,
     has_test_rows,
     iterate,
@@ -22,12 +24,12 @@ from gptcore.nlu.readers import (
     labelled_splits,
     parquet_layout,
 )
-from gptcore.nlu.registry import REGISTRY, task_spec
+from gptcore.nlu.registry import BEYOND, REGISTRY, TaskSpec, task_spec
 from gptcore.nlu.winograd import read_dprd
 from gptcore.synthetic import is_synthetic
 
 _SPLITS = ("train", "dev", "test")
-_LAYOUTS = {"race": "json"}
+_LAYOUTS = {"race": "json", "squad": "json"}
 _NAMED = 4  # files, beyond which their number says more
 
 
@@ -52,7 +54,8 @@ def list_datasets(datasets_url: str) -> None:
     synthetic = ", synthetic" if datasets_url and is_synthetic(datasets_url) else ""
     print(f"rows read/published{synthetic}; GLUE's test rows (*) carry no labels")
     print(_line("dataset", "layout", *_SPLITS), flush=True)
-    names = dict.fromkeys([*REGISTRY, *ORIGINS])
+    names = dict.fromkeys([*REGISTRY, *BEYOND, *ORIGINS])
+    there |= {name for name in BEYOND if datasets_url and _has_files(BEYOND[name], datasets_url)}
     broken = []
     for name in names:
         try:
@@ -123,7 +126,7 @@ def _fetched(origin: Origin) -> str:
 
 def _read(name: str, datasets_url: str, there: set[str]) -> tuple[str, dict[str, Count]]:
     """The layout found ("-": not here) and the rows of each split."""
-    if name in REGISTRY:
+    if name in REGISTRY or name in BEYOND:
         return _read_task(name, datasets_url, name in there)
     if name == "dprd":
         here = bool(datasets_url) and has_folder("DPRD", datasets_url)
@@ -140,8 +143,14 @@ def _read(name: str, datasets_url: str, there: set[str]) -> tuple[str, dict[str,
     return layout, {"test": test} if test else {}
 
 
+def _has_files(spec: TaskSpec, datasets_url: str) -> bool:
+    """Whether any file of a task is there: two versions of a dataset may share a folder."""
+    paths = {source.path for sources in spec.splits.values() for source in sources}
+    return any(exists(*file_system(spec.address(datasets_url, path))) for path in sorted(paths))
+
+
 def _read_task(name: str, datasets_url: str, here: bool) -> tuple[str, dict[str, Count]]:
-    spec = task_spec(name)
+    spec = fitted(task_spec(name), datasets_url) if here else task_spec(name)
     splits = labelled_splits(spec, datasets_url) if here else []
     rows = {
         split: Count(

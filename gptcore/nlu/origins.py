@@ -18,6 +18,8 @@ from gptcore.nlu.blimp import BLIMP, FOLDER, PAIRS, PARADIGMS
 _GLUE = "https://dl.fbaipublicfiles.com/glue/data/"
 _SENTEVAL = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
 _BLIMP = "https://raw.githubusercontent.com/alexwarstadt/blimp/master/data/"
+_SQUAD = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
+_SWAG = "https://raw.githubusercontent.com/rowanz/swagaf/master/data/"
 _DPRD = "http://www.hlt.utdallas.edu/~vince/data/emnlp12/"
 
 
@@ -288,6 +290,54 @@ ORIGINS: dict[str, Origin] = {
                 ),
             ),
             rows={"train": 1322, "test": 564},
+        ),
+        Origin(
+            "squad",
+            "SQuAD",
+            "CC BY-SA 4.0",
+            "https://rajpurkar.github.io/SQuAD-explorer/",
+            (
+                Download(
+                    _SQUAD + "train-v1.1.json",
+                    "train-v1.1.json",
+                    30_288_272,
+                    "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
+                ),
+                Download(
+                    _SQUAD + "dev-v1.1.json",
+                    "dev-v1.1.json",
+                    4_854_279,
+                    "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
+                ),
+                Download(
+                    _SQUAD + "train-v2.0.json",
+                    "train-v2.0.json",
+                    42_123_633,
+                    "68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002",
+                ),
+                Download(
+                    _SQUAD + "dev-v2.0.json",
+                    "dev-v2.0.json",
+                    4_370_528,
+                    "80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8",
+                ),
+            ),
+            note="both versions: of squad and of squad2",
+        ),
+        Origin(
+            "swag",
+            "SWAG",
+            "MIT",
+            "https://rowanzellers.com/swag/",
+            (Download(_SWAG + "train.csv", "train.csv"), Download(_SWAG + "val.csv", "val.csv")),
+        ),
+        Origin(
+            "conll2003",
+            "CoNLL2003",
+            "the text: Reuters' for research, on request",
+            "https://www.clips.uantwerpen.be/conll2003/ner/",
+            request="ask NIST for the Reuters corpus RCV1 (https://trec.nist.gov/data/reuters/reuters.html), make the "
+            "files as the authors' page says, and put eng.train, eng.testa and eng.testb into CoNLL2003/",
         ),
         Origin(
             BLIMP,

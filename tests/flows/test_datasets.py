@@ -14,10 +14,12 @@ import pytest
 from flows.cli.main import main
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.origins import ORIGINS
+from gptcore.nlu.registry import BEYOND
 from tests.gptcore import datasets as written
 from tests.gptcore.file_server import FileServer, file_server
 from tests.gptcore.hub_rows import write_hub
 from tests.gptcore.test_fetch import zipped
+from tests.gptcore.test_passages import conll, question, squad
 from tests.gptcore.tiny_blimp import write_blimp
 from tests.realdata import real_data
 
@@ -41,6 +43,10 @@ def test_rows_beside_published_rows_in_either_layout(tmp_path: Path, capsys: pyt
     write_hub(public, REGISTRY["rte"], f"{data}/glue")
     written.write_bytes(f"{data}/CoLA/test.tsv", b"index\tsentence\n0\tFine.\n")
     write_blimp(data, pairs=2)
+    passage = "Anna went to the mill."
+    asked = [{"context": passage, "qas": [question(number, passage, 0, 4)]} for number in range(4)]
+    squad(Path(data), asked)
+    conll(Path(data), "Anna NNP I-NP I-PER\n\n" * 4)
     assert main(["datasets", "--datasets", data]) == 0
     printed = capsys.readouterr().out
     rows = rows_of(printed)
@@ -51,7 +57,10 @@ def test_rows_beside_published_rows_in_either_layout(tmp_path: Path, capsys: pyt
     assert rows["sst2"] == ["-", "-/67,349", "-/872", "-/1,821*"]
     assert rows["dprd"] == ["-", "-/1,322", "-", "-/564"]
     assert rows["blimp"] == ["jsonl", "-", "-", "134/67,000"]
-    assert list(rows)[1:] == list(ORIGINS)
+    assert list(rows)[1:] == list(dict.fromkeys([*REGISTRY, *BEYOND, *ORIGINS]))
+    assert rows["squad"] == ["json", "3/87,599", "1/10,570", "-"], "cut from the one file that is there"
+    assert rows["squad2"] == ["-", "-/130,319", "-/11,873", "-"]
+    assert rows["conll2003"] == ["conll", "4/14,041", "4/3,250", "-/3,453"]
     assert max(map(len, printed.splitlines())) <= 100
     for origin in ORIGINS.values():
         assert origin.licence in printed
