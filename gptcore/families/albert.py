@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gptcore.families.bert import DECAY, FINETUNING, FORMS, PRETRAINING, brief
+from gptcore.families.bert import DECAY, FINETUNING, FORMS, PRETRAINING, SMALL, brief
 from gptcore.families.family import Family
 
 
@@ -53,7 +53,7 @@ FAMILY = Family(
     },
     presets={
         "demo": {"model": {"n_embd_words": 64}, **brief(batch_size=48, steps=1800)},  # half of the states' width
-        "small": brief(batch_size=32),
+        "small": SMALL,
         # Section 4.1: 30,000 pieces, 4,096 sequences an update, 125,000 updates. The paper's optimiser is LAMB, whose
         # rate of 0.00176 is none for Adam: the rate and its warm-up are BERT's.
         "paper": {

@@ -37,7 +37,7 @@ FAMILY = Family(
     # Table 6, the base model: 256 sequences an update, 766,000 of them.
     presets={
         "demo": brief(batch_size=48, steps=1800, lr=5e-4, short_share=0.75),
-        "small": brief(batch_size=32, lr=5e-4, short_share=0.8),
+        "small": brief(batch_size=64, steps=4800, lr=5e-4, short_length=16, short_share=0.9),
         "paper": {
             "tokenizer": {"n_merges": 29_000},  # BERT's vocabulary (section 3.1)
             "pretrain": {**PRETRAINING, "batch_size": 256, "steps": 766_000, "lr": 2e-4},
