@@ -26,8 +26,8 @@ def brief(**pretrain: float) -> dict[str, dict[str, float]]:
     """Settings of pre-training for a preset of some minutes.
 
     From few updates an encoder learns its words' frequencies and no more where sequences are long: only a share of the
-    positions is told, and attention over many others finds no neighbour. Sequences of 32 tokens come first, as short
-    ones do in BERT (appendix A.2), so many that these are two thirds of the updates.
+    positions is told, and attention over many others finds no neighbour. Short sequences come first, as in BERT
+    (appendix A.2): 32 tokens, in two thirds of the updates, unless ``pretrain`` says otherwise.
     """
     return {"pretrain": {"short_length": 32, "short_share": 0.65, **pretrain}}
 
