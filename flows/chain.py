@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from flows.forms.references import pretrained_model
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
+from gptcore.config.training import OF_HIDDEN_WORDS
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.nlu.own_task import Task
@@ -71,8 +73,10 @@ class Chain:
         return checkpoint
 
     def pretrain_lstm(self, parameters: OnBooks) -> Artifact:
-        """The LSTM of Table 5 on the same windows with the same settings."""
-        return self.pretrain(parameters, self.preset.lstm)
+        """The LSTM of Table 5 on the same text with the same settings, but for those of hidden words."""
+        without: dict[str, Any] = dict.fromkeys(OF_HIDDEN_WORDS)
+        config = dataclasses.replace(self.preset.pretrain, **without)
+        return self.pretrain(parameters, self.preset.lstm, config)
 
 
 def run_chain(parameters: OnBooks, tasks: Sequence[str] = (), whole: bool = True) -> Chain:

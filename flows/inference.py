@@ -188,7 +188,7 @@ def _export_classifier(where: Path, words: Tokenizer, layout: str, folder: Path)
     if layout == "release":
         raise InputError("the release's arrays are those of a pre-trained model, without a classifier")
     found, settings = Classifier.load(where)
-    export_classifier(found, recorded_task(settings).labels, words, folder)
+    export_classifier(found, recorded_task(settings).class_names, words, folder)
 
 
 def _export_onnx(store: Store, model: str, folder: Path, tokenizer: str, int8: bool) -> list[str]:

@@ -111,9 +111,13 @@ class Trained:
     @property
     def operations(self) -> float:
         """Floating-point operations of its pre-training, of a network beside it, too; padding counts as tokens."""
+        return self.operations_after(self.counts["steps"])
+
+    def operations_after(self, steps: int) -> float:
+        """Those of its first updates."""
         recorded = self.chain.store.manifest(self.checkpoint)["config"]["pretrain"]
         config = replace_settings(PretrainConfig(), recorded, "pretrain")
-        return float(self.counts["steps"] * operations_of_update(self.network, config))
+        return pretraining_flops(self.network, config, self.counts["steps"], steps)
 
     @property
     def loss(self) -> str:
@@ -142,6 +146,9 @@ COST = ("weights", "tokens", "operations", "seconds")
 """The columns of :attr:`Trained.cost`."""
 
 
+_MANY = 1000  # updates
+
+
 def short(count: float) -> str:
     """A number of weights or tokens as tables print it: 117M, 3.2M, 940k."""
     for size, letter in ((1e9, "G"), (1e6, "M")):
@@ -156,8 +163,8 @@ def power(count: float) -> str:
 
 
 def operations_of_update(model: NetworkConfig, config: PretrainConfig) -> float:
-    """Operations of one update; ``model`` has the vocabulary of its shards."""
-    return pretraining_flops(model, config) * config.batch_size * config.mean_length(model.n_ctx)
+    """Operations of an update, on the average of many; ``model`` has the vocabulary of its shards."""
+    return pretraining_flops(model, config, _MANY) / _MANY
 
 
 def of_family(parameters: AnalysisParameters, family: str, pretrain: Mapping[str, Any] | None = None) -> Any:
@@ -165,6 +172,8 @@ def of_family(parameters: AnalysisParameters, family: str, pretrain: Mapping[str
 
     :raises InputError: the form asks for another one, which the analysis is not about.
     """
+    if parameters.start:
+        raise InputError(f"--from {parameters.start}: this analysis pre-trains what it compares; expected no --from")
     chosen = parameters.overrides.get("family", parameters.family)
     if chosen not in (DEFAULT, family):
         raise InputError(f"--family {chosen}: this analysis is about {FAMILIES[family].title}; expected no --family")
@@ -222,13 +231,22 @@ def cost_notes(models: Sequence[Trained], rows: Sequence[Row]) -> list[str]:
         f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s), pre-trained once",
         "operations: floating-point, 6 a weight of a matrix product and token, with those of attention, and of a "
         "generator where one is trained; only the states of hidden words reach the vocabulary",
-        f"seconds: of pre-training, {models[0].counts['threads']} thread(s), on {models[0].counts['device']}",
+        f"seconds: of pre-training; {_machines(models)}",
     ]
     for model, row in zip(models, rows, strict=True):
         if collapsed := [column for column, cell in row.cells.items() if cell.collapsed]:
             notes.append(f"{model.label}: a run gave every dev row the same answer on {', '.join(collapsed)}")
-    masked = [model for model in models if model.masked]
-    if masked:
-        entropy = masked[0].counts["validation/unigram_entropy"]
-        notes.append(f"a loss of {entropy:.2f} a hidden word is that of knowing how frequent words are, and no more")
+    entropies: dict[str, list[str]] = {}  # each tokenizer has its own
+    for model in models:
+        if model.masked:
+            entropies.setdefault(f"{model.counts['validation/unigram_entropy']:.2f}", []).append(model.label)
+    for entropy, labels in entropies.items():
+        whose = f" ({', '.join(labels)})" if len(entropies) > 1 else ""
+        notes.append(f"a loss of {entropy} a hidden word is that of knowing how frequent words are, and no more{whose}")
     return notes
+
+
+def _machines(models: Sequence[Trained]) -> str:
+    """Threads and devices of the runs, each kind once."""
+    kinds = (f"{model.counts['threads']} thread(s), on {model.counts['device']}" for model in models)
+    return "; ".join(dict.fromkeys(kinds))

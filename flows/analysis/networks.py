@@ -87,6 +87,8 @@ def sharing(parameters: AnalysisParameters) -> list[Analysis]:
     wanted = chosen_tasks(parameters, _ALBERT_TASKS)
     preset = chosen_preset(of_family(parameters, "albert"))
     own = _encoder(preset)
+    if own.n_embd_words == own.n_embd:
+        raise InputError(f"model.n_embd_words = {own.n_embd}: expected a width below that of the states, {own.n_embd}")
     steps = parameters.overrides.get("pretrain", {}).get("steps") or _share_of_updates(preset, _HALF)
     chain = run_chain(of_family(parameters, "albert", {"steps": steps}), wanted)
     wide, narrow = None, own.n_embd_words or max(1, own.n_embd // 2)
@@ -112,7 +114,7 @@ def sizes(parameters: AnalysisParameters) -> list[Analysis]:
     width = own.n_embd // own.n_head * n_head  # heads as wide as the preset's
     shallow = dataclasses.replace(own, n_layer=n_layer)
     small = dataclasses.replace(shallow, n_head=n_head, n_embd=width, n_inner=own.n_inner // 2)
-    networks = dict.fromkeys((small, shallow, own))
+    networks = {network.shape: network for network in (small, shallow, own)}.values()  # of one head: only two
     models = [Trained(network.shape, chain, chain.pretrain(parameters, network)) for network in networks]
     rows = rows_of(models, parameters)
     notes = [

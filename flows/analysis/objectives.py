@@ -28,8 +28,10 @@ from flows.analysis.common import (
 from flows.chain import run_chain
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
+from flows.forms.settings import chosen_preset
 from flows.grid import Arm
 from gptcore.config import EncoderConfig
+from gptcore.errors import InputError
 from gptcore.nlu.published_encoders import REPLACED, SENTENCES
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
@@ -54,6 +56,7 @@ _KEPT = 2  # models on the way that are fine-tuned: after a quarter and half of 
 @flow(name="analysis-sentences", flow_run_name=from_form, persist_result=False)
 def sentences(parameters: AnalysisParameters) -> list[Analysis]:
     """ALBERT's Table 5: nothing, the next sentence or the sentences' order told beside the hidden words."""
+    _refuse(parameters, "pairs")
     wanted = chosen_tasks(parameters, _PAIR_TASKS)
     chain = run_chain(of_family(parameters, "albert"), wanted)
     models = []
@@ -101,6 +104,7 @@ def _told(model: Trained) -> dict[str, float]:
 @flow(name="analysis-replaced", flow_run_name=from_form, persist_result=False)
 def replaced(parameters: AnalysisParameters) -> list[Analysis]:
     """ELECTRA's Table 5, its controls at equal tokens; and ELECTRA beside BERT at equal operations, on their way."""
+    _refuse(parameters, "replaced_objective")
     wanted = chosen_tasks(parameters, _GLUE_TASKS)
     chain = run_chain(of_family(parameters, "electra"), wanted)
     own = chain.preset.model
@@ -113,7 +117,11 @@ def replaced(parameters: AnalysisParameters) -> list[Analysis]:
     rows = rows_of(models, parameters)
     electra, config = models[0], chain.preset.pretrain
     n_updates = electra.counts["steps"]
-    bert = run_chain(of_family(_without(parameters, "replaced_weight"), "bert", {"steps": n_updates}), wanted)
+    without = _without(parameters, "replaced_weight")
+    alike = chosen_preset(of_family(without, "bert"))
+    n_tokens = n_updates * config.batch_size * config.mean_length(own.n_ctx)
+    each = alike.pretrain.batch_size * alike.pretrain.mean_length(alike.model.n_ctx)
+    bert = run_chain(of_family(without, "bert", {"steps": max(1, round(n_tokens / each))}), wanted)
     masked = Trained("BERT", bert, bert.checkpoint)
     cost = operations_of_update(masked.network, bert.preset.pretrain)
     steps = max(1, round(operations_of_update(electra.network, config) * n_updates / cost))
@@ -170,7 +178,7 @@ def _on_the_way(parameters: AnalysisParameters, electra: Trained, masked: Traine
         points = []
         for step, row in zip([*kept, last], rows, strict=True):
             mean = statistics.fmean(row.per_task[task] for task in tasks)
-            done = model.operations * step / last
+            done = model.operations_after(step)
             points.append((done / 1e12, mean))
             scores = (percent(row.per_task[task]) for task in tasks)
             body.append((label, f"{step:,}", power(done), percent(mean), *scores))
@@ -186,6 +194,12 @@ def _on_the_way(parameters: AnalysisParameters, electra: Trained, masked: Traine
     header = ("model", "updates", "operations", "average", *tasks)
     identity = {"suites": suites, "tasks": tasks}
     return Analysis("replaced-operations", title, header, body, identity, metrics, notes, figure)
+
+
+def _refuse(parameters: AnalysisParameters, name: str) -> None:
+    """:raises InputError: a setting of pre-training is given that is what the analysis varies."""
+    if (value := parameters.overrides.get("pretrain", {}).get(name)) is not None:
+        raise InputError(f"pretrain.{name} = {value!r}: the analysis compares its values; expected no such setting")
 
 
 def _without(parameters: AnalysisParameters, *settings: str) -> AnalysisParameters:

@@ -42,16 +42,30 @@ def network_flops(model: NetworkConfig, n_positions: float, told: float = 1.0) -
     return 6.0 * (told * rows * D + 12 * model.layers * D**2)  # another package's: blocks as a Transformer's
 
 
-def pretraining_flops(model: NetworkConfig, config: PretrainConfig) -> float:
-    """Operations of one token of a pre-training: where a generator is trained beside the network, those of both.
+def pretraining_flops(
+    model: NetworkConfig, config: PretrainConfig, total_steps: int, steps: float | None = None
+) -> float:
+    """Operations of a pre-training of ``total_steps`` updates; where a generator is trained, too, those of both.
 
-    Of hidden words only the states at their positions reach the vocabulary.
+    Of hidden words only the states at their positions reach the vocabulary. Padding counts as tokens.
+
+    :param steps: of the first so many updates, in which sequences may be shorter; None: of all.
     """
+    steps = total_steps if steps is None else steps
+    first_long = round(config.share_of_short * total_steps) if config.short_length is not None else 0
+    n_short = min(steps, first_long)
+    short = min(config.short_length or model.n_ctx, model.n_ctx)
+    phases = ((n_short, short), (steps - n_short, model.n_ctx))
+    return config.batch_size * sum(count * length * _of_token(model, config, length) for count, length in phases)
+
+
+def _of_token(model: NetworkConfig, config: PretrainConfig, n_positions: int) -> float:
+    """Operations of one token in a sequence of a length."""
     if not isinstance(model, EncoderConfig):
-        return network_flops(model, model.n_ctx)
+        return network_flops(model, n_positions)
     told = MASK_SHARE if config.mask_share is None else config.mask_share
     objective = config.replaced_objective
-    flops = network_flops(model, model.n_ctx, 1.0 if objective == "all-tokens-mlm" else told)
+    flops = network_flops(model, n_positions, 1.0 if objective == "all-tokens-mlm" else told)
     if model.replaced or objective is not None:
-        flops += network_flops(generator_config(model, GENERATOR_SHARE), model.n_ctx, told)
+        flops += network_flops(generator_config(model, GENERATOR_SHARE), n_positions, told)
     return flops

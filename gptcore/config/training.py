@@ -9,6 +9,12 @@ from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.limits import require_hiding, require_training
 
+OF_HIDDEN_WORDS = (
+    *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
+    *("replaced_weight", "replaced_objective"),
+)
+"""Settings of pre-training that a network which predicts next tokens has no use for."""
+
 
 @dataclass(frozen=True)
 class PretrainConfig:
@@ -78,7 +84,7 @@ class PretrainConfig:
         """Tokens of a sequence, over the whole run."""
         if self.short_length is None:
             return n_ctx
-        return self.share_of_short * self.short_length + (1 - self.share_of_short) * n_ctx
+        return self.share_of_short * min(self.short_length, n_ctx) + (1 - self.share_of_short) * n_ctx
 
     @property
     def share_of_short(self) -> float:

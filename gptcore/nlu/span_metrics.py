@@ -45,7 +45,7 @@ def exact_match(prediction: str, golds: Sequence[str], may_lack: bool) -> float:
 def token_f1(prediction: str, golds: Sequence[str], may_lack: bool) -> float:
     """The best F1 (0..1) of an answer's words with those of one that people gave; parameters as in exact_match."""
     given = normalised_answer(prediction).split()
-    return max(_f1(given, gold.split(), may_lack) for gold in _golds(golds, may_lack))
+    return max((_f1(given, gold.split(), may_lack) for gold in _golds(golds, may_lack)), default=0.0)
 
 
 def _f1(given: Sequence[str], gold: Sequence[str], may_lack: bool) -> float:

@@ -137,6 +137,13 @@ class TaskSpec:
         return self.metrics[0]
 
     @property
+    def class_names(self) -> tuple[str, ...]:
+        """Label texts in class order; of a graded label the whole numbers within its range."""
+        if self.score_range:
+            return tuple(str(int(self.score_range[0]) + number) for number in range(self.n_outputs))
+        return self.labels
+
+    @property
     def n_outputs(self) -> int:
         """Width of the task's linear layer: 1 for choices, 2 for start and end of an answer, else the classes."""
         if self.form in ("choices", "span"):

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from gptcore.config import NetworkConfig, PretrainConfig
+from gptcore.config.training import OF_HIDDEN_WORDS
 from gptcore.data.feed import Data, Objective
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
@@ -18,11 +19,6 @@ from gptcore.machine.distributed import World
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.network import Network
 from gptcore.objectives.next_token import PretrainData, language_model_objective
-
-_OF_HIDDEN_WORDS = (
-    *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
-    *("replaced_weight", "replaced_objective"),
-)
 
 
 class PretrainingObjective(Protocol):
@@ -80,7 +76,7 @@ class NextToken:
 
         :raises InputError: settings of hidden words.
         """
-        for name in _OF_HIDDEN_WORDS:
+        for name in OF_HIDDEN_WORDS:
             if (value := getattr(config, name)) is not None:
                 raise InputError(
                     f"pretrain.{name} = {value!r}: this family predicts next tokens, expected no such setting"

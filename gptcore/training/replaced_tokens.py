@@ -35,12 +35,12 @@ WEIGHT = 50.0
 """Of the discriminator's loss (section 3.2, "lambda")."""
 
 _HEADS = {
-    "electra": {"replaced": True},
-    "electra-15": {"replaced": True},
-    "replace-mlm": {"replaced": False, "words": True},  # a head that learns nothing is refused
+    "electra": {"replaced": True, "words": False},
+    "electra-15": {"replaced": True, "words": False},
+    "replace-mlm": {"replaced": False, "words": True},
     "all-tokens-mlm": {"replaced": True, "words": True},
 }
-"""Objective -> heads that the network has to have, or must not."""
+"""Objective -> heads that the network has to have, or must not; nothing here is learnt of pairs of segments."""
 
 
 class Detects(Protocol):
@@ -106,7 +106,7 @@ class ReplacedTokens:
         """
         chosen = config.replaced_objective or "electra"
         if isinstance(trained, Detection):
-            for head, wanted in _HEADS[chosen].items():
+            for head, wanted in {**_HEADS[chosen], "pair": False, "pooler": False}.items():
                 if getattr(trained.discriminator.config, head) != wanted:
                     raise InputError(f"model.{head} = {not wanted}: expected {wanted} for {chosen}")
         model, weight = cast(Detects, trained), config.replaced_weight

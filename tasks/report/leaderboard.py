@@ -217,7 +217,8 @@ class Leaderboard:
 
     def explained(self) -> list[str]:
         """How to read the table, what sets single rows apart, then the notes that came with it."""
-        return [f"average: over {len(self.tasks)} tasks ({', '.join(self.tasks)})", *self._legend(), *self.notes]
+        average = [f"average: over {len(self.tasks)} tasks ({', '.join(self.tasks)})"] if self.tasks else []
+        return [*average, *self._legend(), *self.notes]
 
     def _legend(self) -> Iterator[str]:
         ours = [row for row in self.ordered if row.kind != "published"]

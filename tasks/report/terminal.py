@@ -169,7 +169,7 @@ def _others(board: Leaderboard, width: int) -> Table:
     for row in board.ordered:
         if row.kind == "published" and not is_paper(row):
             scores = {name: row.percent[name] for name in (*COLUMNS, *board.own_tasks) if name in row.percent}
-            scores |= {BLIMP: row.zero_shot[BLIMP]} if BLIMP in row.zero_shot else {}
+            scores |= {BLIMP: row.zero_shot[BLIMP]} if BLIMP in row.zero_shot and BLIMP in board.zero_shot else {}
             on = "" if row.split == "test" else f" ({row.split})"
             numbers = ",  ".join(f"{name} {score:.1f}" for name, score in scores.items())
             table.add_row(row.name.removesuffix(" [published]") + on, numbers)
@@ -188,10 +188,11 @@ def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row])
         by_metric.setdefault(METRIC_TITLES[task_spec(name).headline], []).append(name)
     accuracy = ["accuracy"] if by_metric.pop("accuracy", None) else []
     metrics = [*accuracy, *(f"{metric} for {', '.join(tasks)}" for metric, tasks in by_metric.items())]
-    remarks.append(f"scores x 100: {'; '.join(metrics)}")
+    if metrics:
+        remarks.append(f"scores x 100: {'; '.join(metrics)}")
     if generated := [suite.row.name for suite in suites if "synthetic" in suite.row.split]:
         every = len(generated) == sum(suite.row.kind != "published" for suite in suites)
         remarks.append(
             "synthetic rows (generated, not the public ones)" + ("" if every else f": {', '.join(generated)}")
         )
-    return [*remarks, *shown.explained()[0 if len(shown.tasks) > 1 else 1 :]]  # the first is about the average
+    return [*remarks, *shown.explained()[1 if len(shown.tasks) == 1 else 0 :]]  # the first is about the average

@@ -9,6 +9,7 @@ from typing import Any
 
 from gptcore.config import FinetuneConfig, NetworkConfig, PretrainConfig, network_config
 from gptcore.config.operations import network_flops, pretraining_flops
+from gptcore.families import FAMILIES
 from tasks.jobs.devices import visible_gpus
 from tasks.jobs.placement import on_cluster
 from tasks.jobs.speed import SpeedUnknown, training_speed
@@ -73,14 +74,13 @@ def operations(store: Store, stage: str, arguments: Mapping[str, Any]) -> tuple[
         counts = _counts(store, arguments["shards"])
         config: PretrainConfig = arguments["config"]
         model: NetworkConfig = arguments["model"]
-        each = config.batch_size * config.mean_length(model.n_ctx)
-        n_tokens: float = config.epochs * counts["splits"]["train"]["n_tokens"]
-        if config.steps is not None:
-            n_tokens = config.steps * each
+        total = config.total_steps(model.n_ctx, counts["splits"]["train"]["n_tokens"])
         model = dataclasses.replace(model, n_vocab=counts["n_vocab"])
-        return pretraining_flops(model, config) * n_tokens, n_tokens / each
+        return pretraining_flops(model, config, total), total
     model = network_config(store.manifest(arguments["checkpoint"])["config"]["model"])
+    told = 1.0
     if stage == "finetune":
+        told = float(FAMILIES[model.family].auxiliary_loss)  # without it the words' head is left behind
         train = _counts(store, arguments["dataset"])["splits"]["train"]
         settings: FinetuneConfig = arguments["config"]
         rows = min(settings.max_train_rows or train["rows"], train["rows"])
@@ -90,7 +90,7 @@ def operations(store: Store, stage: str, arguments: Mapping[str, Any]) -> tuple[
         papers, adapt = _counts(store, arguments["ids"])["distribution"], arguments["config"]
         n_tokens = adapt.epochs * sum(row["bpe_tokens"] for row in papers if row["split"] == "train")
         updates = n_tokens / (adapt.block_size * adapt.batch_size * adapt.accumulation)
-    return network_flops(model, model.n_ctx) * n_tokens, updates
+    return network_flops(model, model.n_ctx, told) * n_tokens, updates
 
 
 def _counts(store: Store, artifact: Artifact) -> Mapping[str, Any]:

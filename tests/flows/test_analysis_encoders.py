@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from flows.forms.parameters import AnalysisParameters
+from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.training.masked_words import MASKED_WORDS_AND_SENTENCE_ORDER
 from tasks.report.analysis import Analysis
@@ -57,6 +61,35 @@ def test_a_family_that_an_analysis_is_not_about_is_refused(world: tuple[str, str
         ("sharing", {"family": "bert"}, "--family bert: this analysis is about ALBERT"),
         ("families", {"family": "bert"}, "compares families; expected no --family"),
         ("families", {"tokenizer": "latest"}, "--tokenizer: this analysis compares families"),
+        ("sizes", {"start": "latest"}, "--from latest: this analysis pre-trains what it compares"),
+        ("sentences", {"overrides": {"pretrain": {"pairs": "nsp"}}}, "pretrain.pairs = 'nsp': the analysis compares"),
+        (
+            "replaced",
+            {"overrides": {"pretrain": {"replaced_objective": "electra-15"}}},
+            "pretrain.replaced_objective = 'electra-15': the analysis compares",
+        ),
+        (
+            "sharing",
+            {"overrides": {"model": {"n_embd_words": 128}}},
+            "model.n_embd_words = 128: expected a width",
+        ),
     ):
         with pytest.raises(InputError, match=message):
             run(name, world, store, tmp_path, **changes)
+
+
+def test_an_encoders_settings_of_hidden_words_are_not_the_lstms(
+    world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import chain as module
+
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(module, "pretrained", lambda _, **given: asked.update(given))
+    monkeypatch.setattr(module, "list_checkpoints", lambda _: None)
+    preset = preset_named("demo", {"family": "bert"})
+    chain = SimpleNamespace(preset=preset, store=None, shards=None, ngrams=None)
+    chain.pretrain = partial(module.Chain.pretrain, chain)
+    module.Chain.pretrain_lstm(chain, AnalysisParameters(preset="demo", store=store))
+    assert preset.pretrain.short_length == 32
+    assert asked["config"] == dataclasses.replace(preset.pretrain, short_length=None, short_share=None)
+    assert asked["model"] == preset.lstm

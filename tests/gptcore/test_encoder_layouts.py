@@ -21,6 +21,7 @@ from gptcore.errors import InputError
 from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.models.files.hugging_face import export_classifier, export_hugging_face
+from gptcore.nlu import task_spec
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
@@ -141,7 +142,16 @@ def test_a_classifier_that_transformers_has_no_class_for_is_refused(tmp_path: Pa
     model = EncoderClassificationModel(Encoder(without_heads(ELECTRA)), "pair", 2, 0.1)
     with pytest.raises(InputError, match="transformers' electra has no class that reads tasks of the form pair"):
         export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")
+    bare = dataclasses.replace(BERT, pooler=False, pair=False)
+    model = EncoderClassificationModel(Encoder(without_heads(bare)), "single", 2, 0.1)
+    with pytest.raises(InputError, match="it has no pooler, through which transformers' classes of bert read"):
+        export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_graded_label_has_a_class_for_each_whole_number() -> None:
+    assert task_spec("stsb").class_names == ("0", "1", "2", "3", "4", "5")
+    assert task_spec("rte").class_names == task_spec("rte").labels
 
 
 def test_transformers_reads_the_words_of_an_exported_bert(tmp_path: Path) -> None:

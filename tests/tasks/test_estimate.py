@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, preset_named
-from gptcore.config.operations import pretraining_flops
+from gptcore.config.operations import network_flops, pretraining_flops
 from gptcore.settings import recorded
 from tasks.jobs import speed
 from tasks.stages import estimate as module
@@ -46,10 +47,11 @@ def test_a_pre_training_counts_six_for_each_weight_and_token(store: Store) -> No
     assert count == pytest.approx(exact)
     assert updates == 100
     by_epochs, updates = operations(store, "pretrain", pretraining(store, steps=None))
-    assert updates == pytest.approx(100 * TOKENS / (64 * 512))
-    assert by_epochs == pytest.approx(network.flops_per_token(512) * 100 * TOKENS)
+    assert updates == math.ceil(100 * TOKENS / (64 * 512))
+    assert by_epochs == pytest.approx(network.flops_per_token(512) * updates * 64 * 512)
     short = pretraining(store, steps=100) | {"config": PretrainConfig(steps=100, short_length=128, short_share=0.5)}
-    assert operations(store, "pretrain", short)[0] == pytest.approx(count * (512 + 128) / 2 / 512)
+    halves = 50 * 64 * (128 * network.flops_per_token(128) + 512 * network.flops_per_token(512))
+    assert operations(store, "pretrain", short)[0] == pytest.approx(halves)
 
 
 def test_a_pre_training_on_hidden_words_counts_those_alone_and_a_generators_work_too(store: Store) -> None:
@@ -57,7 +59,9 @@ def test_a_pre_training_on_hidden_words_counts_those_alone_and_a_generators_work
 
     def of(family: str, **changes: Any) -> float:
         preset = preset_named("demo", {"family": family})
-        config = dataclasses.replace(preset.pretrain, **{"steps": 100, **changes})
+        config = dataclasses.replace(
+            preset.pretrain, **{"steps": 100, "short_length": None, "short_share": None, **changes}
+        )
         return operations(store, "pretrain", {"shards": shards, "model": preset.model, "config": config})[0]
 
     sizes = {family: preset_named("demo", {"family": family}).pretrain for family in ("gpt", "bert", "electra")}
@@ -68,9 +72,22 @@ def test_a_pre_training_on_hidden_words_counts_those_alone_and_a_generators_work
     assert of("bert", mask_share=0.3) / tokens["bert"] - each["bert"] == pytest.approx(0.15 * head, rel=0.02)
     assert each["bert"] < each["electra"]
     telling = dataclasses.replace(preset_named("demo", {"family": "electra"}).model, words=True, n_vocab=40_478)
-    every = pretraining_flops(telling, PretrainConfig(replaced_objective="all-tokens-mlm"))
-    some = pretraining_flops(telling, PretrainConfig(replaced_objective="replace-mlm"))
+    every, some = (
+        pretraining_flops(telling, PretrainConfig(batch_size=1, replaced_objective=name), 1) / telling.n_ctx
+        for name in ("all-tokens-mlm", "replace-mlm")
+    )
     assert every - some == pytest.approx(0.85 * head, rel=0.01)
+
+
+def test_short_sequences_come_first_and_are_counted_as_such() -> None:
+    model = preset_named("demo", {"family": "bert"}).model
+    config = PretrainConfig(batch_size=2, short_length=32, short_share=0.75)
+    of = {length: 2 * length * network_flops(model, length, 0.15) for length in (32, 96)}
+    assert pretraining_flops(model, config, 100, 75) == pytest.approx(75 * of[32])
+    assert pretraining_flops(model, config, 100) == pytest.approx(75 * of[32] + 25 * of[96])
+    longer = dataclasses.replace(config, short_length=512)
+    assert longer.mean_length(96) == 96, "no sequence is longer than the network's"
+    assert pretraining_flops(model, longer, 100) == pytest.approx(100 * of[96])
 
 
 def test_a_fine_tune_counts_the_rows_that_it_takes(store: Store) -> None:

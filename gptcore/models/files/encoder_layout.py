@@ -188,6 +188,8 @@ class EncoderLayout:
                 f"transformers' {self.model_type} has no class that reads tasks of the form {model.form} as this model"
             )
         places, config = model.form in PLACE_FORMS, model.encoder.config
+        if not (places or config.pooler) and "pooler" in self.heads:
+            raise InputError(f"it has no pooler, through which transformers' classes of {self.model_type} read")
         name = "qa_outputs" if model.form == "span" else "classifier"
         layer = {f"{name}.weight": model.head.weight, f"{name}.bias": model.head.bias}
         rate = "classifier_dropout_prob" if self.shares else "classifier_dropout"
