@@ -189,7 +189,7 @@ def _on_the_way(parameters: AnalysisParameters, electra: Trained, masked: Traine
     notes = [
         f"mean score: of {', '.join(tasks)}, x 100",
         "models on the way are one run's, at the rate it then had: a run that had ended there would be ahead of them",
-        *cost_notes([electra, masked], [rows[-1], rows[-1]])[:3],
+        *cost_notes([electra, masked], [rows[-1], rows[-1]]),
     ]
     header = ("model", "updates", "operations", "average", *tasks)
     identity = {"suites": suites, "tasks": tasks}

@@ -47,8 +47,12 @@ from gptcore.settings import replace_settings
 SUFFIX = ".toml"
 """What tells the address of a task's file from a task's name."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_RESERVED = {*REGISTRY, *BEYOND, *COLUMNS, "average", "glue", "seeds", "suite", "kind", "split", "blimp"}
-"""Names of columns that a leaderboard has already."""
+_RESERVED = {
+    *(*REGISTRY, *BEYOND, *COLUMNS),
+    *("average", "glue", "seeds", "suite", "kind", "split", "blimp", "commits", "source"),
+    *("model", "whose", "weights", "tokens", "operations", "seconds"),
+}
+"""Names of columns that a leaderboard, or an analysis, has already."""
 _FORMATS: tuple[Format, ...] = ("tsv", "csv", "jsonl", "parquet")
 _FORMS: tuple[Form, ...] = ("single", "pair", "choices")
 _GRADED: tuple[Metric, ...] = ("pearson", "spearman")
