@@ -45,8 +45,8 @@ $(VENV)/.dev: $(VENV)/.runtime
 demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; prints the leaderboard
 	@$(BIN)/gptmill pipeline --preset demo --store $(STORE)
 
-# One more than the cores, as many tests wait for servers and killed processes.
-WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+# Two more than the cores, as many tests wait for servers and killed processes.
+WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 2))')
 
 test: $(VENV)/.dev ## the whole test suite, a file at a time in each of some processes (at most 4)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
