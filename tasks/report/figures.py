@@ -52,7 +52,10 @@ class Figure:
             if self.log_x:
                 axes.set_xscale("log", base=2)
             ticks = sorted({x for curve in self.curves for x, _ in curve.points})
-            axes.set_xticks(ticks, [f"{tick:,.0f}" if tick == round(tick) else f"{tick:g}" for tick in ticks])
+            if all(tick == round(tick, 2) for tick in ticks):
+                axes.set_xticks(ticks, [f"{tick:,.0f}" if tick == round(tick) else f"{tick:g}" for tick in ticks])
+            else:  # measured: their digits would cover each other
+                axes.xaxis.set_major_formatter("{x:,g}")
             axes.minorticks_off()
             axes.set_title(self.title, fontsize=10)
         return path
