@@ -311,7 +311,9 @@ def _answers(spec: TaskSpec, datasets: Path, folder: Path, tokenizer: Tokenizer,
     """`predict` on questions; the script reads their windows, padded batch by batch, and takes the best ends."""
     examples = load_task(spec.name, str(datasets), split="dev")[:_ANSWERED]
     lines = [json.dumps({"question": row.fields[0], "context": row.fields[1]}).encode() for row in examples]
-    _ours(spec, tokenizer).save(folder, {"task": spec.name, "tokenizer_digest": tokenizer.digest})
+    _ours(spec, tokenizer).save(
+        folder, {"task": spec.name, "labels": list(spec.labels), "tokenizer_digest": tokenizer.digest}
+    )
     model, network = TaskModel(folder, tokenizer), _config(tokenizer)
     script = BertForQuestionAnswering(BertConfig(**as_transformers(network))).eval()
     specials = tokenizer.specials
