@@ -12,7 +12,7 @@ from flows.fanout import score_tasks
 from flows.finetune import pretrained_arm, seeds_of, settings_of
 from flows.forms.parameters import AnalysisParameters
 from flows.grid import Arm, Grid
-from gptcore.config import NetworkConfig, PretrainConfig, network_config
+from gptcore.config import NetworkConfig, Preset, PretrainConfig, network_config
 from gptcore.config.operations import pretraining_flops
 from gptcore.errors import InputError
 from gptcore.families import DEFAULT, FAMILIES
@@ -165,6 +165,11 @@ def power(count: float) -> str:
 def operations_of_update(model: NetworkConfig, config: PretrainConfig) -> float:
     """Operations of an update, on the average of many; ``model`` has the vocabulary of its shards."""
     return pretraining_flops(model, config, _MANY) / _MANY
+
+
+def tokens_of_update(preset: Preset) -> float:
+    """Tokens that an update sees, on the average of many, padding counted."""
+    return preset.pretrain.batch_size * preset.pretrain.mean_length(preset.model.n_ctx)
 
 
 def of_family(parameters: AnalysisParameters, family: str, pretrain: Mapping[str, Any] | None = None) -> Any:

@@ -22,6 +22,7 @@ from flows.analysis.common import (
     rows_of,
     scores_of,
     short,
+    tokens_of_update,
 )
 from flows.chain import run_chain
 from flows.forms.parameters import AnalysisParameters
@@ -59,7 +60,7 @@ def families(parameters: AnalysisParameters) -> list[Analysis]:
     rows: list[Row] = []
     for name, preset in presets.items():
         title = FAMILIES[name].title
-        steps = max(1, round(n_tokens / _tokens_of_update(preset)))
+        steps = max(1, round(n_tokens / tokens_of_update(preset)))
         chain = run_chain(of_family(parameters, name, {"steps": steps}), wanted)
         equal = Trained(f"{title}, equal tokens", chain, chain.checkpoint)
         each = operations_of_update(equal.network, chain.preset.pretrain)
@@ -159,10 +160,6 @@ def _encoder(preset: Preset) -> EncoderConfig:
     return preset.model
 
 
-def _tokens_of_update(preset: Preset) -> float:
-    return preset.pretrain.batch_size * preset.pretrain.mean_length(preset.model.n_ctx)
-
-
 def _tokens(preset: Preset) -> float:
     """Tokens that a pre-training sees, padding counted.
 
@@ -170,7 +167,7 @@ def _tokens(preset: Preset) -> float:
     """
     if preset.pretrain.steps is None:
         raise InputError("pretrain.steps: found none; expected a number of updates, so that families can be compared")
-    return preset.pretrain.steps * _tokens_of_update(preset)
+    return preset.pretrain.steps * tokens_of_update(preset)
 
 
 def _share_of_updates(preset: Preset, share: float) -> int:

@@ -24,6 +24,7 @@ from flows.analysis.common import (
     rows_of,
     scored,
     scores_of,
+    tokens_of_update,
 )
 from flows.chain import run_chain
 from flows.forms.parameters import AnalysisParameters
@@ -118,10 +119,9 @@ def replaced(parameters: AnalysisParameters) -> list[Analysis]:
     electra, config = models[0], chain.preset.pretrain
     n_updates = electra.counts["steps"]
     without = _without(parameters, "replaced_weight")
-    alike = chosen_preset(of_family(without, "bert"))
-    n_tokens = n_updates * config.batch_size * config.mean_length(own.n_ctx)
-    each = alike.pretrain.batch_size * alike.pretrain.mean_length(alike.model.n_ctx)
-    bert = run_chain(of_family(without, "bert", {"steps": max(1, round(n_tokens / each))}), wanted)
+    n_tokens = n_updates * tokens_of_update(chain.preset)
+    alike = round(n_tokens / tokens_of_update(chosen_preset(of_family(without, "bert"))))
+    bert = run_chain(of_family(without, "bert", {"steps": max(1, alike)}), wanted)
     masked = Trained("BERT", bert, bert.checkpoint)
     cost = operations_of_update(masked.network, bert.preset.pretrain)
     steps = max(1, round(operations_of_update(electra.network, config) * n_updates / cost))

@@ -37,8 +37,6 @@ from gptcore.evaluation.own_rows import predict_jsonl
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.families import FAMILIES
 from gptcore.machine.device import autocast, pick_dtype
-from gptcore.machine.distributed import World
-from gptcore.machine.process import StopRequest
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.nlu.encoded import encode_task
@@ -46,14 +44,10 @@ from gptcore.nlu.encoder_inputs import ENCODER_INPUTS
 from gptcore.nlu.readers import load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.nlu.task_rows import TaskRows
-from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.storyworld.write import generate
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
-from gptcore.training.loop import LoopSettings, Trainer
-from gptcore.training.optim import adam
-from gptcore.training.schedules import warmup_linear
-from tests.benchmarks.finetune import Silent
+from tests.benchmarks.finetune import our_updates
 from tests.benchmarks.step import updating
 from tests.benchmarks.table import Work, in_turns, line
 
@@ -248,32 +242,7 @@ def _fine_tuning(spec: TaskSpec, dataset: Path, tokenizer: Tokenizer, seconds: f
         seed=0,
         inputs=ENCODER_INPUTS,
     )
-    model, data = _ours(spec, tokenizer), FinetuneData(rows, config)
-    trainer = Trainer(
-        world=World(0, 1, _CPU),
-        model=model,
-        objective=finetune_objective(model, 0.0),
-        data=data,
-        monitor=Silent(),  # type: ignore[arg-type]  # never asked for more
-        optimizer=adam(model, config),
-        settings=LoopSettings(
-            total_steps=1 << 20,
-            lr=config.lr,
-            schedule=warmup_linear(config.warmup, 1 << 20),
-            clip_norm=config.clip_norm,
-            dtype=pick_dtype("auto", _CPU),
-            seed=0,
-            keep_checkpoints=1,
-        ),
-        workspace=Path(os.devnull),
-        identity={},
-        stop=StopRequest(),
-    )
-
-    def ours() -> float:
-        trainer._update(data.update(trainer.at.step))
-        return config.batch_size
-
+    ours = our_updates(spec, _ours(spec, tokenizer), rows, config)
     script = BertForSequenceClassification(BertConfig(**as_transformers(network), num_labels=spec.n_outputs)).train()
     optimizer = torch.optim.AdamW(script.parameters(), lr=config.lr, fused=True)
     batches = _shuffled(rows, config.batch_size)

@@ -29,6 +29,7 @@ from gptcore.evaluation.task_model import TaskModel
 from gptcore.machine.device import autocast, pick_dtype
 from gptcore.machine.distributed import World
 from gptcore.machine.process import StopRequest
+from gptcore.models.classifier import Classifier
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
@@ -142,8 +143,8 @@ def _training(spec: TaskSpec, dataset: Path, seconds: float) -> None:
     rows = _rows(spec, dataset, "train")
     config = dataclasses.replace(small().finetune_for(spec.name), lm_coef=0.0)
     works = {
-        "ours": _our_updates(spec, rows, config),
-        "ours, L3": _our_updates(spec, rows, dataclasses.replace(config, lm_coef=0.5)),
+        "ours": our_updates(spec, _ours(spec), rows, config),
+        "ours, L3": our_updates(spec, _ours(spec), rows, dataclasses.replace(config, lm_coef=0.5)),
         "batch": _their_updates(spec, rows, config, None),
         "n_ctx": _their_updates(spec, rows, config, _model_config().n_ctx),
         "batch, L3": _their_updates(spec, rows, dataclasses.replace(config, lm_coef=0.5), None),
@@ -158,23 +159,22 @@ def _training(spec: TaskSpec, dataset: Path, seconds: float) -> None:
     line("6", f"{what}, L3", found["ours, L3"], found["batch, L3"], "rows/s", "", "the script with it")
 
 
-class Silent:
+class _Silent:
     """A monitor that never has anything to do."""
 
     def due(self, step: int) -> bool:
         return False
 
 
-def _our_updates(spec: TaskSpec, rows: TaskRows, config: FinetuneConfig) -> Work:
+def our_updates(spec: TaskSpec, model: Classifier, rows: TaskRows, config: FinetuneConfig) -> Work:
     """The loop's own update, batches included."""
-    model = _ours(spec)
     data = FinetuneData(rows, config, repeats=spec.form == "choices")
     trainer = Trainer(
         world=World(0, 1, _CPU),
         model=model,
         objective=finetune_objective(model, config.lm_coef),
         data=data,
-        monitor=Silent(),  # type: ignore[arg-type]  # never asked for more
+        monitor=_Silent(),  # type: ignore[arg-type]  # never asked for more
         optimizer=adam(model, config),
         settings=LoopSettings(
             total_steps=1 << 20,
