@@ -9,10 +9,10 @@ from typing import Any
 
 from flows.dispatch import pretrained
 from flows.failures import Failures, leave_out, raise_if_all
-from flows.forms.checks import chosen_tasks
+from flows.forms.checks import check_teacher, chosen_tasks
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import OnBooks
-from flows.forms.references import pretrained_model
+from flows.forms.references import in_store, pretrained_model
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
@@ -30,7 +30,7 @@ from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import pin_tokenizer, train_tokenizer
 from tasks.store.artifact import Artifact
-from tasks.store.references import check_start
+from tasks.store.references import check_start, teacher_model
 from tasks.store.store import Store
 
 WORLD_SEED = 42
@@ -97,6 +97,7 @@ def run_chain(parameters: OnBooks, tasks: Sequence[str] = (), whole: bool = True
     raw = RawCorpus.at(corpus_url)  # all inputs answer before anything is computed
     pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
     start = pretrained_model(store, parameters.start) if parameters.start else None
+    taught = taught_by(store, parameters.teacher, preset)
     if start:
         known = store.manifest(pinned)["counts"]["tokenizer_digest"] if pinned else ""
         check_start(store, start, preset.model, known)
@@ -123,7 +124,8 @@ def run_chain(parameters: OnBooks, tasks: Sequence[str] = (), whole: bool = True
     tokenizer = pinned or train_tokenizer(store, corpus, preset.tokenizer, dask)
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer) for task in chosen}
     shards = encode(store, corpus, tokenizer, preset.shards, dask)
-    ngrams, checkpoint = pretrain_on(store, shards, preset, dask, start=start, **_processes(parameters))
+    how = {**taught, **_processes(parameters)}
+    ngrams, checkpoint = pretrain_on(store, shards, preset, dask, start=start, **how)
     return Chain(store, preset, datasets_url, chosen, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)
 
 
@@ -145,6 +147,17 @@ def pretrain_on(
     )
     list_checkpoints(store)
     return ngrams, checkpoint
+
+
+def taught_by(store: Store, ref: str, preset: Preset) -> dict[str, Any]:
+    """The arguments of pre-training that make the network a student; none where ``ref`` is empty.
+
+    :raises InputError: a teacher that is not there or does not fit, or a family that needs one.
+    """
+    check_teacher(store, ref, preset)
+    if not ref:
+        return {}
+    return {"teacher": teacher_model(store, in_store(store, ref, ("pretrain",))), "distil": preset.distil}
 
 
 def books_and_datasets(store: Store, corpus_url: str, datasets_url: str) -> tuple[str, str]:

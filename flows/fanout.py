@@ -309,6 +309,8 @@ def suite_of(
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
     if arm.pretrained and (start := manifest["inputs"].get("start")):
         tags["start_digest"] = start["digest"]
+    if arm.pretrained and (teacher := manifest["inputs"].get("teacher")):
+        tags["teacher_digest"] = teacher["digest"]
     return Suite(recorded_family(manifest["config"]["model"]).titled(arm.label), "ours", identity, tags)
 
 

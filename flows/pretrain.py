@@ -6,6 +6,7 @@ import dataclasses
 
 from prefect import flow
 
+from flows.chain import taught_by
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import PretrainParameters
 from flows.forms.references import pretrained_model
@@ -29,7 +30,7 @@ def pretrain(parameters: PretrainParameters) -> Artifact:
     shards = store.resolve(parameters.shards, "shards")
     check_kind(store, ancestor(store, shards, "tokenizer"), preset.tokenizer)
     start = pretrained_model(store, parameters.start) if parameters.start else None
-    nproc, sharded = parameters.nproc, parameters.shard
-    checkpoint = pretrain_model(store, shards, preset.model, config, nproc=nproc, start=start, sharded=sharded)
+    how = {"nproc": parameters.nproc, "sharded": parameters.shard, **taught_by(store, parameters.teacher, preset)}
+    checkpoint = pretrain_model(store, shards, preset.model, config, start=start, **how)
     list_checkpoints(store)
     return checkpoint

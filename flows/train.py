@@ -14,7 +14,7 @@ from prefect import flow
 
 from flows.servers import signals
 from gptcore.abstracts.config import AdaptConfig
-from gptcore.config import FinetuneConfig, PretrainConfig
+from gptcore.config import DistilConfig, FinetuneConfig, PretrainConfig
 from gptcore.families import FAMILIES
 from tasks.jobs.placement import slots, slots_and_threads
 from tasks.stages.adapt import adapt_model
@@ -26,7 +26,9 @@ from tasks.store.store import Store
 TRAININGS: dict[str, Any] = {"pretrain": pretrain_model, "finetune": finetune_model, "adapt": adapt_model}
 """Stage -> its task."""
 _NETWORKS = {family.part("config") for family in FAMILIES.values()}
-_RECORDS = {kind.__name__: kind for kind in (AdaptConfig, Artifact, FinetuneConfig, PretrainConfig, *_NETWORKS)}
+_RECORDS = {
+    kind.__name__: kind for kind in (AdaptConfig, Artifact, DistilConfig, FinetuneConfig, PretrainConfig, *_NETWORKS)
+}
 
 
 @flow(name="train", persist_result=False)

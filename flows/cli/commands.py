@@ -56,6 +56,13 @@ def finetune_all(options: argparse.Namespace) -> None:
     run_and_print(finetune_all, filled, options)
 
 
+def distil(options: argparse.Namespace) -> None:
+    filled = fill("DistilParameters", options)
+    from flows.distil import distil
+
+    run_and_print(distil, filled, options)
+
+
 def evaluate(options: argparse.Namespace) -> None:
     from flows.cli.scoring import evaluate, rows_scored
     from flows.forms.checks import check_addresses

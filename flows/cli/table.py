@@ -137,6 +137,13 @@ _TRAINING = (
         ("FewShotParameters",),
         (_VERBOSE,),
     ),
+    Command(
+        "distil",
+        commands.distil,
+        "a student that learns from a pre-trained model, and both on the tasks",
+        ("DistilParameters",),
+        (_VERBOSE,),
+    ),
     Command("pretrain", commands.pretrain, "pre-train on shards of the store", ("PretrainParameters",), (_VERBOSE,)),
     Command(
         "finetune",

@@ -14,12 +14,14 @@ from flows.analysis.networks import families, sharing, sizes
 from flows.analysis.objectives import replaced, sentences
 from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
+from flows.distil import distil
 from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
 from flows.forms.parameters import (
     AbstractsParameters,
     AbstractsTablesParameters,
     AnalysisParameters,
+    DistilParameters,
     FewShotParameters,
     FinetuneAllParameters,
     FinetuneParameters,
@@ -86,6 +88,7 @@ class Offer:
 OFFERS = [
     Offer(pipeline, CPU, PipelineParameters),
     Offer(pretrain, GPU, PretrainParameters),
+    Offer(distil, CPU, DistilParameters),
     Offer(finetune, GPU, FinetuneParameters),
     Offer(finetune_all, CPU, FinetuneAllParameters),
     Offer(tables, CPU, AnalysisParameters),

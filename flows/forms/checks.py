@@ -5,18 +5,20 @@ The flows use the same functions: a run that the Prefect UI starts has passed no
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flows.forms.option import as_typed
 from flows.forms.readers import task_name
 from flows.forms.references import WORDS, in_store, pretrained_model
-from flows.forms.settings import FROM_TASK, chosen_abstracts, language_overrides
+from flows.forms.settings import FROM_TASK, chosen_abstracts, distilled_preset, language_overrides
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.published import BY_SIZE, TABLES
-from gptcore.config import network_config
+from gptcore.config import Preset, distillation, network_config
 from gptcore.connectivity import require_s3
 from gptcore.errors import InputError, refuse_password
+from gptcore.families import FAMILIES
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import available, fitted
 from gptcore.nlu.registry import check_source, task_spec
@@ -24,11 +26,12 @@ from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import PromptTask, available_prompt_tasks, prompt_task
 from gptcore.sizes import SIZES, shape_given, sized_preset
 from tasks.store.artifact import Artifact
-from tasks.store.references import check_start, named_tokenizer, without_label
+from tasks.store.references import check_start, named_tokenizer, teacher_model, without_label
 from tasks.store.store import Store
 
 _ADDRESS_OPTIONS = {
-    name: f"--{name}" for name in ("store", "corpus", "arxiv", "datasets", "tokenizer", "checkpoint", "shards", "model")
+    name: f"--{name}"
+    for name in ("store", "corpus", "arxiv", "datasets", "tokenizer", "checkpoint", "shards", "model", "teacher")
 } | {"start": "--from"}
 """Fields that may hold an address -> the option that fills them."""
 
@@ -101,6 +104,40 @@ def check_weights(store: Store, start: str, model: Any, tokenizer: Mapping[str, 
     """
     if start:
         check_start(store, pretrained_model(store, start), model, tokenizer.get("tokenizer_digest", ""))
+
+
+def check_teacher(store: Store, teacher: str, preset: Preset) -> None:
+    """See that a network that learns from a teacher has one that it can learn from.
+
+    :raises InputError: there is none, or it does not fit.
+    """
+    family = FAMILIES[preset.family]
+    if teacher:
+        found = store.manifest(teacher_model(store, in_store(store, teacher, ("pretrain",))))
+        shape = network_config(found["config"]["model"])
+        student = dataclasses.replace(preset.model, n_vocab=shape.n_vocab)  # type: ignore[type-var]  # a dataclass
+        distillation.check_teacher(preset.distil, student, shape, f"--teacher {found['digest'][:12]}")
+    elif family.teacher:
+        raise InputError(f"--family {family.name}: found no --teacher, expected one, from which {family.title} learns")
+
+
+def check_distil(store: Store, form: Any) -> None:
+    """See that the teacher of a form is there, and that its student can be made.
+
+    :raises InputError: for the first thing that is not there, or does not fit.
+    """
+    from tasks.stages.imported import is_model_folder
+
+    if is_model_folder(form.teacher):  # which is looked at as it is imported
+        if not form.corpus:
+            raise InputError(f"--teacher {form.teacher}: a folder, whose text nobody knows; expected --corpus")
+        check_corpus(form.corpus)
+    else:
+        found = teacher_model(store, in_store(store, form.teacher, ("pretrain",)))
+        if form.corpus:
+            raise InputError(f"--corpus: the teacher {found.short} was made from text of the store; expected none")
+        distilled_preset(form, network_config(store.manifest(found)["config"]["model"]), found.short)
+    chosen_tasks(form.tasks, datasets_folder(store, form.datasets, form.tasks))
 
 
 def check_papers(form: Any) -> None:

@@ -62,6 +62,18 @@ def start(position: int) -> Any:
     )
 
 
+def teacher(position: int) -> Any:
+    return field(
+        position,
+        "",
+        "Pre-trained model that the network learns from beside the text: its digest (or beginning), a URL, latest. "
+        "DistilBERT and TinyBERT need one.",
+        empty="the text alone",
+        title="Teacher",
+        option=MODEL,
+    )
+
+
 def nproc(position: int) -> Any:
     text = "Training processes for pre-training, one a GPU."
     return field(position, 0, text, empty="as many as a machine has GPUs; without any, one", ge=0)

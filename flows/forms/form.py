@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler,
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.published import TABLES
 from gptcore.config import PRESETS
-from gptcore.families import offered
+from gptcore.families import offered, students
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import BEYOND, REGISTRY
 from gptcore.prompting.tasks import PROMPT_TASKS
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TaskName = StrEnum("TaskName", {name: name for name in REGISTRY | BEYOND})  # type: ignore[misc]  # known at run time
 PromptTaskName = StrEnum("PromptTaskName", {name: name for name in PROMPT_TASKS})  # type: ignore[misc]  # as above
 FamilyName = StrEnum("FamilyName", {name: name for name in offered()})  # type: ignore[misc]  # as above
+StudentName = StrEnum("StudentName", {name: name for name in students()})  # type: ignore[misc]  # as above
 PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
 AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABSTRACTS})  # type: ignore[misc]  # as above
 AbstractsTableName = StrEnum("AbstractsTableName", {name: name for name in TABLES})  # type: ignore[misc]  # as above

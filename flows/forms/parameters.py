@@ -23,6 +23,7 @@ from flows.forms.form import (
     PromptTaskChoice,
     Rate,
     SizedPresetName,
+    StudentName,
     TaskChoice,
 )
 from flows.forms.option import Option, field
@@ -30,6 +31,7 @@ from flows.forms.readers import prompt_task_names, shot_counts, task_name
 from flows.forms.settings import chosen_preset
 from gptcore.abstracts.config import SamplingConfig
 from gptcore.abstracts.published import TABLES
+from gptcore.families import students
 from gptcore.nlu.registry import BEYOND, REGISTRY
 
 if TYPE_CHECKING:
@@ -66,14 +68,16 @@ class OnBooks(Form):
     start: str = fields.start(11)
     shard: bool = fields.shard(12)
     family: FamilyName = fields.family(13)
+    teacher: str = fields.teacher(16)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
 
-        model = chosen_preset(self).model
+        preset = chosen_preset(self)
         checks.check_corpus(self.corpus)
         tokenizer = checks.known_tokenizer(store, self.tokenizer)
-        checks.check_weights(store, self.start, model, tokenizer)
+        checks.check_weights(store, self.start, preset.model, tokenizer)
+        checks.check_teacher(store, self.teacher, preset)
         checks.check_dask(self.dask)
         checks.check_tasks(self.tasks, self.datasets)
 
@@ -270,13 +274,51 @@ class PretrainParameters(Form):
     start: str = fields.start(6)
     shard: bool = fields.shard(7)
     family: FamilyName = fields.family(8)
+    teacher: str = fields.teacher(9)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
 
-        model = chosen_preset(self).model
+        preset = chosen_preset(self)
         shards = store.manifest(store.resolve(self.shards, "shards"))
-        checks.check_weights(store, self.start, model, shards["counts"])
+        checks.check_weights(store, self.start, preset.model, shards["counts"])
+        checks.check_teacher(store, self.teacher, preset)
+
+
+class DistilParameters(Form):
+    """A student of a model that is there, on the text that the model was made from, and both on the tasks."""
+
+    preset: PresetName = fields.preset("demo", "Schedules of pre-training and fine-tuning: demo, small, long or paper.")
+    teacher: str = field(
+        1,
+        "latest",
+        "Pre-trained model to learn from: one of the store's, or type a digest (or its beginning), a URL, latest, or a "
+        "folder of Hugging Face's.",
+        title="Teacher",
+        option=fields.MODEL,
+    )
+    family: StudentName = field(
+        2,
+        "distilbert",
+        "What it learns: distilbert (the teacher's predictions) or tinybert (its layers). A decoder's student is of "
+        "its own family, and learns predictions.",
+        title="Family",
+        option=Option(metavar="NAME", help=f"what it learns: {', '.join(students())}"),
+    )
+    layers: int = field(3, 0, "Layers of the student.", empty="half of the teacher's", ge=0)
+    store: str = fields.store(4)
+    corpus: str = fields.corpus(5, "Books, where the teacher is a folder.", "those that the teacher was made from")
+    datasets: str = fields.datasets(6)
+    tasks: list[TaskChoice] = fields.tasks(7)
+    seeds: int = field(8, 0, "Runs with seeds 0, 1, 2, ...", empty="as preset and task say", ge=0, le=100)
+    overrides: dict[str, Any] = fields.overrides(9, '{"distil": {"word_weight": 0.0}}')
+    nproc: int = fields.nproc(10)
+    jobs: int = fields.jobs(11)
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        checks.check_distil(store, self)
 
 
 class FinetuneParameters(Form):

@@ -8,8 +8,9 @@ from typing import Any
 
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import AbstractsPreset, SamplingConfig
-from gptcore.config import Preset, preset_named
+from gptcore.config import NetworkConfig, Preset, distillation, preset_named
 from gptcore.errors import InputError
+from gptcore.families import FAMILIES
 from gptcore.nlu.registry import REGISTRY, check_source
 from gptcore.settings import replace_settings
 
@@ -41,6 +42,26 @@ def _preset(form: Any, family: str) -> Preset:
     if (found := form.overrides.get("family", family)) != family != "gpt":
         raise InputError(f"family = {found!r} in the settings, --family {family}; expected one of the two")
     return preset_named(form.preset, {"family": family, **form.overrides})
+
+
+def distilled_preset(form: Any, teacher: NetworkConfig, short: str) -> Preset:
+    """The preset of a form of distillation: the student in its teacher's shape, with fewer layers.
+
+    A decoder's student is of the decoder's family. What the settings say of the network stands.
+
+    :param short: what messages call the teacher.
+    :raises InputError: an unknown setting, a value that does not fit, or a student that cannot learn from the teacher.
+    """
+    encoder = not FAMILIES[teacher.family].generates
+    preset = preset_named(form.preset, {"family": form.family if encoder else teacher.family, **form.overrides})
+    depth = form.layers or max(1, getattr(teacher, "n_layer", 2) // 2)
+    said = form.overrides.get("model", {})
+    if form.layers and said.get("n_layer", form.layers) != form.layers:
+        raise InputError(f"--layers {form.layers}: the settings have model.n_layer = {said['n_layer']}; expected one")
+    shape = distillation.student_of(teacher, preset.model, said.get("n_layer", depth))
+    model = replace_settings(shape, said, "overrides: model")
+    distillation.check_teacher(preset.distil, model, teacher, f"--teacher {short}")
+    return dataclasses.replace(preset, model=model)
 
 
 _ADAPTATION = ("adapt", "sampling", "star")

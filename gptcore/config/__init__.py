@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gptcore.config.distillation import DistilConfig
 from gptcore.config.network import (
     LAYER_NORM_EPSILON,
     EncoderConfig,
@@ -19,6 +20,7 @@ __all__ = [
     "LAYER_NORM_EPSILON",
     "PRESETS",
     "CorpusConfig",
+    "DistilConfig",
     "EncoderConfig",
     "FinetuneConfig",
     "LSTMConfig",

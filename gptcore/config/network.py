@@ -131,6 +131,7 @@ class EncoderConfig:
     """Width of the embeddings where a linear layer brings them to that of the states (ALBERT, section 3.1); None: they
     have it already."""
     n_segments: int = 2
+    """0: two texts are told apart by the mark between them alone (DistilBERT, section 3)."""
     embd_pdrop: float = 0.1
     attn_pdrop: float = 0.1
     resid_pdrop: float = 0.1
@@ -153,19 +154,21 @@ class EncoderConfig:
     """Whether there is a head that tells next sentences or their order from the pooled state."""
     replaced: bool = False
     """Whether there is a head that tells replaced tokens (ELECTRA's discriminator)."""
+    classifier_layer: bool = False
+    """Whether a classifier has a layer of its own before the last one (DistilBERT, original code), where others read
+    the pooled state."""
     family: str = derived("bert")
 
     def __post_init__(self) -> None:
-        sizes = ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner", "n_segments", "n_groups")
-        require_sizes(self, (*sizes, *(("n_embd_words",) if self.n_embd_words is not None else ())), ("n_layer",))
+        sizes = ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner", "n_groups")
+        positive = (*sizes, *(("n_embd_words",) if self.n_embd_words is not None else ()))
+        require_sizes(self, positive, ("n_layer", "n_segments"))
         if self.n_special:
             raise InputError(f"model.n_special = {self.n_special}, expected 0: an encoder's vocabulary has its own")
         if self.n_embd % self.n_head:
             raise InputError(f"model.n_embd = {self.n_embd} is not a multiple of model.n_head = {self.n_head}")
-        if self.n_segments < 2:
-            raise InputError(
-                f"model.n_segments = {self.n_segments}: expected at least 2, for two texts beside each other"
-            )
+        if self.n_segments == 1:
+            raise InputError("model.n_segments = 1: expected at least 2, for two texts beside each other, or 0")
         for name, known in (("sharing", SHARINGS), ("activation", ACTIVATIONS)):
             if getattr(self, name) not in known:
                 raise InputError(f"model.{name} = {getattr(self, name)!r:.60}: expected one of {', '.join(known)}")

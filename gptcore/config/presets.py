@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gptcore.config.distillation import DistilConfig
 from gptcore.config.network import LSTMConfig, ModelConfig, NetworkConfig
 from gptcore.config.text import CorpusConfig, ShardConfig, TokenizerConfig
 from gptcore.config.training import FinetuneConfig, PretrainConfig
@@ -33,6 +34,8 @@ class Preset:
     lstm: LSTMConfig = field(default_factory=LSTMConfig)
     """The network of Table 5's last row; pre-trained by its analyses alone."""
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)
+    distil: DistilConfig = field(default_factory=DistilConfig)
+    """What a student learns from its teacher, where there is one."""
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Per task, fine-tuning settings that differ from `finetune`."""
@@ -221,4 +224,4 @@ def _changed(preset: Preset, overrides: Mapping[str, Any], source: str) -> Prese
     return preset
 
 
-_SECTIONS = ("corpus", "tokenizer", "shards", "model", "lstm", "pretrain", "finetune")
+_SECTIONS = ("corpus", "tokenizer", "shards", "model", "lstm", "pretrain", "distil", "finetune")

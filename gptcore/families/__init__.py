@@ -26,6 +26,7 @@ __all__ = [
     "offered",
     "recorded_family",
     "shape_settings",
+    "students",
     "with_family",
 ]
 
@@ -65,6 +66,11 @@ FAMILIES: Mapping[str, Family] = _Families()
 def offered() -> list[str]:
     """The names that ``--family`` and the forms' drop-down offer: of what can be pre-trained here."""
     return [name for name, family in FAMILIES.items() if family.objective and not family.ablation]
+
+
+def students() -> list[str]:
+    """The names of the families that learn from a teacher."""
+    return [name for name in offered() if FAMILIES[name].teacher]
 
 
 def family_named(name: Any, where: str) -> Family:

@@ -45,6 +45,7 @@ FAMILY = Family(
     forms=FORMS,
     auxiliary_loss=False,
     likelihood="gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
+    distillation="gptcore.training.distillation:HIDDEN_WORDS",
     layout="gptcore.models.files.albert:LAYOUT",
     settings={  # the warm-up of fine-tuning is BERT's: Table 14 counts updates
         "model": {"sharing": "all", "n_embd_words": 128, "activation": "gelu_new"},  # original code

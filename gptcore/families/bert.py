@@ -52,6 +52,7 @@ FAMILY = Family(
     forms=FORMS,
     auxiliary_loss=False,
     likelihood="gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
+    distillation="gptcore.training.distillation:HIDDEN_WORDS",
     layout="gptcore.models.files.bert:LAYOUT",
     settings={"pretrain": DECAY, "finetune": FINETUNING},
     # Section 3 and appendix A.2: 30,000 pieces, 256 sequences an update, a million updates, nine in ten of them with

@@ -71,6 +71,12 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names of published sizes."""
 
+    teacher: bool = False
+    """Whether it learns from a teacher, without which none is trained."""
+    distillation: str = ""
+    """How its networks read a batch beside a teacher, a :class:`gptcore.training.distillation.Reading`; empty: none of
+    them learns from another."""
+
     ablation: bool = False
     """A network that only stands beside others in a table of the paper: it is not offered, and never the latest."""
     tokenizer_recorded: Mapping[str, Any] | None = None

@@ -41,18 +41,25 @@ class Step(nn.Module):
         return self._objective(batch)
 
 
+_READ_TOO = ("scores", "attention_scores")
+"""Methods of blocks that read their weights, too (:class:`gptcore.models.network.LayerStates`)."""
+
+
 def shard(step: Step) -> None:
     """Leave to each process its part of every weight, in place; the optimiser is made afterwards.
 
     A block's weights are put together for its forward pass and again for its backward pass, and let go after each.
     The blocks are the members of the model's lists of modules; the rest (embeddings) makes one more part.
     """
-    from torch.distributed.fsdp import FSDPModule, fully_shard
+    from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
     lists = [part for part in step.model.modules() if isinstance(part, nn.ModuleList)]
     parts: list[nn.Module] = [block for blocks in lists for block in blocks]
     for part in (*parts, step):
         fully_shard(part)
+        for name in _READ_TOO:
+            if hasattr(part, name):
+                register_fsdp_forward_method(part, name)
     for part in (*parts, step):
         sharded = cast(FSDPModule, part)  # its class was changed
         sharded.set_gradient_divide_factor(1.0)

@@ -15,20 +15,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.config import EncoderConfig
-from gptcore.config.network import generator_config
 from gptcore.config.operations import MASK_SHARE, network_flops
 from gptcore.errors import InputError
 from gptcore.models.cpu_attention import cpu_attention, is_faster, padding_mask
 from gptcore.models.dropout import dropout
 from gptcore.models.language_model import check_transfer
-from gptcore.models.network import Network
+from gptcore.models.network import LayerStates, Network
 
 EPSILON = 1e-12  # of the norms (original code)
 
@@ -50,17 +50,19 @@ class Embeddings(nn.Module):
         self.pdrop = config.embd_pdrop
         self.words = nn.Embedding(config.n_vocab, width)
         self.positions = None if config.sinusoidal else nn.Embedding(config.n_ctx, width)
-        self.segments = nn.Embedding(config.n_segments, width)
+        self.segments = nn.Embedding(config.n_segments, width) if config.n_segments else None
         self.norm = _norm(width)
         if config.sinusoidal:
             self.register_buffer("waves", sinusoids(config.n_ctx, width), persistent=False)
 
     def forward(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
-        """:param segments: [B, T] numbers of segments; None: all 0."""
+        """:param segments: [B, T] numbers of segments; None: all 0. Not read where the network knows none."""
         T = tokens.shape[1]
         positions = self.get_buffer("waves") if self.positions is None else self.positions.weight
-        which = self.segments.weight[0] if segments is None else self.segments(segments)
-        x = self.norm(self.words(tokens) + which + positions[:T])
+        x = self.words(tokens)
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+        x = self.norm(x + positions[:T])
         return dropout(x, self.pdrop, self.training)
 
 
@@ -104,6 +106,13 @@ class SelfAttention(nn.Module):
         output: Tensor = self.norm(x + dropout(self.projection(mixed), self.resid_pdrop, self.training))
         return output
 
+    def scores(self, x: Tensor) -> Tensor:
+        """How much each position asks for each, before the softmax: [B, T, D] -> [B, H, T, T]."""
+        B, T, D = x.shape
+        qk = F.linear(x, self.qkv.weight[: 2 * D], self.qkv.bias[: 2 * D])
+        q, k = qk.view(B, T, 2, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
+        return (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+
 
 class FeedForward(nn.Module):
     """The position-wise network, added to its input and normalised."""
@@ -133,9 +142,14 @@ class WordHead(nn.Module):
         self.norm = _norm(config.width_of_words)
         self.bias = nn.Parameter(torch.zeros(config.n_vocab))
 
+    def hidden(self, states: Tensor) -> Tensor:
+        """What is multiplied with the word embeddings: states [..., D] -> [..., E]."""
+        found: Tensor = self.norm(_activated(self.dense(states), self.activation))
+        return found
+
     def forward(self, states: Tensor, table: Tensor) -> Tensor:
         """States [..., D] and the word embeddings [V, E] -> [..., V]."""
-        return F.linear(self.norm(_activated(self.dense(states), self.activation)), table, self.bias)
+        return F.linear(self.hidden(states), table, self.bias)
 
 
 class ReplacedHead(nn.Module):
@@ -195,6 +209,28 @@ class Encoder(Network):
             padding mean nothing.
         :raises ValueError: if T exceeds n_ctx.
         """
+        for states, _ in self._walk(tokens, segments, mask):
+            x = states
+        return x
+
+    def layer_states(
+        self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None, scores: bool = False
+    ) -> LayerStates:
+        """What :meth:`encode` computes on its way, layer by layer.
+
+        :param scores: also those of the attention, which take a product more than :meth:`encode` does.
+        """
+        found = LayerStates([], [])
+        for states, attention in self._walk(tokens, segments, mask):
+            found.states.append(states)
+            if scores and attention is not None:
+                found.scores.append(attention.scores(states))
+        return found
+
+    def _walk(
+        self, tokens: Tensor, segments: Tensor | None, mask: Tensor | None
+    ) -> Iterator[tuple[Tensor, SelfAttention | None]]:
+        """States [B, T, D] with the attention of the layer that reads them; after the last layer with None."""
         if tokens.shape[1] > self.config.n_ctx:
             raise ValueError(f"a sequence of {tokens.shape[1]} tokens does not fit n_ctx = {self.config.n_ctx}")
         visible = None if mask is None else mask.bool()[:, None, None, :]  # (B, 1, 1, T)
@@ -202,9 +238,18 @@ class Encoder(Network):
         if self.widen is not None:
             x = self.widen(x)  # (B, T, D)
         for layer in range(self.config.n_layer):
-            x = self.attention[self._place(layer, "attention")](x, visible)
+            attention = self.attention[self._place(layer, "attention")]
+            yield x, cast(SelfAttention, attention)
+            x = attention(x, visible)
             x = self.feed_forward[self._place(layer, "feed-forward")](x)
-        return x
+        yield x, None
+
+    def layer_parts(self, layer: int) -> list[nn.Module]:
+        """See :meth:`Network.layer_parts`."""
+        return [
+            self.attention[self._place(layer, "attention")],
+            self.feed_forward[self._place(layer, "feed-forward")],
+        ]
 
     def _place(self, layer: int, part: str) -> int:
         """Which of the sub-layers of a kind is this layer's."""
@@ -336,42 +381,6 @@ class Encoder(Network):
 def without_heads(config: EncoderConfig) -> EncoderConfig:
     """The settings of the network that is fine-tuned: nothing in it serves pre-training alone."""
     return dataclasses.replace(config, words=False, pair=False, replaced=False)
-
-
-class Detection(nn.Module):
-    """ELECTRA's two networks, trained together: the embeddings are shared (section 3.2).
-
-    :param discriminator: the family's network.
-    :param share: the generator's width, heads and inner width as a share of the discriminator's (Table 3 of the
-        paper's appendix: a quarter of the small model's, a third of the base one's).
-    :param generator: where the generator network's weights are drawn from.
-    """
-
-    def __init__(self, discriminator: Encoder, share: float, generator: torch.Generator | None = None) -> None:
-        super().__init__()
-        self.discriminator = discriminator
-        self.generator = Encoder(
-            generator_config(discriminator.config, share), generator, embeddings=discriminator.embeddings
-        )
-
-    def word_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> Tensor:
-        """The generator's logits at some of the B*T positions: [B, T] three times, [N] -> [N, V]."""
-        states = self.generator.encode(tokens, segments, mask).flatten(0, 1)  # (B*T, D)
-        return self.generator.word_scores(states[places])
-
-    def replaced_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
-        """The discriminator's logits of each token's having been replaced: [B, T] three times -> [B, T]."""
-        return self.discriminator.replaced_scores(self.discriminator.encode(tokens, segments, mask))
-
-    def told_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> Tensor:
-        """The other network's logits of words at some of the B*T positions: [B, T] three times, [N] -> [N, V]."""
-        states = self.discriminator.encode(tokens, segments, mask).flatten(0, 1)  # (B*T, D)
-        return self.discriminator.word_scores(states[places])
-
-    def both_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-        """What :meth:`replaced_scores` and :meth:`told_scores` give, both at these places: [N] and [N, V]."""
-        states = self.discriminator.encode(tokens, segments, mask).flatten(0, 1)[places]  # (N, D)
-        return self.discriminator.replaced_scores(states), self.discriminator.word_scores(states)
 
 
 def draw_weights(network: nn.Module, std: float, generator: torch.Generator | None) -> None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from gptcore.config import EncoderConfig, NetworkConfig
 from gptcore.errors import InputError
@@ -45,9 +46,14 @@ class EncoderClassificationModel(Classifier):
         clf_pdrop: float,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(encoder.config.n_embd, form, n_outputs, clf_pdrop)
+        width, std = encoder.config.n_embd, encoder.config.init_std
+        super().__init__(width, form, n_outputs, clf_pdrop)
         self.encoder = encoder
-        draw_weights(self.head, encoder.config.init_std, generator)
+        has_layer = encoder.config.classifier_layer and form not in PLACE_FORMS
+        self.layer = nn.Linear(width, width) if has_layer else None
+        if self.layer is not None:
+            draw_weights(self.layer, std, generator)
+        draw_weights(self.head, std, generator)
 
     @classmethod
     def over(
@@ -109,7 +115,10 @@ class EncoderClassificationModel(Classifier):
             if self.form == "span" and mask is not None:
                 places = places.masked_fill(~mask.flatten(0, 1)[..., None], -torch.inf)
             return places, None
-        summary = self.encoder.summary(states).view(n_rows, n_sequences, -1)  # (B, C, D)
+        summary = self.encoder.summary(states)  # (B*C, D)
+        if self.layer is not None:
+            summary = F.relu(self.layer(summary))
+        summary = summary.view(n_rows, n_sequences, -1)  # (B, C, D)
         # One mask for all choices of an example, so that none of them is favoured, as GPT-1's original code has it.
         summary = summary * dropout(torch.ones_like(summary[:, :1]), self.clf_pdrop, self.training)
         logits: Tensor = self.head(summary)  # (B, C, 1) for choices, else (B, 1, K)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,15 @@ from gptcore.models.files.own import write_own
 
 _NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """What weights are kept as."""
+
+
+class LayerStates(NamedTuple):
+    """What the layers of a network make of a batch."""
+
+    states: list[Tensor]
+    """[B, T, D] each: the embeddings, then what each layer gives."""
+    scores: list[Tensor]
+    """[B, H, T, T] of each layer's attention, before the softmax; empty where they were not asked for."""
 
 
 class Network(nn.Module, ABC):
@@ -44,6 +53,13 @@ class Network(nn.Module, ABC):
         Blocks that share their parameters are one depth; so is a whole network that says nothing of its depths.
         """
         return [list(self.parameters())]
+
+    def layer_parts(self, layer: int) -> list[nn.Module]:
+        """The parts that a layer is made of, in an order that is the same in all networks of a kind.
+
+        :param layer: counted from 0.
+        """
+        return []
 
     @property
     def pools(self) -> bool:

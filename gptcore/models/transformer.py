@@ -18,7 +18,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +31,7 @@ from gptcore.models.cpu_attention import causal_mask, cpu_attention, is_faster
 from gptcore.models.dropout import dropout
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel, check_transfer, initialise
+from gptcore.models.network import LayerStates
 from gptcore.models.shapes import shapes_only
 from gptcore.models.shared_prefix import Branches, fold
 
@@ -68,6 +69,13 @@ class Attention(nn.Module):
             mixed = mixed.transpose(1, 2).reshape(B, -1, D)
         return dropout(self.projection(mixed), self.resid_pdrop, self.training)
 
+    def scores(self, x: Tensor) -> Tensor:
+        """How much each position asks for each, before the softmax and the mask: [B, T, D] -> [B, H, T, T]."""
+        B, T, D = x.shape
+        qk = F.linear(x, self.qkv.weight[: 2 * D], self.qkv.bias[: 2 * D])
+        q, k = qk.view(B, T, 2, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
+        return (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+
 
 def _rows_at(x: Tensor, at: Tensor) -> Tensor:
     """[B, T, D] at positions [B, N] -> [B, N, D]."""
@@ -103,6 +111,10 @@ class Block(nn.Module):
     def forward(self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None) -> Tensor:
         """[B, T, D] -> [B, T, D], or [B, N, D]; ``visible`` and ``at`` as in :class:`Attention`."""
         return self.joined(x, lambda states: self.attention(states, visible, at), self.feed_forward, at)
+
+    def attention_scores(self, x: Tensor) -> Tensor:
+        """See :meth:`Attention.scores`, of what the block gets."""
+        return self.attention.scores(self.norm_1(x) if self.norm_first else x)
 
     def joined(self, x: Tensor, attend: _SubLayer, feed: _SubLayer, at: Tensor | None = None) -> Tensor:
         """The block with its sub-layers computed by ``attend`` and ``feed``; the former answers at ``at`` alone.
@@ -157,15 +169,37 @@ class GPT(LanguageModel):
 
         :raises ValueError: if T exceeds n_ctx.
         """
+        x = self._embedded_in_order(tokens, table)
+        for block in self.blocks:
+            x = block(x)
+        return self._normalised(x)
+
+    def layer_states(self, tokens: Tensor, table: Tensor, scores: bool = False) -> LayerStates:
+        """What :meth:`states` computes on its way, block by block; of the last the states that are predicted from.
+
+        :param scores: also those of the attention, which take a product more than :meth:`states` does.
+        """
+        x = self._embedded_in_order(tokens, table)
+        found = LayerStates([x], [])
+        for block in self.blocks:
+            if scores:
+                found.scores.append(cast(Block, block).attention_scores(x))
+            x = block(x)
+            found.states.append(x)
+        found.states[-1] = self._normalised(x)
+        return found
+
+    def layer_parts(self, layer: int) -> list[nn.Module]:
+        """See :meth:`Network.layer_parts`."""
+        return [self.blocks[layer]]
+
+    def _embedded_in_order(self, tokens: Tensor, table: Tensor) -> Tensor:
+        """What the first block gets of whole sequences: [B, T] -> [B, T, D]."""
         T = tokens.shape[-1]
         self._require_room(T)
         positions = table[self.tokens.num_embeddings :] if self.config.original else self.positions.weight
         x = F.embedding(tokens, table) + positions[:T]  # (B, T, D)
-        if not self.config.original:
-            x = dropout(x, self.config.embd_pdrop, self.training)
-        for block in self.blocks:
-            x = block(x)
-        return self._normalised(x)
+        return x if self.config.original else dropout(x, self.config.embd_pdrop, self.training)
 
     def last_states(self, tokens: Tensor, ends: Tensor, table: Tensor) -> Tensor:
         """See :meth:`LanguageModel.last_states`. The last block answers at the ends alone (CPU; not in training)."""

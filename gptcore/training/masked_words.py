@@ -165,6 +165,8 @@ def told(scores: Tensor, targets: Tensor, weight: Tensor) -> tuple[Tensor, Tenso
     return nats * weight, right * weight
 
 
+MASKED_WORDS = MaskedWords("none", Masking())
+"""DistilBERT (section 3, "Distillation"): BERT's words, and nothing of pairs."""
 MASKED_WORDS_AND_NEXT_SENTENCE = MaskedWords("nsp", Masking())
 """BERT (section 3.1): single pieces, 80/10/10."""
 MASKED_WORDS_AND_SENTENCE_ORDER = MaskedWords("sop", Masking(whole_words=True, ngrams=3))

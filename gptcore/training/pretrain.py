@@ -5,7 +5,8 @@
 JOB.json: {"model": fields of ModelConfig, "pretrain": fields of PretrainConfig, "shards": folder with train/,
 validation/ and meta.json, "tokenizer_digest": str, "workspace": folder, "threads": int or null, "start": a model's
 folder whose weights it goes on from (left out: weights drawn by the seed), "sharded": whether each of several processes
-holds a part of the weights only (left out: no)}.
+holds a part of the weights only (left out: no), "teacher": a model's folder that it learns from, with "distil", fields
+of DistilConfig (left out: from the text alone)}.
 
 The workspace then holds model/ (config.json, model.safetensors, meta.json), snapshots/ (models on the way there),
 checkpoints/, metrics.jsonl and result.json. Exit codes: gptcore.machine.process.
@@ -21,7 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gptcore.config import NetworkConfig, PretrainConfig, check_same_shape
+from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig, check_same_shape
+from gptcore.config.distillation import check_teacher
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
@@ -29,10 +31,11 @@ from gptcore.files import read_object, sha256_file, write_json_atomic
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step, shard, whole
-from gptcore.models.build import build_model
+from gptcore.models.build import build_model, load_model
 from gptcore.models.files.read import read_model
 from gptcore.models.network import Network
 from gptcore.settings import recorded
+from gptcore.training.distillation import Distilled
 from gptcore.training.job import Training, finish_language_model, parse_job, run_job, train
 from gptcore.training.pretraining_objective import PretrainingObjective
 from gptcore.training.schedules import pretraining_schedule
@@ -56,13 +59,22 @@ class PretrainJob:
     threads: int | None
     start: Path | None = None
     sharded: bool = False
+    teacher: Path | None = None
+    distil: DistilConfig | None = None
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> PretrainJob:
         """:raises InputError: naming the field that is missing, unknown, or at odds with the shards' meta.json."""
         parsed = parse_job(cls, "pretrain", job)
         parsed._check_shards()
+        parsed._check_teacher()
         return parsed
+
+    def _check_teacher(self) -> None:
+        if (self.teacher is None) != (self.distil is None):
+            raise InputError("pretrain job: teacher and distil: expected both or neither")
+        if self.teacher is None and (family := FAMILIES[self.model.family]).teacher:
+            raise InputError(f"pretrain job: no teacher; expected one, from which {family.title} learns")
 
     def _check_shards(self) -> None:
         path = self.shards / "meta.json"
@@ -144,7 +156,7 @@ def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
 
 def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None:
     config = job.pretrain
-    learnt: PretrainingObjective = FAMILIES[job.model.family].part("objective")
+    learnt = _objective(job, world)
     held_in, held_out = Shards(job.shards / "train"), Shards(job.shards / "validation")
     total_steps = config.total_steps(job.model.n_ctx, held_in.n_tokens)
     micro_batch_size = config.micro_batch_size
@@ -176,6 +188,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
             "pretrain": recorded(config),
             "tokenizer_digest": job.tokenizer_digest,
             **start,
+            **_taught(job),
         },
         keep_checkpoints=config.keep_checkpoints,
         checkpoint_every=config.checkpoint_every,
@@ -192,6 +205,25 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         scores={"train/loss": progress.metrics["train/loss"], **monitor.scores},
         others=others,
     )
+
+
+def _objective(job: PretrainJob, world: World) -> PretrainingObjective:
+    """What the family learns, with a teacher where the job names one."""
+    family = FAMILIES[job.model.family]
+    own: PretrainingObjective = family.part("objective")
+    if job.teacher is None:
+        return own
+    assert job.distil is not None, "parse() saw to it"
+    teacher = load_model(str(job.teacher))
+    check_teacher(job.distil, job.model, teacher.config, str(job.teacher))
+    return Distilled(own, family.part("distillation"), teacher.to(world.device), job.distil)
+
+
+def _taught(job: PretrainJob) -> dict[str, Any]:
+    """What checkpoints say of the teacher."""
+    if job.teacher is None or job.distil is None:
+        return {}
+    return {"distil": recorded(job.distil), "teacher": sha256_file(job.teacher / "model.safetensors")}
 
 
 def _fill(job: PretrainJob, model: Network, others: Mapping[str, Network]) -> dict[str, str]:

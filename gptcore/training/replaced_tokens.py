@@ -26,7 +26,8 @@ from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.held_out import summed_metrics
 from gptcore.machine.distributed import World
-from gptcore.models.encoder import Detection, Encoder
+from gptcore.models.detection import Detection
+from gptcore.models.encoder import Encoder
 from gptcore.models.network import Network
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
 from gptcore.training.masked_words import Counted, told

@@ -86,14 +86,19 @@ def synthetic_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def start_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """The note of a model that was pre-trained from another one's weights.
+    """The notes of a model that was pre-trained from another one's weights, or learnt from it.
 
     :param manifest: of the `pretrain` artifact.
     """
-    if (start := manifest["inputs"].get("start")) is None:
-        return ()
-    seen = manifest["counts"]["tokens_seen_before"]
-    return (f"Pre-training went on from the weights of {start['digest'][:12]}, which had seen {seen:,} tokens.",)
+    found = []
+    if (start := manifest["inputs"].get("start")) is not None:
+        seen = manifest["counts"]["tokens_seen_before"]
+        found.append(
+            f"Pre-training went on from the weights of {start['digest'][:12]}, which had seen {seen:,} tokens."
+        )
+    if (teacher := manifest["inputs"].get("teacher")) is not None:
+        found.append(f"A student of {teacher['digest'][:12]}.")
+    return tuple(found)
 
 
 def from_task_note(finetune: Mapping[str, Any]) -> str:

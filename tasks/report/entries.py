@@ -37,6 +37,8 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
     network = f"{family.network_title}, {model.shape}"
     start = manifest["inputs"].get("start", {}).get("digest", "")
     after = f", going on from {start[:12]}" if start else ""
+    teacher = manifest["inputs"].get("teacher", {}).get("digest", "")
+    after += f", a student of {teacher[:12]}" if teacher else ""
     name = PRETRAINED + (_SYNTHETIC if synthetic else "")
     return Entry(
         name=name,
@@ -55,6 +57,7 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
             "tokenizer_digest": counts["tokenizer_digest"],
             "tokens_seen": str(counts["tokens_seen"]),
             **({"start_digest": start} if start else {}),
+            **({"teacher_digest": teacher} if teacher else {}),
         },
         description=(
             f"Held-out perplexity {perplexity:.2f} ({tokens:,.0f} tokens): {network}, pre-trained on "

@@ -45,12 +45,14 @@ def write_pretrained_card(
     settings: Mapping[str, Any],
     result: Mapping[str, Any],
     start: Artifact | None = None,
+    teacher: Artifact | None = None,
 ) -> None:
     """README.md beside a pre-trained model: data, training, results, limits.
 
     :param settings: {"model": ..., "pretrain": ...}.
     :param result: the job's result.json.
     :param start: the model whose weights it went on from.
+    :param teacher: the model that it learnt from.
     """
     corpus, encoded = store.manifest(ancestor(store, shards, "corpus")), store.manifest(shards)["counts"]
     read = corpus["counts"]
@@ -67,6 +69,7 @@ def write_pretrained_card(
         "tokenizer": encoded["tokenizer_digest"][:12],
     }
     before = {"went on from": start.short, "tokens seen before": result["tokens_seen_before"]} if start else {}
+    before |= {"student of": teacher.short} if teacher else {}
     hidden = "validation/unigram_entropy" in result  # words were told from both sides
     unit = "a hidden word" if hidden else "a token"
     results = {

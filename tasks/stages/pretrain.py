@@ -10,7 +10,8 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.config import NetworkConfig, PretrainConfig
+from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig
+from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
@@ -23,7 +24,7 @@ from tasks.stages.shards import local_shards
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build, publish_card
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor
-from tasks.store.references import check_start
+from tasks.store.references import check_start, check_teacher
 from tasks.store.store import Built, Store
 from tasks.tracking.inputs import has_inputs, log_inputs
 from tasks.tracking.observer import JobObserver
@@ -53,8 +54,12 @@ def pretrain_model(
     start: Artifact | None = None,
     sharded: bool = False,
     beside: int = 1,
+    teacher: Artifact | None = None,
+    distil: DistilConfig | None = None,
 ) -> Artifact:
-    """Pre-train (section 3.1). The processes are no part of the digest: every global batch is the same.
+    """Pre-train (section 3.1), or distil a teacher.
+
+    The processes are no part of the digest: every global batch is the same.
 
     The artifact has model/, snapshots/ and metrics.jsonl; the job's checkpoints stay out of it.
 
@@ -64,11 +69,14 @@ def pretrain_model(
     :param sharded: each of them holds a part of the weights only.
     :param beside: such trainings that go on at the same time, and share this machine's cores.
     :param start: a pre-trained model whose weights it goes on from, under a new schedule and a fresh optimiser.
-    :raises InputError: ``start`` has another shape or another tokenizer.
+    :param teacher: a pre-trained model, or one that was imported, that the network learns from as ``distil`` says.
+    :raises InputError: ``start`` or ``teacher`` does not fit the network or the text.
     """
     encoded = store.manifest(shards)["counts"]
-    recipe = pretrain_recipe(store, shards, model, config, start)
+    recipe = pretrain_recipe(store, shards, model, config, start, teacher, distil)
     settings = dict(recipe.config)
+    if teacher and distil:
+        check_teacher(store, teacher, model, distil, encoded["tokenizer_digest"])
     before = {}
     if start:
         check_start(store, start, model, encoded["tokenizer_digest"])
@@ -95,6 +103,7 @@ def pretrain_model(
                 "threads": threads,
                 "sharded": sharded,
                 **({"start": str(store.local(start, "model"))} if start else {}),
+                **({"teacher": str(store.local(teacher, "model"))} if teacher else {}),
             }
             observer = JobObserver("pretrain", run, "pretrain-progress", lambda: store.sync_partial(recipe, workspace))
             result = run_job(
@@ -106,7 +115,7 @@ def pretrain_model(
                 on_waiting=observer.waiting,
             )
             result = {**result, "threads": threads, **before}
-            write_pretrained_card(workspace / "model", store, shards, settings, result, start)
+            write_pretrained_card(workspace / "model", store, shards, settings, result, start, teacher)
             return {**result, "family": model.family, "tokenizer_digest": encoded["tokenizer_digest"]}
 
         built = build(store, recipe, produce, "pretrain", _made, transient=CHECKPOINTS)
@@ -118,12 +127,26 @@ def pretrain_model(
 
 
 def pretrain_recipe(
-    store: Store, shards: Artifact, model: NetworkConfig, config: PretrainConfig, start: Artifact | None = None
+    store: Store,
+    shards: Artifact,
+    model: NetworkConfig,
+    config: PretrainConfig,
+    start: Artifact | None = None,
+    teacher: Artifact | None = None,
+    distil: DistilConfig | None = None,
 ) -> Recipe:
-    """What a pre-trained model is made from; ``model``'s vocabulary is that of the shards."""
+    """What a pre-trained model is made from; ``model``'s vocabulary is that of the shards.
+
+    :raises InputError: a teacher without what is learnt from it, or the other way round.
+    """
+    if (teacher is None) != (distil is None):
+        raise InputError("pretrain: a teacher and what is learnt from it: expected both or neither")
     model = dataclasses.replace(model, n_vocab=store.manifest(shards)["counts"]["n_vocab"])
     settings = {"model": recorded(model), "pretrain": recorded(config)}
-    return Recipe("pretrain", VERSION, settings, {"shards": shards, **({"start": start} if start else {})})
+    inputs = {"shards": shards, **({"start": start} if start else {})}
+    if teacher and distil:
+        settings["distil"], inputs["teacher"] = recorded(distil), teacher
+    return Recipe("pretrain", VERSION, settings, inputs)
 
 
 def _made(counts: Mapping[str, Any]) -> str:

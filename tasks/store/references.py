@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from gptcore.config import NetworkConfig, check_same_shape, network_config
+from gptcore.config import DistilConfig, NetworkConfig, check_same_shape, distillation, network_config
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES, recorded_family
 from gptcore.files import parse_json
@@ -20,6 +20,21 @@ from tasks.store.store import Store
 _LABEL = re.compile(r"^([0-9a-f]{12}) .*$")
 """What :func:`checkpoint_label` writes; no address and no digest has a blank there."""
 _TOKENIZER = re.compile(r"/tokenizer/[0-9a-f]{4,64}/?$")
+
+
+def teacher_model(store: Store, ref: str) -> Artifact:
+    """The `pretrain` artifact that a student is to learn from; latest is the newest that is no student itself.
+
+    :raises InputError: where none fits, or several do.
+    """
+    store, ref = _where(store, without_label(ref), "pretrain")
+    if ref != "latest":
+        return store.resolve(ref, "pretrain")
+    for found in store.records("pretrain"):
+        family = recorded_family(found.manifest["config"]["model"])
+        if family.distillation and "teacher" not in found.manifest["inputs"] and store.whole(found):
+            return found.artifact
+    raise InputError(f"--teacher latest: found no pre-trained Transformer in {store.url}, expected one")
 
 
 def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifact:
@@ -74,6 +89,26 @@ def check_start(store: Store, start: Artifact, model: NetworkConfig, tokenizer_d
     check_same_shape(shape, dataclasses.replace(model, n_vocab=shape.n_vocab), f"--from {start.short}")
 
 
+def check_teacher(
+    store: Store, teacher: Artifact, model: NetworkConfig, distil: DistilConfig, tokenizer_digest: str
+) -> None:
+    """See that a student can learn from ``teacher``.
+
+    :param model: the student; its ``n_vocab`` follows from the tokenizer.
+    :param tokenizer_digest: of the text that both read.
+    :raises InputError: another tokenizer, or a shape that does not fit.
+    """
+    manifest = store.manifest(teacher)
+    theirs, shape = manifest["counts"]["tokenizer_digest"], network_config(manifest["config"]["model"])
+    where = f"--teacher {teacher.short}"
+    if theirs != tokenizer_digest:
+        raise InputError(
+            f"{where}: knows the vocabulary {theirs[:12]}, the text is encoded with {tokenizer_digest[:12]}; expected "
+            "the same"
+        )
+    distillation.check_teacher(distil, dataclasses.replace(model, n_vocab=shape.n_vocab), shape, where)
+
+
 def named_tokenizer(store: Store, ref: str) -> Artifact | str:
     """The tokenizer of the store that ``ref`` names, or the folder (any fsspec URL) that holds one.
 
@@ -102,6 +137,8 @@ def label_of(record: Record) -> str:
     seen = f"{result['tokens_seen'] / 1e6:.3g} M tokens"
     start = manifest["inputs"].get("start")
     after = f" after {start['digest'][:12]}" if start else ""
+    teacher = manifest["inputs"].get("teacher")
+    after += f", student of {teacher['digest'][:12]}" if teacher else ""
     return f"{artifact.short} {shape}, {perplexity}, {seen}{after}, {manifest['created'][:10]}"
 
 

@@ -5,6 +5,7 @@ Small networks in all variants, and each family once at a published size.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.models.build import load_language_model
-from gptcore.models.encoder import Detection, Encoder, sinusoids
+from gptcore.models.detection import Detection
+from gptcore.models.encoder import Encoder, sinusoids
 from tests.gptcore.test_parity import assert_agree
 
 V, T = 61, 11
@@ -33,6 +35,9 @@ SMALL: dict[str, Any] = {
     "intermediate_size": 40,
     "max_position_embeddings": 16,
 }
+DISTIL: dict[str, Any] = {
+    **{"vocab_size": V, "dim": 24, "n_layers": 4, "n_heads": 3, "hidden_dim": 40, "max_position_embeddings": 16}
+}
 NARROW = {**SMALL, "embedding_size": 12}
 THEIRS: dict[str, Any] = {
     "BERT": lambda: transformers.BertForPreTraining(transformers.BertConfig(**SMALL)),
@@ -43,6 +48,7 @@ THEIRS: dict[str, Any] = {
         transformers.AlbertConfig(**{**NARROW, "num_hidden_groups": 3})
     ),
     "ALBERT without pairs": lambda: transformers.AlbertForMaskedLM(transformers.AlbertConfig(**NARROW)),
+    "DistilBERT": lambda: transformers.DistilBertForMaskedLM(transformers.DistilBertConfig(**DISTIL)),
     "discriminator": lambda: transformers.ElectraForPreTraining(transformers.ElectraConfig(**NARROW)),
     "generator": lambda: transformers.ElectraForMaskedLM(transformers.ElectraConfig(**NARROW)),
     "discriminator of one width": lambda: transformers.ElectraForPreTraining(
@@ -54,11 +60,14 @@ BASE: dict[str, Any] = {
     "albert": lambda: transformers.AlbertForPreTraining(
         transformers.AlbertConfig(hidden_size=768, num_attention_heads=12, intermediate_size=3072)
     ),
+    "distilbert": lambda: transformers.DistilBertForMaskedLM(transformers.DistilBertConfig()),
     "electra": lambda: transformers.ElectraForPreTraining(transformers.ElectraConfig()),  # its defaults: the small one
 }
 
 
-PUBLISHED = {"bert": "bert-base", "albert": "albert-base", "electra": "electra-small"}
+PUBLISHED = {
+    **{"bert": "bert-base", "albert": "albert-base", "distilbert": "distilbert-base", "electra": "electra-small"}
+}
 
 
 def filled(model: nn.Module) -> nn.Module:
@@ -83,6 +92,12 @@ def sequences(n_vocab: int, length: int) -> dict[str, Tensor]:
     }
 
 
+def called(theirs: Any, given: Mapping[str, Tensor]) -> Any:
+    """What their network makes of a batch; DistilBERT's takes no segments."""
+    segments = {} if theirs.config.model_type == "distilbert" else {"token_type_ids": given["segments"]}
+    return theirs(given["tokens"], attention_mask=given["mask"], **segments)
+
+
 def assert_parity(theirs: Any, folder: Path, n_vocab: int, length: int) -> Encoder:
     """Logits, the loss of words and pairs or of replaced tokens, every gradient; gives ours."""
     theirs.save_pretrained(folder)
@@ -90,7 +105,7 @@ def assert_parity(theirs: Any, folder: Path, n_vocab: int, length: int) -> Encod
     assert isinstance(ours, Encoder)
     given = sequences(n_vocab, length)
     real = given["mask"].bool()
-    found = theirs(given["tokens"], attention_mask=given["mask"], token_type_ids=given["segments"])
+    found = called(theirs, given)
     expected = found.get("prediction_logits", found.get("logits"))
     states = ours.encode(**given)
     if ours.config.replaced:
@@ -330,6 +345,6 @@ def test_a_deep_network_of_shared_layers_has_few_tensors(tmp_path: Path) -> None
     model = load_model(str(tmp_path))
     assert isinstance(model, Encoder)
     given = sequences(V, T)
-    found = theirs(given["tokens"], attention_mask=given["mask"], token_type_ids=given["segments"])
+    found = called(theirs, given)
     real = given["mask"].bool()
     torch.testing.assert_close(model.encode(**given)[real], found.last_hidden_state[real], rtol=1e-4, atol=1e-5)

@@ -25,7 +25,7 @@ from gptcore.nlu import task_spec
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
-from tests.gptcore.test_encoder import THEIRS, T, V, filled, sequences
+from tests.gptcore.test_encoder import THEIRS, T, V, called, filled, sequences
 
 TEXTS = ["The cat sat on the mat, and the dog ran.", "A dog sat; the cats ran to the mats!"] * 3
 PIECES = WordPieceTokenizer.train(TEXTS, 20)
@@ -45,6 +45,15 @@ ELECTRA = EncoderConfig(
     replaced=True,
     family="electra",
 )
+DISTILBERT = EncoderConfig(
+    n_vocab=PIECES.n_vocab,
+    **SHAPE,
+    n_segments=0,
+    pooler=False,
+    pair=False,
+    classifier_layer=True,
+    family="distilbert",
+)
 MADE: dict[str, tuple[EncoderConfig, Tokenizer, Any]] = {
     "BERT": (BERT, PIECES, transformers.BertForPreTraining),
     "BERT without pairs": (
@@ -53,6 +62,7 @@ MADE: dict[str, tuple[EncoderConfig, Tokenizer, Any]] = {
         transformers.BertForMaskedLM,
     ),
     "ALBERT": (ALBERT, SENTENCE_PIECES, transformers.AlbertForPreTraining),
+    "DistilBERT": (DISTILBERT, PIECES, transformers.DistilBertForMaskedLM),
     "discriminator": (ELECTRA, PIECES, transformers.ElectraForPreTraining),
     "generator": (generator_config(ELECTRA, 0.5), PIECES, transformers.ElectraForMaskedLM),
 }
@@ -86,7 +96,7 @@ def test_an_exported_folder_is_transformers_own(kind: str, tmp_path: Path) -> No
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [architecture.__name__]
     theirs.eval()
     given = with_ids(config.n_vocab)
-    found = theirs(given["tokens"], attention_mask=given["mask"], token_type_ids=given["segments"])
+    found = called(theirs, given)
     expected = found.get("prediction_logits", found.get("logits"))
     real = given["mask"].bool()
     torch.testing.assert_close(model(**given)[real], expected[real], rtol=1e-5, atol=1e-6)
@@ -100,7 +110,11 @@ def test_an_exported_folder_is_transformers_own(kind: str, tmp_path: Path) -> No
 
 
 CLASSIFIERS = [
-    *((family, form) for family in ("bert", "albert") for form in ("single", "pair", "choices", "span", "tags")),
+    *(
+        (family, form)
+        for family in ("bert", "albert", "distilbert")
+        for form in ("single", "pair", "choices", "span", "tags")
+    ),
     *(("electra", form) for form in ("span", "tags")),
 ]
 
@@ -108,6 +122,7 @@ CLASSIFIERS = [
 @pytest.mark.parametrize(("family", "form"), CLASSIFIERS)
 def test_an_exported_classifier_has_the_logits_of_transformers_own(family: str, form: str, tmp_path: Path) -> None:
     made = {"bert": (BERT, PIECES), "albert": (ALBERT, SENTENCE_PIECES), "electra": (ELECTRA, PIECES)}
+    made["distilbert"] = (DISTILBERT, PIECES)
     config, tokenizer = made[family]
     labels = {"span": ("answer",), "choices": ("0", "1")}.get(form, ("yes", "no", "maybe"))
     n_outputs = {"span": 2, "choices": 1}.get(form, 3)
@@ -127,7 +142,7 @@ def test_an_exported_classifier_has_the_logits_of_transformers_own(family: str, 
     marks = {"segments": given["segments"], "mask": given["mask"].bool()}
     ours, _ = model(given["tokens"], torch.zeros(1), **marks)
     asked = given if form == "choices" else {key: value[:, 0] for key, value in given.items()}
-    found = theirs.eval()(asked["tokens"], attention_mask=asked["mask"], token_type_ids=asked["segments"])
+    found = called(theirs.eval(), asked)
     real = asked["mask"].bool()
     if form == "span":
         expected = torch.stack([found.start_logits, found.end_logits], -1)[real]
@@ -168,7 +183,7 @@ def test_a_folder_without_heads_is_read_and_says_what_it_lacks(tmp_path: Path) -
     model = load_model(str(tmp_path))
     assert isinstance(model, Encoder)
     given = with_ids(V)
-    found = theirs(given["tokens"], attention_mask=given["mask"], token_type_ids=given["segments"])
+    found = called(theirs, given)
     states = model.encode(**given)
     real = given["mask"].bool()
     torch.testing.assert_close(states[real], found.last_hidden_state[real], rtol=1e-5, atol=1e-6)

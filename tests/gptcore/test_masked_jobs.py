@@ -23,7 +23,7 @@ from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.files import read_json
 from gptcore.machine import process
-from gptcore.models.build import load_model
+from gptcore.models.build import build_model, load_model
 from gptcore.training import pretrain
 from tests.gptcore.sentence_shards import FIRST, SEP, table
 from tests.gptcore.test_pretrain import Job, StopAfter, assert_same_run, timeless, wait_for_checkpoint
@@ -42,7 +42,12 @@ SETTINGS = PretrainConfig(
     checkpoint_every=10,
     precision="float32",
 )
-FAMILY_NAMES = [*sorted(TOYS), "bert", "albert", "electra"]
+STUDENTS = ("distilbert", "tinybert")
+FAMILY_NAMES = [*sorted(TOYS), "bert", "albert", "electra", *STUDENTS]
+OF_STUDENTS = {
+    "distilbert": {"soft_loss", "cosine_loss"},
+    "tinybert": {"embedding_loss", "hidden_loss", "attention_loss"},
+}
 REPLACED = ("toy_replaced", "electra")
 MakeJob = Callable[..., Job]
 
@@ -92,10 +97,21 @@ def settings_of(family: str, dropout: float) -> NetworkConfig:
 
 
 @pytest.fixture(scope="module")
-def job_for(shards: Path) -> MakeJob:
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model to learn from, twice as deep; what it knows is chance's."""
+    folder = tmp_path_factory.mktemp("teacher")
+    deeper = dataclasses.replace(settings_of("bert", 0.1), n_layer=4)  # type: ignore[call-arg]  # an encoder's
+    build_model(deeper, torch.Generator().manual_seed(7)).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def job_for(shards: Path, teacher: Path) -> MakeJob:
     def make(workspace: Path, family: str, dropout: float = 0.1, **changes: Any) -> Job:
         model = settings_of(family, dropout)
+        taught = {"teacher": str(teacher), "distil": FAMILIES[family].settings.get("distil", {})}
         return {
+            **(taught if family in STUDENTS else {}),
             "model": dataclasses.asdict(model),
             "pretrain": dataclasses.asdict(dataclasses.replace(SETTINGS, **changes)),
             "shards": str(shards),
@@ -135,7 +151,7 @@ def test_the_run_learns_and_says_how(family: str, straight: Callable[[str], Path
     trained = records[0].keys()
     common = {f"train/{name}" for name in ("loss", "word_loss", "word_accuracy", "grad_norm", "lr")}
     own = {"replaced_loss", "replaced", "replaced_found", "false_alarms"}
-    own = own if family in REPLACED else {"pair_loss", "pair_accuracy"}
+    own = own if family in REPLACED else OF_STUDENTS.get(family, {"pair_loss", "pair_accuracy"})
     assert trained == common | {f"train/{name}" for name in own} | {"tokens_seen", "progress"}
     load_model(str(workspace / "model"))
     generator = workspace / "model" / "generator"
@@ -180,7 +196,7 @@ def member(rank: int, size: int, port: int, job: Job) -> None:
     pretrain.run(job, process.StopRequest())
 
 
-@pytest.mark.parametrize("family", ["bert", "albert", "electra"])
+@pytest.mark.parametrize("family", ["bert", "albert", "electra", "tinybert"])
 def test_the_curves_are_those_of_one_process(family: str, tmp_path: Path, job_for: MakeJob) -> None:
     changes = {"steps": 16, "micro_batch_size": 1, "eval_every": 8, "checkpoint_every": 8, "dropout": 0.0}
     pretrain.run(job_for(tmp_path / "1", family, **changes), process.StopRequest())

@@ -28,4 +28,5 @@ LAYOUT = EncoderLayout(
     classifiers=task_classes("Albert"),
     widens="encoder.embedding_hidden_mapping_in",
     shares=True,
+    classifier_dropout="classifier_dropout_prob",
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ from gptcore.nlu.spec import PLACE_FORMS
 from gptcore.settings import replace_settings
 from gptcore.text.tokenizer import Tokenizer
 
-_SIZES = {
+SIZES = {
     "n_vocab": "vocab_size",
     "n_ctx": "max_position_embeddings",
     "n_layer": "num_hidden_layers",
@@ -37,7 +37,15 @@ _SIZES = {
     "n_inner": "intermediate_size",
     "n_segments": "type_vocab_size",
 }
-"""Our settings -> theirs."""
+"""Our settings -> BERT's."""
+RATES = {
+    "embd_pdrop": "hidden_dropout_prob",
+    "resid_pdrop": "hidden_dropout_prob",
+    "attn_pdrop": "attention_probs_dropout_prob",
+    "init_std": "initializer_range",
+    "activation": "hidden_act",
+}
+"""The same of what is no size; a later one of two is what is written."""
 _EXPECTED = {
     "layer_norm_eps": 1e-12,
     "position_embedding_type": "absolute",
@@ -47,7 +55,6 @@ _EXPECTED = {
     "inner_group_num": 1,
 }
 """Settings that change what is computed -> the only value that we compute; each is transformers' default."""
-_QKV = ("query", "key", "value")
 _PARTS = ("weight", "bias")
 _OLDER = {".gamma": ".weight", ".beta": ".bias"}  # of norms, in checkpoints converted from the original releases
 
@@ -65,6 +72,7 @@ class TaskNetwork(Protocol):
     """A fine-tuned encoder and its linear layer."""
 
     encoder: EncoderNetwork
+    layer: torch.nn.Linear | None
     head: torch.nn.Linear
     form: str
     clf_pdrop: float
@@ -83,6 +91,7 @@ class SubLayers:
     inner: str
     output: str
     norm: str
+    qkv: tuple[str, str, str] = ("query", "key", "value")
 
 
 @dataclass(frozen=True)
@@ -109,6 +118,12 @@ class EncoderLayout:
     """Their name of the layer from the embeddings' width to the states'."""
     shares: bool = False
     """Whether all layers of a group are one (ALBERT)."""
+    sizes: Mapping[str, str] = field(default_factory=lambda: SIZES)
+    rates: Mapping[str, str] = field(default_factory=lambda: RATES)
+    classifier_dropout: str = "classifier_dropout"
+    """Their name of the dropout before a classifier's last layer."""
+    classifier_layer: str = ""
+    """Their name of a classifier's own layer before its last one; empty: it has none."""
 
     # --- reading ---
 
@@ -122,10 +137,10 @@ class EncoderLayout:
         :raises InputError: naming the file, what was found and what was expected.
         """
         where = folder.path("config.json")
-        for field, value in _EXPECTED.items():
-            if settings.get(field, value) != value:
-                raise InputError(f"{where}: {field} = {settings[field]!r:.60}, expected {value!r}")
-        needed = [name for name in _SIZES.values() if name != "type_vocab_size"]
+        for name, value in _EXPECTED.items():
+            if settings.get(name, value) != value:
+                raise InputError(f"{where}: {name} = {settings[name]!r:.60}, expected {value!r}")
+        needed = [name for name in self.sizes.values() if name != "type_vocab_size"]
         checked_object(settings, where, "a JSON object", dict.fromkeys(needed, int))
         older = folder.has("pytorch_model.bin") and not folder.has("model.safetensors")
         file = "pytorch_model.bin" if older else "model.safetensors"
@@ -156,17 +171,17 @@ class EncoderLayout:
         return found
 
     def _settings_of(self, settings: Mapping[str, Any], theirs: Mapping[str, Tensor]) -> dict[str, Any]:
-        found: dict[str, Any] = {ours: settings[its] for ours, its in _SIZES.items() if its in settings}
-        rates = {"embd_pdrop": "hidden_dropout_prob", "resid_pdrop": "hidden_dropout_prob"}
-        rates["attn_pdrop"] = "attention_probs_dropout_prob"
-        found |= {ours: settings[its] for ours, its in rates.items() if its in settings}
-        found |= {"init_std": settings["initializer_range"]} if "initializer_range" in settings else {}
-        found |= {"activation": settings["hidden_act"]} if "hidden_act" in settings else {}
+        known = {**self.sizes, **self.rates}
+        found: dict[str, Any] = {ours: settings[its] for ours, its in known.items() if its in settings}
         narrow = settings.get("embedding_size", found["n_embd"])
         if self.shares or (self.widens and narrow != found["n_embd"]):
             found["n_embd_words"] = narrow
         if self.shares:
             found |= {"sharing": "all", "n_groups": settings.get("num_hidden_groups", 1)}
+        if "n_segments" not in self.sizes:
+            found["n_segments"] = 0
+        if self.classifier_layer:
+            found["classifier_layer"] = True
         present = {name.rpartition(".")[0] for name in theirs}
         return found | {
             "words": self.word_bias in theirs,
@@ -192,8 +207,10 @@ class EncoderLayout:
             raise InputError(f"it has no pooler, through which transformers' classes of {self.model_type} read")
         name = "qa_outputs" if model.form == "span" else "classifier"
         layer = {f"{name}.weight": model.head.weight, f"{name}.bias": model.head.bias}
-        rate = "classifier_dropout_prob" if self.shares else "classifier_dropout"
-        said: dict[str, Any] = {"architectures": [self.classifiers[model.form]], rate: model.clf_pdrop}
+        if model.layer is not None:
+            layer |= {f"{self.classifier_layer}.{part}": getattr(model.layer, part) for part in _PARTS}
+        said: dict[str, Any] = {"architectures": [self.classifiers[model.form]]}
+        said[self.classifier_dropout] = model.clf_pdrop
         if model.form not in ("choices", "span"):
             named = dict(enumerate(labels))
             said |= {"id2label": named, "label2id": {label: number for number, label in named.items()}}
@@ -244,6 +261,14 @@ class EncoderLayout:
             raise InputError(
                 f"model.sinusoidal = True, expected False: {self.model_type} folders hold learned positions"
             )
+        if bool(config.n_segments) != ("n_segments" in self.sizes):
+            wanted = "2 or more" if "n_segments" in self.sizes else "0"
+            raise InputError(f"model.n_segments = {config.n_segments}, expected {wanted} in a {self.model_type} folder")
+        if config.classifier_layer != bool(self.classifier_layer):
+            raise InputError(
+                f"model.classifier_layer = {config.classifier_layer}, expected {bool(self.classifier_layer)} in a "
+                f"{self.model_type} folder"
+            )
         if config.sharing != ("all" if self.shares else "none"):
             expected = "all" if self.shares else "none"
             raise InputError(f"model.sharing = {config.sharing!r}, expected {expected!r} in a {self.model_type} folder")
@@ -269,13 +294,9 @@ class EncoderLayout:
         return {
             "model_type": self.model_type,
             "architectures": [self.architectures[head]],
-            **{its: getattr(config, ours) for ours, its in _SIZES.items()},
+            **{its: getattr(config, ours) for ours, its in {**self.sizes, **self.rates}.items()},
             **({"embedding_size": config.width_of_words} if self.widens else {}),
             **extra,
-            "hidden_act": config.activation,
-            "hidden_dropout_prob": config.resid_pdrop,
-            "attention_probs_dropout_prob": config.attn_pdrop,
-            "initializer_range": config.init_std,
             "layer_norm_eps": _EXPECTED["layer_norm_eps"],
             "tie_word_embeddings": True,
         }
@@ -289,6 +310,8 @@ class EncoderLayout:
             "positions": "position_embeddings",
             "segments": "token_type_embeddings",
         }
+        if not config.n_segments:
+            del embeddings["segments"]
         for ours, name in embeddings.items():
             yield f"embeddings.{ours}.weight", f"embeddings.{name}.weight"
         yield from _both("embeddings.norm", "embeddings.LayerNorm")
@@ -300,7 +323,7 @@ class EncoderLayout:
             for part in _PARTS:
                 yield (
                     f"attention.{number}.qkv.{part}",
-                    tuple(f"{layer}.{its.attention}.{name}.{part}" for name in _QKV),
+                    tuple(f"{layer}.{its.attention}.{name}.{part}" for name in its.qkv),
                 )
             yield from _both(f"attention.{number}.projection", f"{layer}.{its.projection}")
             yield from _both(f"attention.{number}.norm", f"{layer}.{its.attention_norm}")

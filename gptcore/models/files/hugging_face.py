@@ -43,8 +43,12 @@ class Layout(Protocol):
 
 
 def model_types() -> dict[str, Family]:
-    """Value of "model_type" -> the family whose folders have it."""
-    return {family.part("layout").model_type: family for family in FAMILIES.values() if family.layout}
+    """Value of "model_type" -> the family whose folders have it; TinyBERT's are BERT's, and read as such."""
+    found: dict[str, Family] = {}
+    for family in FAMILIES.values():
+        if family.layout:
+            found.setdefault(family.part("layout").model_type, family)
+    return found
 
 
 def read_hugging_face(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[NetworkConfig, dict[str, Tensor]]:

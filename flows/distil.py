@@ -1,0 +1,83 @@
+"""Distillation: a smaller network learns from a model that is there, and both are fine-tuned on the tasks."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.chain import pretrain_on
+from flows.failures import Failures, leave_out, raise_if_all
+from flows.fanout import score_tasks
+from flows.finetune import seeds_of, settings_of
+from flows.forms.checks import chosen_tasks, datasets_folder
+from flows.forms.parameters import DistilParameters
+from flows.forms.references import in_store
+from flows.forms.run_names import from_form
+from flows.forms.settings import distilled_preset
+from flows.grid import Arm, Grid
+from flows.servers import signals
+from gptcore.config import Preset, network_config
+from gptcore.errors import InputError
+from gptcore.families import recorded_family
+from gptcore.text.sources import RawCorpus
+from tasks.report.leaderboard import Leaderboard
+from tasks.stages.corpus import clean_corpus
+from tasks.stages.dataset import encode_dataset
+from tasks.stages.imported import import_model, is_model_folder
+from tasks.stages.shards import encode_shards
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor, own_tokenizer
+from tasks.store.references import teacher_model
+from tasks.store.store import Store
+
+
+@flow(name="distil", flow_run_name=from_form, persist_result=False)
+def distil(parameters: DistilParameters) -> Leaderboard:
+    """Pre-train a student beside its teacher, then fine-tune both: two rows that stand for the same text."""
+    signals.listen()
+    store = Store(parameters.store)
+    teacher = _teacher(store, parameters)
+    shape = network_config(store.manifest(teacher)["config"]["model"])
+    preset = distilled_preset(parameters, shape, teacher.short)
+    datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
+    chosen = chosen_tasks(parameters.tasks, datasets_url)
+    tokenizer = own_tokenizer(store, teacher)
+    datasets: dict[str, Artifact] = {}
+    left_out: Failures = {}
+    for task in chosen:
+        recorded_family({"family": preset.family}).require_form(task.name, task.spec.form)
+        try:
+            datasets[task.name] = encode_dataset(store, datasets_url, task.spec, tokenizer)
+        except InputError as error:
+            leave_out(left_out, task.name, error)
+    raise_if_all(left_out, [task.name for task in chosen])
+    shards = _shards(store, teacher, tokenizer, preset, parameters.corpus)
+    _, student = pretrain_on(store, shards, preset, nproc=parameters.nproc, teacher=teacher, distil=preset.distil)
+    arms = [
+        Arm(f"student of {teacher.digest[:6]}, {preset.model.shape_in_words}", student),
+        Arm("pre-trained", teacher),
+    ]
+    grid = Grid(
+        store,
+        datasets_url,
+        chosen,
+        datasets,
+        arms,
+        settings_of(preset, chosen),
+        seeds_of(preset, parameters.seeds),
+    )
+    return score_tasks(grid, parameters.jobs, left_out=left_out)
+
+
+def _teacher(store: Store, parameters: DistilParameters) -> Artifact:
+    """The model that a form names; of a folder a copy in the store."""
+    if is_model_folder(parameters.teacher):
+        return import_model(store, parameters.teacher)
+    return store.adopt(teacher_model(store, in_store(store, parameters.teacher, ("pretrain",))))
+
+
+def _shards(store: Store, teacher: Artifact, tokenizer: Artifact, preset: Preset, corpus_url: str) -> Artifact:
+    """The text that the teacher was made from; of a teacher from elsewhere the given books, by its tokenizer."""
+    if teacher.stage == "pretrain":
+        return ancestor(store, teacher, "shards")
+    corpus = clean_corpus(store, RawCorpus.at(corpus_url), preset.corpus, "")
+    return encode_shards(store, corpus, tokenizer, preset.shards, "")

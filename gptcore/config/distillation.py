@@ -1,0 +1,157 @@
+"""What a student learns from a teacher, beside the text or in its place; the defaults are DistilBERT's."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from gptcore.config.network import EncoderConfig, ModelConfig, NetworkConfig
+from gptcore.errors import InputError
+from gptcore.families import FAMILIES
+
+STARTS = ("teacher", "random")
+_WEIGHTS = (
+    *("soft_weight", "word_weight", "cosine_weight"),
+    *("embedding_weight", "hidden_weight", "attention_weight"),
+)
+
+
+@dataclass(frozen=True)
+class DistilConfig:
+    """The loss of a student is the weighted sum of these six, each a mean; 0 switches one off.
+
+    The first three are DistilBERT's ("DistilBERT, a distilled version of BERT", Sanh et al. 2019, section 3; weights
+    and temperature from its original code), the others TinyBERT's ("TinyBERT: Distilling BERT for Natural Language
+    Understanding", Jiao et al. 2020, section 3).
+    """
+
+    temperature: float = 2.0
+    """Of both softmaxes of the soft targets."""
+    soft_weight: float = 5.0
+    """Cross-entropy with the teacher's softmax, at every position that is a word or a mark."""
+    word_weight: float = 2.0
+    """The objective of the family: masked words, or the next token."""
+    cosine_weight: float = 1.0
+    """One less the cosine of both last states."""
+    embedding_weight: float = 0.0
+    """Squared difference of the embeddings, the student's brought to the teacher's width by a linear layer."""
+    hidden_weight: float = 0.0
+    """The same of the states after each layer of the student's and the layer of the teacher's that it stands for."""
+    attention_weight: float = 0.0
+    """Squared difference of the scores of these layers' attention, before the softmax."""
+    start: str = "teacher"
+    """Where the student's weights come from: teacher (embeddings, heads, and the layers of ``layers``) or random."""
+    layers: str | None = None
+    """The teacher's layers, counted from 1, that the student's stand for, from its first to its last: "1,3,5". None:
+    the last of each of as many equal parts where single layers are told (TinyBERT, section 4.1), else layers spread
+    evenly from the first to the last (DistilBERT, original code)."""
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", *_WEIGHTS):
+            value, least = getattr(self, name), 1e-3 if name == "temperature" else 0.0
+            if not least <= value <= 1e6:
+                raise InputError(f"distil.{name} = {value}: expected {least:g} to 1e+06")
+        if not any(getattr(self, name) for name in _WEIGHTS):
+            raise InputError(f"distil: every weight is 0, expected more of one of {', '.join(_WEIGHTS)}")
+        if self.start not in STARTS:
+            raise InputError(f"distil.start = {self.start!r:.60}: expected one of {', '.join(STARTS)}")
+        self.chosen_layers()
+
+    def chosen_layers(self) -> tuple[int, ...] | None:
+        """``layers`` as numbers; None where they follow from the depths.
+
+        :raises InputError: something else than ascending numbers.
+        """
+        if self.layers is None:
+            return None
+        parts = [part.strip() for part in self.layers.split(",")]
+        numbers = [int(part) for part in parts if part.isdecimal() and len(part) < 9]
+        if len(numbers) != len(parts) or numbers != sorted(set(numbers)) or numbers[0] < 1:
+            raise InputError(f"distil.layers = {self.layers!r:.60}: expected ascending layers counted from 1, as 1,3,5")
+        return tuple(numbers)
+
+    def layer_map(self, n_student: int, n_teacher: int) -> tuple[int, ...]:
+        """For each layer of the student the teacher's that it stands for, both counted from 1.
+
+        :raises InputError: a student deeper than its teacher, or a map of other layers than the two have.
+        """
+        if n_student > n_teacher:
+            raise InputError(f"model.n_layer = {n_student}: a student has no more layers than its teacher, {n_teacher}")
+        chosen = self.chosen_layers()
+        if chosen is not None:
+            if len(chosen) != n_student:
+                raise InputError(f"distil.layers = {self.layers!r:.60}: expected {n_student} layers, one a student's")
+            if chosen[-1] > n_teacher:
+                raise InputError(f"distil.layers = {self.layers!r:.60}: the teacher has {n_teacher} layers")
+            return chosen
+        if self.tells_layers:
+            if n_student and n_teacher % n_student:
+                raise InputError(
+                    f"model.n_layer = {n_student}: the teacher's {n_teacher} layers make no {n_student} equal parts, "
+                    "expected distil.layers"
+                )
+            return tuple((i + 1) * n_teacher // n_student for i in range(n_student))
+        gap = (n_teacher - 1) / max(1, n_student - 1)
+        return tuple(1 + round(i * gap) for i in range(n_student))
+
+    @property
+    def tells_layers(self) -> bool:
+        """Whether anything is told of single layers."""
+        return bool(self.embedding_weight or self.hidden_weight or self.attention_weight)
+
+    @property
+    def tells_words(self) -> bool:
+        """Whether a prediction of words is compared with the text's or the teacher's."""
+        return bool(self.soft_weight or self.word_weight)
+
+
+def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: NetworkConfig, where: str) -> None:
+    """See that a student can learn from a teacher, by the settings of both alone.
+
+    :param where: what holds the teacher, for the error message.
+    :raises InputError: the first thing that does not fit.
+    """
+    ours, theirs = FAMILIES[student.family], FAMILIES[teacher.family]
+    if not ours.distillation:
+        raise InputError(f"{where}: {ours.title} learns from no teacher; expected one of {', '.join(_learners())}")
+    if not isinstance(student, EncoderConfig | ModelConfig) or type(student) is not type(teacher):
+        kind = "an encoder" if isinstance(student, EncoderConfig) else "a decoder"
+        raise InputError(f"{where}: found {theirs.title}, expected {kind} as the teacher of {ours.title}")
+    assert isinstance(teacher, EncoderConfig | ModelConfig), "of the student's type"
+    if teacher.n_vocab != student.n_vocab:
+        raise InputError(f"{where}: its n_vocab is {teacher.n_vocab}, the student's {student.n_vocab}; expected equal")
+    if teacher.n_ctx < student.n_ctx:
+        raise InputError(f"{where}: its n_ctx is {teacher.n_ctx}, expected the student's {student.n_ctx} or more")
+    config.layer_map(student.n_layer, teacher.n_layer)
+    alike: dict[str, str] = {}
+    if config.cosine_weight:
+        alike["n_embd"] = "distil.cosine_weight = 0"
+    if config.attention_weight:
+        alike["n_head"] = "distil.attention_weight = 0"
+    if config.start == "teacher":
+        alike |= dict.fromkeys(_TAKEN, "distil.start = random")
+    for name, otherwise in alike.items():
+        mine, its = (getattr(found, name, None) for found in (student, teacher))
+        if mine != its:
+            raise InputError(f"{where}: its {name} is {its}, the student's {mine}; expected equal, or {otherwise}")
+    if isinstance(teacher, EncoderConfig) and config.soft_weight and not teacher.words:
+        raise InputError(f"{where}: {theirs.title} has no head that tells words; expected distil.soft_weight = 0")
+
+
+def _learners() -> list[str]:
+    return [name for name, family in FAMILIES.items() if family.distillation]
+
+
+_TAKEN = ("n_embd", "n_embd_words", "n_inner", "n_head", "activation", "sinusoidal", "norm_first", "original")
+"""Settings that have to be the same where weights are taken over."""
+
+
+def student_of(teacher: NetworkConfig, student: NetworkConfig, n_layer: int) -> NetworkConfig:
+    """A student's settings in its teacher's shape.
+
+    :param student: the family's, for what is its own: heads, segments, what layers share.
+    """
+    sizes = ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner", "n_embd_words", "init_std", "activation")
+    rates = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "sinusoidal", "norm_first", "original")
+    shared = {name: getattr(teacher, name) for name in (*sizes, *rates) if hasattr(student, name)}
+    return dataclasses.replace(student, **shared, n_layer=n_layer)

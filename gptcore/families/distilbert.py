@@ -1,0 +1,52 @@
+"""DistilBERT: "DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter" (Sanh et al. 2019).
+
+Half of BERT's layers, without segments and pooler (section 3); :class:`gptcore.config.DistilConfig` has its losses.
+"""
+
+from __future__ import annotations
+
+from gptcore.families.bert import DECAY, FINETUNING, FORMS, brief, shape
+from gptcore.families.family import Family
+
+FAMILY = Family(
+    "distilbert",
+    "DistilBERT",
+    "English",
+    raw_text=True,
+    sentences=True,
+    tokenizer="gptcore.text.wordpiece:WordPieceTokenizer",
+    config="gptcore.config:EncoderConfig",
+    network="gptcore.models.encoder:Encoder",
+    network_title="DistilBERT encoder",
+    reader="",
+    objective="gptcore.training.masked_words:MASKED_WORDS",
+    inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
+    head="gptcore.models.encoder_head:EncoderClassificationModel",
+    forms=FORMS,
+    auxiliary_loss=False,
+    likelihood="gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
+    teacher=True,
+    distillation="gptcore.training.distillation:HIDDEN_WORDS",
+    layout="gptcore.models.files.distilbert:LAYOUT",
+    settings={
+        "model": {"pooler": False, "pair": False, "n_segments": 0, "classifier_layer": True},
+        "pretrain": DECAY,
+        "finetune": FINETUNING,
+    },
+    presets={
+        "demo": {"model": {"n_layer": 2}, **brief(batch_size=48, steps=1000)},
+        "small": {"model": {"n_layer": 2}, **brief(batch_size=64, steps=2400, lr=1e-3)},
+        # Original code: three epochs of some 4,000 sequences an update, 5e-4, a warm-up of 5 %, no weight decay; the
+        # layers are half of the paper's teacher.
+        "paper": {
+            "tokenizer": {"n_merges": 29_000},
+            "model": {"n_layer": 6},
+            "pretrain": {
+                **{"batch_size": 4000, "epochs": 3.0, "lr": 5e-4, "warmup_steps": 1000},
+                **{"beta2": 0.98, "epsilon": 1e-6, "weight_decay": 0.0, "clip_norm": 5.0},
+            },
+            "finetune": {"lr": 3e-5},
+        },
+    },
+    shapes={"distilbert-base": shape(6, 768)},
+)

@@ -1,0 +1,57 @@
+"""TinyBERT: "TinyBERT: Distilling BERT for Natural Language Understanding" (Jiao et al. 2020).
+
+A BERT in layout, narrower and shallower. It learns what its teacher computes layer by layer, first on the corpus
+("general distillation", section 3.2), then on each task's rows from the teacher that was fine-tuned on them.
+"""
+
+from __future__ import annotations
+
+from gptcore.families.bert import DECAY, FINETUNING, FORMS, brief
+from gptcore.families.family import Family
+
+FAMILY = Family(
+    "tinybert",
+    "TinyBERT",
+    "English",
+    raw_text=True,
+    sentences=True,
+    tokenizer="gptcore.text.wordpiece:WordPieceTokenizer",
+    config="gptcore.config:EncoderConfig",
+    network="gptcore.models.encoder:Encoder",
+    network_title="TinyBERT encoder",
+    reader="",
+    objective="gptcore.training.masked_words:MASKED_WORDS",
+    inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
+    head="gptcore.models.encoder_head:EncoderClassificationModel",
+    forms=FORMS,
+    auxiliary_loss=False,
+    likelihood="gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
+    teacher=True,
+    distillation="gptcore.training.distillation:HIDDEN_WORDS",
+    layout="gptcore.models.files.bert:LAYOUT",
+    settings={
+        "model": {"pair": False},
+        "pretrain": DECAY,
+        # Section 4.1: "we do not do the prediction-layer distillation" in general distillation; from random weights.
+        "distil": {
+            **{"soft_weight": 0.0, "word_weight": 0.0, "cosine_weight": 0.0},
+            **{"embedding_weight": 1.0, "hidden_weight": 1.0, "attention_weight": 1.0, "start": "random"},
+        },
+        "finetune": FINETUNING,
+    },
+    presets={
+        "demo": {"model": {"n_layer": 2}, **brief(batch_size=48, steps=1000)},
+        "small": {"model": {"n_layer": 2}, **brief(batch_size=64, steps=2400, lr=1e-3)},
+        # Original code: three epochs of 256 sequences, 5e-5.
+        "paper": {
+            "tokenizer": {"n_merges": 29_000},
+            "model": {"n_layer": 4, "n_embd": 312, "n_head": 12, "n_inner": 1200},
+            "pretrain": {"batch_size": 256, "epochs": 3.0, "lr": 5e-5, "warmup_steps": 10_000, "epsilon": 1e-6},
+            "finetune": {"lr": 3e-5},
+        },
+    },
+    shapes={  # section 4.1
+        "tinybert-4": {"n_layer": 4, "n_head": 12, "n_embd": 312, "n_inner": 1200},
+        "tinybert-6": {"n_layer": 6, "n_head": 12, "n_embd": 768, "n_inner": 3072},
+    },
+)

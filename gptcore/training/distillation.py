@@ -1,0 +1,276 @@
+"""Pre-training a student beside its teacher: the family's own objective, and what the teacher makes of the same batch.
+
+The teacher sees what the student sees, hidden words and all (DistilBERT, original code). It stays in eval mode, gets no
+gradient, and every process holds the whole of it. Held-out text is scored as the family scores it, without a teacher,
+so that a student's numbers stand beside those of models that had none.
+
+Legend of shape comments: B sequences, T positions, N positions that count (words and marks), D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig
+from gptcore.data.feed import Data, MicroBatch, Objective
+from gptcore.data.sampler import IGNORE_INDEX
+from gptcore.data.shards import Shards
+from gptcore.machine.distributed import World
+from gptcore.models.encoder import Encoder, draw_weights
+from gptcore.models.network import LayerStates, Network
+from gptcore.models.student import start_from_teacher
+from gptcore.models.transformer import GPT
+from gptcore.objectives.distillation import (
+    WordScores,
+    attention_loss,
+    cosine_loss,
+    fused_soft_target_loss,
+    states_loss,
+)
+from gptcore.objectives.losses import fused_language_model_loss
+from gptcore.training.masked_words import told
+from gptcore.training.pretraining_objective import PretrainingObjective
+
+
+class Counted(NamedTuple):
+    """Which positions of a batch count, and how much."""
+
+    places: Tensor
+    """[N] of the B*T positions."""
+    weight: Tensor
+    """[B, T], 0 where a position does not count."""
+    visible: Tensor
+    """Which positions each one sees: bool, [B, 1, 1, T] or [1, 1, T, T]."""
+
+
+class Reading(Protocol):
+    """How a kind of network reads a batch, be it the student or its teacher."""
+
+    def counted(self, batch: MicroBatch) -> Counted:
+        """See :class:`Counted`."""
+        ...
+
+    def layers(self, network: Network, batch: MicroBatch, scores: bool) -> LayerStates:
+        """The states of all layers, and if asked the scores of their attention."""
+        ...
+
+    def words(self, network: Network, states: Tensor) -> WordScores:
+        """What the network predicts from states [N, D]."""
+        ...
+
+    def told(self, network: Network, batch: MicroBatch, states: Tensor, probe: bool) -> dict[str, Tensor]:
+        """The loss of the words that the batch asks for, and what else the family scores, by the names of its metrics.
+
+        :param states: [B, T, D].
+        :param probe: no gradient goes below the head, as nothing but it is to learn from them.
+        """
+        ...
+
+
+class HiddenWords:
+    """How encoders read: hidden words from both sides."""
+
+    def counted(self, batch: MicroBatch) -> Counted:
+        """Words and marks count, padding does not, and is seen by none."""
+        mask = batch["mask"]
+        return Counted(
+            mask.flatten().nonzero().squeeze(-1), mask * batch["token_weight"], mask.bool()[:, None, None, :]
+        )
+
+    def layers(self, network: Network, batch: MicroBatch, scores: bool) -> LayerStates:
+        """See :class:`Reading`."""
+        return cast(Encoder, network).layer_states(batch["tokens"], batch["segments"], batch["mask"], scores)
+
+    def words(self, network: Network, states: Tensor) -> WordScores:
+        """See :class:`Reading`."""
+        encoder = cast(Encoder, network)
+        assert encoder.word_head is not None, "the settings saw to it"
+        return WordScores(encoder.word_head.hidden(states), encoder.embeddings.words.weight, encoder.word_head.bias)
+
+    def told(self, network: Network, batch: MicroBatch, states: Tensor, probe: bool) -> dict[str, Tensor]:
+        """See :class:`Reading`."""
+        hidden, table, bias = self.words(network, (states.detach() if probe else states).flatten(0, 1)[batch["places"]])
+        scores = nn.functional.linear(hidden, table.detach() if probe else table, bias).float()  # (N, V)
+        loss, accuracy = told(scores, batch["targets"], batch["word_weight"])
+        return {"word_loss": loss, "word_accuracy": accuracy}
+
+
+class NextTokens:
+    """How decoders read: every token from those before it."""
+
+    def counted(self, batch: MicroBatch) -> Counted:
+        """Positions with a token to tell count; each sees itself and those before it."""
+        real = batch["targets"] != IGNORE_INDEX  # (B, T)
+        T = real.shape[1]
+        before = torch.ones(T, T, dtype=torch.bool, device=real.device).tril()[None, None]
+        return Counted(real.flatten().nonzero().squeeze(-1), real * batch["weight"], before)
+
+    def layers(self, network: Network, batch: MicroBatch, scores: bool) -> LayerStates:
+        """See :class:`Reading`."""
+        decoder = cast(GPT, network)
+        return decoder.layer_states(batch["inputs"], decoder.table(), scores)
+
+    def words(self, network: Network, states: Tensor) -> WordScores:
+        """See :class:`Reading`."""
+        decoder = cast(GPT, network)
+        return WordScores(states, decoder.words(decoder.tokens.weight))
+
+    def told(self, network: Network, batch: MicroBatch, states: Tensor, probe: bool) -> dict[str, Tensor]:
+        """See :class:`Reading`; a probe of a tied softmax has nothing to learn."""
+        hidden, table, _ = self.words(network, states.detach() if probe else states)
+        weights = (batch["targets"] != IGNORE_INDEX) * batch["weight"]
+        loss = fused_language_model_loss(hidden, table.detach() if probe else table, batch["targets"], weights)
+        return {"word_loss": loss}
+
+
+HIDDEN_WORDS = HiddenWords()
+NEXT_TOKENS = NextTokens()
+
+
+class Student(nn.Module):
+    """A student, and what brings its states to its teacher's width while it learns.
+
+    :param fit: one linear layer for the states of all layers, as in TinyBERT's release; None: none is compared.
+    """
+
+    def __init__(self, network: Network, fit: nn.Linear | None) -> None:
+        super().__init__()
+        self.network = network
+        self.fit = fit
+
+
+class Distilled:
+    """A family's objective with a teacher; see :class:`gptcore.training.pretraining_objective.PretrainingObjective`.
+
+    :param own: the family's, which makes the batches and scores held-out text.
+    :param reading: how its networks read a batch.
+    :param teacher: in eval mode, on the device that trains.
+    """
+
+    def __init__(self, own: PretrainingObjective, reading: Reading, teacher: Network, config: DistilConfig) -> None:
+        self._own, self._reading, self._teacher, self._config = own, reading, teacher.requires_grad_(False), config
+
+    def data(
+        self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
+    ) -> Data:
+        """The family's batches."""
+        return self._own.data(shards, model, config, micro_batch_size, world)
+
+    def network(self, model: Network, generator: torch.Generator) -> nn.Module:
+        """The student, started as the settings say."""
+        if self._config.start == "teacher":
+            start_from_teacher(model, self._teacher, self._map(model))
+        if not (self._config.embedding_weight or self._config.hidden_weight):
+            return Student(model, None)
+        fit = nn.Linear(model.config.n_embd, self._teacher.config.n_embd)
+        draw_weights(fit, model.config.init_std, generator)
+        return Student(model, fit)
+
+    def others(self, trained: nn.Module) -> Mapping[str, Network]:
+        """None: what brings states to the teacher's width is of no use without it."""
+        return {}
+
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
+        """The weighted sum of the settings' losses; in eval mode the family's own, of which no teacher is asked."""
+        assert isinstance(trained, Student)
+        return distillation_objective(trained, self._teacher, self._reading, self._config, self._map(trained.network))
+
+    def score(
+        self,
+        objective: Objective,
+        shards: Shards,
+        model: NetworkConfig,
+        config: PretrainConfig,
+        max_tokens: int | None,
+        world: World,
+        interrupted: Callable[[], bool],
+    ) -> dict[str, float]:
+        """The family's scores of the student."""
+        return self._own.score(objective, shards, model, config, max_tokens, world, interrupted)
+
+    def _map(self, model: Network) -> tuple[int, ...]:
+        return self._config.layer_map(*(len(_layers(network)) for network in (model, self._teacher)))
+
+
+def _layers(network: Network) -> range:
+    return range(int(network.config.n_layer))  # type: ignore[attr-defined]  # the settings of both kinds have it
+
+
+def distillation_objective(
+    trained: Student, teacher: Network, reading: Reading, config: DistilConfig, layers: tuple[int, ...]
+) -> Objective:
+    """What a student loses, as an objective of the training loop.
+
+    A student that is told nothing of words has a head all the same, which learns to read the states as they are: so its
+    held-out loss says what they know, and costs them nothing.
+
+    :param layers: the teacher's, counted from 1, that the student's stand for.
+    """
+    student, probe = trained.network, not config.tells_words
+    own_weight = 1.0 if probe else config.word_weight
+
+    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        asked = trained.training
+        ours = reading.layers(student, batch, asked and config.attention_weight > 0)
+        found = reading.told(student, batch, ours.states[-1], probe)
+        if not asked:
+            return found["word_loss"], {"loss": found["word_loss"], **found}
+        with torch.no_grad():
+            theirs = reading.layers(teacher, batch, config.attention_weight > 0)
+        losses = _losses(trained, teacher, reading, config, layers, reading.counted(batch), ours, theirs)
+        weighted = [getattr(config, f"{name}_weight") * loss for name, loss in losses.items()]
+        loss = own_weight * found["word_loss"] + torch.stack(weighted).sum() if weighted else found["word_loss"]
+        return loss, {"loss": loss, **found, **{f"{name}_loss": value for name, value in losses.items()}}
+
+    return objective
+
+
+def _losses(
+    trained: Student,
+    teacher: Network,
+    reading: Reading,
+    config: DistilConfig,
+    layers: tuple[int, ...],
+    counted: Counted,
+    ours: LayerStates,
+    theirs: LayerStates,
+) -> dict[str, Tensor]:
+    """What the teacher tells, by the names of its weights in the settings; what weighs nothing is not computed."""
+    places, by_position, visible = counted
+    weight = by_position.flatten()[places]  # (N,)
+
+    def real(states: Tensor) -> Tensor:
+        return states.flatten(0, 1)[places]  # (N, D)
+
+    found: dict[str, Tensor] = {}
+    last, its_last = real(ours.states[-1]), real(theirs.states[-1])
+    if config.soft_weight:
+        with torch.no_grad():
+            told_by = reading.words(teacher, its_last)
+        words = reading.words(trained.network, last)
+        found["soft"] = fused_soft_target_loss(words, told_by, config.temperature, weight)
+    if config.cosine_weight:
+        found["cosine"] = cosine_loss(last, its_last, weight)
+    if config.embedding_weight or config.hidden_weight:
+        assert trained.fit is not None
+        if config.embedding_weight:
+            found["embedding"] = states_loss(trained.fit(real(ours.states[0])), real(theirs.states[0]), weight)
+        if config.hidden_weight:
+            found["hidden"] = _sum(
+                states_loss(trained.fit(real(mine)), real(theirs.states[layer]), weight)
+                for mine, layer in zip(ours.states[1:], layers, strict=True)
+            )
+    if config.attention_weight:
+        found["attention"] = _sum(
+            attention_loss(mine, theirs.scores[layer - 1], visible, by_position)
+            for mine, layer in zip(ours.scores, layers, strict=True)
+        )
+    return found
+
+
+def _sum(losses: Iterable[Tensor]) -> Tensor:
+    return torch.stack(list(losses)).sum()
