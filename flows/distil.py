@@ -7,7 +7,7 @@ from prefect import flow
 from flows.chain import pretrain_on
 from flows.failures import Failures, leave_out, raise_if_all
 from flows.fanout import score_tasks
-from flows.finetune import seeds_of, settings_of
+from flows.finetune import pretrained_arm, seeds_of, settings_of
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.parameters import DistilParameters
 from flows.forms.references import in_store
@@ -52,10 +52,9 @@ def distil(parameters: DistilParameters) -> Leaderboard:
     raise_if_all(left_out, [task.name for task in chosen])
     shards = _shards(store, teacher, tokenizer, preset, parameters.corpus)
     _, student = pretrain_on(store, shards, preset, nproc=parameters.nproc, teacher=teacher, distil=preset.distil)
-    arms = [
-        Arm(f"student of {teacher.digest[:6]}, {preset.model.shape_in_words}", student),
-        Arm("pre-trained", teacher),
-    ]
+    taught_by = pretrained_arm(teacher)
+    label = f"student of {teacher.digest[:6]}, {preset.model.shape_in_words}"
+    arms = [Arm(label, student, teacher=taught_by), taught_by]
     grid = Grid(
         store,
         datasets_url,

@@ -66,16 +66,16 @@ class Waiting:
 
     task: str
     score: PrefectFuture[Score]
-    start: PrefectFuture[Score] | None = None
-    """The run whose network it starts from."""
+    first: tuple[PrefectFuture[Score], ...] = ()
+    """The runs whose networks it starts from or learns from."""
 
     def result(self) -> Score:
         """The run's score.
 
-        :raises Exception: what ended it, or what ended the run that it was to start from.
+        :raises Exception: what ended it, or what ended a run that it was to have a network from.
         """
-        if self.start is not None:
-            self.start.result()
+        for future in self.first:
+            future.result()
         return self.score.result()
 
 
@@ -237,16 +237,17 @@ def _submitted(grid: Grid, engine: Engine, runs: Sequence[Run]) -> list[list[Wai
             future = finetune_model.submit(grid.store, **arguments, wait_for=first)
         return cast(PrefectFuture[Score], future)
 
-    started = {(arm, training.recipe.digest): submit(arm, training) for arm, training in grid.starts()}
+    started: dict[tuple[int, str], PrefectFuture[Score]] = {}
+    for arm, training in grid.starts():
+        if (arm, training.recipe.digest) not in started:
+            started[arm, training.recipe.digest] = submit(arm, training)
+    by_digest = {digest: future for (_, digest), future in started.items()}
     futures: list[list[Waiting]] = [[] for _ in grid.arms]
     for arm, training in grid.trainings():
-        name, start = training.arguments["name"], training.arguments.get("start")
-        if start is not None:
-            first = started[arm, start.digest]
-            futures[arm].append(Waiting(name, submit(arm, training, first), first))
-        else:
-            score = started.get((arm, training.recipe.digest)) or submit(arm, training)
-            futures[arm].append(Waiting(name, score))
+        needed = [training.arguments[role] for role in ("start", "teacher") if role in training.arguments]
+        first = tuple(by_digest[artifact.digest] for artifact in needed)
+        score = started.get((arm, training.recipe.digest)) or submit(arm, training, *first)
+        futures[arm].append(Waiting(training.arguments["name"], score, first))
     return futures
 
 

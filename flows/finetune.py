@@ -24,7 +24,7 @@ from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.dataset import encode_dataset
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import own_tokenizer
+from tasks.store.lineage import own_tokenizer, teacher_of
 from tasks.store.store import Store
 
 
@@ -41,7 +41,11 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
     (task,) = chosen_tasks([parameters.task], datasets_url)
     family.require_form(task.name, task.spec.form)
     source = parameters.from_task
-    arm = pretrained_arm(checkpoint, source) if parameters.pretrained else scratch_arm(checkpoint)
+    arm = (
+        pretrained_arm(checkpoint, source, teacher_of(store, checkpoint))
+        if parameters.pretrained
+        else scratch_arm(checkpoint)
+    )
     tokenizer = own_tokenizer(store, checkpoint)
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer)}
     started = dataclasses.replace(config, from_task=source or None)
@@ -88,7 +92,7 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
         except InputError as error:
             leave_out(left_out, task.name, error)
     raise_if_all(left_out, [task.name for task in chosen])
-    arms, seeds = arms_of(preset, checkpoint), seeds_of(preset, parameters.seeds)
+    arms, seeds = arms_of(store, preset, checkpoint), seeds_of(preset, parameters.seeds)
     grid = Grid(store, datasets_url, chosen, datasets, arms, settings_of(preset, chosen), seeds)
     return score_tasks(grid, parameters.jobs, left_out=left_out, rates=parameters.rates)
 
@@ -99,12 +103,14 @@ def settings_of(preset: Preset, tasks: Sequence[Task]) -> TaskSettings:
     return {name: preset.finetune_for(name) for name in REGISTRY} | own
 
 
-def pretrained_arm(checkpoint: Artifact, source: str = "") -> Arm:
+def pretrained_arm(checkpoint: Artifact, source: str = "", teacher: Artifact | None = None) -> Arm:
     """The paper's method.
 
     :param source: the task that others start from, which the row's name says.
+    :param teacher: of a student, which may learn from that one's models of the tasks.
     """
-    return Arm(f"pre-trained, then {source}" if source else "pre-trained", checkpoint)
+    label = f"pre-trained, then {source}" if source else "pre-trained"
+    return Arm(label, checkpoint, teacher=pretrained_arm(teacher) if teacher else None)
 
 
 def scratch_arm(checkpoint: Artifact) -> Arm:
@@ -112,10 +118,10 @@ def scratch_arm(checkpoint: Artifact) -> Arm:
     return Arm("from scratch", checkpoint, {"pretrained": False})
 
 
-def arms_of(preset: Preset, checkpoint: Artifact) -> list[Arm]:
+def arms_of(store: Store, preset: Preset, checkpoint: Artifact) -> list[Arm]:
     """The rows of ours that a preset fills."""
     sources = dict.fromkeys(preset.finetune_for(name).from_task or "" for name in REGISTRY)
-    arms = [pretrained_arm(checkpoint, "+".join(filter(None, sources)))]
+    arms = [pretrained_arm(checkpoint, "+".join(filter(None, sources)), teacher_of(store, checkpoint))]
     return [*arms, scratch_arm(checkpoint)] if preset.scratch else arms
 
 

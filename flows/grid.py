@@ -29,6 +29,8 @@ class Arm:
     """From scratch (``pretrained`` False) only its shape and its tokenizer are used."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Fields of FinetuneConfig that differ from each task's settings: ``{"lm_coef": 0.0}``, ``{"n_transfer": 3}``."""
+    teacher: Arm | None = None
+    """The row of a student's teacher, from whose model of each task the student's learns where it is ``taught``."""
 
     @property
     def pretrained(self) -> bool:
@@ -40,6 +42,8 @@ class Arm:
         changes = {"pretrained": True, **self.changes}
         if not self.pretrained or changes.get("n_transfer", config.n_transfer) is not None:
             changes["from_task"] = None
+        if not self.pretrained or self.teacher is None:
+            changes |= {"taught": False, "layer_epochs": None}
         return dataclasses.replace(config, **changes)
 
 
@@ -95,6 +99,8 @@ class Grid:
         if config.from_task is not None:
             recipe = self.start(arm, config.from_task).recipe
             start = {"start": self.store.artifact("finetune", recipe.digest)}
+        if config.taught:
+            start["teacher"] = self.store.artifact("finetune", self.teaching(arm, task).recipe.digest)
         dataset = self.datasets.get(task) or self.sources[task]
         recipe = finetune_recipe(self.store, dataset, arm.checkpoint, config, **start)
         arguments = {
@@ -111,9 +117,22 @@ class Grid:
         """The run whose network others start from: the source's settings in the same arm, seed 0."""
         return self.training(arm, source, dataclasses.replace(self.config(arm, source), from_task=None))
 
+    def teaching(self, arm: Arm, task: str) -> Training:
+        """The run whose model a student's learns from: the teacher's, seed 0."""
+        assert arm.teacher is not None, "Arm.settings() saw to it"
+        return self.training(arm.teacher, task, self.config(arm.teacher, task))
+
     def starts(self) -> Iterator[tuple[int, Training]]:
-        """What must be trained before other runs, each with its arm's place, once."""
+        """What must be trained before other runs, each with its arm's place, once.
+
+        A teacher that has no row of its own is trained in its student's.
+        """
         for place, arm in enumerate(self.arms):
+            if arm.teacher is not None:
+                home = self.arms.index(arm.teacher) if arm.teacher in self.arms else place
+                for task in self.datasets:
+                    if self.config(arm, task).taught:
+                        yield home, self.teaching(arm, task)
             for source in dict.fromkeys(self.source_of(arm, name) for name in self.datasets):
                 if source is not None:
                     yield place, self.start(arm, source)
@@ -129,7 +148,7 @@ class Grid:
             for place, arm in enumerate(self.arms)
             for seed in self.seeds_of(name)
         ]
-        yield from sorted(found, key=lambda each: "start" in each[1].arguments)
+        yield from sorted(found, key=lambda each: bool({"start", "teacher"} & each[1].arguments.keys()))
 
     def _longest_first(self) -> list[str]:
         """Tasks by training tokens, most first: the last slot to end then ends early."""

@@ -40,7 +40,7 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
         scores = score_blimp(chain.store, chain.checkpoint, chain.datasets_url, most)
         drawn = "" if of_all else f", {scores['pairs']:,} pairs drawn by a seed"
         sections = {f"BLiMP, without fine-tuning{drawn}": _blimp_table(scores), **sections}
-    arms, settings = arms_of(chain.preset, chain.checkpoint), settings_of(chain.preset, chain.tasks)
+    arms, settings = arms_of(chain.store, chain.preset, chain.checkpoint), settings_of(chain.preset, chain.tasks)
     seeds = seeds_of(chain.preset, parameters.seeds)
     grid = Grid(chain.store, chain.datasets_url, chain.tasks, chain.datasets, arms, settings, seeds)
     return score_tasks(grid, parameters.jobs, sections, chain.left_out, parameters.rates)

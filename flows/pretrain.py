@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from prefect import flow
 
@@ -30,7 +31,11 @@ def pretrain(parameters: PretrainParameters) -> Artifact:
     shards = store.resolve(parameters.shards, "shards")
     check_kind(store, ancestor(store, shards, "tokenizer"), preset.tokenizer)
     start = pretrained_model(store, parameters.start) if parameters.start else None
-    how = {"nproc": parameters.nproc, "sharded": parameters.shard, **taught_by(store, parameters.teacher, preset)}
-    checkpoint = pretrain_model(store, shards, preset.model, config, start=start, **how)
+    how: dict[str, Any] = {
+        "nproc": parameters.nproc,
+        "sharded": parameters.shard,
+        **taught_by(store, parameters.teacher, preset),
+    }
+    checkpoint: Artifact = pretrain_model(store, shards, preset.model, config, start=start, **how)
     list_checkpoints(store)
     return checkpoint

@@ -63,6 +63,7 @@ _TRAINING_COUNTS = {
     "max_eval_rows": 1,
     "n_transfer": -1,
     "snapshot": 1,
+    "layer_epochs": 1,
 }
 """Whole numbers among the settings of a training -> the least that makes sense, where they are not None."""
 

@@ -115,7 +115,7 @@ def check_teacher(store: Store, teacher: str, preset: Preset) -> None:
     if teacher:
         found = store.manifest(teacher_model(store, in_store(store, teacher, ("pretrain",))))
         shape = network_config(found["config"]["model"])
-        student = dataclasses.replace(preset.model, n_vocab=shape.n_vocab)  # type: ignore[type-var]  # a dataclass
+        student = dataclasses.replace(preset.model, n_vocab=shape.n_vocab)
         distillation.check_teacher(preset.distil, student, shape, f"--teacher {found['digest'][:12]}")
     elif family.teacher:
         raise InputError(f"--family {family.name}: found no --teacher, expected one, from which {family.title} learns")

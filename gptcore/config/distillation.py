@@ -114,10 +114,10 @@ def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: Network
     ours, theirs = FAMILIES[student.family], FAMILIES[teacher.family]
     if not ours.distillation:
         raise InputError(f"{where}: {ours.title} learns from no teacher; expected one of {', '.join(_learners())}")
-    if not isinstance(student, EncoderConfig | ModelConfig) or type(student) is not type(teacher):
+    kinds = (EncoderConfig, ModelConfig)
+    if not isinstance(student, kinds) or not isinstance(teacher, kinds) or ours.generates != theirs.generates:
         kind = "an encoder" if isinstance(student, EncoderConfig) else "a decoder"
         raise InputError(f"{where}: found {theirs.title}, expected {kind} as the teacher of {ours.title}")
-    assert isinstance(teacher, EncoderConfig | ModelConfig), "of the student's type"
     if teacher.n_vocab != student.n_vocab:
         raise InputError(f"{where}: its n_vocab is {teacher.n_vocab}, the student's {student.n_vocab}; expected equal")
     if teacher.n_ctx < student.n_ctx:
@@ -154,4 +154,5 @@ def student_of(teacher: NetworkConfig, student: NetworkConfig, n_layer: int) -> 
     sizes = ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner", "n_embd_words", "init_std", "activation")
     rates = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "sinusoidal", "norm_first", "original")
     shared = {name: getattr(teacher, name) for name in (*sizes, *rates) if hasattr(student, name)}
+    assert isinstance(student, EncoderConfig | ModelConfig), "of a family that learns from a teacher"
     return dataclasses.replace(student, **shared, n_layer=n_layer)

@@ -136,6 +136,11 @@ class FinetuneConfig:
     layer_decay_original: bool = False
     """A pooler's depth is counted whether there is one or not, as ELECTRA's released code does (original code): without
     one, every rate but the linear layer's is lower by one more factor."""
+    taught: bool = False
+    """Whether the teacher's predictions are learnt in the labels' place, of the teacher that was fine-tuned on the task
+    with seed 0 (TinyBERT, section 3.2)."""
+    layer_epochs: int | None = None
+    """Epochs before, in which its layers are; None: none."""
     precision: str = "auto"
     seed: int = 0
     original: bool = False
@@ -151,6 +156,12 @@ class FinetuneConfig:
         for name, off in (("pretrained", True), ("n_transfer", None), ("original", False)):
             if self.from_task is not None and (value := getattr(self, name)) != off:
                 raise InputError(f"finetune.from_task = {self.from_task!r} with {name} = {value}: expected {off}")
+        untaught = {"pretrained": True, "original": False, "from_task": None, "lm_coef": 0.0, "layer_decay": None}
+        for name, wanted in untaught.items():
+            if self.taught and (found := getattr(self, name)) != wanted:
+                raise InputError(f"finetune.taught = True with {name} = {found}: expected {wanted}")
+        if self.layer_epochs is not None and not self.taught:
+            raise InputError(f"finetune.layer_epochs = {self.layer_epochs} without finetune.taught, expected both")
         if self.layer_decay_original and self.layer_decay is None:
             raise InputError("finetune.layer_decay_original = True without finetune.layer_decay, expected both")
 

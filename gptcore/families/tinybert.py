@@ -37,7 +37,8 @@ FAMILY = Family(
             **{"soft_weight": 0.0, "word_weight": 0.0, "cosine_weight": 0.0},
             **{"embedding_weight": 1.0, "hidden_weight": 1.0, "attention_weight": 1.0, "start": "random"},
         },
-        "finetune": FINETUNING,
+        # Section 3.2, task-specific distillation: the teacher's layers, then its predictions.
+        "finetune": {**FINETUNING, "taught": True, "layer_epochs": 3},
     },
     presets={
         "demo": {"model": {"n_layer": 2}, **brief(batch_size=48, steps=1000)},
@@ -47,7 +48,7 @@ FAMILY = Family(
             "tokenizer": {"n_merges": 29_000},
             "model": {"n_layer": 4, "n_embd": 312, "n_head": 12, "n_inner": 1200},
             "pretrain": {"batch_size": 256, "epochs": 3.0, "lr": 5e-5, "warmup_steps": 10_000, "epsilon": 1e-6},
-            "finetune": {"lr": 3e-5},
+            "finetune": {"lr": 3e-5, "layer_epochs": 20},  # section 4.1
         },
     },
     shapes={  # section 4.1

@@ -74,7 +74,8 @@ class Attention(nn.Module):
         B, T, D = x.shape
         qk = F.linear(x, self.qkv.weight[: 2 * D], self.qkv.bias[: 2 * D])
         q, k = qk.view(B, T, 2, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
-        return (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+        found: Tensor = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+        return found
 
 
 def _rows_at(x: Tensor, at: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ class BestEpoch:
 
     Earlier best epochs stay until the job is done: a resume from an older checkpoint finds the one that it remembers.
 
+    :param first: updates before the first epoch, in which nothing is learnt of the labels; epochs count from there.
     :param original: evaluate within the first epoch too, and choose by accuracy, whichever metric is the task's
         headline (original code); a graded task, which has no accuracy, by its headline.
     """
@@ -43,13 +44,14 @@ class BestEpoch:
         folder: Path,
         extra: dict[str, Any],
         original: bool = False,
+        first: int = 0,
     ) -> None:
         self._model, self._spec, self._dev = model, spec, dev
         self._batches_per_epoch = batches_per_epoch
         self._world, self._dtype = world, dtype
         self._folder = folder
         self._extra = extra  # for the saved model's config.json
-        self._original = original
+        self._original, self._first = original, first
         self._chosen_by = "accuracy" if original and "accuracy" in spec.metrics else "score"
         self.step = 0
         """The best one's last update; 0: none yet."""
@@ -67,11 +69,13 @@ class BestEpoch:
         return self._epochs(self.step)
 
     def _epochs(self, step: int) -> float:
+        step -= min(step, self._first)
         whole, rest = divmod(step, self._batches_per_epoch)
         return step / self._batches_per_epoch if rest else whole
 
     def due(self, step: int) -> bool:
         """At the end of each epoch; as released, after some updates of the first one too."""
+        step -= self._first
         within = self._original and step < self._batches_per_epoch and step in _RELEASED_UPDATES
         return within or (step > 0 and step % self._batches_per_epoch == 0)
 

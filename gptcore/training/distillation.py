@@ -9,7 +9,7 @@ Legend of shape comments: B sequences, T positions, N positions that count (word
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol, cast
 
 import torch
@@ -221,7 +221,9 @@ def distillation_objective(
             return found["word_loss"], {"loss": found["word_loss"], **found}
         with torch.no_grad():
             theirs = reading.layers(teacher, batch, config.attention_weight > 0)
-        losses = _losses(trained, teacher, reading, config, layers, reading.counted(batch), ours, theirs)
+        counted = reading.counted(batch)
+        losses = _told_losses(student, teacher, reading, config, counted, ours, theirs)
+        losses |= layer_losses(trained.fit, config, layers, counted, ours, theirs)
         weighted = [getattr(config, f"{name}_weight") * loss for name, loss in losses.items()]
         loss = own_weight * found["word_loss"] + torch.stack(weighted).sum() if weighted else found["word_loss"]
         return loss, {"loss": loss, **found, **{f"{name}_loss": value for name, value in losses.items()}}
@@ -229,48 +231,57 @@ def distillation_objective(
     return objective
 
 
-def _losses(
-    trained: Student,
+def _told_losses(
+    student: Network,
     teacher: Network,
     reading: Reading,
+    config: DistilConfig,
+    counted: Counted,
+    ours: LayerStates,
+    theirs: LayerStates,
+) -> dict[str, Tensor]:
+    """What is told of predictions and of the last states, by the names of the weights in the settings."""
+    found: dict[str, Tensor] = {}
+    last, its_last = (states.states[-1].flatten(0, 1)[counted.places] for states in (ours, theirs))  # (N, D)
+    weight = counted.weight.flatten()[counted.places]  # (N,)
+    if config.soft_weight:
+        with torch.no_grad():
+            told_by = reading.words(teacher, its_last)
+        found["soft"] = fused_soft_target_loss(reading.words(student, last), told_by, config.temperature, weight)
+    if config.cosine_weight:
+        found["cosine"] = cosine_loss(last, its_last, weight)
+    return found
+
+
+def layer_losses(
+    fit: nn.Linear | None,
     config: DistilConfig,
     layers: tuple[int, ...],
     counted: Counted,
     ours: LayerStates,
     theirs: LayerStates,
 ) -> dict[str, Tensor]:
-    """What the teacher tells, by the names of its weights in the settings; what weighs nothing is not computed."""
-    places, by_position, visible = counted
-    weight = by_position.flatten()[places]  # (N,)
+    """What is told of single layers, by the names of the weights in the settings; what weighs nothing is left out.
 
-    def real(states: Tensor) -> Tensor:
-        return states.flatten(0, 1)[places]  # (N, D)
+    :param fit: brings the student's states to its teacher's width; None where no states are compared.
+    :param layers: the teacher's, counted from 1, that the student's stand for.
+    """
+    weight = counted.weight.flatten()[counted.places]  # (N,)
+
+    def differ(mine: Tensor, its: Tensor) -> Tensor:
+        assert fit is not None, "drawn where states are compared"
+        mine, its = (states.flatten(0, 1)[counted.places] for states in (mine, its))  # (N, D)
+        return states_loss(fit(mine), its, weight)
 
     found: dict[str, Tensor] = {}
-    last, its_last = real(ours.states[-1]), real(theirs.states[-1])
-    if config.soft_weight:
-        with torch.no_grad():
-            told_by = reading.words(teacher, its_last)
-        words = reading.words(trained.network, last)
-        found["soft"] = fused_soft_target_loss(words, told_by, config.temperature, weight)
-    if config.cosine_weight:
-        found["cosine"] = cosine_loss(last, its_last, weight)
-    if config.embedding_weight or config.hidden_weight:
-        assert trained.fit is not None
-        if config.embedding_weight:
-            found["embedding"] = states_loss(trained.fit(real(ours.states[0])), real(theirs.states[0]), weight)
-        if config.hidden_weight:
-            found["hidden"] = _sum(
-                states_loss(trained.fit(real(mine)), real(theirs.states[layer]), weight)
-                for mine, layer in zip(ours.states[1:], layers, strict=True)
-            )
+    if config.embedding_weight:
+        found["embedding"] = differ(ours.states[0], theirs.states[0])
+    if config.hidden_weight:
+        pairs = zip(ours.states[1:], layers, strict=True)
+        found["hidden"] = torch.stack([differ(mine, theirs.states[layer]) for mine, layer in pairs]).sum()
     if config.attention_weight:
-        found["attention"] = _sum(
-            attention_loss(mine, theirs.scores[layer - 1], visible, by_position)
-            for mine, layer in zip(ours.scores, layers, strict=True)
-        )
+        scored = zip(ours.scores, layers, strict=True)
+        found["attention"] = torch.stack(
+            [attention_loss(mine, theirs.scores[layer - 1], counted.visible, counted.weight) for mine, layer in scored]
+        ).sum()
     return found
-
-
-def _sum(losses: Iterable[Tensor]) -> Tensor:
-    return torch.stack(list(losses)).sum()

@@ -8,7 +8,9 @@ plainly, the released Adam, the best parameters by dev accuracy. An LSTM has no 
 
 JOB.json: {"task": str, "finetune": fields of FinetuneConfig, "model": a pre-trained model's folder or null,
 "model_config": fields of ModelConfig or LSTMConfig (needed where "model" is null), "dataset": folder of the encoded
-dataset, "workspace": folder, "threads": int or null, "start": folder of a model fine-tuned on `from_task`, or null}.
+dataset, "workspace": folder, "threads": int or null, "start": folder of a model fine-tuned on `from_task`, or null,
+"teacher": folder of a model fine-tuned on the task, whose predictions are learnt, with "distil", fields of
+DistilConfig, or null}.
 
 The workspace then holds model/ (of the best epoch by dev score), predictions/, metrics.jsonl and result.json; while the
 job runs also checkpoints/ and best/. Exit codes: gptcore.machine.process.
@@ -24,11 +26,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gptcore.config import FinetuneConfig, NetworkConfig
+from torch import nn
+
+from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig
+from gptcore.data.feed import Objective
 from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
 from gptcore.families import FAMILIES
-from gptcore.files import read_json, write_bytes_atomic, write_json_atomic
+from gptcore.files import read_json, sha256_file, write_bytes_atomic, write_json_atomic
 from gptcore.machine import process, rng
 from gptcore.machine.device import pick_dtype
 from gptcore.machine.distributed import World
@@ -49,7 +54,7 @@ from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.job import Training, costs, parse_job, run_job, train
 from gptcore.training.layer_decay import rates_by_depth
 from gptcore.training.loop import Progression
-from gptcore.training.schedules import warmup_linear
+from gptcore.training.task_distillation import TaughtRows, taught_classifier, taught_objective, taught_schedule
 
 _CHECKPOINT_SECONDS = 60.0
 _KEEP_CHECKPOINTS = 2
@@ -67,6 +72,8 @@ class FinetuneJob:
     threads: int | None
     model_config: NetworkConfig | None = None
     start: Path | None = None
+    teacher: Path | None = None
+    distil: DistilConfig | None = None
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> FinetuneJob:
@@ -79,6 +86,9 @@ class FinetuneJob:
         if (parsed.start is None) != (parsed.finetune.from_task is None):
             wanted = "start = null" if parsed.start else "start = a folder"
             raise InputError(f"finetune job: from_task = {parsed.finetune.from_task}, expected {wanted}")
+        if not (parsed.teacher is None) == (parsed.distil is None) == (not parsed.finetune.taught):
+            wanted = "a teacher and distil" if parsed.finetune.taught else "teacher = null and distil = null"
+            raise InputError(f"finetune job: taught = {parsed.finetune.taught}, expected {wanted}")
         return parsed
 
 
@@ -177,7 +187,8 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         # fewer positions, so fewer rows in the language model's softmax
         model.gpt = model.gpt.adapt(inputs.n_special, n_ctx=max(found.longest for found in rows.values()))
     data = FinetuneData(rows["train"], config, repeats=model.shares_choices)
-    total_steps = data.batches_per_epoch * config.epochs
+    n_layer_steps = data.batches_per_epoch * (config.layer_epochs or 0)
+    total_steps = data.batches_per_epoch * config.epochs + n_layer_steps
     extra = {**task_settings(spec), "labels": list(spec.labels), "tokenizer_digest": meta["tokenizer_digest"]}
     if part_tokens is not None:
         extra["part_tokens"] = part_tokens  # who uses the model must cut as it was trained
@@ -191,16 +202,24 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         folder=job.workspace / "best",
         extra=extra,
         original=config.original,
+        first=n_layer_steps,
     )
+    trained, objective = _taught(job, model, world) if config.taught else _told(model, config)
     training = Training(
-        model=model,
-        objective=finetune_objective(model, config.lm_coef),
-        data=data,
+        model=trained,
+        objective=objective,
+        data=TaughtRows(data, n_layer_steps) if config.taught else data,
         monitor=monitor,
         settings=config,
         total_steps=total_steps,
-        schedule=warmup_linear(config.warmup, total_steps),
-        identity={"finetune": recorded(config), "model": recorded(model.network.config), **extra},
+        schedule=taught_schedule(config.warmup, n_layer_steps, total_steps),
+        identity={
+            "finetune": recorded(config),
+            "model": recorded(model.network.config),
+            **extra,
+            **({"teacher": sha256_file(job.teacher / "model.safetensors")} if job.teacher else {}),
+            **({"distil": recorded(job.distil)} if job.distil else {}),
+        },
         keep_checkpoints=_KEEP_CHECKPOINTS,
         checkpoint_every=data.batches_per_epoch,
         checkpoint_seconds=_CHECKPOINT_SECONDS,
@@ -208,6 +227,24 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     )
     progress = train(training, job, world, stop)
     _finish(job, spec, rows, monitor, progress, world, stop)
+
+
+def _told(model: Classifier, config: FinetuneConfig) -> tuple[nn.Module, Objective]:
+    """What is trained by labels, and its objective."""
+    return model, finetune_objective(model, config.lm_coef)
+
+
+def _taught(job: FinetuneJob, model: Classifier, world: World) -> tuple[nn.Module, Objective]:
+    """What is trained beside a teacher, and its objective.
+
+    :raises InputError: a teacher that does not fit.
+    """
+    assert job.teacher is not None, "parse() saw to it"
+    assert job.distil is not None, "parse() saw to it"
+    teacher, _ = Classifier.load(job.teacher)
+    trained = taught_classifier(model, teacher, job.distil, job.finetune, str(job.teacher))
+    its = teacher.requires_grad_(False).to(world.device)
+    return trained, taught_objective(trained, its, job.distil)
 
 
 def _finish(

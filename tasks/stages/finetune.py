@@ -46,6 +46,7 @@ def finetune_model(
     threads: int,
     experiment: str = EXPERIMENT,
     start: Artifact | None = None,
+    teacher: Artifact | None = None,
 ) -> Score:
     """Fine-tune (section 3.2) in a child process; its MLflow run is a child of the suite's.
 
@@ -58,12 +59,13 @@ def finetune_model(
     :param experiment: MLflow's, of the suite's run. Only the leaderboard's models are registered: those of a sweep's
         trials are made to be compared, and most of them to be forgotten.
     :param start: the checkpoint's model fine-tuned on another task (``from_task``), whose network is gone on with.
+    :param teacher: the model fine-tuned on this task that a student learns from (``taught``).
     """
     spec = recorded_task(store.manifest(dataset)["config"])
     pretrained = store.manifest(checkpoint)
     shape = recorded(network_config(pretrained["config"]["model"]))
     settings = {**task_settings(spec), "finetune": recorded(config)}
-    recipe = finetune_recipe(store, dataset, checkpoint, config, start)
+    recipe = finetune_recipe(store, dataset, checkpoint, config, start, teacher)
     origin_note = from_task_note(settings["finetune"])
     tags = run_tags(
         suite_run=suite_run,
@@ -73,6 +75,7 @@ def finetune_model(
         data_digest=dataset.digest,
         tokenizer_digest=pretrained["counts"]["tokenizer_digest"],
         **({"start_digest": start.digest} if start else {}),
+        **({"teacher_digest": teacher.digest} if teacher else {}),
     )
     if origin_note:
         tags["mlflow.note.content"] = "\n\n".join([origin_note, tags.get("mlflow.note.content", "")]).strip()
@@ -94,6 +97,7 @@ def finetune_model(
                 "workspace": str(workspace),
                 "threads": threads,
                 **({"start": str(store.local(start, "model"))} if start else {}),
+                **(_taught_by(store, checkpoint, teacher) if teacher else {}),
             }
             observer = JobObserver("fine-tunes", run, None, lambda: store.sync_partial(recipe, workspace), item)
             result = run_job(
@@ -125,20 +129,34 @@ def _made(counts: Mapping[str, Any]) -> str:
     return f"dev {100 * counts['dev/score']:.1f}"
 
 
+def _taught_by(store: Store, checkpoint: Artifact, teacher: Artifact) -> dict[str, Any]:
+    """The job's teacher, and what the student learns from its layers: as in its pre-training."""
+    return {"teacher": str(store.local(teacher, "model")), "distil": store.manifest(checkpoint)["config"]["distil"]}
+
+
 def finetune_recipe(
-    store: Store, dataset: Artifact, checkpoint: Artifact, config: FinetuneConfig, start: Artifact | None = None
+    store: Store,
+    dataset: Artifact,
+    checkpoint: Artifact,
+    config: FinetuneConfig,
+    start: Artifact | None = None,
+    teacher: Artifact | None = None,
 ) -> Recipe:
     """What a fine-tune is made from; from scratch of the checkpoint only its shape.
 
     :param start: the model fine-tuned on ``config.from_task``.
-    :raises InputError: it is missing.
+    :param teacher: the model fine-tuned on the task that a student learns from.
+    :raises InputError: one of them is missing.
     """
+    if config.taught and (teacher is None or "distil" not in store.manifest(checkpoint)["config"]):
+        raise InputError(f"finetune.taught = True: {checkpoint.short} has no teacher here; expected a student of one")
     if config.from_task is not None and start is None:
         raise InputError(f"finetune.from_task = {config.from_task!r}: expected none here, where none is trained first")
     spec = recorded_task(store.manifest(dataset)["config"])
     settings = {**task_settings(spec), "finetune": recorded(config)}
     if config.pretrained:
         inputs = {"dataset": dataset, "checkpoint": checkpoint, **({"start": start} if start else {})}
+        inputs |= {"teacher": teacher} if teacher else {}
         return Recipe("finetune", VERSION, settings, inputs)
     shape = store.manifest(checkpoint)["config"]["model"]
     return Recipe("finetune", VERSION, {**settings, "model": recorded(network_config(shape))}, {"dataset": dataset})

@@ -96,6 +96,12 @@ def tokenizer_of(store: Store, artifact: Artifact) -> Artifact:
     return ancestor(store, artifact, "tokenizer")
 
 
+def teacher_of(store: Store, model: Artifact) -> Artifact | None:
+    """The model that a pre-trained one learnt from; None where it learnt from text alone."""
+    teacher = store.manifest(model)["inputs"].get("teacher")
+    return store.artifact(teacher["stage"], teacher["digest"]) if teacher else None
+
+
 def own_tokenizer(store: Store, artifact: Artifact) -> Artifact:
     """A model's tokenizer, for what is made from the model here; of another store's model it is copied."""
     return store.adopt(tokenizer_of(store, artifact))

@@ -1,0 +1,161 @@
+"""A student on a task's rows beside the teacher that was fine-tuned on them (TinyBERT, section 3.2).
+
+First it learns the teacher's layers, then its predictions in the labels' place. One run does both: the first epochs'
+batches say that they are of layers. Their rate is constant after its warm-up (original code), that of predictions rises
+and falls as any fine-tuning's.
+
+Legend of shape comments: B rows, C sequences a row, T positions, K classes, choices or (of places) positions.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gptcore.config import DistilConfig, FinetuneConfig
+from gptcore.config.distillation import check_teacher
+from gptcore.data.feed import Data, MicroBatch, Objective, Update
+from gptcore.errors import InputError
+from gptcore.machine import rng
+from gptcore.models.classifier import Classifier
+from gptcore.models.encoder import Encoder, draw_weights
+from gptcore.nlu.inputs import MARKS
+from gptcore.nlu.spec import PLACE_FORMS
+from gptcore.objectives.losses import language_model_loss, task_loss
+from gptcore.training.distillation import Counted, layer_losses
+from gptcore.training.schedules import Schedule, warmup_linear
+
+
+class TaughtRows:
+    """Updates of fine-tuning whose micro-batches say whether they are of layers ("layers": 1) or predictions (0).
+
+    :param data: the rows' updates, epoch after epoch.
+    :param n_layer_steps: how many of the first are of layers.
+    """
+
+    def __init__(self, data: Data, n_layer_steps: int) -> None:
+        self._data, self._n_layer_steps = data, n_layer_steps
+
+    def update(self, step: int) -> Update:
+        """See :class:`gptcore.data.feed.Data`."""
+        found = self._data.update(step)
+        phase = {"layers": torch.tensor(step < self._n_layer_steps)}
+        return Update([batch | phase for batch in found.micro_batches], found.n_tokens)
+
+    def documents(self, step: int) -> list[str]:
+        """See :class:`gptcore.data.feed.Data`."""
+        return self._data.documents(step)
+
+
+def taught_schedule(warmup: float, n_layer_steps: int, total_steps: int) -> Schedule:
+    """A linear warm-up and a constant rate while layers are learnt, then that of fine-tuning."""
+    after = warmup_linear(warmup, max(1, total_steps - n_layer_steps))
+
+    def factor(step: int) -> float:
+        if step < n_layer_steps:
+            return min(1.0, step / (warmup * n_layer_steps)) if warmup else 1.0
+        return after(step - n_layer_steps)
+
+    return factor
+
+
+class TaughtClassifier(nn.Module):
+    """A classifier, and what brings its states to its teacher's width while it learns."""
+
+    def __init__(self, classifier: Classifier, fit: nn.Linear | None) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.fit = fit
+
+
+def taught_classifier(
+    model: Classifier, teacher: Classifier, config: DistilConfig, finetune: FinetuneConfig, where: str
+) -> TaughtClassifier:
+    """What is trained of a student on a task's rows.
+
+    :param where: what holds the teacher, for the error message.
+    :raises InputError: a teacher that does not fit, or answers otherwise.
+    """
+    if not isinstance(model.network, Encoder) or not isinstance(teacher.network, Encoder):
+        raise InputError(f"{where}: only encoders learn from a teacher on a task's rows; expected two")
+    if (teacher.form, teacher.n_outputs) != (model.form, model.n_outputs):
+        raise InputError(
+            f"{where}: answers {teacher.form} of {teacher.n_outputs}, expected {model.form} of {model.n_outputs}"
+        )
+    theirs = teacher.network.config
+    if theirs.n_ctx != model.network.config.n_ctx:
+        raise InputError(
+            f"{where}: its n_ctx is {theirs.n_ctx}, the student's {model.network.config.n_ctx}; expected equal"
+        )
+    if not finetune.layer_epochs:
+        return TaughtClassifier(model, None)
+    check_teacher(_of_layers(config), model.network.config, theirs, where)
+    fit = nn.Linear(model.network.config.n_embd, theirs.n_embd)
+    draw_weights(fit, model.network.config.init_std, rng.generator(finetune.seed, "fit"))
+    return TaughtClassifier(model, fit)
+
+
+def _of_layers(config: DistilConfig) -> DistilConfig:
+    """The settings that are about single layers; the whole of TinyBERT's where there are none."""
+    names = ("embedding_weight", "hidden_weight", "attention_weight")
+    weights = {name: getattr(config, name) for name in names}
+    if not any(weights.values()):
+        weights = dict.fromkeys(names, 1.0)
+    return DistilConfig(
+        soft_weight=0.0, word_weight=0.0, cosine_weight=0.0, start="random", layers=config.layers, **weights
+    )
+
+
+def taught_objective(trained: TaughtClassifier, teacher: Classifier, config: DistilConfig) -> Objective:
+    """The losses of layers, or the cross-entropy with the teacher's predictions, as each batch says.
+
+    The softmax's temperature is 1 (TinyBERT, section 4.1). Positions that only pad tell nothing.
+    """
+    model = trained.classifier
+    student, theirs = cast(Encoder, model.network), cast(Encoder, teacher.network)
+    told = _of_layers(config)
+    layers = told.layer_map(student.config.n_layer, theirs.config.n_layer) if trained.fit is not None else ()
+
+    def of_layers(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        tokens, segments, mask = (batch[name].flatten(0, 1) for name in ("tokens", *MARKS))  # (B*C, T) each
+        words = mask.bool()
+        weight = words * (batch["share"] / words.sum())
+        counted = Counted(words.flatten().nonzero().squeeze(-1), weight, words[:, None, None, :])
+        with torch.no_grad():
+            its = theirs.layer_states(tokens, segments, mask, scores=True)
+        ours = student.layer_states(tokens, segments, mask, scores=True)
+        losses = layer_losses(trained.fit, told, layers, counted, ours, its)
+        loss = torch.stack([getattr(told, f"{name}_weight") * value for name, value in losses.items()]).sum()
+        return loss, {"loss": loss, **{f"{name}_loss": value for name, value in losses.items()}}
+
+    def of_predictions(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        marks = {name: batch[name] for name in MARKS}
+        with torch.no_grad():
+            its, _ = teacher(batch["tokens"], batch["clf_position"], **marks)
+        ours, _ = model(batch["tokens"], batch["clf_position"], **marks)
+        loss = soft_task_loss(model.form, ours, its, batch["labels"]) * batch["share"]
+        return loss, {"loss": loss, "task_loss": loss}
+
+    return lambda batch: of_layers(batch) if bool(batch["layers"]) else of_predictions(batch)
+
+
+def soft_task_loss(form: str, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    """The mean cross-entropy with the teacher's softmax (TinyBERT, equation 10), in float32.
+
+    :param student, teacher: logits [B, K]; of a span [B, T, 2], of tags [B, T, K].
+    :param labels: of tags, which positions are tagged: [B, T], -100 elsewhere; else not read.
+    """
+    if form not in PLACE_FORMS:
+        return task_loss(student, teacher.float().softmax(-1))
+    if form == "tags":
+        tagged = labels.flatten() >= 0
+        ours, its = (logits.flatten(0, 1)[tagged] for logits in (student, teacher))
+        if not len(ours):
+            return language_model_loss(student, labels)  # 0, of a batch in which every word was cut off
+        return task_loss(ours, its.float().softmax(-1))
+    ours, its = (logits.float().transpose(1, 2).flatten(0, 1) for logits in (student, teacher))  # (2B, T)
+    nats = F.log_softmax(ours, -1).masked_fill(its == -torch.inf, 0.0)
+    return -(its.softmax(-1) * nats).sum(-1).mean()

@@ -1,0 +1,108 @@
+"""Students through the same chain: from a teacher of the store, and from a folder of Hugging Face's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from flows.forms.parameters import DistilParameters, PipelineParameters, PretrainParameters
+from gptcore.errors import InputError
+from tasks.report.leaderboard import Leaderboard
+from tasks.store.lineage import ancestor
+from tasks.store.references import checkpoint_label, pretrained_model, teacher_model
+from tasks.store.store import Store
+from tests.flows.world import OVERRIDES
+
+TASKS = ["rte", "storycloze"]
+SHORT = {"pretrain": OVERRIDES["pretrain"], "finetune": OVERRIDES["finetune"]}
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+@pytest.fixture(scope="module")
+def taught(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboard:
+    """A BERT of two layers, fine-tuned, and a student of one."""
+    from flows.distil import distil
+    from flows.pipeline import pipeline
+
+    books, datasets = world
+    chosen = {"datasets": datasets, "store": store, "tasks": TASKS, "jobs": 1, "seeds": 1}
+    deeper = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}, "scratch": False}
+    pipeline(PipelineParameters(preset="demo", family="bert", corpus=books, overrides=deeper, **chosen))
+    found = distil(DistilParameters(preset="demo", overrides=SHORT, **chosen))
+    assert isinstance(found, Leaderboard)
+    return found
+
+
+def test_a_student_has_a_row_beside_its_teachers(taught: Leaderboard, store: str) -> None:
+    found = Store(store)
+    student, teacher = pretrained_model(found, "latest"), teacher_model(found, "latest")
+    manifest = found.manifest(student)
+    assert manifest["inputs"]["teacher"]["digest"] == teacher.digest
+    assert manifest["inputs"]["shards"] == found.manifest(teacher)["inputs"]["shards"]
+    assert manifest["config"]["model"]["n_layer"] == 1
+    assert manifest["config"]["distil"]["soft_weight"] == 5.0
+    assert "DistilBERT 1 layers x 16, perplexity" in checkpoint_label(found, student)
+    assert f"student of {teacher.short}" in checkpoint_label(found, student)
+    rows = {row.name for row in taught.rows if set(row.percent) == set(TASKS)}
+    assert any(name.startswith(f"DistilBERT student of {teacher.digest[:6]}") for name in rows)
+    assert any(name.startswith("BERT pre-trained") for name in rows)
+    card = (found.local(student) / "model/README.md").read_text(encoding="utf-8")
+    assert re.search(rf"student of +\| +{teacher.short}", card)
+    assert ancestor(found, student, "corpus") == ancestor(found, teacher, "corpus")
+
+
+def test_the_same_again_finds_everything_in_the_store(taught: Leaderboard, world: tuple[str, str], store: str) -> None:
+    from flows.distil import distil
+
+    found = Store(store)
+    before = {stage: len(found.list(stage)) for stage in ("pretrain", "finetune")}
+    teacher = teacher_model(found, "latest")
+    chosen = {"datasets": world[1], "store": store, "tasks": TASKS, "jobs": 1, "seeds": 1}
+    distil(DistilParameters(preset="demo", overrides=SHORT, teacher=teacher.short, layers=1, **chosen))
+    assert {stage: len(found.list(stage)) for stage in before} == before
+
+
+def test_a_folder_of_hugging_faces_is_a_teacher(
+    taught: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path
+) -> None:
+    from flows.distil import distil
+    from flows.inference import export
+
+    found = Store(store)
+    teacher = teacher_model(found, "latest")
+    export(found, teacher.short, "hugging-face", str(tmp_path / "bert"))
+    chosen = {"store": store, "datasets": world[1], "tasks": ["rte"], "jobs": 1, "seeds": 1, "preset": "demo"}
+    wanted = {"teacher": str(tmp_path / "bert"), "corpus": world[0], "family": "tinybert"}
+    taught = {**OVERRIDES["finetune"], "layer_epochs": 1}
+    narrow = {**SHORT, "finetune": taught, "corpus": OVERRIDES["corpus"], "model": {"n_embd": 8}}
+    distil(DistilParameters(**wanted, overrides=narrow, **chosen))
+    student = pretrained_model(found, "latest")
+    manifest = found.manifest(student)
+    assert manifest["inputs"]["teacher"]["stage"] == "imported"
+    assert (manifest["config"]["model"]["family"], manifest["config"]["model"]["n_embd"]) == ("tinybert", 8)
+    (tuned,) = [
+        made for made in map(found.manifest, found.list("finetune")) if made["config"]["finetune"].get("taught")
+    ]
+    assert tuned["inputs"]["checkpoint"]["digest"] == student.digest
+    its = found.manifest(found.artifact("finetune", tuned["inputs"]["teacher"]["digest"]))
+    assert its["inputs"]["checkpoint"]["digest"] == manifest["inputs"]["teacher"]["digest"]
+    assert (tuned["counts"]["best_epoch"], tuned["counts"]["steps"]) == (1, 2 * its["counts"]["steps"])
+
+
+def test_what_cannot_be_taught_is_refused_in_one_line(taught: Leaderboard, store: str, tmp_path: Path) -> None:
+    short = teacher_model(Store(store), "latest").short
+    asked = {
+        "a student has no more layers than its teacher, 2": DistilParameters(store=store, layers=3),
+        "0123456789ab": DistilParameters(store=store, teacher="0123456789ab"),
+        "--corpus: the teacher": DistilParameters(store=store, corpus="books"),
+        "--family distilbert: found no --teacher": PretrainParameters(preset="demo", store=store, family="distilbert"),
+        f"--teacher {short}: found BERT, expected a decoder": PipelineParameters(store=store, teacher="latest"),
+    }
+    for message, form in asked.items():
+        with pytest.raises(InputError) as refused:
+            form.check()
+        assert message in str(refused.value)
+        assert "\n" not in str(refused.value)
