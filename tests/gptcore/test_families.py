@@ -68,7 +68,8 @@ def test_a_family_is_read_where_it_is_recorded_and_known_where_it_was_not_yet(
     assert config.family == name
     assert network_config(recorded(config)) == config, "and what is recorded leads back to it"
     with pytest.raises(
-        InputError, match="job: family = 'bart'; expected one of gpt, albert, bert, electra, gpt2, lstm"
+        InputError,
+        match="job: family = 'bart'; expected one of gpt, albert, bert, distilbert, electra, gpt2, lstm, tinybert",
     ):
         network_config({**settings, "family": "bart"}, "job")
 
@@ -115,10 +116,10 @@ def test_other_settings_come_on_top_of_family_and_shape_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"family": "bart"}, "family = 'bart'; expected one of gpt, albert, bert, electra, gpt2"),
+        ({"family": "bart"}, "family = 'bart'; expected one of gpt, albert, bert, distilbert, electra, gpt2, tinybert"),
         ({"shape": "117"}, "shape = '117'; expected one of albert-base, .*, 82M"),
         ({"family": ["gpt"]}, "family = "),
-        ({"family": "lstm"}, "family = 'lstm'; expected one of gpt, albert, bert, electra, gpt2"),
+        ({"family": "lstm"}, "family = 'lstm'; expected one of gpt, albert, bert, distilbert, electra, gpt2, tinybert"),
         ({"tokenizer": {"family": "gpt2"}}, "tokenizer.family is not a setting"),
         ({"family": "gpt2", "corpus": {"raw": False}}, "corpus.raw is not a setting"),
         ({"model": {"family": "gpt2"}}, "model.family is not a setting"),

@@ -1,0 +1,186 @@
+"""A student on a task's rows beside its teacher: losses against plain twins, two phases, exact resume, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gptcore.config import DistilConfig, FinetuneConfig
+from gptcore.data.sampler import IGNORE_INDEX
+from gptcore.errors import InputError
+from gptcore.families import FAMILIES
+from gptcore.machine import process
+from gptcore.models.classifier import Classifier
+from gptcore.models.encoder import Encoder, without_heads
+from gptcore.models.encoder_head import EncoderClassificationModel
+from gptcore.objectives.losses import task_loss
+from gptcore.settings import recorded
+from gptcore.training import finetune
+from gptcore.training.task_distillation import (
+    TaughtClassifier,
+    soft_task_loss,
+    taught_classifier,
+    taught_objective,
+    taught_schedule,
+)
+from tests.gptcore.test_encoder_head import QUICK
+from tests.gptcore.test_finetune import outcome
+from tests.gptcore.tiny_encoders import PieceTokenizer, config, pretrained_encoder
+from tests.gptcore.tiny_tasks import DIGEST, StopAt, encoded
+
+TASKS = ("rte", "storycloze", "stsb")  # a class, choices, a graded label
+LAYERS = {**FAMILIES["tinybert"].settings["distil"]}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Rows, a BERT of two layers fine-tuned on each task, and a narrower student of one layer."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("world")
+    torch.manual_seed(1)
+    Encoder(dataclasses.replace(config("tinybert"), n_layer=1, n_embd=8, n_inner=16)).save(folder / "student")
+    (folder / "student/meta.json").write_text(json.dumps({"tokenizer_digest": DIGEST}), encoding="utf-8")
+    found = {"student": folder / "student", "teacher": pretrained_encoder(folder / "bert", "bert")}
+    for task in TASKS:
+        found[task] = encoded(folder, task, n_train=60, n_dev=20, words=PieceTokenizer())
+        finetune.run(job(found, task, folder / f"{task}-tuned", None, model="teacher"), process.StopRequest())
+        found[f"{task} teacher"] = folder / f"{task}-tuned/model"
+    return found
+
+
+def job(
+    world: dict[str, Path], task: str, workspace: Path, teacher: Path | None, model: str = "student", **settings: Any
+) -> dict[str, Any]:
+    taught = {"taught": True, "layer_epochs": 2} if teacher else {}
+    paths = {"model": str(world[model]), "dataset": str(world[task]), "workspace": str(workspace)}
+    more = {"teacher": str(teacher), "distil": LAYERS} if teacher else {}
+    chosen = {**QUICK, "epochs": 1, "clf_pdrop": 0.0, **taught, **settings}
+    return {"task": task, "finetune": chosen, "model_config": None, "threads": 1, **paths, **more}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_layers_first_then_predictions(world: dict[str, Path], task: str, tmp_path: Path) -> None:
+    finetune.run(job(world, task, tmp_path, world[f"{task} teacher"]), process.StopRequest())
+    result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    dev = [record for record in records if "dev/score" in record["metrics"]]
+    assert (len(dev), result["best_epoch"]) == (1, 1), "no dev row is scored before predictions are learnt"
+    assert "train/attention_loss" in records[0]["metrics"]
+    assert "train/task_loss" in records[-1]["metrics"] or "train/task_loss" in records[-2]["metrics"]
+    model, _ = Classifier.load(tmp_path / "model")
+    assert isinstance(model.network, Encoder)
+    assert model.network.config.family == "tinybert"
+
+
+def test_stopped_in_either_phase_it_ends_in_the_same_bits(world: dict[str, Path], tmp_path: Path) -> None:
+    teacher = world["rte teacher"]
+    finetune.run(job(world, "rte", tmp_path / "whole", teacher), process.StopRequest())
+    given = job(world, "rte", tmp_path / "stopped", teacher)
+    for step in (3, 6):
+        with pytest.raises(process.Interrupted):
+            finetune.run(given, StopAt(step))
+    finetune.run(given, process.StopRequest())
+    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "whole")
+
+
+def test_layers_that_are_learnt_are_nearer_to_the_teachers(world: dict[str, Path], tmp_path: Path) -> None:
+    """More epochs of layers end at a lower loss of them, and the labels are read by nobody."""
+    losses = []
+    for epochs in (1, 12):
+        folder = tmp_path / str(epochs)
+        given = job(world, "rte", folder, world["rte teacher"], layer_epochs=epochs, lr=3e-3)
+        finetune.run(given, process.StopRequest())
+        records = [json.loads(line)["metrics"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        losses.append([found["train/hidden_loss"] for found in records if "train/hidden_loss" in found][-1])
+    assert losses[1] < 0.8 * losses[0]
+
+
+def batch_of(form: str) -> dict[str, Tensor]:
+    draws = torch.Generator().manual_seed(2)
+    C = 2 if form == "choices" else 1
+    mask = torch.ones(4, C, 9, dtype=torch.long)
+    mask[1, :, 6:] = 0
+    tokens = torch.randint(1, 30, (4, C, 9), generator=draws) * mask
+    labels = torch.full((4, 9), IGNORE_INDEX)
+    labels[:, 2:5] = 1
+    return {
+        "tokens": tokens,
+        "segments": torch.zeros_like(tokens),
+        "mask": mask.bool(),
+        "clf_position": torch.zeros(4, C, dtype=torch.long),
+        "labels": labels if form == "tags" else torch.zeros(4, dtype=torch.long),
+        "share": torch.tensor(0.5),
+        "layers": torch.tensor(False),
+    }
+
+
+@pytest.mark.parametrize("form", ["pair", "choices", "span", "tags"])
+def test_predictions_are_told_as_the_teacher_gives_them(form: str) -> None:
+    """Against sums over each answer's probabilities, row by row."""
+    shape = dataclasses.replace(without_heads(config("bert")), init_std=0.5)
+    student, teacher = (
+        EncoderClassificationModel(
+            Encoder(shape, torch.Generator().manual_seed(seed)), form, {"choices": 1, "span": 2}.get(form, 3), 0.0
+        ).eval()
+        for seed in (0, 1)
+    )
+    batch = batch_of(form)
+    loss, _ = taught_objective(TaughtClassifier(student, None), teacher, DistilConfig(**LAYERS))(batch)
+    marks = {"segments": batch["segments"], "mask": batch["mask"]}
+    ours, its = (model(batch["tokens"], batch["clf_position"], **marks)[0] for model in (student, teacher))
+    rows: list[tuple[Tensor, Tensor]] = []
+    for row in range(4):
+        length = int(batch["mask"][row, 0].sum())
+        if form == "span":
+            rows += [(ours[row, :length, end], its[row, :length, end]) for end in range(2)]
+        elif form == "tags":
+            rows += [(ours[row, at], its[row, at]) for at in range(2, 5)]
+        else:
+            rows.append((ours[row], its[row]))
+    nats = [-(theirs.softmax(-1) * mine.log_softmax(-1)).sum() for mine, theirs in rows]
+    torch.testing.assert_close(loss, 0.5 * torch.stack(nats).mean())
+
+
+def test_soft_labels_of_one_class_are_hard_ones() -> None:
+    scores = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 2, 1, 1, 0])
+    sure = 1e4 * F.one_hot(labels, 3).float()
+    torch.testing.assert_close(soft_task_loss("pair", scores, sure, labels), task_loss(scores, labels))
+    tags = torch.full((1, 5), IGNORE_INDEX)
+    assert soft_task_loss("tags", scores[None], sure[None], tags) == 0, "a batch without a word to tag"
+
+
+def test_the_rate_is_constant_while_layers_are_learnt() -> None:
+    schedule = taught_schedule(0.1, 100, 200)
+    assert [schedule(step) for step in (0, 5, 10, 99)] == [0.0, 0.5, 1.0, 1.0]
+    assert [schedule(step) for step in (100, 110, 199)] == pytest.approx([0.0, 0.9, 0.01])
+    assert taught_schedule(0.1, 0, 50)(5) == pytest.approx(0.9), "none: fine-tuning's own"
+
+
+def test_what_does_not_go_together_is_refused(world: dict[str, Path], tmp_path: Path) -> None:
+    assert not {"taught", "layer_epochs"} & set(recorded(FinetuneConfig()))
+    quiet = {"lm_coef": 0.0}
+    for name, value in (("pretrained", False), ("original", True), ("from_task", "mnli"), ("layer_decay", 0.8)):
+        with pytest.raises(InputError, match=f"taught = True with {name} = {value}: expected"):
+            FinetuneConfig(taught=True, **{**quiet, name: value})
+    with pytest.raises(InputError, match=r"finetune.layer_epochs = 3 without finetune.taught"):
+        FinetuneConfig(layer_epochs=3)
+    with pytest.raises(InputError, match="taught = True, expected a teacher and distil"):
+        finetune.FinetuneJob.parse({**job(world, "rte", tmp_path, world["rte teacher"]), "teacher": None})
+    with pytest.raises(InputError, match="taught = False, expected teacher = null and distil = null"):
+        finetune.FinetuneJob.parse(
+            {**job(world, "rte", tmp_path, None), "teacher": str(world["rte teacher"]), "distil": LAYERS}
+        )
+    with pytest.raises(InputError, match="answers choices of 1, expected pair of 2"):
+        finetune.run(job(world, "rte", tmp_path, world["storycloze teacher"]), process.StopRequest())
+    student, _ = Classifier.load(world["rte teacher"])
+    longer = type(student)(Encoder(dataclasses.replace(student.network.config, n_ctx=30)), "pair", 2, 0.1)  # type: ignore[call-arg,arg-type]  # an encoder's
+    with pytest.raises(InputError, match="its n_ctx is 30, the student's 24; expected equal"):
+        taught_classifier(student, longer, DistilConfig(), FinetuneConfig(taught=True, lm_coef=0.0), "there")
