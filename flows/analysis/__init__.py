@@ -11,6 +11,8 @@
     sharing     ALBERT's Table 4: the width of the embeddings, and parameters that layers share
     replaced    ELECTRA's Table 5: what its gain comes from; beside masked words at equal operations, on the way
     sizes       BERT by its number of layers and their width
+    students    a BERT and its students: scores, weights, milliseconds, ONNX and int8
+    distillation  DistilBERT's and TinyBERT's ablations: one part of what a student learns left out
     overlap     how much of every test set stands in the corpus, by 8-grams (GPT-2's paper, section 4); trains nothing
 
 What the store holds is not computed again: after a pipeline an analysis adds only its own runs.
@@ -25,6 +27,7 @@ from flows.analysis.networks import families, sharing, sizes
 from flows.analysis.objectives import replaced, sentences
 from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
+from flows.analysis.students import distillation, students
 from flows.forms.parameters import AnalysisParameters
 from tasks.report.analysis import Analysis
 
@@ -40,5 +43,7 @@ ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
     "sharing": sharing,
     "replaced": replaced,
     "sizes": sizes,
+    "students": students,
+    "distillation": distillation,
 }
 """Name on the command line -> flow."""

@@ -14,6 +14,7 @@ from flows.analysis.networks import families, sharing, sizes
 from flows.analysis.objectives import replaced, sentences
 from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
+from flows.analysis.students import distillation, students
 from flows.distil import distil
 from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
@@ -102,6 +103,8 @@ OFFERS = [
     Offer(sharing, CPU, AnalysisParameters),
     Offer(replaced, CPU, AnalysisParameters),
     Offer(sizes, CPU, AnalysisParameters),
+    Offer(students, CPU, AnalysisParameters),
+    Offer(distillation, CPU, AnalysisParameters),
     Offer(sweep, CPU, SweepParameters),
     Offer(abstracts, CPU, AbstractsParameters),
     Offer(abstracts_tables, CPU, AbstractsTablesParameters),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from flows.forms.parameters import DistilParameters, PipelineParameters, PretrainParameters
+from flows.forms.parameters import AnalysisParameters, DistilParameters, PipelineParameters, PretrainParameters
 from gptcore.errors import InputError
+from gptcore.evaluation.speed import KINDS
 from tasks.report.leaderboard import Leaderboard
 from tasks.store.lineage import ancestor
 from tasks.store.references import checkpoint_label, pretrained_model, teacher_model
@@ -106,3 +108,41 @@ def test_what_cannot_be_taught_is_refused_in_one_line(taught: Leaderboard, store
             form.check()
         assert message in str(refused.value)
         assert "\n" not in str(refused.value)
+
+
+def test_a_models_speed_is_measured_as_it_is_and_as_onnx(taught: Leaderboard, store: str) -> None:
+    from tasks.stages.speed import measure_speed
+
+    found = Store(store)
+    tuned = next(made for made in found.list("finetune") if found.manifest(made)["config"]["task"] == "rte")
+    cost = measure_speed(found, tuned, ancestor(found, tuned, "dataset"))
+    assert cost["parameters"] > 0
+    assert all(cost[kind]["milliseconds"] > 0 and cost[kind]["rows_per_second"] > 0 for kind in KINDS)
+    assert cost["int8"]["bytes"] < cost["onnx"]["bytes"]
+    assert [cost[kind]["score"] is None for kind in KINDS] == [True, False, False]
+    assert not (found.local(tuned) / "exported").exists()
+
+
+def test_students_are_compared_by_scores_and_costs(
+    taught: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analysis = import_module("flows.analysis.students")  # the package has a flow of that name
+    cost = {"milliseconds": 2.0, "rows_per_second": 900.0, "bytes": 10_000, "peak_memory_bytes": 0, "score": 0.5}
+    monkeypatch.setattr(analysis, "measure_speed", lambda *_: {"parameters": 4000, **dict.fromkeys(KINDS, cost)})
+    books, datasets = world
+    overrides = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}}
+    overrides["finetune"] = {**OVERRIDES["finetune"], "max_train_rows": 16}
+    chosen = {"corpus": books, "datasets": datasets, "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1}
+    (found,) = analysis.students(AnalysisParameters(preset="demo", overrides=overrides, out=str(tmp_path), **chosen))
+    ours = [row for row in found.rows if row[1] in ("torch, float32", "ONNX", "ONNX, int8")]
+    assert [row[0] for row in ours if row[0]] == [
+        "BERT, 2 layers: the teacher",
+        "DistilBERT, 1 of 2 layers",
+        "TinyBERT, 1 of 2 layers",
+        "BERT of 1 layers, no teacher",
+    ]
+    cells = [dict(zip(found.header, row, strict=True)) for row in ours]
+    assert {(cell["ms a row"], cell["rows/s"], cell["MB"]) for cell in cells} == {("2.00", "900", "0.01")}
+    assert cells[0]["of the teacher"] == "100.0 %"
+    assert {"DistilBERT", "TinyBERT4"} <= {row[0] for row in found.rows}
+    assert (tmp_path / "students.png").is_file()

@@ -1,0 +1,231 @@
+"""Students beside their teacher: what they keep of its score, what they cost; and what each part of a loss is worth."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prefect import flow
+
+from flows.analysis.common import (
+    chosen_tasks,
+    of_family,
+    percent,
+    publish_all,
+    scores_of,
+    short,
+    synthetic_notes,
+)
+from flows.chain import Chain, run_chain
+from flows.dispatch import pretrained
+from flows.fanout import score_tasks
+from flows.finetune import pretrained_arm, seeds_of, settings_of
+from flows.forms.parameters import AnalysisParameters
+from flows.forms.run_names import from_form
+from flows.forms.settings import chosen_preset
+from flows.grid import Arm, Grid
+from gptcore.config import EncoderConfig, network_config
+from gptcore.config.distillation import student_of
+from gptcore.errors import InputError
+from gptcore.families import FAMILIES
+from gptcore.nlu.published_encoders import DISTILLED, WITHOUT, PublishedModel
+from gptcore.nlu.registry import PLACE_FORMS, REGISTRY
+from tasks.report.analysis import Analysis
+from tasks.report.figures import Curve, Figure
+from tasks.report.leaderboard import Row
+from tasks.stages.speed import measure_speed
+from tasks.store.artifact import Artifact
+
+_TASKS = tuple(REGISTRY)
+_KINDS = {"torch": "torch, float32", "onnx": "ONNX", "int8": "ONNX, int8"}
+_TAUGHT = ("taught", "layer_epochs")
+
+
+@dataclass(frozen=True)
+class _Student:
+    """One of the models that are compared with the teacher."""
+
+    label: str
+    family: str
+    n_layer: int
+    """0: as deep as the teacher."""
+    distil: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the family's distillation that differ."""
+    alone: bool = False
+    """Whether it learns from the text alone."""
+
+
+@flow(name="analysis-students", flow_run_name=from_form, persist_result=False)
+def students(parameters: AnalysisParameters) -> list[Analysis]:
+    """A BERT, its students of half and a quarter of its layers, and the same without a teacher: scores over costs."""
+    wanted = chosen_tasks(parameters, _TASKS)
+    chain = run_chain(of_family(parameters, "bert"), wanted)
+    depth = _teacher(chain).n_layer
+    half, quarter = max(1, depth // 2), max(1, depth // 4)
+    compared = [
+        _Student(f"DistilBERT, {half} of {depth} layers", "distilbert", half),
+        _Student(f"TinyBERT, {half} of {depth} layers", "tinybert", half),
+        _Student(f"BERT of {half} layers, no teacher", "bert", half, alone=True),
+    ]
+    if quarter < half:
+        compared.insert(1, _Student(f"DistilBERT, {quarter} of {depth} layers", "distilbert", quarter))
+    grid, rows = _scored(chain, parameters, compared)
+    labels = [f"BERT, {depth} layers: the teacher", *(student.label for student in compared)]
+    return publish_all([_costs(chain, grid, rows, labels)], parameters)
+
+
+@flow(name="analysis-distillation", flow_run_name=from_form, persist_result=False)
+def distillation(parameters: AnalysisParameters) -> list[Analysis]:
+    """DistilBERT's and TinyBERT's ablations: a student of half the layers, one part of what it learns left out."""
+    wanted = chosen_tasks(parameters, _TASKS)
+    chain = run_chain(of_family(parameters, "bert"), wanted)
+    half = max(1, _teacher(chain).n_layer // 2)
+    compared = [
+        _Student("DistilBERT", "distilbert", half),
+        _Student("no soft targets", "distilbert", half, {"soft_weight": 0.0}),
+        _Student("no cosine", "distilbert", half, {"cosine_weight": 0.0}),
+        _Student("no masked words", "distilbert", half, {"word_weight": 0.0}),
+        _Student("random start", "distilbert", half, {"start": "random"}),
+        _Student("TinyBERT", "tinybert", half),
+        _Student("no attention", "tinybert", half, {"attention_weight": 0.0}),
+        _Student("no hidden states", "tinybert", half, {"hidden_weight": 0.0}),
+        _Student("no embeddings", "tinybert", half, {"embedding_weight": 0.0}),
+    ]
+    _, rows = _scored(chain, parameters, compared)
+    return publish_all([_ablations(chain, rows[1:], compared)], parameters)
+
+
+def _teacher(chain: Chain) -> EncoderConfig:
+    found = network_config(chain.store.manifest(chain.checkpoint)["config"]["model"])
+    assert isinstance(found, EncoderConfig), "of a BERT"
+    if found.n_layer < 2:
+        raise InputError(f"model.n_layer = {found.n_layer}: expected 2 or more, so that a student has fewer")
+    return found
+
+
+def _scored(chain: Chain, parameters: AnalysisParameters, compared: Sequence[_Student]) -> tuple[Grid, list[Row]]:
+    """The grid of the teacher and what is compared with it, and its rows, the teacher's first."""
+    teacher = pretrained_arm(chain.checkpoint)
+    arms = [teacher, *(_arm(chain, parameters, student, teacher) for student in compared)]
+    settings, seeds = settings_of(chain.preset, chain.tasks), seeds_of(chain.preset, parameters.seeds)
+    grid = Grid(chain.store, chain.datasets_url, chain.tasks, chain.datasets, arms, settings, seeds)
+    board = score_tasks(grid, parameters.jobs).only(list(chain.datasets))
+    return grid, list(board.rows[: len(arms)])
+
+
+def _arm(chain: Chain, parameters: AnalysisParameters, student: _Student, teacher: Arm) -> Arm:
+    """Its row; a TinyBERT learns from the teacher's models of the tasks, as its family's settings say."""
+    overrides = {name: value for name, value in parameters.overrides.items() if name not in ("family", "model")}
+    preset = chosen_preset(parameters.model_copy(update={"family": student.family, "overrides": overrides}))
+    shape = student_of(_teacher(chain), preset.model, student.n_layer)
+    if student.alone:
+        config = dataclasses.replace(chain.preset.pretrain, steps=preset.pretrain.steps)
+        return Arm(student.label, chain.pretrain(parameters, shape, config))
+    config = preset.pretrain
+    model: Artifact = pretrained(
+        chain.store,
+        shards=chain.shards,
+        model=shape,
+        config=config,
+        ngrams=chain.ngrams,
+        nproc=parameters.nproc,
+        sharded=parameters.shard,
+        teacher=chain.checkpoint,
+        distil=dataclasses.replace(preset.distil, **student.distil),
+    )
+    changes = {name: getattr(preset.finetune, name) for name in _TAUGHT if getattr(preset.finetune, name)}
+    return Arm(student.label, model, changes, teacher)
+
+
+# --- tables ---
+
+
+def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str]) -> Analysis:
+    """Scores beside sizes and speeds; a picture of the average over milliseconds a row."""
+    tasks = list(chain.datasets)
+    measured = next((task.name for task in chain.tasks if task.spec.form not in PLACE_FORMS), None)
+    if measured is None:
+        raise InputError(f"--tasks: {', '.join(tasks)} have no class; expected one that has, to measure speed on")
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    curves, full = [], 0.0
+    for place, (label, arm, row) in enumerate(zip(labels, grid.arms, rows, strict=True)):
+        recipe = grid.training(arm, measured, grid.config(arm, measured)).recipe
+        model = chain.store.artifact("finetune", recipe.digest)
+        found = measure_speed(chain.store, model, chain.datasets[measured])
+        cells, mean = scores_of(row, tasks)
+        average = statistics.fmean(row.per_task.values()) if mean is None else mean
+        full = full or average
+        for kind, words in _KINDS.items():
+            cost = found[kind]
+            own = kind == "torch"
+            kept = (percent(average), f"{100 * average / full:.1f} %") if own else ("", "")
+            there = percent(100 * cost["score"]) if cost["score"] is not None else ""
+            body.append(
+                (
+                    label if own else "",
+                    words,
+                    short(found["parameters"]),
+                    f"{cost['bytes'] / 1e6:.2f}",
+                    f"{cost['milliseconds']:.2f}",
+                    f"{cost['rows_per_second']:,.0f}",
+                    f"{cost['peak_memory_bytes'] / 1e6:.0f}",
+                    *kept,
+                    *((cells[task] if own else there if task == measured else "") for task in tasks),
+                )
+            )
+            metrics |= {f"{_plain(label)}/{kind}/{name}": cost[name] for name in ("milliseconds", "rows_per_second")}
+        metrics[f"{_plain(label)}/average"] = average
+        curves.append(Curve(label, [(found[kind]["milliseconds"], average) for kind in ("torch", "onnx")], place))
+    columns = [f"{task}" for task in tasks]
+    body += [_published(row, columns) for row in DISTILLED]
+    header = ("model", "as", "weights", "MB", "ms a row", "rows/s", "memory, MB", "average", "of the teacher", *columns)
+    notes = [
+        *synthetic_notes(chain),
+        f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s)",
+        "ms a row (batch of 1, median), rows/s (batches of 32), memory (above the process without a model): one core "
+        f"of this machine, on {measured}'s dev rows; measured once, kept in the store",
+        f"exports: their score on up to 1,000 dev rows of {measured}",
+    ]
+    figure = Figure(curves, "ms a row, one core: ONNX, then torch", "average score", "Students beside their teacher")
+    identity = {"rows": [row.suite for row in rows], "tasks": tasks, "seeds": rows[0].seeds}
+    return Analysis("students", "Students beside their teacher", header, body, identity, metrics, notes, figure)
+
+
+def _published(row: PublishedModel, columns: Sequence[str]) -> tuple[str, ...]:
+    scores = (row.scores.get(task, "") for task in columns)
+    return (row.method, row.source, row.weights, "", "", "", "", row.average, row.kept, *scores)
+
+
+def _ablations(chain: Chain, rows: Sequence[Row], compared: Sequence[_Student]) -> Analysis:
+    tasks = list(chain.datasets)
+    printed = {row.method: row for row in WITHOUT}
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    whole = 0.0
+    for student, row in zip(compared, rows, strict=True):
+        cells, mean = scores_of(row, tasks)
+        average = statistics.fmean(row.per_task.values()) if mean is None else mean
+        first = student.label in (FAMILIES[student.family].title,)
+        whole = average if first else whole
+        difference = "" if first else f"{average - whole:+.1f}"
+        theirs = printed.get(student.label)
+        body.append((student.label, percent(average), difference, theirs.average if theirs else "", *cells.values()))
+        metrics[f"{_plain(student.label)}/average"] = average
+    header = ("what is learnt", "average", "difference", "published difference", *tasks)
+    notes = [
+        *synthetic_notes(chain),
+        f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s), pre-trained once",
+        "published: DistilBERT, Table 4 (GLUE, dev)",
+    ]
+    identity = {"rows": [row.suite for row in rows], "tasks": tasks, "seeds": rows[0].seeds}
+    title = "What a student learns: one part left out"
+    return Analysis("distillation", title, header, body, identity, metrics, notes)
+
+
+def _plain(label: str) -> str:
+    """A label as a metric's name may have it."""
+    return label.replace(",", "").replace(":", "")
