@@ -59,6 +59,16 @@ def pretraining_flops(
     return config.batch_size * sum(count * length * _of_token(model, config, length) for count, length in phases)
 
 
+def teaching_flops(model: NetworkConfig, teacher: NetworkConfig, config: PretrainConfig, total_steps: int) -> float:
+    """What a student's pre-training takes beside its own: the teacher forward, and every position's product of both with
+    the vocabulary, where soft targets are learnt.
+    """
+    length = config.mean_length(model.n_ctx)
+    told = (MASK_SHARE if config.mask_share is None else config.mask_share) if isinstance(model, EncoderConfig) else 1.0
+    own = network_flops(model, length) - network_flops(model, length, told)
+    return config.batch_size * length * total_steps * (own + network_flops(teacher, length) / 3)
+
+
 def _of_token(model: NetworkConfig, config: PretrainConfig, n_positions: int) -> float:
     """Operations of one token in a sequence of a length."""
     if not isinstance(model, EncoderConfig):

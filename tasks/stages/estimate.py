@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gptcore.config import FinetuneConfig, NetworkConfig, PretrainConfig, network_config
-from gptcore.config.operations import network_flops, pretraining_flops
+from gptcore.config.operations import network_flops, pretraining_flops, teaching_flops
 from gptcore.families import FAMILIES
 from tasks.jobs.devices import visible_gpus
 from tasks.jobs.placement import on_cluster
 from tasks.jobs.speed import SpeedUnknown, training_speed
 from tasks.store.artifact import Artifact
+from tasks.store.lineage import teacher_of
 from tasks.store.store import Store
 
 _SLOWEST = 1e10  # operations a second that any machine reaches: what is short at that needs no measurement
@@ -76,21 +77,31 @@ def operations(store: Store, stage: str, arguments: Mapping[str, Any]) -> tuple[
         model: NetworkConfig = arguments["model"]
         total = config.total_steps(model.n_ctx, counts["splits"]["train"]["n_tokens"])
         model = dataclasses.replace(model, n_vocab=counts["n_vocab"])
-        return pretraining_flops(model, config, total), total
-    model = network_config(store.manifest(arguments["checkpoint"])["config"]["model"])
-    told = 1.0
+        flops = pretraining_flops(model, config, total)
+        if (teacher := arguments.get("teacher")) is not None:
+            flops += teaching_flops(model, _network(store, teacher), config, total)
+        return flops, total
+    model = _network(store, arguments["checkpoint"])
+    told, beside = 1.0, 0.0
     if stage == "finetune":
         told = float(FAMILIES[model.family].auxiliary_loss)  # without it the words' head is left behind
         train = _counts(store, arguments["dataset"])["splits"]["train"]
         settings: FinetuneConfig = arguments["config"]
         rows = min(settings.max_train_rows or train["rows"], train["rows"])
-        n_tokens = settings.epochs * train["tokens"] * rows / max(1, train["rows"])
-        updates = settings.epochs * rows / settings.batch_size
+        epochs = settings.epochs + (settings.layer_epochs or 0)
+        n_tokens = epochs * train["tokens"] * rows / max(1, train["rows"])
+        updates = epochs * rows / settings.batch_size
+        if settings.taught and (teacher := teacher_of(store, arguments["checkpoint"])) is not None:
+            beside = network_flops(_network(store, teacher), model.n_ctx, told) / 3
     else:
         papers, adapt = _counts(store, arguments["ids"])["distribution"], arguments["config"]
         n_tokens = adapt.epochs * sum(row["bpe_tokens"] for row in papers if row["split"] == "train")
         updates = n_tokens / (adapt.block_size * adapt.batch_size * adapt.accumulation)
-    return network_flops(model, model.n_ctx, told) * n_tokens, updates
+    return (network_flops(model, model.n_ctx, told) + beside) * n_tokens, updates
+
+
+def _network(store: Store, model: Artifact) -> NetworkConfig:
+    return network_config(store.manifest(model)["config"]["model"])
 
 
 def _counts(store: Store, artifact: Artifact) -> Mapping[str, Any]:

@@ -156,3 +156,30 @@ def test_a_machine_that_cannot_say_its_speed(store: Store, monkeypatch: pytest.M
 )
 def test_times_are_as_rough_as_they_are_known(seconds: float, words: str) -> None:
     assert about(seconds) == words
+
+
+def test_a_student_counts_its_teachers_forward_pass_and_every_words_scores(store: Store) -> None:
+    shards = pretraining(store, steps=100)["shards"]
+    preset = preset_named("demo", {"family": "distilbert"})
+    its = dataclasses.replace(preset_named("demo", {"family": "bert"}).model, n_vocab=40_478)
+    teacher = made(store, "pretrain", {}, model=recorded(its))
+    config = dataclasses.replace(preset.pretrain, steps=100, short_length=None, short_share=None)
+    arguments = {"shards": shards, "model": preset.model, "config": config}
+    alone, _ = operations(store, "pretrain", arguments)
+    taught, updates = operations(store, "pretrain", {**arguments, "teacher": teacher, "distil": preset.distil})
+    student = dataclasses.replace(preset.model, n_vocab=40_478)
+    more = network_flops(its, 96) / 3 + network_flops(student, 96) - network_flops(student, 96, 0.15)
+    assert taught - alone == pytest.approx(100 * config.batch_size * 96 * more)
+    assert updates == 100
+    dataset = made(store, "dataset", {"splits": {"train": {"rows": 320, "tokens": 3200}}})
+    recipe = Recipe("pretrain", 1, {"model": recorded(student)}, {"teacher": teacher})
+    checkpoint = store.build(recipe, lambda _: {}).artifact
+    plain = FinetuneConfig(lm_coef=0.0, epochs=1)
+    tuned = dataclasses.replace(plain, taught=True, layer_epochs=2)
+    counts = [
+        operations(store, "finetune", {"dataset": dataset, "checkpoint": checkpoint, "config": each})
+        for each in (plain, tuned)
+    ]
+    forward = network_flops(its, 96, 0.0) / 3 * 3 * 3200
+    assert counts[1][0] == pytest.approx(3 * counts[0][0] + forward)
+    assert counts[1][1] == 3 * counts[0][1]
