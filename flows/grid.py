@@ -43,7 +43,7 @@ class Arm:
         if not self.pretrained or changes.get("n_transfer", config.n_transfer) is not None:
             changes["from_task"] = None
         if not self.pretrained or self.teacher is None:
-            changes |= {"taught": False, "layer_epochs": None}
+            changes |= {"taught": False, "layer_epochs": None, "augmentation": None}
         return dataclasses.replace(config, **changes)
 
 

@@ -64,6 +64,7 @@ _TRAINING_COUNTS = {
     "n_transfer": -1,
     "snapshot": 1,
     "layer_epochs": 1,
+    "augmentation": 1,
 }
 """Whole numbers among the settings of a training -> the least that makes sense, where they are not None."""
 

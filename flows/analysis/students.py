@@ -41,7 +41,7 @@ from tasks.store.artifact import Artifact
 
 _TASKS = tuple(REGISTRY)
 _KINDS = {"torch": "torch, float32", "onnx": "ONNX", "int8": "ONNX, int8"}
-_TAUGHT = ("taught", "layer_epochs")
+_TAUGHT = ("taught", "layer_epochs", "augmentation")
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,8 @@ def pretraining_flops(
 
 
 def teaching_flops(model: NetworkConfig, teacher: NetworkConfig, config: PretrainConfig, total_steps: int) -> float:
-    """What a student's pre-training takes beside its own: the teacher forward, and every position's product of both with
-    the vocabulary, where soft targets are learnt.
+    """What a student's pre-training takes beside its own: the teacher's forward pass, and the product of every position
+    of both with the vocabulary, which soft targets ask for.
     """
     length = config.mean_length(model.n_ctx)
     told = (MASK_SHARE if config.mask_share is None else config.mask_share) if isinstance(model, EncoderConfig) else 1.0

@@ -141,6 +141,9 @@ class FinetuneConfig:
     with seed 0 (TinyBERT, section 3.2)."""
     layer_epochs: int | None = None
     """Epochs before, in which its layers are; None: none."""
+    augmentation: int | None = None
+    """Copies of each training row in which the pre-trained teacher has replaced words (TinyBERT, section 3.2 and
+    Algorithm 1; 10 to 30 in the released code). None: none."""
     precision: str = "auto"
     seed: int = 0
     original: bool = False
@@ -162,6 +165,8 @@ class FinetuneConfig:
                 raise InputError(f"finetune.taught = True with {name} = {found}: expected {wanted}")
         if self.layer_epochs is not None and not self.taught:
             raise InputError(f"finetune.layer_epochs = {self.layer_epochs} without finetune.taught, expected both")
+        if self.augmentation is not None and not self.taught:
+            raise InputError(f"finetune.augmentation = {self.augmentation} without finetune.taught, expected both")
         if self.layer_decay_original and self.layer_decay is None:
             raise InputError("finetune.layer_decay_original = True without finetune.layer_decay, expected both")
 

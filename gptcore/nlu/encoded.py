@@ -165,6 +165,16 @@ def _encode(examples: Sequence[Example], tokenizer: Tokenizer, last: list[Ids] |
     ]
 
 
+def write_encoded(path: Path, examples: Iterable[EncodedExample], n_vocab: int) -> int:
+    """Write rows that are encoded already, as one split; gives their number."""
+    schema, rows, count = _schema(n_vocab), iter(examples), 0
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        while batch := list(islice(rows, _ROWS)):
+            writer.write_batch(_record_batch(batch, schema))
+            count += len(batch)
+    return count
+
+
 def _dtype(n_vocab: int) -> type[np.uint16] | type[np.uint32]:
     return np.uint16 if n_vocab <= 1 << 16 else np.uint32
 

@@ -10,7 +10,8 @@ JOB.json: {"task": str, "finetune": fields of FinetuneConfig, "model": a pre-tra
 "model_config": fields of ModelConfig or LSTMConfig (needed where "model" is null), "dataset": folder of the encoded
 dataset, "workspace": folder, "threads": int or null, "start": folder of a model fine-tuned on `from_task`, or null,
 "teacher": folder of a model fine-tuned on the task, whose predictions are learnt, with "distil", fields of
-DistilConfig, or null}.
+DistilConfig, or null, "proposer": folder of the pre-trained teacher, which replaces words, with "pieces", folder with
+its vocabulary's pieces.json, or null}.
 
 The workspace then holds model/ (of the best epoch by dev score), predictions/, metrics.jsonl and result.json; while the
 job runs also checkpoints/ and best/. Exit codes: gptcore.machine.process.
@@ -30,7 +31,9 @@ from torch import nn
 
 from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig
 from gptcore.data.feed import Objective
+from gptcore.data.piece_table import PieceTable
 from gptcore.errors import InputError
+from gptcore.evaluation.augment import WordProposer, augmented
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
 from gptcore.families import FAMILIES
 from gptcore.files import read_json, sha256_file, write_bytes_atomic, write_json_atomic
@@ -42,13 +45,14 @@ from gptcore.models.classifier import Classifier
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.network import Network
 from gptcore.nlu.bootstrap import stderrs_of_file
-from gptcore.nlu.encoded import encoded_splits, encoded_task
+from gptcore.nlu.encoded import encoded_splits, encoded_task, read_encoded, recorded_pieces, write_encoded
 from gptcore.nlu.inputs import Inputs, released_part_tokens
-from gptcore.nlu.registry import TaskSpec, task_settings
+from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, task_settings
 from gptcore.nlu.rows import split_rows
 from gptcore.nlu.task_rows import TaskRows
 from gptcore.nlu.windows import WindowRows
 from gptcore.objectives.task import FinetuneData, finetune_objective
+from gptcore.seeds import choose_rows
 from gptcore.settings import recorded
 from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.job import Training, costs, parse_job, run_job, train
@@ -74,6 +78,8 @@ class FinetuneJob:
     start: Path | None = None
     teacher: Path | None = None
     distil: DistilConfig | None = None
+    proposer: Path | None = None
+    pieces: Path | None = None
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> FinetuneJob:
@@ -89,6 +95,9 @@ class FinetuneJob:
         if not (parsed.teacher is None) == (parsed.distil is None) == (not parsed.finetune.taught):
             wanted = "a teacher and distil" if parsed.finetune.taught else "teacher = null and distil = null"
             raise InputError(f"finetune job: taught = {parsed.finetune.taught}, expected {wanted}")
+        if not (parsed.proposer is None) == (parsed.pieces is None) == (parsed.finetune.augmentation is None):
+            count = parsed.finetune.augmentation
+            raise InputError(f"finetune job: augmentation = {count}, expected proposer and pieces with it alone")
         return parsed
 
 
@@ -158,7 +167,7 @@ def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
 def _finetune_once(job: FinetuneJob, world: World, stop: process.StopRequest) -> None:
     if not (job.workspace / "result.json").is_file():
         _finetune(job, world, stop)
-    for leftover in ("checkpoints", "best"):  # three times the model's size, and of no more use
+    for leftover in ("checkpoints", "best", "augmented"):  # three times the model's size, and of no more use
         shutil.rmtree(job.workspace / leftover, ignore_errors=True)
 
 
@@ -168,14 +177,17 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     meta = check_dataset(job.dataset, spec, model_digest, model.network.config.n_vocab, str(job.model))
     inputs = _inputs(model.network.config)
     part_tokens = released_part_tokens(model.network.config.n_ctx) if config.original else None
+    folders = {"train": _augmented(job, spec)}
     rows = {
         split: split_rows(
             spec,
-            job.dataset,
+            folders.get(split, job.dataset),
             split,
             n_ctx=model.network.config.n_ctx,
             n_vocab=model.network.config.n_vocab,
-            max_rows=config.max_train_rows if split == "train" else config.max_eval_rows,
+            max_rows=(None if config.augmentation else config.max_train_rows)
+            if split == "train"
+            else config.max_eval_rows,
             seed=config.seed if split == "train" else EVAL_ROW_SEED,
             part_tokens=part_tokens,
             inputs=inputs,
@@ -227,6 +239,32 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     )
     progress = train(training, job, world, stop)
     _finish(job, spec, rows, monitor, progress, world, stop)
+
+
+def _augmented(job: FinetuneJob, spec: TaskSpec) -> Path:
+    """Where the training rows are: the dataset's folder, or one of the workspace that has more of them.
+
+    :raises InputError: a task whose answers are places of the text that would change.
+    """
+    if job.proposer is None or job.pieces is None:
+        return job.dataset
+    if spec.form in PLACE_FORMS:
+        raise InputError(
+            f"finetune.augmentation: {spec.name} points at places; expected a task with classes or choices"
+        )
+    out = job.workspace / "augmented"
+    if not (out / "meta.json").is_file():  # written last
+        out.mkdir(parents=True, exist_ok=True)
+        pieces, special = recorded_pieces(job.dataset), PieceTable.read(job.pieces)
+        assert pieces is not None, "an encoder's rows"
+        proposer = WordProposer.load(job.proposer, pieces, special.tail, special.special)
+        train = read_encoded(job.dataset, "train")
+        chosen = choose_rows(len(train), job.finetune.max_train_rows, job.finetune.seed)
+        kept = [train[int(row)] for row in chosen]
+        more = augmented(kept, proposer, job.finetune.augmentation or 0, job.finetune.seed)
+        write_encoded(out / "train.arrow", more, special.n_vocab)
+        write_bytes_atomic(out / "meta.json", (job.dataset / "meta.json").read_bytes())
+    return out
 
 
 def _told(model: Classifier, config: FinetuneConfig) -> tuple[nn.Module, Objective]:

@@ -21,8 +21,10 @@ from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_finetuned_card
 from tasks.report.score import Score, commit_of, finetune_origin, score_of
 from tasks.report.suites import EXPERIMENT
+from tasks.stages.shards import local_shards
 from tasks.stages.stage import JOB_OPTIONS, build, publish_card
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.lineage import ancestor, teacher_of
 from tasks.store.snapshots import model_folder
 from tasks.store.store import Built, Store
 from tasks.tracking.inputs import has_inputs, log_inputs
@@ -97,7 +99,7 @@ def finetune_model(
                 "workspace": str(workspace),
                 "threads": threads,
                 **({"start": str(store.local(start, "model"))} if start else {}),
-                **(_taught_by(store, checkpoint, teacher) if teacher else {}),
+                **(_taught_by(store, checkpoint, teacher, config) if teacher else {}),
             }
             observer = JobObserver("fine-tunes", run, None, lambda: store.sync_partial(recipe, workspace), item)
             result = run_job(
@@ -129,9 +131,14 @@ def _made(counts: Mapping[str, Any]) -> str:
     return f"dev {100 * counts['dev/score']:.1f}"
 
 
-def _taught_by(store: Store, checkpoint: Artifact, teacher: Artifact) -> dict[str, Any]:
-    """The job's teacher, and what the student learns from its layers: as in its pre-training."""
-    return {"teacher": str(store.local(teacher, "model")), "distil": store.manifest(checkpoint)["config"]["distil"]}
+def _taught_by(store: Store, checkpoint: Artifact, teacher: Artifact, config: FinetuneConfig) -> dict[str, Any]:
+    """The job's teacher, what the student learns from its layers (as in its pre-training), and who replaces words."""
+    found = {"teacher": str(store.local(teacher, "model")), "distil": store.manifest(checkpoint)["config"]["distil"]}
+    source = teacher_of(store, checkpoint)
+    if config.augmentation is None or source is None:
+        return found
+    shards = local_shards(store, ancestor(store, checkpoint, "shards"))
+    return {**found, "proposer": str(store.local(source, "model")), "pieces": str(shards)}
 
 
 def finetune_recipe(

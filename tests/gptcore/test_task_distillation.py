@@ -7,19 +7,24 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from gptcore.config import DistilConfig, FinetuneConfig
+from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.errors import InputError
+from gptcore.evaluation.augment import PROPOSALS, WordProposer, augmented
 from gptcore.families import FAMILIES
 from gptcore.machine import process
+from gptcore.models.build import load_model
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.encoder_head import EncoderClassificationModel
+from gptcore.nlu.inputs import EncodedExample
 from gptcore.objectives.losses import task_loss
 from gptcore.settings import recorded
 from gptcore.training import finetune
@@ -32,7 +37,7 @@ from gptcore.training.task_distillation import (
 )
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_finetune import outcome
-from tests.gptcore.tiny_encoders import PieceTokenizer, config, pretrained_encoder
+from tests.gptcore.tiny_encoders import N_VOCAB, PIECES, PieceTokenizer, config, pretrained_encoder
 from tests.gptcore.tiny_tasks import DIGEST, StopAt, encoded
 
 TASKS = ("rte", "storycloze", "stsb")  # a class, choices, a graded label
@@ -184,3 +189,77 @@ def test_what_does_not_go_together_is_refused(world: dict[str, Path], tmp_path: 
     longer = type(student)(Encoder(dataclasses.replace(student.network.config, n_ctx=30)), "pair", 2, 0.1)  # type: ignore[call-arg,arg-type]  # an encoder's
     with pytest.raises(InputError, match="its n_ctx is 30, the student's 24; expected equal"):
         taught_classifier(student, longer, DistilConfig(), FinetuneConfig(taught=True, lm_coef=0.0), "there")
+
+
+# --- more rows ---
+
+
+def pieces_of(folder: Path) -> PieceTable:
+    """Two of the words go on others; the table is written where a job reads it."""
+    special, tail = np.zeros(N_VOCAB, bool), np.zeros(N_VOCAB, bool)
+    special[list(PIECES)], tail[[7, 8]] = True, True
+    table = PieceTable(N_VOCAB, PIECES.pad, PIECES.cls, PIECES.sep, PIECES.mask, special=special, tail=tail)
+    folder.mkdir(parents=True, exist_ok=True)
+    table.save(folder)
+    return table
+
+
+def row_of(*fields: list[int]) -> EncodedExample:
+    return EncodedExample(tuple(np.array(ids, np.uint16) for ids in fields), (), 1.0, "", "file:1")
+
+
+def test_words_are_replaced_by_what_the_teacher_proposes(world: dict[str, Path], tmp_path: Path) -> None:
+    """Against the likeliest words of a pass of its own for each place; pieces of longer words stay."""
+    table = pieces_of(tmp_path)
+    proposer = WordProposer.load(world["teacher"], PIECES, table.tail, table.special)
+    model = load_model(str(world["teacher"]))
+    text = np.array([4, 5, 7, 9, 11, 2], np.uint16)  # 5 and 7 are one word
+    assert proposer.places(text).tolist() == [0, 3, 4, 5]
+    (found,) = proposer.propose([text])
+    for at, place in enumerate(proposer.places(text)):
+        asked = torch.tensor([[PIECES.cls, *text.astype(int), PIECES.sep]])
+        asked[0, place + 1] = PIECES.mask
+        with torch.no_grad():
+            scores = model(asked)[0, place + 1]
+        scores[torch.from_numpy(table.special | table.tail)] = -torch.inf
+        scores[int(text[place])] = -torch.inf
+        assert found[at].tolist() == scores.topk(PROPOSALS).indices.tolist()
+    rows = [row_of(text.tolist(), [3, 4]), row_of([7])]
+    made = list(augmented(rows, proposer, 6, seed=1))
+    again = list(augmented(rows, proposer, 6, seed=1))
+    assert all(
+        np.array_equal(a, b) for x, y in zip(made, again, strict=True) for a, b in zip(x.fields, y.fields, strict=True)
+    )
+    assert made[0] is rows[0]
+    assert made[-1] is rows[1], "of which nothing can be replaced"
+    copies = made[1:-1]
+    assert 0 < len(copies) <= 6
+    for copy in copies:
+        assert (copy.label, copy.row) == (1.0, "file:1")
+        assert copy.fields[0][1:3].tolist() == [5, 7]
+        for at, place in enumerate(proposer.places(text)):
+            assert copy.fields[0][place] in (text[place], *found[at])
+    share = np.mean([copy.fields[0][0] != 4 for copy in augmented([rows[0]] * 60, proposer, 5, seed=2)][1:])
+    assert 0.25 < share < 0.5, "two in five, and the rows themselves"
+
+
+def test_a_student_learns_from_more_rows(world: dict[str, Path], tmp_path: Path) -> None:
+    pieces_of(tmp_path / "pieces")
+    more = {"proposer": str(world["teacher"]), "pieces": str(tmp_path / "pieces")}
+    given = {**job(world, "rte", tmp_path / "w", world["rte teacher"], augmentation=2, max_train_rows=20), **more}
+    with pytest.raises(process.Interrupted):
+        finetune.run(given, StopAt(2))
+    finetune.run(given, process.StopRequest())
+    result = json.loads((tmp_path / "w/result.json").read_text(encoding="utf-8"))
+    assert 40 < result["rows"]["train"] <= 60
+    assert not (tmp_path / "w/augmented").exists()
+    with pytest.raises(InputError, match="augmentation = 2, expected proposer and pieces with it alone"):
+        finetune.FinetuneJob.parse(job(world, "rte", tmp_path, world["rte teacher"], augmentation=2))
+    with pytest.raises(InputError, match=r"finetune.augmentation = 2 without finetune.taught"):
+        FinetuneConfig(augmentation=2)
+    with pytest.raises(InputError, match="has no head for masked words"):
+        WordProposer.load(electra(tmp_path / "electra"), PIECES, np.zeros(1, bool), np.zeros(1, bool))
+
+
+def electra(folder: Path) -> Path:
+    return pretrained_encoder(folder, "electra")
