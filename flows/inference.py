@@ -20,11 +20,11 @@ from gptcore.evaluation import own_rows
 from gptcore.evaluation.pseudo_likelihood import encoder_likelihood, pseudo_perplexity
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.families import FAMILIES
-from gptcore.files import read_json
 from gptcore.machine.device import pick_device
 from gptcore.models.build import load_language_model, load_model, next_token_network
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder
+from gptcore.models.files.folder import ModelFolder
 from gptcore.models.files.hugging_face import export_classifier, export_hugging_face
 from gptcore.models.files.release import export_release
 from gptcore.models.language_model import LanguageModel
@@ -56,6 +56,10 @@ def predict(
     if found.spec.name != task:
         raise InputError(f"--model {model}: a model for {found.spec.name}, expected one for {task}")
     return own_rows.predict_jsonl(found, lines)
+
+
+_OF_TASKS = ("ForSequenceClassification", "ForMultipleChoice", "ForQuestionAnswering", "ForTokenClassification")
+"""How the names of transformers' classes end that have a head for a task."""
 
 
 def perplexity(store: Store, model: str, lines: Iterable[bytes], tokenizer: str = "") -> dict[str, float]:
@@ -112,6 +116,8 @@ def _network(store: Store, model: str, tokenizer: str) -> tuple[Network, Path, T
         folder, words = _files(any_model(store, model))
     fine_tuned = _task_of(folder) is not None
     network = Classifier.load(folder)[0].network if fine_tuned else load_model(str(folder))
+    if network.config.n_vocab != words.n_vocab:
+        raise InputError(f"{folder}: its n_vocab is {network.config.n_vocab}, the tokenizer has {words.n_vocab} pieces")
     return network, folder, words
 
 
@@ -170,6 +176,7 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
                 f"--model {model}: a model for {task}; {error}: expected a language model, or --format onnx"
             ) from None
         return sorted(str(path) for path in folder.iterdir())
+    _refuse_classifier(where)
     found = load_model(str(where)).eval()
     family = FAMILIES[found.config.family]
     if not family.layout:
@@ -214,8 +221,16 @@ def _export_onnx(store: Store, model: str, folder: Path, tokenizer: str, int8: b
     return lines
 
 
+def _refuse_classifier(folder: Path) -> None:
+    """:raises InputError: a folder of transformers' with a head for a task, which is not read here."""
+    settings = ModelFolder(str(folder)).object("config.json") if (folder / "config.json").is_file() else {}
+    for name in settings.get("architectures") or []:
+        if str(name).endswith(_OF_TASKS):
+            raise InputError(f"{folder}: found {name}, whose head is not read; expected a language model's folder")
+
+
 def _task_of(folder: Path) -> str | None:
     """The task of a fine-tuned model's folder; None where it is a language model's."""
     config = folder / "config.json"
-    settings = read_json(config) if config.is_file() else {}
+    settings = ModelFolder(str(folder)).object("config.json") if config.is_file() else {}
     return str(settings["task"]) if "head" in settings else None

@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The program's own parser: a table of commands, each of which gets its options once it is chosen."""
     made = argparse.ArgumentParser(
-        prog="gptmill", description="GPT-1 and GPT-2: from raw books to a leaderboard of twelve tasks."
+        prog="gptmill",
+        description="GPT, BERT and their kin: from raw books to a leaderboard of language-understanding tasks.",
     )
     made.add_argument("--version", action="version", version=f"gptmill {__version__}")
     made.add_argument("--debug", action="store_true", help="show the traceback of a failure")

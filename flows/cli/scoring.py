@@ -12,6 +12,7 @@ from typing import Any
 from flows.cli.display import shown
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.references import fine_tuned_model, pretrained_model
+from gptcore.errors import InputError
 from gptcore.families import recorded_family
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.encoded import encoded_splits
@@ -59,6 +60,8 @@ def zero_shot(
     if not recorded_family(store.manifest(artifact)["config"]["model"]).generates and not tasks:
         there = [task for task in there if task == BLIMP]
     chosen = list(tasks) or there
+    if not chosen:
+        raise InputError(f"{datasets_url}: found nothing that {artifact.short} can be scored on; expected BLiMP/")
     with shown("zero-shot"):
         from tasks.stages.blimp import score_blimp  # these bring torch along
         from tasks.stages.zero_shot import score_zero_shot

@@ -14,6 +14,9 @@ a row's fields are named as the dataset names its columns, or:
   mrpc qqp stsb                text1, text2
   race                         document, question, answers (a list of 4)
   storycloze                   document, answers (a list of 2)
+  squad squad2                 question, context
+  swag                         document, answers (a list of 4)
+  conll2003                    words (a list)
 other fields are ignored
 example: echo '{"premise": "A cat sat.", "hypothesis": "It sat."}' | gptmill predict rte --model best
 """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from gptcore.errors import InputError
-from gptcore.families import recorded_family, with_family
+from gptcore.families import FAMILIES, recorded_family, with_family
 from gptcore.limits import require_sizes
 from gptcore.settings import derived, replace_settings
 
@@ -288,6 +288,9 @@ def check_same_shape(found: NetworkConfig, wanted: NetworkConfig, where: str) ->
     :param where: what has the shape ``found``, for the error message.
     :raises InputError: naming the first setting of the shape that differs.
     """
+    if found.family != wanted.family:
+        titles = (FAMILIES[config.family].title for config in (found, wanted))
+        raise InputError(f"{where}: found {next(titles)}, expected {next(titles)}")
     ours, theirs = ({"network": type(c).__name__, **dataclasses.asdict(c)} for c in (wanted, found))
     for name, value in ours.items():
         if name != "init_std" and not name.endswith("_pdrop") and theirs.get(name) != value:

@@ -111,4 +111,5 @@ def _with_choices(spec: TaskSpec, row: Record) -> Record:
 
 def _lacks(row: Record, column: str, other: str) -> InputError:
     found = f"only {', '.join(map(show, row.columns))}" if row.columns else "no field at all"
-    return InputError(f"{row.file}, {row.unit} {row.line}: found {found}, expected the field {column!r} or {other!r}")
+    wanted = repr(column) if column == other else f"{column!r} or {other!r}"
+    return InputError(f"{row.file}, {row.unit} {row.line}: found {found}, expected the field {wanted}")

@@ -98,9 +98,13 @@ def taught_classifier(
     return TaughtClassifier(model, fit)
 
 
+_LAYER_LOSSES = ("embedding", "hidden", "attention")
+"""In the order of :func:`gptcore.training.distillation.layer_losses`."""
+
+
 def _of_layers(config: DistilConfig) -> DistilConfig:
     """The settings that are about single layers; the whole of TinyBERT's where there are none."""
-    names = ("embedding_weight", "hidden_weight", "attention_weight")
+    names = [f"{name}_weight" for name in _LAYER_LOSSES]
     weights = {name: getattr(config, name) for name in names}
     if not any(weights.values()):
         weights = dict.fromkeys(names, 1.0)
@@ -112,11 +116,13 @@ def _of_layers(config: DistilConfig) -> DistilConfig:
 def taught_objective(trained: TaughtClassifier, teacher: Classifier, config: DistilConfig) -> Objective:
     """The losses of layers, or the cross-entropy with the teacher's predictions, as each batch says.
 
-    The softmax's temperature is 1 (TinyBERT, section 4.1). Positions that only pad tell nothing.
+    The softmax's temperature is 1 (TinyBERT, section 4.1). Positions that only pad tell nothing. The metrics of a batch
+    have the same names in both phases, those of the other one being 0.
     """
     model = trained.classifier
     student, theirs = cast(Encoder, model.network), cast(Encoder, teacher.network)
     told = _of_layers(config)
+    names = [name for name in _LAYER_LOSSES if trained.fit is not None and getattr(told, f"{name}_weight")]
     layers = told.layer_map(student.config.n_layer, theirs.config.n_layer) if trained.fit is not None else ()
 
     def of_layers(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -129,7 +135,8 @@ def taught_objective(trained: TaughtClassifier, teacher: Classifier, config: Dis
         ours = student.layer_states(tokens, segments, mask, scores=True)
         losses = layer_losses(trained.fit, told, layers, counted, ours, its)
         loss = torch.stack([getattr(told, f"{name}_weight") * value for name, value in losses.items()]).sum()
-        return loss, {"loss": loss, **{f"{name}_loss": value for name, value in losses.items()}}
+        zero = torch.zeros_like(loss)
+        return loss, {"loss": loss, "task_loss": zero, **{f"{name}_loss": value for name, value in losses.items()}}
 
     def of_predictions(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         marks = {name: batch[name] for name in MARKS}
@@ -137,7 +144,8 @@ def taught_objective(trained: TaughtClassifier, teacher: Classifier, config: Dis
             its, _ = teacher(batch["tokens"], batch["clf_position"], **marks)
         ours, _ = model(batch["tokens"], batch["clf_position"], **marks)
         loss = soft_task_loss(model.form, ours, its, batch["labels"]) * batch["share"]
-        return loss, {"loss": loss, "task_loss": loss}
+        zeros = {f"{name}_loss": torch.zeros_like(loss) for name in names}
+        return loss, {"loss": loss, "task_loss": loss, **zeros}
 
     return lambda batch: of_layers(batch) if bool(batch["layers"]) else of_predictions(batch)
 

@@ -312,12 +312,10 @@ def published_notes(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _tested(row: Row) -> str:
-    """The tasks of a row that were scored on test rows."""
-    return ", ".join(
-        name
-        for name, spec in REGISTRY.items()
-        if any(c in row.cells and row.cells[c].split == "test" for c in spec.paper)
-    )
+    """The tasks of a row that were scored on test rows, those beyond the twelve behind them."""
+    columns = {column: name for name, spec in REGISTRY.items() for column in spec.paper}
+    found = {columns.get(column, column): None for column, cell in row.cells.items() if cell.split == "test"}
+    return ", ".join(sorted(found, key=[*REGISTRY, *found].index))
 
 
 def _glue_note() -> str:

@@ -146,6 +146,10 @@ class EncoderLayout:
         file = "pytorch_model.bin" if older else "model.safetensors"
         theirs = self._known(folder.pickled(file) if older else folder.safetensors(file))
         config = replace_settings(defaults, self._settings_of(settings, theirs), f"{where}: model")
+        beyond = self.sub_layers.layer.format(config.n_groups if self.shares else config.n_layer)
+        if odd := next((name for name in theirs if name.startswith(f"{beyond}.")), None):
+            count = self.sizes["n_layer"]
+            raise InputError(f"{where}: {count} = {config.n_layer}, but {file} has {odd}; expected no such tensor")
         found: dict[str, Tensor] = {}
         for ours, its in self._names(config):
             pieces = [its] if isinstance(its, str) else its
