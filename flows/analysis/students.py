@@ -119,12 +119,13 @@ def _scored(chain: Chain, parameters: AnalysisParameters, compared: Sequence[_St
 def _arm(chain: Chain, parameters: AnalysisParameters, student: _Student, teacher: Arm) -> Arm:
     """Its row; a TinyBERT learns from the teacher's models of the tasks, as its family's settings say."""
     overrides = {name: value for name, value in parameters.overrides.items() if name not in ("family", "model")}
-    preset = chosen_preset(parameters.model_copy(update={"family": student.family, "overrides": overrides}))
-    shape = student_of(_teacher(chain), preset.model, student.n_layer)
-    if student.alone:
-        config = dataclasses.replace(chain.preset.pretrain, steps=preset.pretrain.steps)
+    preset, schedule = (
+        chosen_preset(parameters.model_copy(update={"family": family, "overrides": overrides}))
+        for family in (student.family, "distilbert" if student.alone else student.family)
+    )
+    shape, config = student_of(_teacher(chain), preset.model, student.n_layer), schedule.pretrain
+    if student.alone:  # as many updates as a student has
         return Arm(student.label, chain.pretrain(parameters, shape, config))
-    config = preset.pretrain
     model: Artifact = pretrained(
         chain.store,
         shards=chain.shards,
@@ -185,7 +186,7 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
     header = ("model", "as", "weights", "MB", "ms a row", "rows/s", "memory, MB", "average", "of the teacher", *columns)
     notes = [
         *synthetic_notes(chain),
-        f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s)",
+        f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s); {_seen(chain, grid)}",
         "ms a row (batch of 1, median), rows/s (batches of 32), memory (above the process without a model): one core "
         f"of this machine, on {measured}'s dev rows; measured once, kept in the store",
         f"exports: their score on up to 1,000 dev rows of {measured}",
@@ -193,6 +194,12 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
     figure = Figure(curves, "ms a row, one core: ONNX, then torch", "average score", "Students beside their teacher")
     identity = {"rows": [row.suite for row in rows], "tasks": tasks, "seeds": rows[0].seeds}
     return Analysis("students", "Students beside their teacher", header, body, identity, metrics, notes, figure)
+
+
+def _seen(chain: Chain, grid: Grid) -> str:
+    """How much text the teacher saw in its pre-training, and how much the others did in theirs."""
+    first, *others = (short(chain.store.manifest(arm.checkpoint)["counts"]["tokens_seen"]) for arm in grid.arms)
+    return f"tokens seen in pre-training: the teacher {first}, the others {', '.join(dict.fromkeys(others))}"
 
 
 def _published(row: PublishedModel, columns: Sequence[str]) -> tuple[str, ...]:
