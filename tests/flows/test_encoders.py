@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows import inference
+from flows.cli.scoring import zero_shot
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters
 from gptcore.errors import InputError
 from gptcore.files import read_json
@@ -162,3 +163,31 @@ def test_forms_fine_tune_an_encoder_with_its_familys_settings(
     made = [found for found in Store(store).list("finetune") if found.digest not in before]
     settings = [Store(store).manifest(found)["config"]["finetune"] for found in made]
     assert [(s["lm_coef"], s["warmup"]) for s in settings] == [(0.0, 0.1)] * 2
+
+
+def test_an_encoder_without_pairs_of_sentences_has_no_zero_shot_score(
+    board: Leaderboard, world: tuple[str, str], store: str
+) -> None:
+    with pytest.raises(InputError, match=r"found nothing that [0-9a-f]{12} can be scored on; expected BLiMP/"):
+        zero_shot(Store(store), "latest", world[1])
+
+
+def test_a_folder_of_transformers_is_read_as_what_it_is(board: Leaderboard, store: str, tmp_path: Path) -> None:
+    """Not without its head, and not with a vocabulary of another size."""
+    found = Store(store)
+    tuned = next(each for each in found.list("finetune") if found.manifest(each)["config"]["task"] == "rte")
+    folder, out = str(tmp_path / "rte"), str(tmp_path / "again")
+    inference.export(found, tuned.short, "hugging-face", folder)
+    with pytest.raises(InputError, match="found BertForSequenceClassification, whose head is not read"):
+        inference.export(found, folder, "hugging-face", out, folder)
+    assert not Path(out).exists()
+    shorter = tmp_path / "shorter"
+    shorter.mkdir()
+    pieces = Path(folder, "vocab.txt").read_text(encoding="utf-8").splitlines()
+    (shorter / "vocab.txt").write_text("\n".join(pieces[:-3]) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=rf"its n_vocab is {len(pieces)}, the tokenizer has {len(pieces) - 3} pieces"):
+        inference.perplexity(found, folder, [b"a cat"], str(shorter))
+    config = Path(folder, "config.json")
+    config.write_text(config.read_text(encoding="utf-8")[:200], encoding="utf-8")
+    with pytest.raises(InputError, match=r"config.json: not JSON"):
+        inference.perplexity(found, folder, [b"a cat"], folder)

@@ -301,3 +301,17 @@ def test_what_a_folder_cannot_hold_is_not_written(
     with pytest.raises(InputError, match=message):
         export_hugging_face(Encoder(config), tokenizer, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "fewer"),
+    [("BERT", "num_hidden_layers", 2), ("DistilBERT", "n_layers", 2), ("ALBERT in groups", "num_hidden_groups", 1)],
+)
+def test_layers_that_the_settings_do_not_count_are_not_left_out(
+    kind: str, setting: str, fewer: int, tmp_path: Path
+) -> None:
+    THEIRS[kind]().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, setting: fewer}))
+    with pytest.raises(InputError, match=r"but model.safetensors has .*; expected no such tensor"):
+        load_model(str(tmp_path))
