@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from gptcore.errors import InputError
 from gptcore.evaluation.exported import INT8, MODEL, write_onnx
 from gptcore.evaluation.predict import EVAL_ROW_SEED
 from gptcore.families import FAMILIES
-from gptcore.files import read_json, write_json_atomic
+from gptcore.files import checked_object, read_json, write_json_atomic
 from gptcore.machine import process
 from gptcore.machine.device import device_name
 from gptcore.models.classifier import Classifier
@@ -41,7 +41,6 @@ from gptcore.nlu.inputs import TaskBatch
 from gptcore.nlu.registry import recorded_task
 from gptcore.nlu.rows import split_rows
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.training.job import parse_job
 
 KINDS = ("torch", "onnx", "int8")
 """As it is, in float32; the same as ONNX, run by onnxruntime; with int8 weights."""
@@ -58,12 +57,13 @@ class SpeedJob:
     tokenizer: Path
     dataset: Path
     workspace: Path
-    threads: int | None = 1
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> SpeedJob:
-        """:raises InputError: naming the field that is missing, unknown or of no use."""
-        return parse_job(cls, "speed", job)
+        """:raises InputError: naming the field that is missing or no text."""
+        names = [each.name for each in fields(cls)]
+        found = checked_object(dict(job), "speed job", "a JSON object", dict.fromkeys(names, str))
+        return cls(**{name: Path(found[name]) for name in names})
 
 
 def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
@@ -106,7 +106,7 @@ def _export(job: SpeedJob, out: Path) -> None:
 
 
 def _measure(job: SpeedJob, kind: str, exported: Path, out: Path) -> None:
-    torch.set_num_threads(job.threads or 1)
+    torch.set_num_threads(1)
     config = read_json(job.model / "config.json")
     network = network_config(config["model"])
     rows = split_rows(
@@ -124,7 +124,7 @@ def _measure(job: SpeedJob, kind: str, exported: Path, out: Path) -> None:
     before = _peak_memory()
     path = {"torch": job.model / "model.safetensors", "onnx": exported / MODEL, "int8": exported / INT8}[kind]
     model: nn.Module
-    model = Classifier.load(job.model)[0].eval() if kind == "torch" else OnnxClassifier(path, job.threads or 1)
+    model = Classifier.load(job.model)[0].eval() if kind == "torch" else OnnxClassifier(path, threads=1)
     singly, batched = (_seconds(model, batches) for batches in (one, many))
     compared = read_json(exported / "comparison.json")
     write_json_atomic(

@@ -2,7 +2,8 @@
 
 The weights stay in the store; a version carries their address and digest, and beside its run lie the manifest and what
 MLflow loads the model by (:mod:`tasks.tracking.pyfunc`). Its source is `runs:/<run>/model`, the form that a server
-accepts from a client whose store it cannot see (a local path is refused there).
+accepts from a client whose store it cannot see (a local path is refused there); or, where the server itself hands out
+the files of runs, their address with it, as it does not find them by the run (its page had no schema).
 """
 
 from __future__ import annotations
@@ -117,13 +118,19 @@ def _created(tracker: Tracker, entry: Entry) -> RegisteredModel:
 def _created_version(run: Run, entry: Entry, number: int) -> ModelVersion:
     """The version, made now; ``number``: what it will be, unless another host is a moment earlier."""
     client, said = run.tracker.client, entry.description
-    source, tags = f"runs:/{run.run_id}/model", _tags(entry)
+    source, tags = _source(run), _tags(entry)
     made = client.create_model_version(
         entry.name, source, run.run_id, tags, description=said.replace(NUMBER, str(number))
     )
     if int(made.version) != number:
         client.update_model_version(entry.name, made.version, said.replace(NUMBER, str(made.version)))
     return made
+
+
+def _source(run: Run) -> str:
+    """Where a version says that its files are."""
+    root = str(run.tracker.client.get_run(run.run_id).info.artifact_uri)
+    return f"{root}/model" if root.startswith("mlflow-artifacts:") else f"runs:/{run.run_id}/model"
 
 
 def registered_artifact(tracker: Tracker, ref: str) -> Artifact:

@@ -6,7 +6,8 @@ import contextlib
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -294,3 +295,17 @@ def test_another_hosts_version_of_the_same_moment_is_not_left_behind(
     monkeypatch.setattr(registry, "_move_aliases", moved)
     record(shared_tracker, worse)
     assert set(leaders(shared_tracker, "raced").values()) == {better.artifact.digest}
+
+
+@pytest.mark.parametrize(
+    ("files_of_the_run", "source"),
+    [
+        ("mlflow-artifacts:/2/r1/artifacts", "mlflow-artifacts:/2/r1/artifacts/model"),  # a server that hands them out
+        ("file:///runs/2/r1/artifacts", "runs:/r1/model"),
+        ("s3://bucket/2/r1/artifacts", "runs:/r1/model"),
+    ],
+)
+def test_a_versions_files_are_where_its_server_finds_them(files_of_the_run: str, source: str) -> None:
+    about = SimpleNamespace(info=SimpleNamespace(artifact_uri=files_of_the_run))
+    client = SimpleNamespace(get_run=lambda _: about)
+    assert registry._source(cast(Any, SimpleNamespace(run_id="r1", tracker=SimpleNamespace(client=client)))) == source
