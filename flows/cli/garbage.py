@@ -16,7 +16,18 @@ from tasks.store.store import Store
 from tasks.tracking.referred import referred
 from tasks.tracking.tracker import Tracker
 
-_MEASURES = ("ngrams", "baseline", "evaluation", "zero-shot", "blimp", "held-out", "prompted", "overlap", "written")
+_MEASURES = (
+    "ngrams",
+    "baseline",
+    "evaluation",
+    "zero-shot",
+    "blimp",
+    "held-out",
+    "prompted",
+    "overlap",
+    "speed",
+    "written",
+)
 _TRACKED = ("pretrain", "finetune", "adapt")
 _WORLDS = "storyworld"
 _STAGES = (
@@ -35,6 +46,7 @@ _STAGES = (
     "zero-shot",
     "blimp",
     "held-out",
+    "speed",
     "prompted",
     "overlap",
     "imported",

@@ -46,7 +46,7 @@ KINDS = ("torch", "onnx", "int8")
 """As it is, in float32; the same as ONNX, run by onnxruntime; with int8 weights."""
 _ROWS = 320  # of the dev split, drawn by a seed
 _BATCH = 32
-_SECONDS = 2.0  # of each of the two measurements at least, after one pass that nobody times
+_SECONDS = 1.0  # of each of the two measurements at least, after one pass that nobody times
 
 
 @dataclass(frozen=True)

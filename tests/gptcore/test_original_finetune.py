@@ -294,7 +294,7 @@ def test_point_20_by_default_the_headline_metric_after_each_epoch(world, tmp_pat
 
 def test_point_20_at_which_updates():
     monitor = object.__new__(best_epoch.BestEpoch)
-    monitor._original, monitor._batches_per_epoch = True, 5000
+    monitor._original, monitor._batches_per_epoch, monitor._first = True, 5000, 0
     assert [step for step in range(0, 16_001, 500) if monitor.due(step)] == [1000, 2000, 4000, 5000, 10_000, 15_000]
     monitor._batches_per_epoch = 10**6
     assert [step for step in range(0, 200_000, 500) if monitor.due(step)] == [1000 * 2**n for n in range(6)]

@@ -47,7 +47,8 @@ def test_folders_that_are_no_model(tmp_path: Path) -> None:
         GPT.load(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
     with pytest.raises(
-        InputError, match="model_type = 't5', expected gptmill or openai-gpt or albert or bert or electra or gpt2"
+        InputError,
+        match="model_type = 't5', expected gptmill or openai-gpt or albert or bert or distilbert or electra or gpt2",
     ):
         GPT.load(tmp_path)
     tiny().save(tmp_path)
