@@ -5,9 +5,8 @@ from __future__ import annotations
 from prefect import flow
 
 from flows.chain import pretrain_on
-from flows.failures import Failures, leave_out, raise_if_all
 from flows.fanout import score_tasks
-from flows.finetune import pretrained_arm, seeds_of, settings_of
+from flows.finetune import encoded_tasks, pretrained_arm, seeds_of, settings_of
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.parameters import DistilParameters
 from flows.forms.references import in_store
@@ -16,12 +15,10 @@ from flows.forms.settings import distilled_preset
 from flows.grid import Arm, Grid
 from flows.servers import signals
 from gptcore.config import Preset, network_config
-from gptcore.errors import InputError
-from gptcore.families import recorded_family
+from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.corpus import clean_corpus
-from tasks.stages.dataset import encode_dataset
 from tasks.stages.imported import import_model, is_model_folder
 from tasks.stages.shards import encode_shards
 from tasks.store.artifact import Artifact
@@ -41,15 +38,7 @@ def distil(parameters: DistilParameters) -> Leaderboard:
     datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
     chosen = chosen_tasks(parameters.tasks, datasets_url)
     tokenizer = own_tokenizer(store, teacher)
-    datasets: dict[str, Artifact] = {}
-    left_out: Failures = {}
-    for task in chosen:
-        recorded_family({"family": preset.family}).require_form(task.name, task.spec.form)
-        try:
-            datasets[task.name] = encode_dataset(store, datasets_url, task.spec, tokenizer)
-        except InputError as error:
-            leave_out(left_out, task.name, error)
-    raise_if_all(left_out, [task.name for task in chosen])
+    datasets, left_out = encoded_tasks(store, datasets_url, chosen, FAMILIES[preset.family], tokenizer)
     shards = _shards(store, teacher, tokenizer, preset, parameters.corpus)
     _, student = pretrain_on(store, shards, preset, nproc=parameters.nproc, teacher=teacher, distil=preset.distil)
     taught_by = pretrained_arm(teacher)

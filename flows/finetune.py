@@ -81,20 +81,30 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     preset = chosen_preset(parameters, "" if family.ablation else family.name)
     datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
     chosen = chosen_tasks(parameters.tasks, datasets_url)
-    for task in chosen:
+    datasets, left_out = encoded_tasks(store, datasets_url, chosen, family, own_tokenizer(store, checkpoint))
+    arms, seeds = arms_of(store, preset, checkpoint), seeds_of(preset, parameters.seeds)
+    grid = Grid(store, datasets_url, chosen, datasets, arms, settings_of(preset, chosen), seeds)
+    return score_tasks(grid, parameters.jobs, left_out=left_out, rates=parameters.rates)
+
+
+def encoded_tasks(
+    store: Store, datasets_url: str, tasks: Sequence[Task], family: Family, tokenizer: Artifact
+) -> tuple[dict[str, Artifact], Failures]:
+    """Task -> its encoded rows, and the tasks whose rows are broken.
+
+    :raises InputError: a task that the family cannot be fine-tuned on, or none has good rows.
+    """
+    for task in tasks:
         family.require_form(task.name, task.spec.form)
-    tokenizer = own_tokenizer(store, checkpoint)
     datasets: dict[str, Artifact] = {}
     left_out: Failures = {}
-    for task in chosen:
+    for task in tasks:
         try:
             datasets[task.name] = encode_dataset(store, datasets_url, task.spec, tokenizer)
         except InputError as error:
             leave_out(left_out, task.name, error)
-    raise_if_all(left_out, [task.name for task in chosen])
-    arms, seeds = arms_of(store, preset, checkpoint), seeds_of(preset, parameters.seeds)
-    grid = Grid(store, datasets_url, chosen, datasets, arms, settings_of(preset, chosen), seeds)
-    return score_tasks(grid, parameters.jobs, left_out=left_out, rates=parameters.rates)
+    raise_if_all(left_out, [task.name for task in tasks])
+    return datasets, left_out
 
 
 def settings_of(preset: Preset, tasks: Sequence[Task]) -> TaskSettings:

@@ -181,9 +181,8 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
             metrics |= {f"{_plain(label)}/{kind}/{name}": cost[name] for name in ("milliseconds", "rows_per_second")}
         metrics[f"{_plain(label)}/average"] = average
         curves.append(Curve(label, [(found[kind]["milliseconds"], average) for kind in ("torch", "onnx")], place))
-    columns = [f"{task}" for task in tasks]
-    body += [_published(row, columns) for row in DISTILLED]
-    header = ("model", "as", "weights", "MB", "ms a row", "rows/s", "memory, MB", "average", "of the teacher", *columns)
+    body += [_published(row, tasks) for row in DISTILLED]
+    header = ("model", "as", "weights", "MB", "ms a row", "rows/s", "memory, MB", "average", "of the teacher", *tasks)
     notes = [
         *synthetic_notes(chain),
         f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s); {_seen(chain, grid)}",
@@ -216,7 +215,7 @@ def _ablations(chain: Chain, rows: Sequence[Row], compared: Sequence[_Student]) 
     for student, row in zip(compared, rows, strict=True):
         cells, mean = scores_of(row, tasks)
         average = statistics.fmean(row.per_task.values()) if mean is None else mean
-        first = student.label in (FAMILIES[student.family].title,)
+        first = student.label == FAMILIES[student.family].title
         whole = average if first else whole
         difference = "" if first else f"{average - whole:+.1f}"
         theirs = printed.get(student.label)

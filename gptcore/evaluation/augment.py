@@ -71,12 +71,13 @@ class WordProposer:
 
         :param progress: called with (words done, in all).
         """
-        found = [np.zeros((len(self.places(text)), PROPOSALS), np.int64) for text in texts]
-        owners = np.array([(row, at) for row, places in enumerate(found) for at in range(len(places))]).reshape(-1, 2)
+        places = [self.places(text) for text in texts]
+        found = [np.zeros((len(at), PROPOSALS), np.int64) for at in places]
+        owners = np.array([(row, at) for row, its in enumerate(places) for at in range(len(its))]).reshape(-1, 2)
         lengths = np.array([len(texts[row]) + 2 for row, _ in owners], dtype=np.int64)
         done = 0
         for chosen in by_length(lengths, _BATCH_TOKENS):
-            ids = self._asked([(texts[row], int(self.places(texts[row])[at])) for row, at in owners[chosen]])
+            ids = self._asked([(texts[row], int(places[row][at])) for row, at in owners[chosen]])
             for (row, at), words in zip(owners[chosen], ids, strict=True):
                 found[row][at] = words
             done += len(chosen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gptcore.families.bert import DECAY, FINETUNING, FORMS, PRETRAINING, SMALL, brief
+from gptcore.families.bert import DECAY, ENCODER, FINETUNING, PRETRAINING, SMALL, brief
 from gptcore.families.family import Family
 
 
@@ -32,19 +32,9 @@ FAMILY = Family(
     "albert",
     "ALBERT",
     "English",
-    raw_text=True,
-    sentences=True,
-    tokenizer="gptcore.text.sentence_piece:SentencePieceTokenizer",
-    config="gptcore.config:EncoderConfig",
-    network="gptcore.models.encoder:Encoder",
+    **{**ENCODER, "tokenizer": "gptcore.text.sentence_piece:SentencePieceTokenizer"},
     network_title="ALBERT encoder",
-    reader="",
     objective="gptcore.training.masked_words:MASKED_WORDS_AND_SENTENCE_ORDER",
-    inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
-    head="gptcore.models.encoder_head:EncoderClassificationModel",
-    forms=FORMS,
-    auxiliary_loss=False,
-    likelihood="gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
     distillation="gptcore.training.distillation:HIDDEN_WORDS",
     layout="gptcore.models.files.albert:LAYOUT",
     settings={  # the warm-up of fine-tuning is BERT's: Table 14 counts updates

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gptcore.families.family import Family
 
 
@@ -12,6 +14,21 @@ def shape(n_layer: int, n_embd: int) -> dict[str, int]:
 
 FORMS = ("single", "pair", "choices", "span", "tags")
 """Every word sees all others, so that an encoder can point at places of a text, too."""
+
+ENCODER: dict[str, Any] = {
+    "raw_text": True,
+    "sentences": True,
+    "tokenizer": "gptcore.text.wordpiece:WordPieceTokenizer",
+    "config": "gptcore.config:EncoderConfig",
+    "network": "gptcore.models.encoder:Encoder",
+    "reader": "",
+    "inputs": "gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
+    "head": "gptcore.models.encoder_head:EncoderClassificationModel",
+    "forms": FORMS,
+    "auxiliary_loss": False,
+    "likelihood": "gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
+}
+"""The parts that families of encoders have in common; ALBERT has another tokenizer."""
 
 FINETUNING = {"warmup": 0.1, "lm_coef": 0.0}
 """The share of the updates over which the rate rises is the original code's; nothing is learnt beside the task."""
@@ -39,19 +56,9 @@ FAMILY = Family(
     "bert",
     "BERT",
     "English",
-    raw_text=True,
-    sentences=True,
-    tokenizer="gptcore.text.wordpiece:WordPieceTokenizer",
-    config="gptcore.config:EncoderConfig",
-    network="gptcore.models.encoder:Encoder",
+    **ENCODER,
     network_title="BERT encoder",
-    reader="",
     objective="gptcore.training.masked_words:MASKED_WORDS_AND_NEXT_SENTENCE",
-    inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
-    head="gptcore.models.encoder_head:EncoderClassificationModel",
-    forms=FORMS,
-    auxiliary_loss=False,
-    likelihood="gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
     distillation="gptcore.training.distillation:HIDDEN_WORDS",
     layout="gptcore.models.files.bert:LAYOUT",
     settings={"pretrain": DECAY, "finetune": FINETUNING},

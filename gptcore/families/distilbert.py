@@ -5,26 +5,16 @@ Half of BERT's layers, without segments and pooler (section 3); :class:`gptcore.
 
 from __future__ import annotations
 
-from gptcore.families.bert import DECAY, FINETUNING, FORMS, brief, shape
+from gptcore.families.bert import DECAY, ENCODER, FINETUNING, brief, shape
 from gptcore.families.family import Family
 
 FAMILY = Family(
     "distilbert",
     "DistilBERT",
     "English",
-    raw_text=True,
-    sentences=True,
-    tokenizer="gptcore.text.wordpiece:WordPieceTokenizer",
-    config="gptcore.config:EncoderConfig",
-    network="gptcore.models.encoder:Encoder",
+    **ENCODER,
     network_title="DistilBERT encoder",
-    reader="",
     objective="gptcore.training.masked_words:MASKED_WORDS",
-    inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
-    head="gptcore.models.encoder_head:EncoderClassificationModel",
-    forms=FORMS,
-    auxiliary_loss=False,
-    likelihood="gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
     teacher=True,
     distillation="gptcore.training.distillation:HIDDEN_WORDS",
     layout="gptcore.models.files.distilbert:LAYOUT",

@@ -5,26 +5,16 @@ The family's network is the discriminator, which is what is fine-tuned (section 
 
 from __future__ import annotations
 
-from gptcore.families.bert import DECAY, FINETUNING, FORMS, PRETRAINING, brief, shape
+from gptcore.families.bert import DECAY, ENCODER, FINETUNING, PRETRAINING, brief, shape
 from gptcore.families.family import Family
 
 FAMILY = Family(
     "electra",
     "ELECTRA",
     "English",
-    raw_text=True,
-    sentences=True,
-    tokenizer="gptcore.text.wordpiece:WordPieceTokenizer",
-    config="gptcore.config:EncoderConfig",
-    network="gptcore.models.encoder:Encoder",
+    **ENCODER,
     network_title="ELECTRA discriminator",
-    reader="",
     objective="gptcore.training.replaced_tokens:REPLACED_TOKENS",
-    inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
-    head="gptcore.models.encoder_head:EncoderClassificationModel",
-    forms=FORMS,
-    auxiliary_loss=False,
-    likelihood="gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
     layout="gptcore.models.files.electra:LAYOUT",
     settings={
         "model": {"words": False, "pooler": False, "pair": False, "replaced": True},

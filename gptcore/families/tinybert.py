@@ -6,26 +6,16 @@ A BERT in layout, narrower and shallower. It learns what its teacher computes la
 
 from __future__ import annotations
 
-from gptcore.families.bert import DECAY, FINETUNING, FORMS, brief
+from gptcore.families.bert import DECAY, ENCODER, FINETUNING, brief
 from gptcore.families.family import Family
 
 FAMILY = Family(
     "tinybert",
     "TinyBERT",
     "English",
-    raw_text=True,
-    sentences=True,
-    tokenizer="gptcore.text.wordpiece:WordPieceTokenizer",
-    config="gptcore.config:EncoderConfig",
-    network="gptcore.models.encoder:Encoder",
+    **ENCODER,
     network_title="TinyBERT encoder",
-    reader="",
     objective="gptcore.training.masked_words:MASKED_WORDS",
-    inputs="gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
-    head="gptcore.models.encoder_head:EncoderClassificationModel",
-    forms=FORMS,
-    auxiliary_loss=False,
-    likelihood="gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
     teacher=True,
     distillation="gptcore.training.distillation:HIDDEN_WORDS",
     layout="gptcore.models.files.bert:LAYOUT",
