@@ -13,13 +13,8 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.chain import WORLD_SEED, pretrain_on
 from flows.dispatch import Training, dispatch_training, dispatches_trainings
 from flows.failures import CellsFailed, Failures, leave_out, raise_if_all, result_or_error
-from flows.forms.checks import check_no_pretraining, check_positions, chosen_tables
-from flows.forms.parameters import (
-    AbstractsParameters,
-    AbstractsTablesParameters,
-    GenerateParameters,
-    OnPapers,
-)
+from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, GenerateParameters, OnPapers
+from flows.forms.generation_checks import check_no_pretraining, check_positions, chosen_tables
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_abstracts, language_overrides

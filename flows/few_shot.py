@@ -10,8 +10,8 @@ from prefect import flow
 from prefect.utilities.annotations import quote
 
 from flows.chain import WORLD_SEED, pretrain_on
-from flows.forms.checks import check_prompts, least_room, tasks_with_room
-from flows.forms.parameters import FewShotParameters
+from flows.forms.generation import FewShotParameters
+from flows.forms.generation_checks import check_prompts, least_room, tasks_with_room
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.servers import signals

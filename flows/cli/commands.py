@@ -121,8 +121,8 @@ def abstracts(options: argparse.Namespace) -> None:
         raise InputError("--only: expected `gptmill abstracts tables` before it")
     form, section = ("AbstractsTablesParameters", "star") if tables else ("AbstractsParameters", "adapt")
     filled = fill(form, options)
-    from flows.forms.checks import check_blocks
-    from flows.forms.parameters import OnPapers
+    from flows.forms.generation import OnPapers
+    from flows.forms.generation_checks import check_blocks
 
     assert isinstance(filled, OnPapers)
     check_blocks(filled, section)

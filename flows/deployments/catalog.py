@@ -18,15 +18,12 @@ from flows.analysis.students import distillation, students
 from flows.distil import distil
 from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
+from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, FewShotParameters, GenerateParameters
 from flows.forms.parameters import (
-    AbstractsParameters,
-    AbstractsTablesParameters,
     AnalysisParameters,
     DistilParameters,
-    FewShotParameters,
     FinetuneAllParameters,
     FinetuneParameters,
-    GenerateParameters,
     PipelineParameters,
     PretrainParameters,
     SweepParameters,

@@ -6,15 +6,13 @@ The flows use the same functions: a run that the Prefect UI starts has passed no
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flows.forms.option import as_typed
 from flows.forms.readers import task_name
 from flows.forms.references import WORDS, in_store, pretrained_model
-from flows.forms.settings import FROM_TASK, chosen_abstracts, distilled_preset, language_overrides
-from gptcore.abstracts.config import AdaptConfig
-from gptcore.abstracts.published import BY_SIZE, TABLES
+from flows.forms.settings import FROM_TASK, distilled_preset
 from gptcore.config import Preset, distillation, network_config
 from gptcore.connectivity import require_s3
 from gptcore.errors import InputError, refuse_password
@@ -22,9 +20,6 @@ from gptcore.families import FAMILIES
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import available, fitted
 from gptcore.nlu.registry import check_source, task_spec
-from gptcore.prompting.config import PROMPT_SETTINGS
-from gptcore.prompting.tasks import PromptTask, available_prompt_tasks, prompt_task
-from gptcore.sizes import SIZES, shape_given, sized_preset
 from tasks.store.artifact import Artifact
 from tasks.store.references import check_start, named_tokenizer, teacher_model, without_label
 from tasks.store.store import Store
@@ -138,135 +133,6 @@ def check_distil(store: Store, form: Any) -> None:
             raise InputError(f"--corpus: the teacher {found.short} was made from text of the store; expected none")
         distilled_preset(form, network_config(store.manifest(found)["config"]["model"]), found.short)
     chosen_tasks(form.tasks, datasets_folder(store, form.datasets, form.tasks))
-
-
-def check_papers(form: Any) -> None:
-    """See that what a form about papers names is there: settings, the archive's files.
-
-    How long blocks may be depends on which section of the settings is used: :func:`check_blocks`.
-
-    :raises InputError: for the first that is not there, or that nothing would read.
-    """
-    from gptcore.abstracts.arxiv import archive_files
-
-    chosen_abstracts(form)
-    if form.arxiv:
-        archive_files(form.arxiv)
-    check_no_pretraining(form)
-
-
-def check_start_of_abstracts(store: Store, form: Any) -> None:
-    """:raises InputError: the store's model that a form about papers starts from is not there, or reads other text."""
-    from tasks.stages.imported import is_model_folder
-    from tasks.stages.tokenizer import check_kind
-    from tasks.store.lineage import tokenizer_of
-
-    if form.checkpoint and not is_model_folder(form.checkpoint):  # which is looked at as it is imported
-        preset, _ = chosen_abstracts(form)
-        check_kind(store, tokenizer_of(store, pretrained_model(store, form.checkpoint)), preset.tokenizer)
-
-
-def check_beside(store: Store, form: Any) -> None:
-    """:raises InputError: a further model for abstracts is not there, or reads other text."""
-    for ref in form.beside:
-        refuse_password(ref)
-        require_s3(ref, "--beside")
-        check_start_of_abstracts(store, form.model_copy(update={"checkpoint": ref}))
-
-
-def check_no_pretraining(form: Any) -> None:
-    """:raises InputError: a model to start from, and settings of another that would be pre-trained."""
-    idle = ["--corpus"] * bool(form.corpus) + [name for name in language_overrides(form.overrides) if name != "family"]
-    if form.checkpoint and idle:
-        raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle[0]} beside it")
-
-
-def chosen_tables(form: Any) -> list[str]:
-    """The tables to make: those wanted, else every one.
-
-    :raises InputError: models of other sizes are wanted where nothing is pre-trained, or where all would have one size.
-    """
-    if not form.checkpoint and not shape_given(form.overrides):
-        return list(form.only) or list(TABLES)
-    if BY_SIZE in form.only:
-        given = "--checkpoint" if form.checkpoint else shape_given(form.overrides)[0]
-        raise InputError(f"--only {BY_SIZE}: each size is pre-trained with its own shape; expected no {given}")
-    return list(form.only) or [name for name in TABLES if name != BY_SIZE]
-
-
-def check_blocks(form: Any, section: str) -> None:
-    """See that the model has positions for the blocks of one section of the settings, as far as it is known yet.
-
-    :param section: "adapt", or "star" for the tables.
-    :raises InputError: the model has fewer positions.
-    """
-    from tasks.stages.imported import is_model_folder
-
-    if is_model_folder(form.checkpoint):
-        return
-    preset, own = chosen_abstracts(form)
-    n_ctx = preset.model.n_ctx
-    if form.checkpoint:
-        store = Store(form.store)
-        n_ctx = store.manifest(pretrained_model(store, form.checkpoint))["config"]["model"]["n_ctx"]
-    check_positions(section, [getattr(own, section)], n_ctx)
-
-
-def check_positions(section: str, configs: Iterable[AdaptConfig], n_ctx: int) -> None:
-    """:raises InputError: blocks of more tokens than the model has positions; ``section``: where the settings are."""
-    if (size := max(config.block_size for config in configs)) > n_ctx:
-        raise InputError(f"{section}.block_size = {size}: expected {n_ctx} or less, the model's n_ctx")
-
-
-def check_prompts(form: Any) -> None:
-    """See that what a form about prompts names is there: the models, or what they are pre-trained on; tasks with room.
-
-    :raises InputError: for the first that is not there.
-    """
-    from tasks.stages.imported import is_model_folder
-
-    store = Store(form.store)
-    if form.checkpoints and (form.corpus or form.overrides):
-        raise InputError("--checkpoint: nothing is pre-trained then; expected no --corpus and no --config beside it")
-    for ref in form.checkpoints:
-        if not is_model_folder(ref):
-            pretrained_model(store, ref)
-    room = least_room(form)
-    check_corpus(form.corpus)
-    if form.datasets:
-        tasks_with_room(form.tasks, form.datasets, room if not form.checkpoints else None)
-
-
-def least_room(form: Any) -> int:
-    """The fewest positions of the sizes that a form would pre-train.
-
-    :raises InputError: settings that do not fit, or that would make the sizes one.
-    """
-    if same := shape_given(form.overrides):
-        raise InputError(f"overrides: {same[0]}: expected none, as each of the preset's sizes has its own")
-    if form.overrides.get("family", "gpt2") != "gpt2":
-        raise InputError(f"overrides: family = {form.overrides['family']!r}; expected gpt2")
-    more = PROMPT_SETTINGS[form.preset]
-    return min(sized_preset(form.preset, size, more, form.overrides).model.n_ctx for size in SIZES[form.preset])
-
-
-def tasks_with_room(wanted: Sequence[str], datasets_url: str, n_ctx: int | None) -> list[PromptTask]:
-    """The tasks to ask: those wanted, else every one whose data is there and whose answers a model has positions for.
-
-    :param wanted: names, and addresses of files with users' own tasks.
-    :raises InputError: one that is wanted has no data or too little room; or none is wanted and all have too little.
-    """
-    named = [name for name in wanted if not is_task_file(name)]
-    there = available_prompt_tasks(datasets_url) if named or not wanted else []
-    if missing := [name for name in named if name not in there]:
-        raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there)}")
-    tasks = [prompt_task(name, datasets_url) for name in wanted or there]
-    if n_ctx is None:
-        return tasks
-    found = tasks if wanted else [task for task in tasks if task.has_room(n_ctx)]
-    for task in tasks if wanted or not found else ():
-        task.check_room(n_ctx)
-    return found
 
 
 def check_sweep(store: Store, form: Any) -> None:

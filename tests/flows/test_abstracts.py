@@ -13,7 +13,7 @@ import transformers
 
 from flows import abstracts
 from flows.cli.main import main
-from flows.forms.parameters import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
+from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
 from gptcore.abstracts.documents import SEPARATOR, START_OF_TEXT
 from gptcore.abstracts.published import EVALUATION, SWEEPS
 from gptcore.errors import InputError
@@ -312,7 +312,7 @@ def test_a_folder_of_hugging_faces_is_fine_tuned_as_it_is(
 
 
 def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[str, str], tmp_path: Path) -> None:
-    from flows.forms.checks import check_blocks
+    from flows.forms.generation_checks import check_blocks
 
     for changes, message in (
         ({"arxiv": str(tmp_path)}, "no file of the arXiv Archive here"),

@@ -13,7 +13,7 @@ import pytest
 from flows import abstracts
 from flows.cli.main import main
 from flows.failures import CellsFailed
-from flows.forms.parameters import AbstractsTablesParameters
+from flows.forms.generation import AbstractsTablesParameters
 from gptcore.abstracts.published import SWEEPS
 from gptcore.errors import InputError
 from gptcore.sizes import Size

@@ -10,7 +10,7 @@ import pytest
 
 from flows.cli.main import main
 from flows.few_shot import few_shot
-from flows.forms.parameters import FewShotParameters
+from flows.forms.generation import FewShotParameters
 from gptcore.errors import InputError
 from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import PROMPT_TASKS

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
+from flows.forms.generation import AbstractsTablesParameters, FewShotParameters, GenerateParameters
 from flows.forms.parameters import (
-    AbstractsTablesParameters,
-    FewShotParameters,
     FinetuneAllParameters,
     FinetuneParameters,
     Form,
-    GenerateParameters,
     PipelineParameters,
     PretrainParameters,
     SweepParameters,

@@ -269,7 +269,8 @@ def test_prompts_and_sweeps_take_it(
     board: Leaderboard, world: tuple[str, str], store: str, files: dict[str, str]
 ) -> None:
     from flows.few_shot import few_shot
-    from flows.forms.parameters import FewShotParameters, SweepParameters
+    from flows.forms.generation import FewShotParameters
+    from flows.forms.parameters import SweepParameters
     from flows.sweep import sweep
 
     asked = FewShotParameters(

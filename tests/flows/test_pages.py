@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from flows.forms.generation import AbstractsTablesParameters, FewShotParameters
 from flows.forms.parameters import (
-    AbstractsTablesParameters,
     AnalysisParameters,
-    FewShotParameters,
     FinetuneAllParameters,
     FinetuneParameters,
     PipelineParameters,
