@@ -43,6 +43,8 @@ from gptcore.text.tokenizer import Tokenizer
 _HOSTS = ["127.0.0.1", "localhost", "[::1]"]
 _MOST_BYTES = 16 << 20  # of a request: some 10,000 rows
 _MOST_ROWS = 4096
+_MOST_CHARACTERS = 50_000
+"""Of a text: ten times RACE's longest passage. A text whose windows take a minute would keep all others waiting."""
 _PASS_ROWS = 512
 """Rows of several requests that are answered together."""
 _GRACE_SECONDS = 30
@@ -84,6 +86,10 @@ class Predictions:
         for number, row in enumerate(rows, start=1):
             if not isinstance(row, dict):
                 raise InputError(f"request, row {number}: found {row!r:.60}, expected an object with the task's fields")
+            for name, text in row.items():
+                if isinstance(text, str) and len(text) > _MOST_CHARACTERS:
+                    found, most = f"{len(text):,} characters", f"at most {_MOST_CHARACTERS:,}"
+                    raise InputError(f"request, row {number}: {name}: found {found}, expected {most}")
         return list(read_records(self._model.spec, rows, "request")), several
 
     def answer(self, items: Sequence[Any]) -> list[Any]:

@@ -79,9 +79,17 @@ def test_answers_are_those_of_predict(client: TestClient, shelf: Shelf) -> None:
             "request, row 1, column 'hypothesis': found ' '",
         ),
         (json.dumps({"premise": "a", "hypothesis": 3}).encode(), 400, "request, row 1, column 'hypothesis': found 3"),
+        (
+            json.dumps([ROWS[0], {"premise": "a " * 30_000, "hypothesis": "b"}]).encode(),
+            400,
+            "request, row 2: premise: found 60,000 characters, expected at most 50,000",
+        ),
         (b" " * (17 << 20), 413, "expected at most 16,777,216"),
     ],
-    ids=["no JSON", "no UTF-8", "no rows", "a number", "a missing field", "a blank", "a number for a text", "too long"],
+    ids=[
+        *("no JSON", "no UTF-8", "no rows", "a number", "a missing field", "a blank", "a number for a text"),
+        *("a text without end", "too long"),
+    ],
 )
 def test_a_bad_request_names_row_and_field(client: TestClient, body: bytes, status: int, message: str) -> None:
     found = client.post("/predict", content=body, headers=JSON)

@@ -178,6 +178,7 @@ def test_both_schemes_come_out_in_iob2(
             "a B-PER\nb O\nc I-PER\n",
             r"eng.train, line 3, column 'tag': found 'I-PER' at the .*expected 'B-PER', as in",
         ),
+        ("a B-PER\nb E-PER\n", r"line 2, column 'tag': found 'E-PER', expected one of O, B-LOC"),
         ("a B-PER\nb I-LOC\n", r"line 2, column 'tag': found 'I-LOC' at the beginning of an entity, expected 'B-LOC'"),
         ("a O\nb B-DOG\n", r"line 2, column 'tag': found 'B-DOG', expected one of O, B-LOC"),
         ("a O\nb X O\n", r"line 2, number of columns: found 3, expected 2, as in line 1"),

@@ -68,7 +68,7 @@ def _sentences(spec: TaskSpec, url: str) -> Iterator[list[_Word]]:
         if len(cells) != n_columns:
             expected = f"{n_columns}, as in line {first_line}"
             raise InputError(f"{url}, line {number}, number of columns: found {len(cells)}, expected {expected}")
-        if cells[-1] not in spec.labels and f"B-{cells[-1].partition('-')[2]}" not in spec.labels:
+        if cells[-1] not in spec.labels:  # of another scheme (IOBES), or another kind of entity
             raise row.error("tag", show(cells[-1]), f"one of {', '.join(spec.labels)}")
         row.text("word")
         words.append(_Word(number, cells[0], cells[-1]))
