@@ -71,9 +71,10 @@ def teaching_flops(model: NetworkConfig, teacher: NetworkConfig, config: Pretrai
 
 def _of_token(model: NetworkConfig, config: PretrainConfig, n_positions: int) -> float:
     """Operations of one token in a sequence of a length."""
-    if not isinstance(model, EncoderConfig):
-        return network_flops(model, n_positions)
     told = MASK_SHARE if config.mask_share is None else config.mask_share
+    if not isinstance(model, EncoderConfig):
+        hidden = config.hidden_share or 0.0
+        return network_flops(model, n_positions, 1 - hidden + hidden * told)
     objective = config.replaced_objective
     flops = network_flops(model, n_positions, 1.0 if objective == "all-tokens-mlm" else told)
     if model.replaced or objective is not None:

@@ -11,7 +11,7 @@ from gptcore.limits import require_hiding, require_training
 
 OF_HIDDEN_WORDS = (
     *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
-    *("replaced_weight", "replaced_objective"),
+    *("replaced_weight", "replaced_objective", "hidden_share"),
 )
 """Settings of pre-training that a network which predicts next tokens has no use for."""
 
@@ -75,6 +75,9 @@ class PretrainConfig:
     """What the network learns of a text whose hidden words a generator has filled in (ELECTRA, section 3.4): electra,
     whether each token was replaced; electra-15, only at the places of hidden words; replace-mlm, the hidden words;
     all-tokens-mlm, every word, with a probability of copying the one that stands there. None: electra."""
+    hidden_share: float | None = None
+    """Share of the sequences that are read as a whole, with hidden words, where others are read word by word, and the
+    weight of their loss (GPT-BERT, section 3.2). None: all are read in the family's one way."""
 
     def __post_init__(self) -> None:
         require_training(self, "pretrain")

@@ -104,8 +104,8 @@ class Family:
         """
         if form not in self.forms:
             raise InputError(
-                f"{task}: found {self.title}, whose words do not see those behind them; expected an encoder (bert, "
-                "albert, electra), as the answers are places of a text"
+                f"{task}: found {self.title}, which answers for a text as a whole; expected an encoder (bert, albert, "
+                "electra), as the answers are places of a text"
             )
 
     def titled(self, text: str) -> str:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from gptcore.config import EncoderConfig
 from gptcore.config.operations import MASK_SHARE, network_flops
 from gptcore.errors import InputError
-from gptcore.models.cpu_attention import cpu_attention, is_faster, padding_mask
+from gptcore.models.cpu_attention import cpu_attention, is_faster, visible_mask
 from gptcore.models.dropout import dropout
 from gptcore.models.language_model import check_transfer
 from gptcore.models.network import LayerStates, Network
@@ -97,7 +97,7 @@ class SelfAttention(nn.Module):
         qkv = self.qkv(x)
         rate = self.attn_pdrop if self.training else 0.0
         if is_faster(qkv, rate, self.training):
-            mask = None if visible is None else padding_mask(visible, qkv.dtype)
+            mask = None if visible is None else visible_mask(visible, qkv.dtype)
             mixed = cpu_attention(qkv, self.n_head, rate, mask)
         else:
             q, k, v = qkv.view(B, T, 3, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)

@@ -110,5 +110,5 @@ class ClassificationModel(Classifier):
         """States [N, D], and which of them is that of each of the B*C*T positions; None: they are these."""
         if self.form == "choices":  # which share their document
             return self.gpt.choices(tokens, clf_position, table)
-        hidden = self.gpt.states(tokens.flatten(0, 1), table)  # (B*C, T, D)
+        hidden = self.gpt.sequence_states(tokens.flatten(0, 1), clf_position.flatten(), table)  # (B*C, T, D)
         return hidden.reshape(-1, hidden.shape[-1]), None

@@ -33,6 +33,13 @@ class LanguageModel(Network):
     def states(self, tokens: Tensor, table: Tensor) -> Tensor:
         """What the next token is predicted from: ids [B, T] -> [B, T, D]."""
 
+    def sequence_states(self, tokens: Tensor, ends: Tensor, table: Tensor) -> Tensor:
+        """States of whole sequences, each of which ends at ``ends`` [B]: ids [B, T], right-padded -> [B, T, D].
+
+        As :meth:`states`, but for networks whose positions see what comes behind them, too.
+        """
+        return self.states(tokens, table)
+
     @abstractmethod
     def adapt(
         self,
@@ -51,13 +58,13 @@ class LanguageModel(Network):
         :param ends: [B, C] index of each sequence's last token.
         :returns: states [N, D], and which of them is that of each position: [B*C*T]; for padding any number.
         """
-        hidden = self.states(tokens.flatten(0, 1), table)  # (B*C, T, D)
+        hidden = self.sequence_states(tokens.flatten(0, 1), ends.flatten(), table)  # (B*C, T, D)
         return hidden.flatten(0, 1), torch.arange(tokens.numel(), device=tokens.device)
 
     def last_states(self, tokens: Tensor, ends: Tensor, table: Tensor) -> Tensor:
         """States of the last tokens alone: ids [B, C, T], each sequence up to ``ends`` [B, C] -> [B, C, D]."""
         B, C, _ = tokens.shape
-        hidden = self.states(tokens.flatten(0, 1), table)  # (B*C, T, D)
+        hidden = self.sequence_states(tokens.flatten(0, 1), ends.flatten(), table)  # (B*C, T, D)
         return hidden[torch.arange(B * C, device=tokens.device), ends.flatten()].view(B, C, -1)
 
     def words(self, table: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.config.operations import network_flops
 from gptcore.errors import InputError
-from gptcore.models.cpu_attention import causal_mask, cpu_attention, is_faster
+from gptcore.models.cpu_attention import causal_mask, cpu_attention, is_faster, keeps_weights, visible_mask
 from gptcore.models.dropout import dropout
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel, check_transfer, initialise
@@ -50,15 +50,17 @@ class Attention(nn.Module):
         self.projection = nn.Linear(config.n_embd, config.n_embd)
 
     def forward(self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None) -> Tensor:
-        """[B, T, D] -> [B, T, D]; where ``visible`` [B, 1, T, T] is given, it says what each position sees.
+        """[B, T, D] -> [B, T, D]; where ``visible``, [B, 1, T, T] bool, is given, it says what each position sees.
 
         With ``at`` [B, N], positions of each row: what these get, [B, N, D]; ``visible`` then is [B, 1, N, T].
         """
         B, T, D = x.shape
         qkv = self.qkv(x)
         rate = self.attn_pdrop if self.training else 0.0
-        if visible is None and is_faster(qkv, rate, self.training):
-            mixed = cpu_attention(qkv, self.n_head, rate, causal_mask(qkv))
+        own_kernel = at is None and (visible is None or keeps_weights(B, T, self.n_head))
+        if own_kernel and is_faster(qkv, rate, self.training):
+            mask = causal_mask(qkv) if visible is None else visible_mask(visible, qkv.dtype)
+            mixed = cpu_attention(qkv, self.n_head, rate, mask)
         else:
             q, k, v = qkv.view(B, T, 3, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # each (B, H, T, D/H)
             if at is not None:
@@ -267,7 +269,7 @@ class GPT(LanguageModel):
         n_transfer = self.config.n_layer if n_transfer is None else n_transfer
         check_transfer(n_ctx, n_transfer, self.config.n_ctx, self.config.n_layer)
         config = dataclasses.replace(self.config, n_special=n_special, n_ctx=n_ctx, **changes)
-        copy = GPT(config, generator).to(self.tokens.weight.device)
+        copy = type(self)(config, generator).to(self.tokens.weight.device)
         if n_transfer >= 0:
             copy.copy_embeddings(self)
             with torch.no_grad():

@@ -62,10 +62,10 @@ class MaskedWords:
 
         :raises InputError: shards without sentence borders, or settings of another objective.
         """
-        for name in ("replaced_weight", "replaced_objective"):
+        for name in ("replaced_weight", "replaced_objective", "hidden_share"):
             if (value := getattr(config, name)) is not None:
                 raise InputError(
-                    f"pretrain.{name} = {value!r}: this family replaces no tokens, expected no such setting"
+                    f"pretrain.{name} = {value!r}: this family tells hidden words alone, expected no such setting"
                 )
         table = PieceTable.read(shards.folder.parent)
         return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)

@@ -120,7 +120,7 @@ def test_a_task_whose_answers_are_places_is_refused_to_a_decoder(world: tuple[st
     from flows.pipeline import pipeline
 
     given = {"corpus": world[0], "datasets": world[1], "store": str(tmp_path), "tasks": ["squad2"]}
-    with pytest.raises(InputError, match="squad2: found GPT-1, whose words do not see those behind them"):
+    with pytest.raises(InputError, match="squad2: found GPT-1, which answers for a text as a whole"):
         pipeline(PipelineParameters(preset="demo", **given))
     assert not Store(str(tmp_path)).list("corpus")
 

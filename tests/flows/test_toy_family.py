@@ -49,8 +49,9 @@ def test_a_family_from_outside_goes_the_whole_way(tmp_path: Path) -> None:
         return done.stdout + done.stderr
 
     form = "from flows.forms.parameters import PipelineParameters as form; print(form.model_json_schema())"
-    assert "'enum': ['gpt', 'albert', 'bert', 'distilbert', 'electra', 'gpt2', 'tinybert', 'windowed']" in run(
-        "-c", form
+    assert (
+        "'enum': ['gpt', 'albert', 'bert', 'distilbert', 'electra', 'gpt2', 'gptbert', 'tinybert', 'windowed']"
+        in run("-c", form)
     )
     store = ("--store", str(tmp_path / "store"))
     chain = ("--family", "windowed", "--tasks", "mrpc,race", "--corpus", books, "--datasets", datasets, *store)

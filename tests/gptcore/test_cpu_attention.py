@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from gptcore.config import EncoderConfig, ModelConfig
 from gptcore.models import cpu_attention as module
-from gptcore.models.cpu_attention import causal_mask, cpu_attention, padding_mask
+from gptcore.models.cpu_attention import causal_mask, cpu_attention, visible_mask
 from gptcore.models.dropout import dropout
 from gptcore.models.encoder import SelfAttention
 from gptcore.models.transformer import Attention
@@ -25,7 +25,7 @@ def causal_attention(qkv: torch.Tensor, n_head: int, rate: float) -> torch.Tenso
 
 
 def padded_attention(qkv: torch.Tensor, n_head: int, rate: float) -> torch.Tensor:
-    return cpu_attention(qkv, n_head, rate, padding_mask(WORDS[: len(qkv), ..., : qkv.shape[1]], qkv.dtype))
+    return cpu_attention(qkv, n_head, rate, visible_mask(WORDS[: len(qkv), ..., : qkv.shape[1]], qkv.dtype))
 
 
 def open_attention(qkv: torch.Tensor, n_head: int, rate: float) -> torch.Tensor:

@@ -311,7 +311,7 @@ def test_span_fine_tuning_goes_on_bit_for_bit_after_a_kill(tmp_path: Path, piece
 def test_a_decoder_is_told_that_it_cannot_point(tmp_path: Path, pieces: WordPieceTokenizer) -> None:
     given_job = job(tmp_path, pieces, "squad", lr=1e-3)
     GPT(dataclasses.replace(MODEL, n_vocab=pieces.n_vocab)).save(tmp_path / "decoder")
-    with pytest.raises(InputError, match="squad: found GPT-1, whose words do not see those behind them; exp"):
+    with pytest.raises(InputError, match="squad: found GPT-1, which answers for a text as a whole; exp"):
         finetune.run({**given_job, "model": str(tmp_path / "decoder")}, StopAt(10**9))
 
 

@@ -66,6 +66,7 @@ ELSEWHERE = {
     *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
     "replaced_weight",
     "replaced_objective",  # tests/gptcore/test_hidden_words.py
+    "hidden_share",  # tests/gptcore/test_both_ways.py
     "snapshot",  # chooses the folder of the model to start from
     "from_task",  # as well: tests/gptcore/test_from_task.py
     *("taught", "layer_epochs", "augmentation"),  # need a teacher: tests/gptcore/test_task_distillation.py

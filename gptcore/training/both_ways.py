@@ -1,0 +1,221 @@
+"""Next tokens and hidden words in one network, as pre-training: GPT-BERT's objective.
+
+"GPT or BERT: why not both?" (Charpentier and Samuel 2024, section 3.1, "masked next-token prediction"): a hidden word
+is told from the state at the place before it, by the same product with the vocabulary as a next token.
+
+Every sequence is a window of the text. Which of them are read as a whole, with words hidden, follows from their numbers
+alone, so that a resumed run and any number of processes see the same. The two losses are means over the tokens of an
+update, weighted by the shares of the sequences (section 3.2).
+
+Legend of shape comments: B sequences, T positions, N told positions, D width, V vocabulary rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from gptcore.config import NetworkConfig, PretrainConfig
+from gptcore.config.training import OF_HIDDEN_WORDS
+from gptcore.data.feed import Data, MicroBatch, Objective, Update
+from gptcore.data.masking import Masking, WordMasker
+from gptcore.data.piece_table import PieceTable
+from gptcore.data.sampler import IGNORE_INDEX, WindowBatch, WindowSampler, sequential_windows
+from gptcore.data.shards import Shards
+from gptcore.errors import InputError
+from gptcore.evaluation.held_out import summed_metrics
+from gptcore.machine.distributed import World
+from gptcore.models.both_ways import BothWays
+from gptcore.models.network import Network
+from gptcore.objectives.losses import fused_language_model_loss
+from gptcore.objectives.micro_batches import MicroBatches
+from gptcore.training.masked_words import told
+
+_HELD_OUT = 0  # seed of what is hidden in held-out text: the same for every model
+_MADE_OF_SENTENCES = tuple(name for name in OF_HIDDEN_WORDS if name not in ("mask_share", "hidden_share"))
+
+
+class NextTokenAndHiddenWords:
+    """See :class:`gptcore.training.pretraining_objective.PretrainingObjective`."""
+
+    def data(
+        self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
+    ) -> Data:
+        """Windows of the text, of which some have hidden words.
+
+        :raises InputError: settings of objectives that are made of sentences.
+        """
+        for name in _MADE_OF_SENTENCES:
+            if (value := getattr(config, name)) is not None:
+                raise InputError(f"pretrain.{name} = {value!r}: this family reads windows, expected no such setting")
+        return _MixedData(shards, model, config, micro_batch_size, world)
+
+    def network(self, model: Network, generator: torch.Generator) -> Network:
+        """The family's network alone."""
+        return model
+
+    def others(self, trained: nn.Module) -> Mapping[str, Network]:
+        """None."""
+        return {}
+
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
+        """Both losses, by their shares.
+
+        :raises InputError: a network that has no row for hidden words, or settings without their share.
+        """
+        assert isinstance(trained, BothWays)
+        if not trained.config.n_special:
+            raise InputError("model.n_special = 0: expected 1 or more, for the row that hides words")
+        return both_ways_objective(trained, _share(config))
+
+    def score(
+        self,
+        objective: Objective,
+        shards: Shards,
+        model: NetworkConfig,
+        config: PretrainConfig,
+        max_tokens: int | None,
+        world: World,
+        interrupted: Callable[[], bool],
+    ) -> dict[str, float]:
+        """Scores of held-out windows, each read both ways; what is hidden in them is the same each time.
+
+        "loss" and "perplexity" are those of next tokens, as other decoders'; "word_loss" and "word_accuracy" those of
+        hidden words.
+        """
+        batches = _HeldOut(shards, model, config, max_tokens)
+        sums = summed_metrics(objective, batches, world, interrupted)
+        if not batches.next_tokens:
+            raise ValueError("no token to score")
+        loss = sums["next_loss"] / batches.next_tokens
+        n_words = max(1, batches.words)
+        return {
+            "loss": loss,
+            "perplexity": math.exp(loss) if loss < 700 else math.inf,
+            "tokens": float(batches.next_tokens),
+            "word_loss": sums["word_loss"] / n_words,
+            "word_accuracy": sums["word_accuracy"] / n_words,
+        }
+
+
+NEXT_TOKEN_AND_HIDDEN_WORDS = NextTokenAndHiddenWords()
+
+
+def both_ways_objective(model: BothWays, share: float) -> Objective:
+    """The two losses as an objective of the training loop.
+
+    :param share: of the sequences with hidden words, and so the weight of their loss.
+    """
+
+    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        whole, targets = batch["whole"], batch["targets"]  # (B,), (B, T)
+        table = model.table()
+        states = model.mixed_states(batch["tokens"], table, whole, batch["words"]).flatten(0, 1)  # (B*T, D)
+        rows = model.words(table)  # (V, D)
+        to_tell = targets != IGNORE_INDEX
+        places = (to_tell & ~whole[:, None]).flatten().nonzero()[:, 0]  # (N,)
+        following = targets.flatten()[places]
+        weights = batch["next_weight"].expand(len(places))
+        next_loss = fused_language_model_loss(states[places], rows, following, weights)
+        places = (to_tell & whole[:, None]).flatten().nonzero()[:, 0]  # (N,)
+        scores = (states[places] @ rows.T).float()  # (N, V)
+        word_loss, word_accuracy = told(scores, targets.flatten()[places], batch["word_weight"])
+        loss = (1 - share) * next_loss + share * word_loss
+        return loss, {"loss": loss, "next_loss": next_loss, "word_loss": word_loss, "word_accuracy": word_accuracy}
+
+    return objective
+
+
+class _MixedData:
+    """Updates of `batch_size` windows, shared out to processes and micro-batches."""
+
+    def __init__(
+        self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
+    ) -> None:
+        self._sampler = WindowSampler(shards, model.n_ctx, config.seed)
+        self._masker = _masker(model, config, config.seed)
+        self._size, self._share = config.batch_size, _share(config)
+        self._micro = MicroBatches(config.batch_size, micro_batch_size, world)
+
+    def update(self, step: int) -> Update:
+        """Windows step * batch_size .. (step + 1) * batch_size."""
+        numbers = np.arange(step * self._size, (step + 1) * self._size)
+        whole = np.floor((numbers + 1) * self._share) > np.floor(numbers * self._share)  # evenly spread
+        batch = _hidden(self._sampler.batch(step, self._size), whole, numbers, self._masker)
+        n_next, n_words = _counts(batch)
+        weights = {"next_weight": torch.tensor(1 / max(1, n_next)), "word_weight": torch.tensor(1 / max(1, n_words))}
+        batches = [{name: part[its] for name, part in batch.items()} | weights for its in self._micro.parts]
+        nothing = {name: torch.zeros(()) for name in weights}
+        return Update([*batches, *[batches[-1] | nothing] * self._micro.idle], int(batch["words"].sum()))
+
+    def documents(self, step: int) -> list[str]:
+        """The documents of the update's windows, in order, each once."""
+        numbers = range(step * self._size, (step + 1) * self._size)
+        return list(dict.fromkeys(map(self._sampler.document, numbers)))
+
+
+class _HeldOut:
+    """Held-out windows, each twice: read word by word, and as a whole; counted as they pass."""
+
+    def __init__(self, shards: Shards, model: NetworkConfig, config: PretrainConfig, max_tokens: int | None) -> None:
+        self._windows = sequential_windows(shards, model.n_ctx, max_tokens)
+        self._masker = _masker(model, config, _HELD_OUT)
+        self.next_tokens = self.words = 0
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        ones = {name: torch.ones(()) for name in ("next_weight", "word_weight")}
+        first = 0
+        for window in self._windows:
+            numbers = np.arange(first, first + len(window[0]))
+            first += len(numbers)
+            for whole in (False, True):
+                batch = _hidden(window, np.full(len(numbers), whole), numbers, self._masker)
+                n_next, n_words = _counts(batch)
+                self.next_tokens, self.words = self.next_tokens + n_next, self.words + n_words
+                yield batch | ones
+
+
+def _hidden(
+    window: WindowBatch, whole: npt.NDArray[np.bool_], numbers: npt.NDArray[np.int64], masker: WordMasker
+) -> MicroBatch:
+    """A batch of windows; of those that are ``whole`` [B], words are hidden and they alone are targets.
+
+    :param numbers: [B] of the windows, which what is drawn follows from.
+    """
+    inputs, targets = (part.copy() for part in window)  # [B, T] each
+    words = targets != IGNORE_INDEX  # every input has a next token, but padding
+    tellable = words.astype(np.int64)
+    tellable[:, 0] = 0  # no place is before it
+    masked = masker(inputs, tellable, numbers)
+    inputs[whole] = masked.tokens[whole]
+    following = np.zeros_like(words)
+    following[:, :-1] = masked.chosen[:, 1:]
+    targets[whole[:, None] & ~following] = IGNORE_INDEX
+    parts = {"tokens": inputs, "targets": targets, "words": words, "whole": whole}
+    return {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
+
+
+def _counts(batch: MicroBatch) -> tuple[int, int]:
+    """How many next tokens and how many hidden words there are to tell."""
+    to_tell, whole = batch["targets"] != IGNORE_INDEX, batch["whole"][:, None]
+    return int((to_tell & ~whole).sum()), int((to_tell & whole).sum())
+
+
+def _share(config: PretrainConfig) -> float:
+    if config.hidden_share is None:
+        raise InputError("pretrain.hidden_share: found none, expected the share of the sequences that hide words")
+    return config.hidden_share
+
+
+def _masker(model: NetworkConfig, config: PretrainConfig, seed: int) -> WordMasker:
+    """Hides words of a vocabulary without special pieces behind the row that comes after it."""
+    n_vocab, none = model.n_vocab, np.zeros(model.n_vocab, bool)
+    table = PieceTable(n_vocab, pad=n_vocab, cls=n_vocab, sep=n_vocab, mask=n_vocab, special=none, tail=none)
+    rule = Masking()
+    return WordMasker(table, rule if config.mask_share is None else replace(rule, share=config.mask_share), seed)
