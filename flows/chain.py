@@ -16,6 +16,7 @@ from flows.forms.references import in_store, pretrained_model
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
+from gptcore.config.operations import updates_of
 from gptcore.config.training import OF_HIDDEN_WORDS
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
@@ -72,14 +73,22 @@ class Chain:
         list_checkpoints(self.store)
         return checkpoint
 
-    def pretrain_lstm(self, parameters: OnBooks) -> Artifact:
-        """The LSTM of Table 5 on the same text with the same settings, but for those of hidden words."""
+    def pretrain_lstm(self, parameters: OnBooks, operations: float | None = None) -> Artifact:
+        """The LSTM of Table 5 on the same text with the same settings, but for those of hidden words.
+
+        :param operations: see :func:`run_chain`.
+        """
         without: dict[str, Any] = dict.fromkeys(OF_HIDDEN_WORDS)
         config = dataclasses.replace(self.preset.pretrain, **without)
+        if operations:
+            lstm = dataclasses.replace(self.preset.lstm, n_vocab=self.store.manifest(self.shards)["counts"]["n_vocab"])
+            config = dataclasses.replace(config, steps=updates_of(operations, lstm, config))
         return self.pretrain(parameters, self.preset.lstm, config)
 
 
-def run_chain(parameters: OnBooks, tasks: Sequence[str] = (), whole: bool = True) -> Chain:
+def run_chain(
+    parameters: OnBooks, tasks: Sequence[str] = (), whole: bool = True, operations: float | None = None
+) -> Chain:
     """Clean -> BPE -> shards -> pre-train, and the tasks' rows encoded; what the store holds is not made again.
 
     With a tokenizer that is given, books are cleaned and encoded one by one, so that a new one is all that is read;
@@ -88,6 +97,7 @@ def run_chain(parameters: OnBooks, tasks: Sequence[str] = (), whole: bool = True
 
     :param tasks: only these; empty: the form's, or every one whose data is there.
     :param whole: stop at the first task whose data is broken; else such a task is left out, and said.
+    :param operations: pre-train for so many floating-point operations; None: for as many updates as the settings say.
     :raises InputError: missing or broken input, before anything is computed from it.
     """
     signals.listen()
@@ -124,6 +134,10 @@ def run_chain(parameters: OnBooks, tasks: Sequence[str] = (), whole: bool = True
     tokenizer = pinned or train_tokenizer(store, corpus, preset.tokenizer, dask)
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer) for task in chosen}
     shards = encode(store, corpus, tokenizer, preset.shards, dask)
+    if operations:
+        model = dataclasses.replace(preset.model, n_vocab=store.manifest(shards)["counts"]["n_vocab"])
+        steps = updates_of(operations, model, preset.pretrain)
+        preset = dataclasses.replace(preset, pretrain=dataclasses.replace(preset.pretrain, steps=steps))
     how = {**taught, **_processes(parameters)}
     ngrams, checkpoint = pretrain_on(store, shards, preset, dask, start=start, **how)
     return Chain(store, preset, datasets_url, chosen, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)

@@ -7,6 +7,7 @@
                 BLiMP in the same way, where its files are, with the n-gram models beside it
     learning    what more text brings: every task fine-tuned from models kept on the way, over the tokens they had seen
     families    GPT-1, GPT-2, BERT, ALBERT and ELECTRA side by side, at equal tokens and at equal operations
+    objectives  next tokens, hidden words, both, replaced tokens, at equal operations for each of some budgets
     sentences   ALBERT's Table 5: what pre-training tells of pairs of segments
     sharing     ALBERT's Table 4: the width of the embeddings, and parameters that layers share
     replaced    ELECTRA's Table 5: what its gain comes from; beside masked words at equal operations, on the way
@@ -22,9 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from flows.analysis.budgets import objectives
 from flows.analysis.curves import learning, zero_shot_curves
+from flows.analysis.encoder_objectives import replaced, sentences
 from flows.analysis.networks import families, sharing, sizes
-from flows.analysis.objectives import replaced, sentences
 from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
 from flows.analysis.students import distillation, students
@@ -39,6 +41,7 @@ ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
     "learning": learning,
     "overlap": overlap,
     "families": families,
+    "objectives": objectives,
     "sentences": sentences,
     "sharing": sharing,
     "replaced": replaced,

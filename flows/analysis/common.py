@@ -146,9 +146,6 @@ COST = ("weights", "tokens", "operations", "seconds")
 """The columns of :attr:`Trained.cost`."""
 
 
-_MANY = 1000  # updates
-
-
 def short(count: float) -> str:
     """A number of weights or tokens as tables print it: 117M, 3.2M, 940k."""
     for size, letter in ((1e9, "G"), (1e6, "M")):
@@ -160,11 +157,6 @@ def short(count: float) -> str:
 def power(count: float) -> str:
     """A number of operations as tables print it: 4.0e19."""
     return f"{count:.1e}".replace("e+0", "e").replace("e+", "e")
-
-
-def operations_of_update(model: NetworkConfig, config: PretrainConfig) -> float:
-    """Operations of an update, on the average of many; ``model`` has the vocabulary of its shards."""
-    return pretraining_flops(model, config, _MANY) / _MANY
 
 
 def tokens_of_update(preset: Preset) -> float:

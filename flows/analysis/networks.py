@@ -15,7 +15,6 @@ from flows.analysis.common import (
     cost_notes,
     identity_of,
     of_family,
-    operations_of_update,
     percent,
     power,
     publish_all,
@@ -29,6 +28,7 @@ from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from gptcore.config import EncoderConfig, Preset
+from gptcore.config.operations import operations_of_update
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.nlu.published_encoders import FAMILIES as PUBLISHED_FAMILIES

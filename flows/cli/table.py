@@ -91,7 +91,7 @@ _ANY_MODEL = _model("pre-trained or fine-tuned model", "latest")
 
 _ANALYSES = [
     *("tables", "table5", "layers", "zero-shot", "learning", "overlap"),
-    *("families", "sentences", "sharing", "replaced", "sizes", "students", "distillation"),
+    *("families", "objectives", "sentences", "sharing", "replaced", "sizes", "students", "distillation"),
 ]
 
 # --- what trains, and so fills a form

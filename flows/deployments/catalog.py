@@ -9,9 +9,10 @@ from prefect.utilities.callables import parameter_schema
 from pydantic import BaseModel
 
 from flows.abstracts import abstracts, abstracts_tables, generate
+from flows.analysis.budgets import objectives
 from flows.analysis.curves import learning, zero_shot_curves
+from flows.analysis.encoder_objectives import replaced, sentences
 from flows.analysis.networks import families, sharing, sizes
-from flows.analysis.objectives import replaced, sentences
 from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
 from flows.analysis.students import distillation, students
@@ -96,6 +97,7 @@ OFFERS = [
     Offer(learning, CPU, AnalysisParameters),
     Offer(overlap, CPU, AnalysisParameters),
     Offer(families, CPU, AnalysisParameters),
+    Offer(objectives, CPU, AnalysisParameters),
     Offer(sentences, CPU, AnalysisParameters),
     Offer(sharing, CPU, AnalysisParameters),
     Offer(replaced, CPU, AnalysisParameters),

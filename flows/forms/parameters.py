@@ -8,7 +8,9 @@ Checks are imported where a form is checked: who asks for `--help` waits for non
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from flows.forms import fields
 from flows.forms.form import (
@@ -20,7 +22,7 @@ from flows.forms.form import (
     TaskChoice,
 )
 from flows.forms.option import Option, field
-from flows.forms.readers import task_name
+from flows.forms.readers import budgets, task_name
 from flows.forms.settings import chosen_preset
 from gptcore.families import students
 from gptcore.nlu.registry import BEYOND, REGISTRY
@@ -92,6 +94,13 @@ class AnalysisParameters(OnBooks):
         14, 1000, "Zero-shot rows of each task (of BLiMP pairs of each field), drawn by a seed. 0: all.", ge=0
     )
     out: str = fields.out(15)
+    operations: list[Annotated[float, Field(gt=0, lt=1e30, allow_inf_nan=False)]] = field(
+        16,
+        [],
+        "Floating-point operations of each family's pre-trainings (objectives).",
+        empty="an eighth, a quarter and a half of what the preset's GPT-1 takes",
+        option=Option(metavar="N,N", read=budgets),
+    )
 
 
 class PretrainParameters(Form):

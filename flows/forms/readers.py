@@ -61,10 +61,22 @@ def learning_rates(comma_separated: str) -> list[float]:
 
     :raises InputError: something else than a number.
     """
+    return _numbers(comma_separated, "--rates", "2e-5,3e-5,5e-5")
+
+
+def budgets(comma_separated: str) -> list[float]:
+    """The numbers in a list of floating-point operations.
+
+    :raises InputError: something else than a number.
+    """
+    return _numbers(comma_separated, "--operations", "1e14,3e14")
+
+
+def _numbers(comma_separated: str, option: str, example: str) -> list[float]:
     try:
         return [float(item) for item in listed(comma_separated)]
     except ValueError:
-        raise InputError(f"--rates: found {comma_separated!r}, expected numbers, as 2e-5,3e-5,5e-5") from None
+        raise InputError(f"{option}: found {comma_separated!r}, expected numbers, as {example}") from None
 
 
 def config_file(file: str) -> dict[str, Any]:

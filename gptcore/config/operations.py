@@ -59,6 +59,19 @@ def pretraining_flops(
     return config.batch_size * sum(count * length * _of_token(model, config, length) for count, length in phases)
 
 
+_MANY = 1000  # updates
+
+
+def operations_of_update(model: NetworkConfig, config: PretrainConfig) -> float:
+    """Operations of an update, on the average of many; ``model`` has the vocabulary of its shards."""
+    return pretraining_flops(model, config, _MANY) / _MANY
+
+
+def updates_of(operations: float, model: NetworkConfig, config: PretrainConfig) -> int:
+    """The updates, one at least, that come closest to a number of operations; ``model`` as above."""
+    return max(1, round(operations / operations_of_update(model, config)))
+
+
 def teaching_flops(model: NetworkConfig, teacher: NetworkConfig, config: PretrainConfig, total_steps: int) -> float:
     """What a student's pre-training takes beside its own: the teacher's forward pass, and the product of every position
     of both with the vocabulary, which soft targets ask for.

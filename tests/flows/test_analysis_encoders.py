@@ -17,7 +17,7 @@ from gptcore.errors import InputError
 from gptcore.training.masked_words import MASKED_WORDS_AND_SENTENCE_ORDER
 from tasks.report.analysis import Analysis
 from tasks.store.store import Store
-from tests.flows.world import OVERRIDES
+from tests.flows.world import OVERRIDES, with_blimp
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -54,6 +54,31 @@ def test_pairs_are_told_by_each_models_own_head(world: tuple[str, str], store: s
     run("sentences", world, store, tmp_path)
     assert len(shelf.list("pretrain")) == 3
     assert any("Synthetic" in note for note in found.notes)
+
+
+def test_objectives_take_equal_operations_for_each_budget(
+    world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows.analysis import budgets
+
+    monkeypatch.setattr(budgets, "OBJECTIVES", ("gpt", "gptbert"))
+    without = {**OVERRIDES, "pretrain": {name: value for name, value in PRETRAIN.items() if name != "steps"}}
+    given: dict[str, Any] = {"overrides": without, "operations": [1e8, 2e8], "max_rows": 4}
+    run("objectives", with_blimp(world, tmp_path / "datasets"), store, tmp_path, **given)
+    rows = read_csv(tmp_path / "objectives.csv")
+    names = ["GPT-1", "GPT-1", "LSTM", "LSTM", "GPT-BERT", "GPT-BERT", "bag of words"]
+    assert [row["model"] for row in rows] == names
+    for first, second in zip(rows[:-1:2], rows[1::2], strict=False):
+        assert float(first["operations"]) == pytest.approx(1e8, rel=0.3)
+        assert float(second["operations"]) == pytest.approx(2e8, rel=0.3)
+        assert int(second["updates"]) > int(first["updates"])
+    assert all(0 <= float(row["BLiMP"]) <= 100 for row in rows[:-1])
+    assert (tmp_path / "objectives.png").is_file()
+    assert "next token" in rows[4]["held-out loss"]
+    with pytest.raises(InputError, match=r"pretrain.steps = 4: expected --operations"):
+        run("objectives", world, store, tmp_path)
+    with pytest.raises(InputError, match="compares families; expected no --family"):
+        run("objectives", world, store, tmp_path, family="bert", **given)
 
 
 def test_a_family_that_an_analysis_is_not_about_is_refused(world: tuple[str, str], store: str, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from flows.analysis.common import (
     identity_of,
     named,
     of_family,
-    operations_of_update,
     percent,
     power,
     publish_all,
@@ -32,6 +31,7 @@ from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.grid import Arm
 from gptcore.config import EncoderConfig
+from gptcore.config.operations import operations_of_update
 from gptcore.errors import InputError
 from gptcore.nlu.published_encoders import REPLACED, SENTENCES
 from tasks.report.analysis import Analysis

@@ -1,0 +1,144 @@
+"""What to learn from the same operations: every objective pre-trained from nothing for each of some budgets."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.analysis.common import (
+    COST,
+    Trained,
+    cell_text,
+    chosen_tasks,
+    cost_notes,
+    identity_of,
+    named,
+    of_family,
+    power,
+    publish_all,
+    scored,
+    scores_of,
+)
+from flows.chain import run_chain
+from flows.forms.parameters import AnalysisParameters
+from flows.forms.run_names import from_form
+from flows.forms.settings import chosen_preset
+from gptcore.config.operations import pretraining_flops
+from gptcore.errors import InputError
+from gptcore.families import DEFAULT, FAMILIES
+from gptcore.nlu.blimp import has_blimp
+from tasks.report.analysis import Analysis
+from tasks.report.figures import Curve, Figure, Panels
+from tasks.report.leaderboard import Row
+from tasks.stages.blimp import check_blimp, score_blimp
+
+OBJECTIVES = ("gpt", "gpt2", "gptbert", "bert", "electra")
+"""Families whose objectives are compared, beside the LSTM."""
+_LSTM = "LSTM"
+_SHARES = (1 / 8, 1 / 4, 1 / 2)
+_GLUE_TASKS = ("cola", "sst2", "qnli", "rte")
+
+
+@flow(name="analysis-objectives", flow_run_name=from_form, persist_result=False)
+def objectives(parameters: AnalysisParameters) -> list[Analysis]:
+    """GPT-1, GPT-2, GPT-BERT, BERT, ELECTRA and the LSTM at equal operations, for each of some budgets."""
+    if (chosen := parameters.overrides.get("family", parameters.family)) != DEFAULT:
+        raise InputError(f"--family {chosen}: this analysis compares families; expected no --family")
+    for name in ("tokenizer", "start", "teacher"):
+        if getattr(parameters, name):
+            raise InputError(f"--{name}: this analysis compares families, each with its own; expected no --{name}")
+    if (steps := parameters.overrides.get("pretrain", {}).get("steps")) is not None:
+        raise InputError(f"pretrain.steps = {steps}: expected --operations, which the updates follow from")
+    wanted = chosen_tasks(parameters, _GLUE_TASKS)
+    budgets = sorted(set(parameters.operations)) or _budgets(parameters)
+    models: list[Trained] = []
+    rows: list[Row] = []
+    for name in OBJECTIVES:
+        for budget in budgets:
+            chain = run_chain(of_family(parameters, name), wanted, operations=budget)
+            found = [Trained(FAMILIES[name].title, chain, chain.checkpoint)]
+            if name == DEFAULT:
+                found.append(Trained(_LSTM, chain, chain.pretrain_lstm(parameters, budget)))
+            models += found
+            rows += scored(chain, parameters, list(chain.datasets), [model.arm for model in found]).rows[: len(found)]
+    return publish_all([_table(models, rows, parameters)], parameters)
+
+
+def _budgets(parameters: AnalysisParameters) -> list[float]:
+    """Shares of what the preset's GPT-1 takes.
+
+    :raises InputError: the preset says epochs, of a corpus that nobody has seen yet.
+    """
+    preset = chosen_preset(parameters)
+    if preset.pretrain.steps is None:
+        raise InputError("--operations: found none, and the preset says epochs; expected numbers, as 1e14,3e14")
+    whole = pretraining_flops(preset.model, preset.pretrain, preset.pretrain.steps)
+    return [share * whole for share in _SHARES]
+
+
+def _table(models: list[Trained], rows: list[Row], parameters: AnalysisParameters) -> Analysis:
+    """A row for each model, objective by objective; one panel of the figure for each score, over operations."""
+    first = models[0].chain
+    tasks = list(first.datasets)
+    pairs = _preferred(models, parameters)
+    words = next(
+        row for row in scored(first, parameters, tasks, [models[0].arm]).rows if row.name.startswith("bag of words")
+    )
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    points: dict[str, dict[str, list[tuple[float, float]]]] = {}  # score -> model -> over operations
+    order = list(dict.fromkeys(model.label for model in models))
+    together = sorted(zip(models, rows, pairs, strict=True), key=lambda each: order.index(each[0].label))
+    for model, row, pair in together:
+        cells, mean = scores_of(row, tasks)
+        scores = (cell_text(pair), cell_text(mean), *(cells.get(task, "-") for task in tasks))
+        body.append((model.label, *model.cost, f"{model.counts['steps']:,}", model.loss, *scores))
+        told = {"average of the tasks": mean, "BLiMP": pair, **{task: row.per_task.get(task) for task in tasks}}
+        for score, value in told.items():
+            if value is not None:
+                points.setdefault(score, {}).setdefault(model.label, []).append((model.operations, value))
+                metrics[f"{model.label}/{score} at {power(model.operations)}"] = value
+    cells, mean = scores_of(words, tasks)
+    body.append(("bag of words", *("-",) * 7, cell_text(mean), *(cells.get(task, "-") for task in tasks)))
+    title = "Objectives at equal operations"
+    levels = {"average of the tasks": mean, "BLiMP": 50.0, **words.per_task}
+    figures = [
+        Figure(
+            [Curve(label, over, order.index(label), label == _LSTM) for label, over in curves.items()],
+            "floating-point operations of pre-training",
+            "x 100",
+            score,
+            log_x=True,
+        )
+        for score, curves in points.items()
+    ]
+    references = [_reference(score, levels.get(score)) for score in points]
+    header = ("model", *COST, "updates", "held-out loss", "BLiMP", "average", *tasks)
+    how_many = f"about {parameters.max_rows:,} pairs a field" if parameters.max_rows else "all pairs"
+    notes = [
+        "each pre-trained from nothing, its rate falling over its own updates",
+        "losses of hidden words and of next tokens have nothing in common; vocabularies differ, too",
+        f"BLiMP: the mean of its 12 fields, {how_many}; decoders by the sentence's probability, the others by that of "
+        "each piece given all others; chance: 50",
+        *cost_notes(models, rows),
+    ]
+    panels = Panels(figures, named(first, title), references, one_scale=False)
+    identity = identity_of(models, rows) | {"max_pairs": parameters.max_rows}
+    return Analysis("objectives", title, header, body, identity, metrics, notes, panels)
+
+
+def _reference(score: str, level: float | None) -> dict[str, float]:
+    """The thin line of a panel, and what it is."""
+    if level is None:
+        return {}
+    return {"chance" if score == "BLiMP" else "bag of words": level}
+
+
+def _preferred(models: list[Trained], parameters: AnalysisParameters) -> list[float | None]:
+    """BLiMP of each model; None where its files are not there."""
+    url = models[0].chain.datasets_url
+    if not has_blimp(url):
+        return [None] * len(models)
+    store = models[0].chain.store
+    check_blimp(store, url)
+    n_pairs = parameters.max_rows or None
+    return [100 * score_blimp(store, model.checkpoint, url, n_pairs)["score"] for model in models]
