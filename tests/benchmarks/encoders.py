@@ -32,10 +32,11 @@ from transformers import (
 )
 
 from gptcore.config import EncoderConfig, preset_named
+from gptcore.config.distillation import student_of
 from gptcore.config.operations import MASK_SHARE
 from gptcore.evaluation.own_rows import predict_jsonl
 from gptcore.evaluation.task_model import TaskModel
-from gptcore.families import FAMILIES
+from gptcore.families import FAMILIES, students
 from gptcore.machine.device import autocast, pick_dtype
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_head import EncoderClassificationModel
@@ -47,6 +48,7 @@ from gptcore.nlu.task_rows import TaskRows
 from gptcore.storyworld.write import generate
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
+from gptcore.training.distillation import Distilled
 from tests.benchmarks.finetune import our_updates
 from tests.benchmarks.step import updating
 from tests.benchmarks.table import Work, in_turns, line
@@ -60,11 +62,13 @@ _ANSWERED, _AT_ONCE = 64, 32
 
 
 def run(seconds: float) -> None:
-    """Rows 18 to 20."""
+    """Rows 18 to 21."""
     torch.set_num_threads(os.cpu_count() or 1)
     for family in ("bert", "electra"):
         for shape, rows, n_vocab in _SHAPES:
             _updates(family, shape, rows, n_vocab, seconds)
+    for family in students():
+        _distillation(family, *_SHAPES[0], seconds)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         datasets, tokenizer = _sources(folder)
@@ -207,6 +211,31 @@ def _updates(family: str, shape: str, rows: int, n_vocab: int, seconds: float) -
     peer_is = f"the same compiled; {waited:.0f} s to warm all three up"
     line("18", what, found["ours"], found["compiled"], "tokens/s", ">= 1.0x", peer_is)
     torch._dynamo.reset()
+
+
+def _distillation(family: str, shape: str, rows: int, n_vocab: int, seconds: float) -> None:
+    """A student of half the layers beside its teacher, and the teacher's own pre-training."""
+    config = pretraining_config("bert", shape, n_vocab)
+    batch, dtype = micro_batch(config, rows), pick_dtype("auto", _CPU)
+    preset, draws = preset_named(shape, {"family": family}), torch.Generator().manual_seed(0)
+    shape_of_student = student_of(config, preset.model, config.n_layer // 2)
+    assert isinstance(shape_of_student, EncoderConfig)
+    own, reading = FAMILIES[family].part("objective"), FAMILIES[family].part("distillation")
+    recipe = Distilled(own, reading, Encoder(config, draws).eval(), preset.distil)
+    trained = recipe.network(Encoder(shape_of_student, draws), draws).train()
+    objective = recipe.objective(trained, preset.pretrain)
+    teacher, loss = our_loss("bert", config)
+    n_tokens = batch["tokens"].numel()
+    works = {
+        "student": updating(trained, lambda: objective(batch)[0], dtype, n_tokens),
+        "teacher": updating(teacher, lambda: loss(batch), dtype, n_tokens),
+    }
+    for update in works.values():
+        update()
+        update()
+    found = in_turns(works, seconds)
+    what = f"update, {FAMILIES[family].title} of half the layers beside its teacher, {shape} {rows} x {config.n_ctx}"
+    line("21", what, found["student"], found["teacher"], "tokens/s", ">= 0.6x", "the teacher's own")
 
 
 # --- fine-tuning
