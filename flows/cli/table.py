@@ -2,67 +2,10 @@
 
 from __future__ import annotations
 
-from flows.cli import commands
+from flows.cli import commands, epilogs
 from flows.cli import stack as stack_commands
 from flows.cli.options import Argument, Command, argument, flag
 from flows.servers.environment import LIGHT_STORE, PORTS
-
-_ROWS = """\
-a row's fields are named as the dataset names its columns, or:
-  cola sst2                    text
-  snli mnli qnli rte scitail   premise, hypothesis    (qnli: its question is the premise)
-  mrpc qqp stsb                text1, text2
-  race                         document, question, answers (a list of 4)
-  storycloze                   document, answers (a list of 2)
-  squad squad2                 question, context
-  swag                         document, answers (a list of 4)
-  conll2003                    words (a list)
-other fields are ignored
-example: echo '{"premise": "A cat sat.", "hypothesis": "It sat."}' | gptmill predict rte --model best
-"""
-
-_SERVE = """\
-example: gptmill serve rte &
-         curl -s 127.0.0.1:8080/predict -H 'Content-Type: application/json' \\
-              -d '{"premise": "A cat sat.", "hypothesis": "It sat."}'
-"""
-
-_DATASETS = """\
-layouts: the public distributions' files, or parquet as the Hugging Face hub has it (pip install gptmill[hf] for hf://)
-examples: gptmill datasets --datasets data
-          gptmill datasets --datasets hf://datasets/nyu-mll/glue
-          gptmill datasets get rte cola --to data
-          gptmill datasets check ./my-task.toml
-          gptmill datasets check squad --datasets data
-"""
-_SWEEP = """\
-FILE, for instance (more: infra/sweep-small.toml, gptcore/sweep/plan.py):
-  preset = "small"
-  objective = "validation/loss"    # or validation/bits_per_byte, or dev/score with tasks = ["rte", ...]
-  trials = 9
-  rungs = 3                        # 9 trials on 1/9 of the length, the best 3 on 1/3, the best 1 on the whole
-  [space.pretrain]
-  lr = { low = 5e-4, high = 5e-3, scale = "log" }
-  batch_size = [8, 16, 32]
-"""
-_CHECK = """\
-Reads a task and prints what it holds, before anything is trained. TASK is a name, with the folder of datasets (squad
---datasets data), or the FILE of your own, for instance:
-  name = "anli"                            # its column on the leaderboard
-  format = "jsonl"                         # tsv, csv, jsonl, parquet
-  form = "pair"                            # single, pair, choices
-  fields = ["premise", "hypothesis"]       # columns of the texts
-  label = "label"
-  train = "train.jsonl"                    # paths are relative to FILE
-  dev = "dev.jsonl"                        # or holdout = 0.1
-Optional: test, labels, metrics, choices, symmetric, score_range, columns, dropped_labels, holdout_seed, context, seeds,
-note, folder, [prompt] with question, answers, context, and [finetune] with settings such as lr, epochs.
-"""
-_GET = """\
-Fetches datasets, goes on where an earlier call broke off, checks their SHA-256 and unpacks them under the names that
-every other command reads. Licences are shown first: they are the authors', and yours to keep.
-"""
-
 
 # --- options of several commands that fill no form
 
@@ -114,7 +57,7 @@ _TRAINING = (
         "search for better settings: trials, of which the best train on",
         ("SweepParameters",),
         (_VERBOSE,),
-        epilog=_SWEEP,
+        epilog=epilogs.SWEEP,
     ),
     Command(
         "abstracts",
@@ -197,7 +140,7 @@ _LOOKING = (
         commands.predict,
         "answer your own rows: JSON lines on standard input, one answer a line",
         arguments=(_TASK, *_model("fine-tuned model", "latest, best (on dev rows)")),
-        epilog=_ROWS,
+        epilog=epilogs.ROWS,
     ),
     Command(
         "serve",
@@ -209,7 +152,7 @@ _LOOKING = (
             _STORE,
             argument("--port", "(%(default)s)", type=int, default=8080, metavar="PORT"),
         ),
-        epilog=_SERVE,
+        epilog=epilogs.SERVE,
     ),
     Command(
         "perplexity",
@@ -287,7 +230,7 @@ _GET_DATASETS = Command(
     "get",
     commands.get_datasets,
     "fetch datasets from their official addresses",
-    description=_GET,
+    description=epilogs.GET,
     arguments=(
         argument("names", "datasets as the list names them; all: every one", nargs="+", metavar="NAME"),
         argument("--to", "folder of datasets: each becomes a sub-folder", required=True, metavar="FOLDER"),
@@ -298,7 +241,7 @@ _CHECK_TASK = Command(
     "check",
     commands.check_task,
     "what a task holds, your own too: rows, labels, lengths, duplicates",
-    description=_CHECK,
+    description=epilogs.CHECK,
     arguments=(
         argument("file", "a task's name, or the TOML file of your own", metavar="TASK"),
         argument("--datasets", "folder of datasets; where an own task's folder may be, too", default="", metavar="URL"),
@@ -328,7 +271,7 @@ _DATA = (
                 metavar="URL",
             ),
         ),
-        epilog=_DATASETS,
+        epilog=epilogs.DATASETS,
         below=(_GET_DATASETS, _CHECK_TASK),
     ),
     Command(

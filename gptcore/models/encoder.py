@@ -14,158 +14,18 @@ normal distribution cut off at two deviations, the heads' layers.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.config import EncoderConfig
 from gptcore.config.operations import MASK_SHARE, network_flops
 from gptcore.errors import InputError
-from gptcore.models.cpu_attention import cpu_attention, is_faster, visible_mask
-from gptcore.models.dropout import dropout
+from gptcore.models.encoder_parts import Embeddings, FeedForward, ReplacedHead, SelfAttention, WordHead
 from gptcore.models.language_model import check_transfer
 from gptcore.models.network import LayerStates, Network
-
-EPSILON = 1e-12  # of the norms (original code)
-
-
-def _norm(width: int) -> nn.LayerNorm:
-    return nn.LayerNorm(width, eps=EPSILON)
-
-
-def _activated(x: Tensor, activation: str) -> Tensor:
-    return F.gelu(x, approximate="tanh" if activation == "gelu_new" else "none")
-
-
-class Embeddings(nn.Module):
-    """The sum of a word, its position and its segment, normalised: ids [B, T] -> [B, T, E]."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        width = config.width_of_words
-        self.pdrop = config.embd_pdrop
-        self.words = nn.Embedding(config.n_vocab, width)
-        self.positions = None if config.sinusoidal else nn.Embedding(config.n_ctx, width)
-        self.segments = nn.Embedding(config.n_segments, width) if config.n_segments else None
-        self.norm = _norm(width)
-        if config.sinusoidal:
-            self.register_buffer("waves", sinusoids(config.n_ctx, width), persistent=False)
-
-    def forward(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
-        """:param segments: [B, T] numbers of segments; None: all 0. Not read where the network knows none."""
-        T = tokens.shape[1]
-        positions = self.get_buffer("waves") if self.positions is None else self.positions.weight
-        x = self.words(tokens)
-        if self.segments is not None:
-            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
-        x = self.norm(x + positions[:T])
-        return dropout(x, self.pdrop, self.training)
-
-
-def sinusoids(n_positions: int, width: int) -> Tensor:
-    """Sines at the even and cosines at the odd dimensions, of wavelengths from 2 pi to 10,000 * 2 pi: [T, E].
-
-    ("Attention Is All You Need", section 3.5.)
-    """
-    places = torch.arange(n_positions, dtype=torch.float64)[:, None]  # (T, 1)
-    rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10_000.0) / width))
-    waves = torch.empty(n_positions, width, dtype=torch.float64)
-    waves[:, 0::2] = torch.sin(places * rates)
-    waves[:, 1::2] = torch.cos(places * rates[: width // 2])
-    return waves.float()
-
-
-class SelfAttention(nn.Module):
-    """Multi-headed attention of every position to every word, added to its input and normalised."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.n_head = config.n_head
-        self.attn_pdrop = config.attn_pdrop
-        self.resid_pdrop = config.resid_pdrop
-        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
-        self.projection = nn.Linear(config.n_embd, config.n_embd)
-        self.norm = _norm(config.n_embd)
-
-    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
-        """[B, T, D] -> [B, T, D]; ``visible`` [B, 1, 1, T]: which positions are words; None: all."""
-        B, T, D = x.shape
-        qkv = self.qkv(x)
-        rate = self.attn_pdrop if self.training else 0.0
-        if is_faster(qkv, rate, self.training):
-            mask = None if visible is None else visible_mask(visible, qkv.dtype)
-            mixed = cpu_attention(qkv, self.n_head, rate, mask)
-        else:
-            q, k, v = qkv.view(B, T, 3, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=rate)
-            mixed = mixed.transpose(1, 2).reshape(B, T, D)
-        output: Tensor = self.norm(x + dropout(self.projection(mixed), self.resid_pdrop, self.training))
-        return output
-
-    def scores(self, x: Tensor) -> Tensor:
-        """How much each position asks for each, before the softmax: [B, T, D] -> [B, H, T, T]."""
-        B, T, D = x.shape
-        qk = F.linear(x, self.qkv.weight[: 2 * D], self.qkv.bias[: 2 * D])
-        q, k = qk.view(B, T, 2, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
-        found: Tensor = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-        return found
-
-
-class FeedForward(nn.Module):
-    """The position-wise network, added to its input and normalised."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.activation = config.activation
-        self.resid_pdrop = config.resid_pdrop
-        self.inner = nn.Linear(config.n_embd, config.n_inner)
-        self.projection = nn.Linear(config.n_inner, config.n_embd)
-        self.norm = _norm(config.n_embd)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] -> [B, T, D]."""
-        inner = self.projection(_activated(self.inner(x), self.activation))
-        output: Tensor = self.norm(x + dropout(inner, self.resid_pdrop, self.training))
-        return output
-
-
-class WordHead(nn.Module):
-    """Scores of every word: a layer, its norm, and the product with the word embeddings."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.activation = config.activation
-        self.dense = nn.Linear(config.n_embd, config.width_of_words)
-        self.norm = _norm(config.width_of_words)
-        self.bias = nn.Parameter(torch.zeros(config.n_vocab))
-
-    def hidden(self, states: Tensor) -> Tensor:
-        """What is multiplied with the word embeddings: states [..., D] -> [..., E]."""
-        found: Tensor = self.norm(_activated(self.dense(states), self.activation))
-        return found
-
-    def forward(self, states: Tensor, table: Tensor) -> Tensor:
-        """States [..., D] and the word embeddings [V, E] -> [..., V]."""
-        return F.linear(self.hidden(states), table, self.bias)
-
-
-class ReplacedHead(nn.Module):
-    """Whether each token was replaced: a layer and one number (ELECTRA, section 3.1)."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.activation = config.activation
-        self.dense = nn.Linear(config.n_embd, config.n_embd)
-        self.output = nn.Linear(config.n_embd, 1)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """States [B, T, D] -> logits [B, T]."""
-        logits: Tensor = self.output(_activated(self.dense(states), self.activation))
-        return logits.squeeze(-1)
 
 
 class Encoder(Network):

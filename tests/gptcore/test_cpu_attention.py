@@ -12,7 +12,7 @@ from gptcore.config import EncoderConfig, ModelConfig
 from gptcore.models import cpu_attention as module
 from gptcore.models.cpu_attention import causal_mask, cpu_attention, visible_mask
 from gptcore.models.dropout import dropout
-from gptcore.models.encoder import SelfAttention
+from gptcore.models.encoder_parts import SelfAttention
 from gptcore.models.transformer import Attention
 
 B, T, H, D = 5, 20, 3, 24

@@ -23,7 +23,8 @@ from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.models.build import load_language_model
 from gptcore.models.detection import Detection
-from gptcore.models.encoder import Encoder, sinusoids
+from gptcore.models.encoder import Encoder
+from gptcore.models.encoder_parts import sinusoids
 from tests.gptcore.test_parity import assert_agree
 
 V, T = 61, 11
