@@ -1,0 +1,154 @@
+"""TransE: a relation is a step from one entity's vector to another's (Bordes et al. 2013, section 2).
+
+Written here, as a library (PyKEEN) would bring thirty others in the place of some eighty lines, and resumes to no bit.
+
+Every update takes the same entities as negatives for all of its facts, so that their distances are one matrix product;
+each fact is told from the others by its tail and by its head.
+
+Legend of shape comments: E entities, R relations, D width of a vector, B facts, K negatives, Q queries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gptcore.data.draws import below, sample_bits
+from gptcore.data.feed import MicroBatch, Objective, Update
+from gptcore.knowledge.config import TransEConfig
+from gptcore.knowledge.graph import KnowledgeGraph, Triples
+from gptcore.machine.distributed import World
+from gptcore.objectives.micro_batches import MicroBatches
+from gptcore.seeds import derive_seed
+
+_LEAST = 1e-9  # of a squared distance, whose root has no slope at 0
+
+
+class TransE(nn.Module):
+    """Vectors of entities and of relations.
+
+    :param generator: where the first ones are drawn from, uniform within 6 / sqrt(D) (Bordes et al., Algorithm 1).
+    """
+
+    def __init__(self, n_entities: int, n_relations: int, dim: int, norm: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.entities = nn.Embedding(n_entities, dim)
+        self.relations = nn.Embedding(n_relations, dim)
+        self.norm = norm
+        for part in (self.entities, self.relations):
+            nn.init.uniform_(part.weight, -6 / dim**0.5, 6 / dim**0.5, generator=generator)
+        with torch.no_grad():
+            for part in (self.entities, self.relations):
+                part.weight.copy_(F.normalize(part.weight, dim=-1))
+
+    def tails(self, heads: Tensor, relations: Tensor) -> Tensor:
+        """Where the tails of facts would be: [Q] and [Q] -> [Q, D]."""
+        found: Tensor = self.entities(heads) + self.relations(relations)
+        return found
+
+    def heads(self, tails: Tensor, relations: Tensor) -> Tensor:
+        """Where the heads of facts would be: [Q] and [Q] -> [Q, D]."""
+        found: Tensor = self.entities(tails) - self.relations(relations)
+        return found
+
+    def distances(self, places: Tensor, entities: Tensor) -> Tensor:
+        """From places [Q, D] to entities' vectors [K, D]: [Q, K]."""
+        if self.norm == 1:
+            return torch.cdist(places, entities, p=1.0)
+        squares = (places**2).sum(-1, keepdim=True) + (entities**2).sum(-1) - 2 * places @ entities.T
+        return squares.clamp_min(_LEAST).sqrt()
+
+    def lengths(self, differences: Tensor) -> Tensor:
+        """Of h + r - t: [B, D] -> [B]."""
+        if self.norm == 1:
+            return differences.abs().sum(-1)
+        return (differences**2).sum(-1).clamp_min(_LEAST).sqrt()
+
+
+def transe_objective(model: TransE, config: TransEConfig) -> Objective:
+    """Facts are near, negatives far: the loss of "RotatE", equation 5, of tails and of heads, half each."""
+
+    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        heads, relations, tails = batch["facts"].unbind(-1)  # (B,) each
+        others = model.entities(batch["negatives"])  # (K, D)
+        places = model.tails(heads, relations)  # (B, D)
+        near = F.logsigmoid(config.margin - model.lengths(places - model.entities(tails)))  # (B,)
+        far = torch.zeros_like(near)
+        for at in (places, model.heads(tails, relations)):
+            distances = model.distances(at, others)  # (B, K)
+            weights = torch.softmax(-config.temperature * distances.detach(), dim=-1)
+            far = far + (weights * F.logsigmoid(distances - config.margin)).sum(-1) / 2
+        loss = -((near + far) / 2).sum() * batch["weight"]
+        return loss, {"loss": loss}
+
+    return objective
+
+
+class Facts:
+    """Updates of facts drawn at random, each a pure function of the seed and its number, with their negatives."""
+
+    def __init__(self, graph: KnowledgeGraph, config: TransEConfig, world: World) -> None:
+        self._facts, self._n_entities = graph.facts["train"], len(graph.entities)
+        self._size, self._negatives = config.batch_size, config.negatives
+        self._seeds = [derive_seed(config.seed, name) for name in ("facts", "negatives")]
+        self._micro = MicroBatches(config.batch_size, None, world)
+
+    def update(self, step: int) -> Update:
+        """Facts step * batch_size .. (step + 1) * batch_size."""
+        numbers = np.arange(step * self._size, (step + 1) * self._size)
+        chosen = below(sample_bits(self._seeds[0], numbers, 1)[:, 0], len(self._facts))
+        drawn = below(sample_bits(self._seeds[1], np.array([step]), self._negatives)[0], self._n_entities)
+        facts, others = torch.from_numpy(self._facts[chosen]), torch.from_numpy(drawn)
+        weight = torch.tensor(1.0 / self._size)
+        batches = [{"facts": facts[its], "negatives": others, "weight": weight} for its in self._micro.parts]
+        return Update(batches, self._size)
+
+    def documents(self, step: int) -> list[str]:
+        """Facts have no documents."""
+        return []
+
+
+def ranks(model: TransE, graph: KnowledgeGraph, facts: Triples, at_once: int = 512) -> Tensor:
+    """The filtered rank of each fact's tail and head among all entities: float64 [N, 2], the best 1.
+
+    Other facts of any split are left out of the ranking (Bordes et al., section 4.2, "filtered"). Entities as near as
+    the answer share the mean of the ranks that they stand on, so that vectors which are all alike gain nothing.
+    """
+    known_tails, known_heads = _known(graph)
+    vectors = model.entities.weight
+    found = torch.empty(len(facts), 2, dtype=torch.float64)
+    with torch.no_grad():
+        for first in range(0, len(facts), at_once):
+            part = facts[first : first + at_once]
+            h, r, t = (torch.from_numpy(np.ascontiguousarray(part[:, column])) for column in range(3))
+            for side, (places, answers, known) in enumerate(
+                ((model.tails(h, r), t, known_tails), (model.heads(t, r), h, known_heads))
+            ):
+                distances = model.distances(places, vectors)  # (Q, E)
+                own = distances.gather(1, answers[:, None])  # (Q, 1)
+                asked = part[:, (0, 1)] if side == 0 else part[:, (2, 1)]
+                for row, key in enumerate(map(tuple, asked.tolist())):
+                    distances[row, known[key]] = torch.inf
+                nearer = (distances < own).sum(1)
+                alike = (distances == own).sum(1)  # the answer itself is left out with the other facts
+                found[first : first + at_once, side] = (1 + nearer + alike / 2).double()
+    return found
+
+
+def link_prediction(found: Tensor) -> dict[str, float]:
+    """Mean reciprocal rank, mean rank and Hits at 1, 3, 10 of ranks of any shape."""
+    scores = {"mrr": float((1 / found).mean()), "mean_rank": float(found.mean())}
+    return scores | {f"hits_{n}": float((found <= n).double().mean()) for n in (1, 3, 10)}
+
+
+def _known(graph: KnowledgeGraph) -> tuple[dict[tuple[int, int], Tensor], dict[tuple[int, int], Tensor]]:
+    """(head, relation) -> tails and (tail, relation) -> heads, over all splits."""
+    tails: dict[tuple[int, int], list[int]] = {}
+    heads: dict[tuple[int, int], list[int]] = {}
+    for facts in graph.facts.values():
+        for head, relation, tail in facts.tolist():
+            tails.setdefault((head, relation), []).append(tail)
+            heads.setdefault((tail, relation), []).append(head)
+    return tuple({key: torch.tensor(values) for key, values in known.items()} for known in (tails, heads))  # type: ignore[return-value]  # of two

@@ -1,0 +1,133 @@
+"""The job that learns vectors of a knowledge graph: facts in, vectors of entities and relations out.
+
+    python -m gptcore.training.vectors JOB.json
+
+JOB.json: {"transe": fields of TransEConfig, "graph": folder of a graph (:meth:`KnowledgeGraph.save`), "workspace":
+folder, "threads": int or null}.
+
+The workspace then holds vectors/model.safetensors (entities [E, D], relations [R, D]), checkpoints/, metrics.jsonl and
+result.json. Exit codes: gptcore.machine.process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from gptcore.files import sha256_file, write_json_atomic
+from gptcore.knowledge.config import TransEConfig
+from gptcore.knowledge.graph import KnowledgeGraph, Triples
+from gptcore.knowledge.transe import Facts, TransE, link_prediction, ranks, transe_objective
+from gptcore.machine import process, rng
+from gptcore.machine.distributed import World
+from gptcore.machine.process import Interrupted
+from gptcore.machine.sharding import Step
+from gptcore.settings import recorded
+from gptcore.training.job import Training, costs, parse_job, run_job, train
+from gptcore.training.schedules import warmup_steps_linear
+
+_RANKED_AT_ONCE = 2048  # facts between two questions whether to stop
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorsJob:
+    """A job file, checked."""
+
+    transe: TransEConfig
+    graph: Path
+    workspace: Path
+    threads: int | None
+
+    @classmethod
+    def parse(cls, job: Mapping[str, Any]) -> VectorsJob:
+        """:raises InputError: naming the field that is missing, unknown or of no use."""
+        return parse_job(cls, "vectors", job)
+
+
+class RankMonitor:
+    """Link prediction on some held-out facts, the same ones each time."""
+
+    def __init__(self, model: TransE, graph: KnowledgeGraph, config: TransEConfig, total_steps: int) -> None:
+        self._model, self._graph, self._config, self._total_steps = model, graph, config, total_steps
+        facts = graph.facts.get("valid", graph.facts["train"][:0])
+        self._facts = facts[np.linspace(0, len(facts) - 1, min(len(facts), config.eval_facts)).astype(np.int64)]
+
+    def due(self, step: int) -> bool:
+        """As often as the settings say, and after the last update; never where no fact is held out."""
+        return len(self._facts) > 0 and (step % self._config.eval_every == 0 or step == self._total_steps)
+
+    def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
+        """See :func:`gptcore.knowledge.transe.link_prediction`."""
+        found = link_prediction(ranks(self._model, self._graph, self._facts))
+        return {f"validation/{name}": value for name, value in found.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: what counts is ranked at the end."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See :meth:`state`."""
+
+
+def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
+    """Do the job in this process (one of the world's).
+
+    :raises InputError: before any work, if the job cannot be done as given.
+    :raises Interrupted: after SIGTERM, with a checkpoint written.
+    """
+    run_job(VectorsJob.parse(job), _learn, stop)
+
+
+def _learn(job: VectorsJob, world: World, stop: process.StopRequest) -> None:
+    config, graph = job.transe, KnowledgeGraph.load(job.graph)
+    draws = rng.generator(config.seed, "vectors")
+    model = TransE(len(graph.entities), len(graph.relations), config.dim, config.norm, draws).to(world.device)
+    training = Training(
+        model=model,
+        objective=Step(model, transe_objective(model, config)),
+        data=Facts(graph, config, world),
+        monitor=RankMonitor(model, graph, config, config.steps),
+        settings=config,
+        total_steps=config.steps,
+        schedule=warmup_steps_linear(config.warmup_steps, config.steps),
+        identity={"transe": recorded(config), "graph": sha256_file(job.graph / "facts.safetensors")},
+        keep_checkpoints=config.keep_checkpoints,
+        checkpoint_every=config.checkpoint_every,
+    )
+    progress = train(training, job, world, stop)
+    if not world.main:
+        return
+    scores: dict[str, float] = {}
+    for split in ("valid", "test"):
+        if len(facts := graph.facts.get(split, graph.facts["train"][:0])):
+            found = link_prediction(_ranked(model.cpu(), graph, facts, stop))
+            scores |= {f"{split}/{name}": value for name, value in found.items()}
+    folder = job.workspace / "vectors"
+    folder.mkdir(exist_ok=True)
+    vectors = {"entities": model.entities.weight, "relations": model.relations.weight}
+    save_file({name: part.detach().contiguous() for name, part in vectors.items()}, str(folder / "model.safetensors"))
+    write_json_atomic(job.workspace / "result.json", {**costs(progress, config.precision, world), **scores})
+
+
+def _ranked(model: TransE, graph: KnowledgeGraph, facts: Triples, stop: process.StopRequest) -> torch.Tensor:
+    """Ranks of all facts of a split.
+
+    :raises Interrupted: after SIGTERM; the last checkpoint is that of the last update.
+    """
+    parts = []
+    for first in range(0, len(facts), _RANKED_AT_ONCE):
+        if stop.requested:
+            raise Interrupted("SIGTERM during the ranking of facts")
+        parts.append(ranks(model, graph, facts[first : first + _RANKED_AT_ONCE]))
+    return torch.cat(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(process.main(run, sys.argv[1:]))

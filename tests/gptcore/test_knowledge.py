@@ -1,0 +1,251 @@
+"""Knowledge graphs: files read strictly, vectors that are learnt, ranked fairly, and resumed to the bit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from gptcore.errors import InputError
+from gptcore.files import read_json
+from gptcore.knowledge.config import TransEConfig
+from gptcore.knowledge.graph import KnowledgeGraph, graph_files, read_graph
+from gptcore.knowledge.transe import Facts, TransE, link_prediction, ranks, transe_objective
+from gptcore.machine import process
+from gptcore.machine.distributed import World
+from gptcore.training import vectors
+from tests.gptcore.test_pretrain import StopAfter, wait_for_checkpoint
+
+ALONE = World(0, 1, torch.device("cpu"))
+CONFIG = TransEConfig(
+    dim=4, negatives=16, batch_size=32, steps=1500, lr=2e-2, margin=2.0, eval_every=500, checkpoint_every=250
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def write(folder: Path, **files: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.txt").write_bytes(text.encode())
+    return str(folder)
+
+
+def grid(n: int = 6) -> dict[str, str]:
+    """Places of a square with steps east and south: a geometry that translations can tell."""
+    facts = [(f"p{x}{y}", "east_of", f"p{x + 1}{y}") for x in range(n - 1) for y in range(n)]
+    facts += [(f"p{x}{y}", "south_of", f"p{x}{y + 1}") for x in range(n) for y in range(n - 1)]
+    order = np.random.default_rng(0).permutation(len(facts))
+    lines = ["\t".join(facts[i]) for i in order]
+    return {"train": "\n".join(lines[8:]), "valid": "\n".join(lines[:4]), "test": "\n".join(lines[4:8])}
+
+
+# --- files
+
+
+def test_both_public_layouts_are_read(tmp_path: Path) -> None:
+    plain = read_graph(write(tmp_path / "a", train="x\tr\ty\r\ny\tr\tz\r\n", test="x\ts\tz \n"))
+    assert plain.entities == ("x", "y", "z")
+    assert plain.relations == ("r", "s")
+    assert plain.facts["train"].tolist() == [[0, 0, 1], [1, 0, 2]]
+    assert plain.facts["test"].tolist() == [[0, 1, 2]]
+    assert "valid" not in plain.facts
+    folder = write(tmp_path / "b", train="IsA\tcat\tpet \n", dev1="IsA\tdog\tpet\t1\nIsA\tpet\tdog\t0\n", dev2="")
+    net = read_graph(folder, ("relation", "head", "tail"))
+    assert net.entities == ("cat", "pet", "dog")
+    assert net.facts["valid"].tolist() == [[2, 0, 1]]
+    assert net.n_false == 1
+    assert [Path(file).name for file in graph_files(folder)] == ["train.txt", "dev1.txt", "dev2.txt"]
+
+
+def test_a_graph_is_kept_as_it_is_with_what_people_call_its_entities(tmp_path: Path) -> None:
+    folder = Path(write(tmp_path / "a", train="/m/1\tborn_in\t/m/2\n"))
+    about = {"/m/1": {"label": "Ada", "alternatives": ["Ada L."]}, "/m/9": {"label": "nobody"}}
+    (folder / "entity2wikidata.json").write_text(json.dumps(about))
+    graph = read_graph(str(folder))
+    assert [graph.called(0), graph.called(1)] == ["Ada", "/m/2"]
+    (tmp_path / "kept").mkdir()
+    graph.save(tmp_path / "kept")
+    again = KnowledgeGraph.load(tmp_path / "kept")
+    assert (again.entities, again.relations, again.labels) == (graph.entities, graph.relations, graph.labels)
+    assert again.labels == {"/m/1": ("Ada", "Ada L.")}
+    assert np.array_equal(again.facts["train"], graph.facts["train"])
+    (folder / "entity2wikidata.json").unlink()
+    (folder / "labels.tsv").write_text("/m/2\tLondon\tLondinium\n")
+    assert read_graph(str(folder)).called(1) == "London"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x\tr\n", r"train.txt, line 1: found 2 columns between tabs, expected 3, or 4"),
+        ("x\tr\ty\nx\t \ty\n", r"train.txt, line 2, relation: found nothing, expected a name"),
+        ("x\tr\ty\tmaybe\n", r"train.txt, line 1, column 4: found 'maybe', expected 1 \(true\) or 0"),
+        ("x\tr\ty\t0\n", r"found no fact to learn from"),
+        ("", r"found no fact to learn from"),
+    ],
+)
+def test_a_broken_row_names_file_line_and_column(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_graph(write(tmp_path / "graph", train=text))
+
+
+def test_folders_without_facts_and_columns_of_no_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="found no folder here"):
+        read_graph(str(tmp_path / "none"))
+    with pytest.raises(InputError, match=r"found test.txt; expected train.txt or train.tsv"):
+        read_graph(write(tmp_path / "half", test="x\tr\ty\n"))
+    with pytest.raises(InputError, match="columns: found head, tail"):
+        read_graph(write(tmp_path / "half", train="x\tr\ty\n"), ("head", "tail"))
+    (tmp_path / "half" / "labels.tsv").write_text("x\n")
+    with pytest.raises(InputError, match=r"labels.tsv, line 1: found 'x', expected an entity and its label"):
+        read_graph(str(tmp_path / "half"))
+
+
+@given(st.lists(st.tuples(*[st.sampled_from("abcdef")] * 3), min_size=1, max_size=30), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_every_fact_is_there_once_whatever_the_order(
+    tmp_path_factory: pytest.TempPathFactory, facts: list[tuple[str, str, str]], crlf: bool
+) -> None:
+    text = ("\r\n" if crlf else "\n").join("\t".join(fact) for fact in facts)
+    graph = read_graph(write(tmp_path_factory.mktemp("graph"), train=text))
+    named = [(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in graph.facts["train"].tolist()]
+    assert named == list(dict.fromkeys(facts))
+
+
+# --- vectors
+
+
+def model_of(graph: KnowledgeGraph, norm: int = 2) -> TransE:
+    return TransE(len(graph.entities), len(graph.relations), 8, norm, torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_the_loss_and_its_gradients_are_those_spelled_out(tmp_path: Path, norm: int) -> None:
+    graph = read_graph(write(tmp_path, **grid()))
+    config = dataclasses.replace(CONFIG, norm=norm)
+    model = model_of(graph, norm)
+    (batch,) = Facts(graph, config, ALONE).update(5).micro_batches
+    loss, _ = transe_objective(model, config)(batch)
+    loss.backward()
+    ours = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    model.zero_grad()
+    e, r = model.entities.weight, model.relations.weight
+    total = torch.zeros(())
+    for head, relation, tail in batch["facts"].tolist():
+        near = F.logsigmoid(config.margin - torch.linalg.vector_norm(e[head] + r[relation] - e[tail], norm))
+        far = []
+        for side in range(2):
+            places = [
+                e[head] + r[relation] - e[other] if side == 0 else e[other] + r[relation] - e[tail]
+                for other in batch["negatives"].tolist()
+            ]
+            distances = torch.stack([torch.linalg.vector_norm(place, norm) for place in places])
+            weights = torch.softmax(-distances.detach(), 0)
+            far.append((weights * F.logsigmoid(distances - config.margin)).sum())
+        total = total - (near + sum(far) / 2) / 2
+    expected = total / config.batch_size
+    expected.backward()
+    assert float(loss) == pytest.approx(float(expected), rel=1e-4)
+    for name, weight in model.named_parameters():
+        assert weight.grad is not None
+        torch.testing.assert_close(ours[name], weight.grad, atol=1e-5, rtol=1e-3)
+
+
+def test_ranks_are_filtered_and_ties_fair(tmp_path: Path) -> None:
+    graph = read_graph(write(tmp_path, **grid(4)))
+    model = model_of(graph)
+    facts = graph.facts["test"]
+    everything = {tuple(fact) for part in graph.facts.values() for fact in part.tolist()}
+    e, r = model.entities.weight.detach().double(), model.relations.weight.detach().double()
+    expected = []
+    for head, relation, tail in facts.tolist():
+        for side in range(2):
+            own, answer = float(torch.linalg.vector_norm(e[head] + r[relation] - e[tail])), tail if side == 0 else head
+            better = 0
+            for other in range(len(graph.entities)):
+                fact = (head, relation, other) if side == 0 else (other, relation, tail)
+                if other != answer and fact not in everything:
+                    better += float(torch.linalg.vector_norm(e[fact[0]] + r[relation] - e[fact[2]])) < own
+            expected.append(1 + better)
+    assert ranks(model, graph, facts, at_once=3).flatten().tolist() == expected
+    with torch.no_grad():
+        model.entities.weight.zero_()
+    found = ranks(model, graph, facts)
+    known = [sum(f[0] == h and f[1] == r for f in everything) for h, r, _ in facts.tolist()]
+    assert found[:, 0].tolist() == [1 + (len(graph.entities) - n) / 2 for n in known], "all alike: the middle rank"
+    scores = link_prediction(torch.tensor([[1.0, 2.0], [4.0, 20.0]]))
+    assert scores == pytest.approx({"mrr": 0.45, "mean_rank": 6.75, "hits_1": 0.25, "hits_3": 0.5, "hits_10": 0.75})
+
+
+def job_for(folder: Path, workspace: Path, **changes: Any) -> dict[str, Any]:
+    kept = folder / "kept"
+    kept.mkdir(exist_ok=True)
+    read_graph(write(folder / "files", **grid())).save(kept)
+    settings_ = dataclasses.asdict(dataclasses.replace(CONFIG, **changes))
+    return {"transe": settings_, "graph": str(kept), "workspace": str(workspace), "threads": 1}
+
+
+def test_a_job_learns_the_grid_and_a_resume_changes_no_bit(tmp_path: Path) -> None:
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    vectors.run(job_for(tmp_path, straight), process.StopRequest())
+    result = read_json(straight / "result.json")
+    assert (result["valid/mrr"] + result["test/mrr"]) / 2 > 0.4, "east and south are steps, which places follow from"
+    assert result["test/hits_10"] == 1
+    for asked in (370, 1, 620):
+        with pytest.raises(process.Interrupted):
+            vectors.run(job_for(tmp_path, stopped), StopAfter(asked))
+    vectors.run(job_for(tmp_path, stopped), process.StopRequest())
+    ours, theirs = (load_file(folder / "vectors/model.safetensors") for folder in (stopped, straight))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ("entities", "relations"))
+
+
+def test_kill_9_of_a_child_then_resume_is_exact(tmp_path: Path) -> None:
+    straight = tmp_path / "straight"
+    vectors.run(job_for(tmp_path, straight), process.StopRequest())
+    job = job_for(tmp_path, tmp_path / "killed")
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(job))
+    command = [sys.executable, "-m", "gptcore.training.vectors", str(path)]
+    child = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    wait_for_checkpoint(job, child)
+    child.kill()
+    assert child.wait() in (-signal.SIGKILL, 0)
+    vectors.run(job, process.StopRequest())
+    ours, theirs = (load_file(folder / "vectors/model.safetensors") for folder in (tmp_path / "killed", straight))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ("entities", "relations"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"norm": 3}, "transe.norm = 3: expected 1 or 2"),
+        ({"negatives": 0}, "transe.negatives = 0: expected 1 or more"),
+        ({"margin": 0.0}, "transe.margin = 0.0: expected more than 0"),
+        ({"temperature": -1.0}, "transe.temperature = -1.0: expected 0 or more"),
+        ({"steps": 0}, "transe.steps = 0: expected 1 or more"),
+    ],
+)
+def test_settings_of_no_use_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TransEConfig(**changes)
