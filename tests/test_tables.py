@@ -53,7 +53,7 @@ MODULES = (
     "tasks.stages.stage",
     "tasks.tracking.registry",
 )
-FORMS = ("flows.forms.generation", "flows.forms.parameters")
+FORMS = ("flows.forms.generation", "flows.forms.knowledge", "flows.forms.parameters")
 """Modules whose forms' defaults are looked at."""
 
 

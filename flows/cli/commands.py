@@ -97,6 +97,13 @@ def analysis(options: argparse.Namespace) -> None:
         print(found.text())
 
 
+def knowledge(options: argparse.Namespace) -> None:
+    filled = fill("KnowledgeParameters", options)
+    from flows.knowledge import knowledge
+
+    _print_all(run(knowledge, filled, options))
+
+
 def sweep(options: argparse.Namespace) -> None:
     from gptcore.sweep.plan import read_plan
 

@@ -55,3 +55,11 @@ GET = """\
 Fetches datasets, goes on where an earlier call broke off, checks their SHA-256 and unpacks them under the names that
 every other command reads. Licences are shown first: they are the authors', and yours to keep.
 """
+
+KNOWLEDGE = """\
+examples: gptmill knowledge                       # the generated world's
+          gptmill knowledge data/FB15k-237 --entities "Albert Einstein,Paris"
+          gptmill knowledge data/ConceptNet --columns relation,head,tail
+files:    train.txt, valid.txt (or dev1.txt, dev2.txt), test.txt; one fact a line, tabs between its columns; what people
+          call an entity: entity2wikidata.json, or labels.tsv with entity and label
+"""

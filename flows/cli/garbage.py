@@ -27,8 +27,10 @@ _MEASURES = (
     "overlap",
     "speed",
     "written",
+    "graph",
+    "vectors",
 )
-_TRACKED = ("pretrain", "finetune", "adapt")
+_TRACKED = ("pretrain", "finetune", "adapt", "vectors")
 _WORLDS = "storyworld"
 _STAGES = (
     "storyworld",
@@ -54,6 +56,8 @@ _STAGES = (
     "papers-ids",
     "adapt",
     "written",
+    "graph",
+    "vectors",
 )
 _KINDS = {
     "remains": "remains",

@@ -33,7 +33,7 @@ def flag(name: str, help: str) -> Argument:
 class Command:
     """A command: what it is called, what it does, its line of help, and its options.
 
-    :param forms: names of the forms of :mod:`flows.forms.parameters` that the command fills. Each of their fields makes
+    :param forms: names of the forms (:mod:`flows.forms.named`) that the command fills. Each of their fields makes
         an option (of fields that share an option, the first form's), before the command's own arguments.
     :param first: own arguments that come before those of the forms.
     :param defaults: of attributes of the parsed options, in place of those that the options have.
@@ -87,12 +87,12 @@ def form_arguments(forms: tuple[str, ...]) -> list[Argument]:
     """The options of forms, by their names; pydantic is imported where there is one."""
     if not forms:
         return []
-    from flows.forms import parameters
+    from flows.forms.named import form_named
     from flows.forms.option import options_of
 
     found: dict[str, Argument] = {}
     for form in forms:
-        for option in options_of(getattr(parameters, form)):
+        for option in options_of(form_named(form)):
             found.setdefault(option.flag, Argument(*option.argument()))
     return list(found.values())
 

@@ -28,13 +28,13 @@ def fill(form: str, options: argparse.Namespace, **extra: Any) -> Form:
     """
     from pydantic import ValidationError
 
-    from flows.forms import parameters
+    from flows.forms.named import form_named
     from flows.forms.option import flag_of, given_fields
     from flows.servers.preflight import require_servers
     from flows.servers.temporary_server import begin_server
     from flows.worker_policy import worker_policy
 
-    model: type[Form] = getattr(parameters, form)
+    model = form_named(form)
     try:
         filled = model.model_validate({**given_fields(model, options, besides=extra), **extra})
     except ValidationError as error:

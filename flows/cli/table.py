@@ -52,6 +52,14 @@ _TRAINING = (
         first=(argument("name", "which", choices=_ANALYSES),),
     ),
     Command(
+        "knowledge",
+        commands.knowledge,
+        "a knowledge graph: its facts, vectors learnt from them, what these predict",
+        ("KnowledgeParameters",),
+        (_VERBOSE,),
+        epilog=epilogs.KNOWLEDGE,
+    ),
+    Command(
         "sweep",
         commands.sweep,
         "search for better settings: trials, of which the best train on",

@@ -20,6 +20,7 @@ from flows.distil import distil
 from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
 from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, FewShotParameters, GenerateParameters
+from flows.forms.knowledge import KnowledgeParameters
 from flows.forms.parameters import (
     AnalysisParameters,
     DistilParameters,
@@ -29,6 +30,7 @@ from flows.forms.parameters import (
     PretrainParameters,
     SweepParameters,
 )
+from flows.knowledge import knowledge
 from flows.leaderboard import leaderboard
 from flows.pipeline import pipeline
 from flows.pretrain import pretrain
@@ -98,6 +100,7 @@ OFFERS = [
     Offer(overlap, CPU, AnalysisParameters),
     Offer(families, CPU, AnalysisParameters),
     Offer(objectives, CPU, AnalysisParameters),
+    Offer(knowledge, CPU, KnowledgeParameters),
     Offer(sentences, CPU, AnalysisParameters),
     Offer(sharing, CPU, AnalysisParameters),
     Offer(replaced, CPU, AnalysisParameters),

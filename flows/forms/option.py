@@ -115,8 +115,8 @@ class FieldOption:
             return self.flag, {**settings, "action": "store_true", "default": None}
         if self.option.metavar or (isinstance(default, list) and not self.option.repeated):
             settings["metavar"] = self.option.metavar or "A,B"
-        if self.option.positional:
-            return self.key, settings
+        if self.option.positional:  # one that need not be given is left to the field's default
+            return self.key, settings if self.info.is_required() else {**settings, "nargs": "?", "default": default}
         if self.option.repeated:
             return self.flag, {**settings, "action": "append"}
         if kind in (int, float):

@@ -9,6 +9,7 @@ from gptcore.errors import InputError
 from gptcore.storyworld.beyond import beyond
 from gptcore.storyworld.books import book
 from gptcore.storyworld.formats import Writer, datasets
+from gptcore.storyworld.knowledge import write_graph
 from gptcore.storyworld.lexicon import MEN, WOMEN
 from gptcore.storyworld.papers import archive
 from gptcore.storyworld.prompted import prompted
@@ -57,6 +58,7 @@ def generate(
     Writer(out / "arxiv", seed).write("sw.tsv", archive(seed))
     prompted(tables)  # after the books: what it holds out is held out of the web alone
     beyond(tables)
+    write_graph(tables)
     shown = Writer(out / "web", seed)
     shown.write("pages.jsonl", web(shown.rng("web"), tables.held_out, pages))
     for folder in ("books", "datasets", "arxiv", "web"):

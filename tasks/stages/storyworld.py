@@ -13,7 +13,7 @@ from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 
-VERSION = 9
+VERSION = 10
 
 
 @task(name="storyworld", task_run_name="storyworld seed {seed}", **STAGE_OPTIONS)

@@ -14,14 +14,15 @@ from pydantic import BaseModel, ValidationError
 from flows.cli.main import parser
 from flows.cli.options import Command, CommandParser, add_options
 from flows.cli.table import COMMANDS
-from flows.forms import parameters
+from flows.forms import generation, knowledge, parameters
 from flows.forms.option import given_fields, options_of
 from flows.forms.readers import toml_file
 from gptcore.families import offered
 
 FORMS = {
     name: form
-    for name, form in vars(parameters).items()
+    for module in (parameters, generation, knowledge)
+    for name, form in vars(module).items()
     if name.endswith("Parameters") and isinstance(form, type) and issubclass(form, BaseModel)
 }
 FILLED_BY = {form: command for command in COMMANDS for form in command.forms}

@@ -1,0 +1,114 @@
+"""Knowledge: a graph's facts, vectors learnt from them, and what these predict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from flows.chain import WORLD_SEED
+from flows.forms.knowledge import KnowledgeParameters
+from flows.forms.run_names import from_form
+from flows.servers import signals
+from gptcore.knowledge.graph import SPLITS, KnowledgeGraph
+from gptcore.knowledge.neighbours import chosen_entities, entity_vectors, nearest
+from gptcore.knowledge.published import GRAPHS, PUBLISHED
+from gptcore.storyworld.knowledge import FOLDER
+from tasks.report.analysis import Analysis, publish
+from tasks.report.card import cost
+from tasks.stages.graph import read_knowledge
+from tasks.stages.storyworld import generate_world
+from tasks.stages.vectors import learn_vectors
+from tasks.store.artifact import Artifact
+from tasks.store.store import Store
+
+_SHOWN, _NEAR, _FACTS = 6, 5, 3
+_METRICS = ("mrr", "hits_1", "hits_3", "hits_10")
+
+
+@flow(name="knowledge", flow_run_name=from_form, persist_result=False)
+def knowledge(parameters: KnowledgeParameters) -> list[Analysis]:
+    """A graph's counts, link prediction by TransE beside published scores, and the neighbours of some entities."""
+    signals.listen()
+    store = Store(parameters.store)
+    graph = read_knowledge(store, _address(store, parameters.graph), parameters.columns.split(","))
+    vectors = learn_vectors(store, graph, parameters.transe)
+    facts = KnowledgeGraph.load(store.local(graph))
+    entities = chosen_entities(facts, parameters.entities, _SHOWN)
+    found = [_prediction(store, graph, vectors), _neighbours(store, graph, vectors, facts, entities)]
+    for analysis in found:
+        publish(analysis, parameters.out)
+    return found
+
+
+def _address(store: Store, graph: str) -> str:
+    """The graph's folder; the generated world's in the place of none."""
+    return graph or str(store.local(generate_world(store, WORLD_SEED)) / "datasets" / FOLDER)
+
+
+def _prediction(store: Store, graph: Artifact, vectors: Artifact) -> Analysis:
+    """Held-out facts ranked among all entities, beside what others report of the same graph."""
+    counts, result = store.manifest(graph)["counts"], store.manifest(vectors)["counts"]
+    config = store.manifest(vectors)["config"]["transe"]
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for split in ("valid", "test"):
+        if f"{split}/mrr" in result:
+            scores = [100 * result[f"{split}/{name}"] for name in _METRICS]
+            rank = f"{result[f'{split}/mean_rank']:,.0f}"
+            body.append((f"TransE, {config.get('dim', 100)} numbers: {split}", "ours", *map(_score, scores), rank))
+            metrics |= {f"{split}/{name}": score for name, score in zip(_METRICS, scores, strict=True)}
+    known = GRAPHS.get((counts["entities"], counts["relations"]), "")
+    for row in PUBLISHED.get(known, ()):
+        printed = (row.mrr, row.hits_1, row.hits_3, row.hits_10)
+        body.append((row.method, row.source, *map(_score, printed), "-"))
+    by_split = ", ".join(f"{counts['facts'][split]:,} {split}" for split in SPLITS)
+    notes = [
+        *_synthetic(counts),
+        f"{counts['entities']:,} entities, {counts['relations']:,} relations, facts: {by_split}"
+        + (f"; {counts['false']:,} rows that say they are false are left out" if counts["false"] else ""),
+        "x 100: mean reciprocal rank, and how often the answer is among the first 1, 3, 10 of all entities; heads and "
+        "tails, other true facts left out (filtered), the mean rank of those that are as near",
+        f"learnt in {cost(result['wall_seconds'], result['threads'], result['device'], 1)}, "
+        f"{result['tokens_per_second']:,.0f} facts a second, {result['peak_memory_bytes'] / 1e9:.2f} GB at most",
+    ]
+    title = f"Knowledge graph {known or counts['name']}: facts predicted"
+    header = ("vectors", "whose", "MRR", "Hits@1", "Hits@3", "Hits@10", "mean rank")
+    return Analysis("knowledge", title, header, body, {"vectors": vectors.digest}, metrics, notes)
+
+
+def _neighbours(
+    store: Store, graph: Artifact, vectors: Artifact, facts: KnowledgeGraph, entities: list[int]
+) -> Analysis:
+    """Some entities, what the graph says of them, and whose vectors are like theirs."""
+    places = entity_vectors(store.local(vectors))
+    train = facts.facts["train"]
+    body = []
+    for entity in entities:
+        about = train[(train[:, 0] == entity) | (train[:, 2] == entity)]
+        said = [_spoken(facts, fact) for fact in about[:_FACTS].tolist()]
+        near = ", ".join(facts.called(other) for other in nearest(places, entity, _NEAR))
+        body.append((facts.called(entity), f"{len(about):,}", near, "; ".join(said)))
+    notes = [
+        *_synthetic(store.manifest(graph)["counts"]),
+        "neighbours: by the cosine of their vectors, the nearest first",
+    ]
+    title = f"Knowledge graph {store.manifest(graph)['counts']['name']}: entities and their neighbours"
+    identity = {"vectors": vectors.digest, "entities": [facts.entities[entity] for entity in entities]}
+    header = ("entity", "facts", "neighbours", "some facts")
+    return Analysis("knowledge-neighbours", title, header, body, identity, {}, notes, page=True)
+
+
+def _spoken(graph: KnowledgeGraph, fact: list[int]) -> str:
+    head, relation, tail = fact
+    name = graph.relations[relation].strip("/_").rpartition("/")[2].replace("_", " ")
+    return f"{graph.called(head)} {name} {graph.called(tail)}"
+
+
+def _score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _synthetic(counts: dict[str, Any]) -> list[str]:
+    known = counts["synthetic"]
+    return ["Synthetic data: the numbers are of gptmill's generated world, not of the real one."] if known else []
