@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gptcore.errors import InputError
 from gptcore.limits import require_training
 
 _NORMS = (1, 2)
+_LEAST_UPDATES = 2000
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,10 @@ class TransEConfig:
     """Of the weights of negatives (alpha); 0: all weigh the same."""
     batch_size: int = 1024
     """Facts an update."""
-    steps: int = 12_000
-    """Updates."""
+    epochs: float = 45.0
+    """Of the facts to learn from; of a small graph at least some 2,000 updates."""
+    steps: int | None = None
+    """Updates; overrides epochs."""
     lr: float = 3e-3
     warmup_steps: int = 100
     beta1: float = 0.9
@@ -47,10 +51,11 @@ class TransEConfig:
     seed: int = 0
     original: bool = False
 
-    @property
-    def epochs(self) -> float:
-        """The length is given in updates."""
-        return 1.0
+    def total_steps(self, n_facts: int) -> int:
+        """Updates of the whole run, over ``n_facts`` to learn from."""
+        if self.steps is not None:
+            return self.steps
+        return max(_LEAST_UPDATES, math.ceil(self.epochs * n_facts / self.batch_size))
 
     def __post_init__(self) -> None:
         require_training(self, "transe")
