@@ -9,6 +9,7 @@ a row's fields are named as the dataset names its columns, or:
   storycloze                   document, answers (a list of 2)
   squad squad2                 question, context
   swag                         document, answers (a list of 4)
+  commonsenseqa                document, answers (a list of 5)
   conll2003                    words (a list)
 other fields are ignored
 example: echo '{"premise": "A cat sat.", "hypothesis": "It sat."}' | gptmill predict rte --model best

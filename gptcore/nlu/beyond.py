@@ -70,4 +70,23 @@ BEYOND_THE_PAPER = (
         table=0,
         paper={"conll2003": None},
     ),
+    TaskSpec(
+        name="commonsenseqa",  # Talmor et al. 2019, version 1.11; split as in KagNET's paper (Lin et al. 2019)
+        folder="CommonsenseQA",
+        format="commonsense",
+        form="choices",
+        splits={
+            "train": (Source("train_rand_split.jsonl", 8500),),
+            "dev": (Source("dev_rand_split.jsonl", 1221),),
+            "test": (Source("inhouse_split_qids.txt", 1241),),
+        },
+        fields=("stem",),
+        choices=("A", "B", "C", "D", "E"),
+        label="answerKey",
+        labels=("A", "B", "C", "D", "E"),
+        metrics=("accuracy",),
+        table=0,
+        paper={"commonsenseqa": None},
+        note="in-house split: the train questions that are not learnt from are the test set",
+    ),
 )

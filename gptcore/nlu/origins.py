@@ -340,6 +340,14 @@ ORIGINS: dict[str, Origin] = {
             "files as the authors' page says, and put eng.train, eng.testa and eng.testb into CoNLL2003/",
         ),
         Origin(
+            "commonsenseqa",
+            "CommonsenseQA",
+            "MIT",
+            "https://www.tau-nlp.sites.tau.ac.il/commonsenseqa",
+            request="put train_rand_split.jsonl and dev_rand_split.jsonl of version 1.11 into CommonsenseQA/, and "
+            "beside them inhouse_split_qids.txt of KagNET's authors, whose other questions then are the test set",
+        ),
+        Origin(
             BLIMP,
             FOLDER,
             "none stated in the repository",

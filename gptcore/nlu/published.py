@@ -107,6 +107,8 @@ _BERT_NOTE = "STS-B is a Spearman correlation there (of the pre-OpenAI state of 
 SQUAD = "SQuAD's leaderboards, October 2018"
 """As a course's slides on pre-trained models print them, with SWAG's."""
 SWAG = "SWAG's leaderboard, October 2018"
+COMMONSENSE = "CommonsenseQA's in-house split, as MHGRN's code reports it"
+"""Lin et al. 2019 cut it; github.com/INK-USC/MHGRN and qagnn report these on its test set."""
 
 BABYLM = "baselines of the BabyLM challenge 2023, track strict-small"
 """As the README of its evaluation pipeline (github.com/babylm/evaluation-pipeline-2023) prints them; its CoLA is an
@@ -153,6 +155,11 @@ PUBLISHED: tuple[PublishedRow, ...] = (
     _row(SWAG, "swag", "OpenAI Transformer, SWAG", 77.97),
     _row(SWAG, "swag", "ESIM + ELMo, SWAG", 59.06),
     _row(SWAG, "swag", "ESIM + GloVe, SWAG", 52.45),
+    _row(COMMONSENSE, "commonsenseqa", "BERT base, in-house split", 53.5),
+    _row(COMMONSENSE, "commonsenseqa", "BERT large, in-house split", 55.4),
+    _row(COMMONSENSE, "commonsenseqa", "KagNET on BERT base, in-house split", 56.19),
+    _row(COMMONSENSE, "commonsenseqa", "KagNET on BERT large, in-house split", 57.16),
+    _row(COMMONSENSE, "commonsenseqa", "RoBERTa large, in-house split", 68.7),
     _babylm(
         "BabyLM OPT-125m",
         (81.9, 72.5, 60.4, 57.6, 60.0, 61.5, 60.0),

@@ -27,6 +27,11 @@ from gptcore.knowledge.graph import KnowledgeGraph, graph_files, read_graph
 from gptcore.knowledge.transe import Facts, TransE, link_prediction, ranks, transe_objective
 from gptcore.machine import process
 from gptcore.machine.distributed import World
+from gptcore.nlu.readers import load_task
+from gptcore.nlu.readers.tasks import labelled_splits
+from gptcore.nlu.registry import task_spec
+from gptcore.storyworld.formats import Writer
+from gptcore.storyworld.knowledge import FOLDER, QUESTIONS, links, reached, write_graph
 from gptcore.training import vectors
 from tests.gptcore.test_pretrain import StopAfter, wait_for_checkpoint
 
@@ -131,6 +136,92 @@ def test_every_fact_is_there_once_whatever_the_order(
     graph = read_graph(write(tmp_path_factory.mktemp("graph"), train=text))
     named = [(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in graph.facts["train"].tolist()]
     assert named == list(dict.fromkeys(facts))
+
+
+# --- questions
+
+
+def asked(**changes: Any) -> dict[str, Any]:
+    question = {
+        "stem": "Where is it?",
+        "question_concept": "it",
+        "choices": [{"label": label, "text": f"in {label.lower()}"} for label in "ABCDE"],
+    }
+    return {"id": "q1", "answerKey": "C", "question": {**question, **changes.pop("question", {})}, **changes}
+
+
+def questions(folder: Path, *rows: Any, ids: str | None = None) -> str:
+    (folder / "CommonsenseQA").mkdir(parents=True, exist_ok=True)
+    text = "".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows)
+    for name in ("train_rand_split.jsonl", "dev_rand_split.jsonl"):
+        (folder / "CommonsenseQA" / name).write_text(text)
+    if ids is not None:
+        (folder / "CommonsenseQA" / "inhouse_split_qids.txt").write_text(ids)
+    return str(folder)
+
+
+def test_the_in_house_split_is_cut_by_its_ids(tmp_path: Path) -> None:
+    rows = [asked(id=f"q{number}") for number in range(5)]
+    plain = questions(tmp_path / "plain", *rows)
+    assert labelled_splits(task_spec("commonsenseqa"), plain) == ["train", "dev"]
+    assert len(load_task("commonsenseqa", plain, "train")) == 5
+    cut = questions(tmp_path / "cut", *rows, ids="q3\nq1\n")
+    found = {split: [example.id for example in load_task("commonsenseqa", cut, split)] for split in ("train", "test")}
+    assert found == {"train": ["q1", "q3"], "test": ["q0", "q2", "q4"]}
+    assert len(load_task("commonsenseqa", cut, "dev")) == 5
+    (example,) = load_task("commonsenseqa", cut, "train")[:1]
+    assert (example.fields, example.choices[2], example.label) == (("Where is it?",), "in c", 2)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("{", "line 1: found no JSON"),
+        ("[]\n", r"line 1: found \[\], expected an object"),
+        (asked(id=""), "line 1, column 'id': found '', expected text"),
+        (asked(answerKey="F"), "line 1, column 'answerKey': found 'F', expected one of A, B, C, D, E"),
+        (asked(question={"choices": []}), "line 1, column 'choices': found 0 of them, expected a list of 5"),
+        (
+            asked(question={"choices": [{"label": "A", "text": "x"}] * 5}),
+            "line 1, column 'choices': found .* expected an object each with label",
+        ),
+        (asked(question={"stem": " "}), "line 1, column 'stem': found ' ', expected text"),
+        ({"id": "q", "answerKey": "A", "question": "why"}, "line 1, column 'question': found 'why'"),
+    ],
+)
+def test_a_broken_question_names_line_and_field(tmp_path: Path, row: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_task("commonsenseqa", questions(tmp_path, row), "dev")
+
+
+def test_a_question_that_comes_twice_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 2, column 'id': found 'q1' again, as in line 1"):
+        load_task("commonsenseqa", questions(tmp_path, asked(), asked()), "dev")
+
+
+def test_the_worlds_questions_follow_from_its_graph_alone(tmp_path: Path) -> None:
+    write_graph(Writer(tmp_path, seed=3))
+    graph = read_graph(str(tmp_path / FOLDER))
+    names = graph.entities
+    leads = links([(names[h], graph.relations[r], names[t]) for h, r, t in graph.facts["train"].tolist()])
+    about: dict[str, set[str]] = {}
+    for split, at_least in (("train", 400), ("dev", 150)):
+        found = load_task("commonsenseqa", str(tmp_path), split)
+        assert len(found) >= at_least
+        for example in found:
+            (stem,) = example.fields
+            fitting = [each for each in QUESTIONS.items() if stem.startswith(each[1].partition("{}")[0])]
+            path, form = max(fitting, key=lambda each: each[1].index("{}"))
+            if not stem.endswith(form.partition("{}")[2]):
+                path, form = next(each for each in fitting if stem.endswith(each[1].partition("{}")[2]))
+            before, _, after = form.partition("{}")
+            person = stem.removeprefix(before).removesuffix(after)
+            ends = reached(leads, person, path)
+            assert example.label is not None
+            assert [choice in ends for choice in example.choices].index(True) == example.label
+            assert sum(choice in ends for choice in example.choices) == 1
+            about.setdefault(split, set()).add(person)
+    assert not about["train"] & about["dev"]
 
 
 # --- vectors

@@ -10,6 +10,7 @@ import numpy as np
 
 from gptcore.errors import InputError
 from gptcore.filesystems import exists, file_system
+from gptcore.nlu.readers.commonsense import read_commonsense
 from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.layout import ParquetLayout, has_folder, parquet_layout
 from gptcore.nlu.readers.parquet import read_parquet
@@ -22,6 +23,7 @@ from gptcore.nlu.registry import BEYOND, REGISTRY, Format, Source, TaskSpec, tas
 _WHOLE_READERS: dict[Format, Callable[[TaskSpec, str, str, str], Iterator[Example]]] = {
     "squad": read_squad,
     "conll": read_conll,
+    "commonsense": read_commonsense,
 }
 """Format -> the examples of a file, where these are more than a row of columns."""
 
