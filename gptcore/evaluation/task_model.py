@@ -87,8 +87,36 @@ class TaskModel:
             yield from described_places(found)
 
     @torch.inference_mode()
+    def summaries(self, examples: Sequence[Example]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """What the linear layer reads of each choice of some rows, and their logits: (N, C, D) and (N, C).
+
+        :raises InputError: a task whose rows have no choices.
+        """
+        if self.spec.form != "choices":
+            raise InputError(f"{self.spec.name}: found the form {self.spec.form}, expected rows with choices")
+        seen: list[torch.Tensor] = []
+        handle = self._model.head.register_forward_pre_hook(lambda _, given: seen.append(given[0].cpu()))
+        states: dict[int, NDArray[np.float32]] = {}
+        logits: dict[int, NDArray[np.float32]] = {}
+        try:
+            for chosen, found in self._passes(examples):
+                states |= zip(chosen, seen.pop().numpy(), strict=True)
+                logits |= zip(chosen, found, strict=True)
+        finally:
+            handle.remove()
+        order = range(len(examples))
+        return np.stack([states[row] for row in order]), np.stack([logits[row] for row in order])
+
+    @torch.inference_mode()
     def _logits(self, rows: Sequence[Example]) -> NDArray[np.float32]:
         """(N, K) classes, or (N, C) choices."""
+        logits: dict[int, NDArray[np.float32]] = {}
+        for chosen, found in self._passes(rows):
+            logits |= zip(chosen, found, strict=True)
+        return np.stack([logits[row] for row in range(len(rows))])
+
+    def _passes(self, rows: Sequence[Example]) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        """Rows of like lengths by their numbers, and their logits."""
         config = self._model.network.config
         texts = list(dict.fromkeys(text for row in rows for text in (*row.fields, *row.choices)))
         ids = {text: np.asarray(found) for text, found in zip(texts, self._tokenizer.encode_batch(texts), strict=True)}
@@ -105,11 +133,8 @@ class TaskModel:
             )
             sequences.append(built)
         sizes = np.asarray([len(row) * max(map(len, row)) for row in sequences], dtype=np.int64)
-        logits: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(rows)
         for chosen in by_length(sizes, evaluation_tokens(self._device)):
             rows_chosen = [sequences[row] for row in chosen]
             batch = self._inputs.collate(self.spec, rows_chosen, [None] * len(chosen)).to(self._device)
             found, _ = self._model(batch.tokens, batch.clf_position, **batch.marks)
-            for row, values in zip(chosen, found.cpu().numpy(), strict=True):
-                logits[row] = values
-        return np.stack(logits)
+            yield [int(row) for row in chosen], found.cpu().numpy()

@@ -1,4 +1,4 @@
-"""Settings of vectors that are learnt from a knowledge graph."""
+"""Settings of what is learnt from a knowledge graph: vectors, and answers to questions."""
 
 from __future__ import annotations
 
@@ -68,3 +68,79 @@ class TransEConfig:
             raise InputError(f"transe.margin = {self.margin}: expected more than 0")
         if not self.temperature >= 0:
             raise InputError(f"transe.temperature = {self.temperature}: expected 0 or more")
+
+
+@dataclass(frozen=True)
+class GroundingConfig:
+    """How questions are laid over a graph (KagNET, sections 3.1 and 3.2)."""
+
+    max_hops: int = 4
+    most_paths: int = 100
+    """Of a pair, the shortest first."""
+    least_score: float = 0.15
+    """A path that the vectors find less likely is left out."""
+    most_concepts: int = 10
+    """Of a question."""
+    most_neighbours: int = 1000
+    """Of an entity that a path may lead through."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_hops", "most_paths", "most_concepts", "most_neighbours"):
+            if (found := getattr(self, name)) < 1:
+                raise InputError(f"grounding.{name} = {found}: expected 1 or more")
+        if not 0 <= self.least_score < 1:
+            raise InputError(f"grounding.least_score = {self.least_score}: expected 0 or more, and less than 1")
+
+
+LOSSES = ("cross-entropy", "margin")
+
+
+@dataclass(frozen=True)
+class KagNETConfig:
+    """The network and its training; sizes are the released code's, as the paper names few."""
+
+    n_hidden: int = 50
+    """Width of the graph convolution's first layer."""
+    n_graph: int = 25
+    """Width of its second."""
+    n_path: int = 128
+    """Width of the LSTM over paths."""
+    n_pair: int = 100
+    """Width of a pair's vector."""
+    n_score: int = 64
+    """Width of the hidden layer of the score."""
+    own_weights: bool = True
+    """Whether an entity's own vector has weights of its own in the convolution (paper, equation 1); the code adds it
+    to its neighbours'."""
+    mean_of_neighbours: bool = True
+    """Whether neighbours are averaged (paper); the code adds them up."""
+    most_concepts: int | None = None
+    """Concepts of a path that are read; None: all (paper); the code reads three."""
+    loss: str = "cross-entropy"
+    """cross-entropy over the choices, or margin (the code's: 0.2 between the right score and each other)."""
+    margin: float = 0.2
+    pdrop: float = 0.1
+    epochs: float = 15.0
+    batch_size: int = 50
+    """Questions an update."""
+    lr: float = 1e-3
+    warmup_steps: int = 10
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 1e-4
+    clip_norm: float = 1.0
+    checkpoint_every: int = 200
+    precision: str = "float32"
+    seed: int = 0
+    original: bool = False
+
+    def __post_init__(self) -> None:
+        require_training(self, "kagnet")
+        if self.loss not in LOSSES:
+            raise InputError(f"kagnet.loss = {self.loss!r}: expected one of {', '.join(LOSSES)}")
+        for name in ("n_hidden", "n_graph", "n_path", "n_pair", "n_score"):
+            if (found := getattr(self, name)) < 1:
+                raise InputError(f"kagnet.{name} = {found}: expected 1 or more")
+        if self.most_concepts is not None and self.most_concepts < 2:
+            raise InputError(f"kagnet.most_concepts = {self.most_concepts}: expected 2 or more")

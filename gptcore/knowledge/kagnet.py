@@ -1,0 +1,142 @@
+"""KagNET: a graph's paths reasoned over to answer questions ("Knowledge-Aware Graph Networks", Lin et al. 2019).
+
+For each choice: a graph convolution over its sub-graph, an LSTM over each path between a concept of the question and
+one of the choice, attention over the paths of a pair and over the pairs, and a score of all that beside the text's
+vector. Where paper and released code differ, a setting of :class:`KagNETConfig` names it, and the paper is the default.
+
+Legend of shape comments: B choices of a batch, M their entities, X edges, P pairs, N paths, L entities of the longest
+path, S width of the text's vector, D of the graph's vectors, G of the convolution's, H of the LSTM's, E entities.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from gptcore.knowledge.config import KagNETConfig
+
+
+class Attention(NamedTuple):
+    """How much each part counted."""
+
+    paths: Tensor
+    """[N] of each path among those of its pair."""
+    pairs: Tensor
+    """[P] of each pair among those of its choice."""
+
+
+class KagNET(nn.Module):
+    """Scores of choices from their text's vectors and their parts of a graph.
+
+    :param entities: vectors of the graph's entities, [E, D]; they stay as they are, as do the relations'.
+    :param relations: [R, D]; against its direction a relation has the vector of the other sign.
+    :param n_text: S.
+    """
+
+    def __init__(self, entities: Tensor, relations: Tensor, n_text: int, config: KagNETConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.register_buffer("entities", entities, persistent=False)
+        self.register_buffer("relations", torch.cat([relations, -relations]), persistent=False)
+        D = entities.shape[1]
+        widths = (D, config.n_hidden, config.n_graph)
+        G = widths[-1]
+        self.neighbours = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
+        own = config.own_weights
+        self.own = nn.ModuleList(nn.Linear(*pair, bias=False) for pair in pairwise(widths) if own)
+        self.paths = nn.LSTM(2 * G + D, config.n_path, batch_first=True)
+        self.pair = nn.Sequential(nn.Linear(n_text + 2 * G, config.n_pair), nn.Tanh())
+        self.path_attention = nn.Linear(config.n_pair, config.n_path, bias=False)
+        self.pair_attention = nn.Linear(n_text, config.n_pair, bias=False)
+        self.score = nn.Sequential(
+            nn.Dropout(config.pdrop),
+            nn.Linear(n_text + config.n_path + config.n_pair, config.n_score),
+            nn.Tanh(),
+            nn.Linear(config.n_score, 1),
+        )
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """Scores of choices: [B]. See :meth:`attended` for the batch."""
+        return self.attended(batch)[0]
+
+    def attended(self, batch: dict[str, Tensor]) -> tuple[Tensor, Attention]:
+        """Scores [B], and what counted in them.
+
+        :param batch: "texts" [B, S]; "nodes" [M] entities; "edges" [X, 2] places in M; "pair_nodes" [P, 2] places in M;
+            "pair_choice" [P]; "path_nodes" [N, L] places in M, -1 behind a path's end; "path_relations" [N, L - 1];
+            "path_pair" [N].
+        """
+        texts, n_choices, n_pairs = batch["texts"], len(batch["texts"]), len(batch["pair_choice"])
+        states = self.convolved(batch["nodes"], batch["edges"])  # (M, G)
+        starts, ends = states[batch["pair_nodes"][:, 0]], states[batch["pair_nodes"][:, 1]]  # (P, G) each
+        asked = texts[batch["pair_choice"]]  # (P, S)
+        pairs = self.pair(torch.cat([asked, starts, ends], dim=-1))  # (P, n_pair)
+        walked = self.walked(states, batch["path_nodes"], batch["path_relations"])  # (N, H)
+        fits = (self.path_attention(pairs)[batch["path_pair"]] * walked).sum(-1)  # (N,)
+        of_paths = softmax_in_groups(fits, batch["path_pair"], n_pairs)
+        told = sums_of_groups(of_paths[:, None] * walked, batch["path_pair"], n_pairs)  # (P, H)
+        of_pairs = softmax_in_groups((self.pair_attention(asked) * pairs).sum(-1), batch["pair_choice"], n_choices)
+        graph = sums_of_groups(of_pairs[:, None] * torch.cat([told, pairs], dim=-1), batch["pair_choice"], n_choices)
+        scores = self.score(torch.cat([texts, graph], dim=-1))[:, 0]
+        return scores, Attention(of_paths, of_pairs)
+
+    def convolved(self, nodes: Tensor, edges: Tensor) -> Tensor:
+        """Entities' vectors with their neighbours' (equation 1): [M] and [X, 2] -> [M, G]."""
+        states = self.get_buffer("entities")[nodes]
+        start, end = edges.unbind(-1)
+        degrees = sums_of_groups(torch.ones(len(edges), 1), start, len(nodes))
+        for number, layer in enumerate(self.neighbours):
+            around = sums_of_groups(states[end], start, len(nodes))
+            if not self.config.own_weights:
+                around = around + states
+            if self.config.mean_of_neighbours:
+                around = around / (degrees.clamp_min(1.0) if self.config.own_weights else degrees + 1)
+            found = layer(around)
+            states = torch.relu(found + self.own[number](states) if self.config.own_weights else found)
+        return states
+
+    def walked(self, states: Tensor, path_nodes: Tensor, path_relations: Tensor) -> Tensor:
+        """The LSTM's last state of each path, an edge a step (equation 3): [N, L] and [N, L - 1] -> [N, H]."""
+        if not len(path_nodes):
+            return states.new_zeros(0, self.config.n_path)
+        if self.config.most_concepts is not None:
+            path_nodes = path_nodes[:, : self.config.most_concepts]
+            path_relations = path_relations[:, : self.config.most_concepts - 1]
+        hops = (path_nodes >= 0).sum(1) - 1  # (N,)
+        there = states[path_nodes.clamp_min(0)]  # (N, L, G)
+        steps = self.get_buffer("relations")[path_relations.clamp_min(0)]  # (N, L - 1, D)
+        edges = torch.cat([there[:, :-1], steps, there[:, 1:]], dim=-1)
+        packed = pack_padded_sequence(edges, hops.cpu(), batch_first=True, enforce_sorted=False)
+        _, (last, _) = self.paths(packed)
+        found: Tensor = last[0]
+        return found
+
+
+def sums_of_groups(values: Tensor, group: Tensor, n_groups: int) -> Tensor:
+    """Rows added up by their group: [N, W] and [N] -> [n_groups, W]."""
+    return values.new_zeros(n_groups, values.shape[1]).index_add(0, group, values)
+
+
+def softmax_in_groups(scores: Tensor, group: Tensor, n_groups: int) -> Tensor:
+    """A softmax over the members of each group: [N] and [N] -> [N]."""
+    if not len(scores):
+        return scores
+    highest = scores.new_full((n_groups,), -torch.inf).scatter_reduce(0, group, scores.detach(), "amax")
+    weights = torch.exp(scores - highest[group])
+    sums = scores.new_zeros(n_groups).index_add(0, group, weights)
+    return weights / sums[group]
+
+
+def choice_loss(scores: Tensor, labels: Tensor, config: KagNETConfig) -> Tensor:
+    """What the scores of questions cost: [Q, C] and [Q] -> the mean over questions."""
+    if config.loss == "cross-entropy":
+        return F.cross_entropy(scores, labels)
+    right = scores.gather(1, labels[:, None])  # (Q, 1)
+    short = (config.margin - right + scores).clamp_min(0.0)
+    others = torch.ones_like(scores).scatter(1, labels[:, None], 0.0)
+    return (short * others).sum(1).mean() / (scores.shape[1] - 1)

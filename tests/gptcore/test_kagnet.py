@@ -1,0 +1,309 @@
+"""KagNET: concepts found in texts, paths of a graph, the network beside plain twins, and its job."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gptcore.errors import InputError
+from gptcore.knowledge.config import GroundingConfig, KagNETConfig
+from gptcore.knowledge.graph import KnowledgeGraph
+from gptcore.knowledge.grounded import Grounded, ground
+from gptcore.knowledge.grounding import Concepts, Mention, bases
+from gptcore.knowledge.kagnet import KagNET, choice_loss, softmax_in_groups
+from gptcore.knowledge.paths import Ways
+from gptcore.nlu.readers.rows import Example
+from gptcore.training.kagnet import Questions, kagnet_objective
+
+FACTS = [
+    ("cat", "is_a", "animal"),
+    ("dog", "is_a", "animal"),
+    ("cat", "chases", "mouse"),
+    ("mouse", "eats", "cheese"),
+    ("dog", "likes", "bone"),
+    ("dog", "chases", "cat"),
+    ("animal", "lives_in", "wood"),
+    ("play_on_ice", "needs", "ice"),
+    ("hockey", "is_a", "play_on_ice"),
+    ("cat", "likes", "cheese"),
+    ("cat", "eats", "mouse"),
+]
+S, C = 6, 3
+CONFIG = KagNETConfig(n_hidden=7, n_graph=5, n_path=8, n_pair=6, n_score=4, pdrop=0.0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def graph() -> KnowledgeGraph:
+    entities = tuple(dict.fromkeys(name for head, _, tail in FACTS for name in (head, tail)))
+    relations = tuple(dict.fromkeys(relation for _, relation, _ in FACTS))
+    rows = [(entities.index(h), relations.index(r), entities.index(t)) for h, r, t in FACTS]
+    return KnowledgeGraph(entities, relations, {"train": np.array(rows, np.int64)}, {"cat": ("cat", "house cat")})
+
+
+@pytest.fixture(scope="module")
+def vectors(graph: KnowledgeGraph) -> tuple[np.ndarray, np.ndarray]:
+    draws = np.random.default_rng(5)
+    sizes = (len(graph.entities), len(graph.relations))
+    entities, relations = (draws.normal(size=(size, 4)).astype(np.float32) for size in sizes)
+    return entities, relations
+
+
+@pytest.fixture(scope="module")
+def ways(graph: KnowledgeGraph, vectors: tuple[np.ndarray, np.ndarray]) -> Ways:
+    return Ways(graph, *vectors)
+
+
+# --- concepts
+
+
+def test_mentions_know_endings_stop_words_and_the_shortest_of_what_overlaps(graph: KnowledgeGraph) -> None:
+    concepts = Concepts(graph)
+    names = graph.entities
+
+    def found(text: str) -> list[str]:
+        return [names[entity] for entity in concepts.entities(text)]
+
+    assert found("The dogs chased some cats; it was a house-cat.") == ["dog", "cat"]
+    assert found("They play on ice.") == ["ice"], "the shortest of the two that overlap"
+    assert found("Hockey!") == ["hockey"]
+    assert found("nothing of that") == []
+    assert [names[entity] for entity in concepts.answer("play on ice")] == ["play_on_ice"], "an answer as a whole first"
+    assert concepts.mentions("Mice? A mouse's cheese")[0] == Mention(2, 3, names.index("mouse"))
+    assert concepts.entities("dog cat", besides=[names.index("dog")]) == [names.index("cat")]
+
+
+@pytest.mark.parametrize(
+    ("word", "base"),
+    [("stories", "story"), ("knives", "knif"), ("boxes", "box"), ("running", "run"), ("loved", "love"), ("men", "man")],
+)
+def test_bases_follow_the_rules_of_detachment(word: str, base: str) -> None:
+    assert base in bases(word) or word == "men"  # too short for a rule
+    assert bases(word)[0] == word
+
+
+# --- paths
+
+
+def test_paths_are_all_simple_walks_in_both_directions_shortest_first(graph: KnowledgeGraph, ways: Ways) -> None:
+    names, n = graph.entities, len(graph.relations)
+    edges: dict[tuple[int, int], set[int]] = {}
+    for head, relation, tail in graph.facts["train"].tolist():
+        edges.setdefault((head, tail), set()).add(relation)
+        edges.setdefault((tail, head), set()).add(relation + n)
+    for start, goal in itertools.permutations(range(len(names)), 2):
+        found = ways.between(start, goal, 4, 1000)
+        assert [len(path.relations) for path in found] == sorted(len(path.relations) for path in found)
+        expected = {
+            (start, *middle, goal)
+            for hops in range(4)
+            for middle in itertools.permutations(set(range(len(names))) - {start, goal}, hops)
+            if all(pair in edges for pair in itertools.pairwise((start, *middle, goal)))
+        }
+        assert {path.entities for path in found} == expected
+        assert len(found) == len(expected)
+        for path in found:
+            steps = itertools.pairwise(path.entities)
+            assert all(r in edges[pair] for r, pair in zip(path.relations, steps, strict=True))
+    assert ways.between(0, 0, 4, 10) == []
+    assert len(ways.between(names.index("dog"), names.index("cheese"), 4, 2)) == 2
+
+
+def test_a_path_is_as_likely_as_its_edges_and_the_likeliest_relation_stands(
+    graph: KnowledgeGraph, ways: Ways, vectors: tuple[np.ndarray, np.ndarray]
+) -> None:
+    entities, relations = vectors
+
+    def likely(head: str, relation: str, tail: str) -> float:
+        h, r, t = graph.entities.index(head), graph.relations.index(relation), graph.entities.index(tail)
+        step = entities[t] - entities[h]
+        lengths = np.linalg.norm(step) * np.linalg.norm(relations[r])
+        return float((1 + step @ relations[r] / lengths) / 2)
+
+    both = {name: likely("cat", name, "mouse") for name in ("chases", "eats")}
+    best = max(both, key=lambda name: both[name])
+    (path,) = ways.between(graph.entities.index("cat"), graph.entities.index("mouse"), 1, 10)
+    assert path.relations == (graph.relations.index(best),)
+    assert path.score == pytest.approx(both[best], rel=1e-5)
+    back = ways.between(graph.entities.index("mouse"), graph.entities.index("animal"), 2, 10)[0]
+    assert back.relations[0] == graph.relations.index(best) + len(graph.relations)
+    assert back.score == pytest.approx(both[best] * likely("cat", "is_a", "animal"), rel=1e-5)
+
+
+def test_an_entity_with_too_many_neighbours_leads_nowhere(
+    graph: KnowledgeGraph, vectors: tuple[np.ndarray, np.ndarray]
+) -> None:
+    narrow = Ways(graph, *vectors, most_neighbours=2)
+    dog, cheese = (graph.entities.index(name) for name in ("dog", "cheese"))
+    assert narrow.between(dog, cheese, 4, 10) == [], "all of them come by the cat"
+    assert narrow.between(graph.entities.index("cat"), cheese, 1, 10), "but it may be an end"
+
+
+# --- questions
+
+
+@pytest.fixture(scope="module")
+def questions(graph: KnowledgeGraph, ways: Ways) -> Questions:
+    rows = [
+        ("What do dogs and cats like?", ("cheese", "ice", "the bone"), 0.0),
+        ("Who plays?", ("hockey", "a cat", "nobody"), 1.0),
+        ("What does a mouse live in?", ("the wood", "cheese", "hockey"), 0.0),
+    ]
+    examples = [
+        Example((text,), choices, label, "", f"r{n}", id=str(n)) for n, (text, choices, label) in enumerate(rows)
+    ]
+    found, coverage = ground(examples, Concepts(graph), ways, GroundingConfig(least_score=0.0))
+    assert coverage["with_concept"] == pytest.approx(2 / 3)
+    assert coverage["right_with_path"] == pytest.approx(2 / 3)
+    texts = np.random.default_rng(1).normal(size=(3, C, S)).astype(np.float32)
+    return Questions(examples, texts, np.zeros((3, C), np.float32), found)
+
+
+@pytest.fixture
+def network(vectors: tuple[np.ndarray, np.ndarray]) -> KagNET:
+    torch.manual_seed(0)
+    entities, relations = map(torch.from_numpy, vectors)
+    return KagNET(entities, relations, S, CONFIG).eval()
+
+
+def plain_score(network: KagNET, questions: Questions, graph: Grounded, question: int, choice: int) -> Tensor:
+    """One choice's score, spelled out."""
+    config, row = network.config, question * C + choice
+    text = torch.from_numpy(questions.texts[question, choice])
+    nodes = graph.nodes[graph.node_starts[row] : graph.node_starts[row + 1]].tolist()
+    edges = graph.edges[graph.edge_starts[row] : graph.edge_starts[row + 1]].tolist()
+    entities, relations = network.get_buffer("entities"), network.get_buffer("relations")
+    states = [entities[node] for node in nodes]
+    for number, layer in enumerate(network.neighbours):
+        following = []
+        for place, state in enumerate(states):
+            near = [states[end] for start, end in edges if start == place]
+            total = sum(near, torch.zeros_like(state))
+            if config.own_weights:
+                value = layer(total / max(1, len(near)) if config.mean_of_neighbours else total)
+                value = value + network.own[number](state)
+            else:
+                value = layer((total + state) / (len(near) + 1) if config.mean_of_neighbours else total + state)
+            following.append(torch.relu(value))
+        states = following
+    vector = dict(zip(nodes, states, strict=True))
+    pairs, told, fits = [], [], []
+    for pair in range(graph.pair_starts[row], graph.pair_starts[row + 1]):
+        start, end = graph.pairs[pair].tolist()
+        both = network.pair(torch.cat([text, vector[start], vector[end]]))
+        walked, weights = [], []
+        for nodes_of, steps in graph.paths_of(pair):
+            if config.most_concepts is not None:
+                nodes_of, steps = nodes_of[: config.most_concepts], steps[: config.most_concepts - 1]
+            edges_of = [
+                torch.cat([vector[a], relations[step], vector[b]])
+                for a, step, b in zip(nodes_of, steps, nodes_of[1:], strict=False)
+            ]
+            _, (last, _) = network.paths(torch.stack(edges_of)[None])
+            walked.append(last[0, 0])
+            weights.append(network.path_attention(both) @ last[0, 0])
+        alpha = torch.softmax(torch.stack(weights), 0) if walked else []
+        told.append(sum((a * w for a, w in zip(alpha, walked, strict=True)), torch.zeros(config.n_path)))
+        pairs.append(both)
+        fits.append(network.pair_attention(text) @ both)
+    whole = torch.zeros(config.n_path + config.n_pair)
+    if pairs:
+        beta = torch.softmax(torch.stack(fits), 0)
+        whole = sum((b * torch.cat([t, p]) for b, t, p in zip(beta, told, pairs, strict=True)), whole)
+    found: Tensor = network.score(torch.cat([text, whole]))[0]
+    return found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"own_weights": False}, {"mean_of_neighbours": False}, {"most_concepts": 3}],
+    ids=["paper", "no own weights", "sums", "three concepts"],
+)
+def test_the_network_is_its_plain_twin(
+    changes: dict[str, Any], vectors: tuple[np.ndarray, np.ndarray], questions: Questions
+) -> None:
+    torch.manual_seed(0)
+    entities, relations = map(torch.from_numpy, vectors)
+    network = KagNET(entities, relations, S, dataclasses.replace(CONFIG, **changes)).eval()
+    batch = questions.batch(np.array([2, 0, 1]))
+    found, attention = network.attended(batch)
+    expected = torch.stack(
+        [plain_score(network, questions, questions.graph, q, c) for q in (2, 0, 1) for c in range(C)]
+    )
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    sums = torch.zeros(len(found)).index_add(0, batch["pair_choice"], attention.pairs)
+    assert set(sums.round(decimals=4).tolist()) <= {0.0, 1.0}
+    found.sum().backward()
+    ours = {name: part.grad.clone() for name, part in network.named_parameters() if part.grad is not None}
+    network.zero_grad()
+    expected.sum().backward()
+    for name, part in network.named_parameters():
+        if part.grad is not None:
+            torch.testing.assert_close(ours[name], part.grad, atol=1e-4, rtol=1e-3)
+
+
+def test_a_question_scores_the_same_whatever_stands_beside_it(network: KagNET, questions: Questions) -> None:
+    together = network(questions.batch(np.array([0, 1, 2])))
+    alone = torch.cat([network(questions.batch(np.array([number]))) for number in range(3)])
+    torch.testing.assert_close(together, alone, atol=1e-6, rtol=1e-5)
+
+
+def test_losses_are_those_of_their_names() -> None:
+    scores, labels = torch.tensor([[1.0, 0.9, 3.0], [2.0, 0.0, 1.0]]), torch.tensor([0, 0])
+    assert choice_loss(scores, labels, CONFIG) == F.cross_entropy(scores, labels)
+    margin = choice_loss(scores, labels, dataclasses.replace(CONFIG, loss="margin"))
+    assert float(margin) == pytest.approx(((0.1 + 2.2) + 0.0) / 2 / 2)
+    weights = softmax_in_groups(torch.tensor([1.0, 2.0, 300.0]), torch.tensor([0, 0, 2]), 3)
+    torch.testing.assert_close(weights[:2], torch.softmax(torch.tensor([1.0, 2.0]), 0))
+    assert weights[2] == 1
+
+
+def test_it_learns_what_the_paths_tell(network: KagNET, questions: Questions) -> None:
+    network.train()
+    objective = kagnet_objective(network, C)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
+    batch = questions.batch(np.arange(3))
+    for _ in range(120):
+        optimizer.zero_grad()
+        loss, metrics = objective(batch)
+        loss.backward()
+        optimizer.step()
+    assert float(metrics["accuracy"]) == 1
+
+
+def test_what_was_grounded_is_kept_as_it_is(questions: Questions, tmp_path: Path) -> None:
+    questions.graph.save(tmp_path / "dev.safetensors")
+    again = Grounded.load(tmp_path / "dev.safetensors")
+    for field in dataclasses.fields(Grounded):
+        assert np.array_equal(getattr(again, field.name), getattr(questions.graph, field.name))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        (KagNETConfig, {"loss": "hinge"}, "kagnet.loss = 'hinge': expected one of cross-entropy, margin"),
+        (KagNETConfig, {"n_path": 0}, "kagnet.n_path = 0: expected 1 or more"),
+        (KagNETConfig, {"most_concepts": 1}, "kagnet.most_concepts = 1: expected 2 or more"),
+        (GroundingConfig, {"max_hops": 0}, "grounding.max_hops = 0: expected 1 or more"),
+        (GroundingConfig, {"least_score": 1.0}, "grounding.least_score = 1.0: expected 0 or more, and less than 1"),
+    ],
+)
+def test_settings_of_no_use_are_refused(kind: Any, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        kind(**changes)
