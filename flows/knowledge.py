@@ -31,7 +31,7 @@ def knowledge(parameters: KnowledgeParameters) -> list[Analysis]:
     """A graph's counts, link prediction by TransE beside published scores, and the neighbours of some entities."""
     signals.listen()
     store = Store(parameters.store)
-    graph = read_knowledge(store, _address(store, parameters.graph), parameters.columns.split(","))
+    graph = read_knowledge(store, graph_address(store, parameters.graph), parameters.columns.split(","))
     vectors = learn_vectors(store, graph, parameters.transe)
     facts = KnowledgeGraph.load(store.local(graph))
     entities = chosen_entities(facts, parameters.entities, _SHOWN)
@@ -41,7 +41,7 @@ def knowledge(parameters: KnowledgeParameters) -> list[Analysis]:
     return found
 
 
-def _address(store: Store, graph: str) -> str:
+def graph_address(store: Store, graph: str) -> str:
     """The graph's folder; the generated world's in the place of none."""
     return graph or str(store.local(generate_world(store, WORLD_SEED)) / "datasets" / FOLDER)
 
@@ -101,8 +101,7 @@ def _neighbours(
 
 def _spoken(graph: KnowledgeGraph, fact: list[int]) -> str:
     head, relation, tail = fact
-    name = graph.relations[relation].strip("/_").rpartition("/")[2].replace("_", " ")
-    return f"{graph.called(head)} {name} {graph.called(tail)}"
+    return f"{graph.called(head)} {graph.spoken(relation)} {graph.called(tail)}"
 
 
 def _score(value: float | None) -> str:

@@ -104,6 +104,13 @@ def knowledge(options: argparse.Namespace) -> None:
     _print_all(run(knowledge, filled, options))
 
 
+def reason(options: argparse.Namespace) -> None:
+    filled = fill("ReasonParameters", options)
+    from flows.reason import reason
+
+    _print_all(run(reason, filled, options))
+
+
 def sweep(options: argparse.Namespace) -> None:
     from gptcore.sweep.plan import read_plan
 

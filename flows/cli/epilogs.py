@@ -64,3 +64,9 @@ examples: gptmill knowledge                       # the generated world's
 files:    train.txt, valid.txt (or dev1.txt, dev2.txt), test.txt; one fact a line, tabs between its columns; what people
           call an entity: entity2wikidata.json, or labels.tsv with entity and label
 """
+
+REASON = """\
+examples: gptmill finetune commonsenseqa --checkpoint latest    # the model that reads the texts
+          gptmill reason                                        # the generated world's graph and questions
+          gptmill reason data/ConceptNet --columns relation,head,tail --datasets data --seeds 5
+"""

@@ -29,8 +29,10 @@ _MEASURES = (
     "written",
     "graph",
     "vectors",
+    "grounded",
+    "kagnet",
 )
-_TRACKED = ("pretrain", "finetune", "adapt", "vectors")
+_TRACKED = ("pretrain", "finetune", "adapt", "vectors", "kagnet")
 _WORLDS = "storyworld"
 _STAGES = (
     "storyworld",
@@ -58,6 +60,8 @@ _STAGES = (
     "written",
     "graph",
     "vectors",
+    "grounded",
+    "kagnet",
 )
 _KINDS = {
     "remains": "remains",

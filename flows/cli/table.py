@@ -60,6 +60,14 @@ _TRAINING = (
         epilog=epilogs.KNOWLEDGE,
     ),
     Command(
+        "reason",
+        commands.reason,
+        "questions answered from their text and a knowledge graph (KagNET), and why",
+        ("ReasonParameters",),
+        (_VERBOSE,),
+        epilog=epilogs.REASON,
+    ),
+    Command(
         "sweep",
         commands.sweep,
         "search for better settings: trials, of which the best train on",

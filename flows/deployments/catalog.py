@@ -20,7 +20,7 @@ from flows.distil import distil
 from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
 from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, FewShotParameters, GenerateParameters
-from flows.forms.knowledge import KnowledgeParameters
+from flows.forms.knowledge import KnowledgeParameters, ReasonParameters
 from flows.forms.parameters import (
     AnalysisParameters,
     DistilParameters,
@@ -34,6 +34,7 @@ from flows.knowledge import knowledge
 from flows.leaderboard import leaderboard
 from flows.pipeline import pipeline
 from flows.pretrain import pretrain
+from flows.reason import reason
 from flows.servers.pools import CPU, GPU
 from flows.servers.tags import INTERNAL, OFFERED, TRAINING
 from flows.sweep import sweep
@@ -101,6 +102,7 @@ OFFERS = [
     Offer(families, CPU, AnalysisParameters),
     Offer(objectives, CPU, AnalysisParameters),
     Offer(knowledge, CPU, KnowledgeParameters),
+    Offer(reason, CPU, ReasonParameters),
     Offer(sentences, CPU, AnalysisParameters),
     Offer(sharing, CPU, AnalysisParameters),
     Offer(replaced, CPU, AnalysisParameters),

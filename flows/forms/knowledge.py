@@ -9,8 +9,8 @@ from flows.forms.form import Form
 from flows.forms.option import Option, field
 from flows.forms.readers import listed
 from gptcore.errors import InputError
-from gptcore.knowledge.config import TransEConfig
-from gptcore.settings import replace_settings
+from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
+from gptcore.settings import Settings, replace_settings
 
 if TYPE_CHECKING:
     from tasks.store.store import Store
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _COLUMNS = "head,relation,tail"
 
 
-class KnowledgeParameters(Form):
-    """Facts of a knowledge graph, vectors learnt from them, and what these predict."""
+class OnGraph(Form):
+    """A knowledge graph, and vectors learnt from it."""
 
     graph: str = field(
         0,
@@ -35,26 +35,27 @@ class KnowledgeParameters(Form):
         "What the files' columns are; ConceptNet's: relation,head,tail.",
         option=Option(metavar="A,B,C"),
     )
-    entities: list[str] = field(
-        2,
-        [],
-        "Entities whose neighbours to show.",
-        empty="those with the most facts",
-        option=Option(metavar="A,B", read=listed),
-    )
     store: str = fields.store(3)
     overrides: dict[str, Any] = fields.overrides(4, '{"transe": {"dim": 50}}', "Settings that differ from the defaults")
-    out: str = fields.out(5, "the tables (Markdown, CSV, HTML)")
+    out: str = fields.out(5, "the tables (Markdown, CSV, HTML) and figures")
 
-    @property
-    def transe(self) -> TransEConfig:
-        """How the vectors are learnt.
+    def settings(self, section: str, defaults: Settings) -> Settings:
+        """The settings of a section.
 
         :raises InputError: an unknown section or setting, or a value that does not fit.
         """
-        if odd := next((section for section in self.overrides if section != "transe"), None):
-            raise InputError(f"overrides: found {odd}, expected transe")
-        return replace_settings(TransEConfig(), self.overrides.get("transe", {}), "overrides: transe")
+        if odd := next((name for name in self.overrides if name not in self._sections), None):
+            raise InputError(f"overrides: found {odd}, expected {', '.join(self._sections)}")
+        return replace_settings(defaults, self.overrides.get(section, {}), f"overrides: {section}")
+
+    @property
+    def _sections(self) -> tuple[str, ...]:
+        return ("transe",)
+
+    @property
+    def transe(self) -> TransEConfig:
+        """How the vectors are learnt."""
+        return self.settings("transe", TransEConfig())
 
     def _look_up(self, store: Store) -> None:
         from gptcore.knowledge.graph import COLUMNS, graph_files
@@ -64,3 +65,58 @@ class KnowledgeParameters(Form):
         _ = self.transe
         if self.graph:
             graph_files(self.graph)
+
+
+class KnowledgeParameters(OnGraph):
+    """Facts of a knowledge graph, vectors learnt from them, and what these predict."""
+
+    entities: list[str] = field(
+        2,
+        [],
+        "Entities whose neighbours to show.",
+        empty="those with the most facts",
+        option=Option(metavar="A,B", read=listed),
+    )
+
+
+class ReasonParameters(OnGraph):
+    """Questions answered from their text and the paths of a knowledge graph: KagNET."""
+
+    task: str = field(
+        2, "commonsenseqa", "Task with choices whose questions are asked.", title="Task", option=Option(metavar="TASK")
+    )
+    model: str = field(
+        6,
+        "best",
+        "Model that reads the texts, fine-tuned on the task: digest (or its beginning), a URL, or best.",
+        option=fields.MODEL,
+    )
+    datasets: str = fields.datasets(7, "Folder of the datasets.")
+    seeds: int = field(8, 1, "Trainings with seeds 0, 1, 2, ...", ge=1, le=100)
+    questions: int = field(9, 3, "Dev questions whose paths are drawn.", ge=1, le=50)
+
+    @property
+    def _sections(self) -> tuple[str, ...]:
+        return ("transe", "grounding", "kagnet")
+
+    @property
+    def grounding(self) -> GroundingConfig:
+        """How questions are laid over the graph."""
+        return self.settings("grounding", GroundingConfig())
+
+    @property
+    def kagnet(self) -> KagNETConfig:
+        """The network and its training."""
+        return self.settings("kagnet", KagNETConfig())
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+        from flows.forms.references import fine_tuned_model
+        from gptcore.nlu.registry import task_spec
+
+        super()._look_up(store)
+        _ = self.grounding, self.kagnet
+        if (spec := task_spec(self.task)).form != "choices":
+            raise InputError(f"--task {self.task}: found the form {spec.form}, expected a task with choices")
+        fine_tuned_model(store, self.model, self.task)
+        checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets, [self.task]))

@@ -60,6 +60,12 @@ class KnowledgeGraph:
         name = self.entities[entity]
         return self.labels[name][0] if name in self.labels else name.replace("_", " ")
 
+    def spoken(self, relation: int) -> str:
+        """A relation as a person reads it, the last part of its name; one against its direction is marked."""
+        backwards, number = divmod(relation, len(self.relations))
+        name = self.relations[number].strip("/_").rpartition("/")[2].replace("_", " ")
+        return f"\u2190 {name}" if backwards else name
+
     def save(self, folder: Path) -> None:
         """Write the graph into a local folder that is there."""
         save_file(dict(self.facts), str(folder / _FACTS))

@@ -17,6 +17,7 @@ from prefect.artifacts import create_markdown_artifact
 from gptcore.files import sha256_json
 from tasks.report.card import table
 from tasks.report.figures import Figure, Panels
+from tasks.report.routes import Routes
 from tasks.report.tables import publish_table
 from tasks.store.artifact import canonical
 from tasks.tracking.provenance import run_tags
@@ -44,7 +45,7 @@ class Analysis:
     """Digests and settings that it follows from: the same ones, the same MLflow run."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    figure: Figure | Panels | None = None
+    figure: Figure | Panels | Routes | None = None
     page: bool = False
     """Whether the table is long text, which a page of its own shows better than a grid: HTML beside the Markdown."""
 

@@ -1,0 +1,158 @@
+"""KagNET: questions answered from their text and the paths of a knowledge graph, beside the text alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prefect import flow
+
+from flows.forms.checks import datasets_folder
+from flows.forms.knowledge import ReasonParameters
+from flows.forms.references import fine_tuned_model
+from flows.forms.run_names import from_form
+from flows.knowledge import graph_address
+from flows.servers import signals
+from gptcore.knowledge.graph import KnowledgeGraph
+from gptcore.nlu.published import PUBLISHED
+from gptcore.nlu.registry import task_spec
+from tasks.report.analysis import Analysis, publish
+from tasks.report.routes import Choice, Route, Routes
+from tasks.stages.graph import read_knowledge
+from tasks.stages.grounded import ground_questions
+from tasks.stages.kagnet import train_kagnet
+from tasks.stages.vectors import learn_vectors
+from tasks.store.artifact import Artifact
+from tasks.store.store import Store
+
+_ROUTES = 3  # of a choice, in pictures and on pages
+
+
+@flow(name="reason", flow_run_name=from_form, persist_result=False)
+def reason(parameters: ReasonParameters) -> list[Analysis]:
+    """KagNET's accuracy beside that of the text's model alone, what the graph covers, and why it answers as it does."""
+    signals.listen()
+    store = Store(parameters.store)
+    model = fine_tuned_model(store, parameters.model, parameters.task)
+    spec, datasets_url = task_spec(parameters.task), datasets_folder(store, parameters.datasets, [parameters.task])
+    graph = read_knowledge(store, graph_address(store, parameters.graph), parameters.columns.split(","))
+    vectors = learn_vectors(store, graph, parameters.transe)
+    grounded = ground_questions(store, datasets_url, spec, graph, vectors, parameters.grounding)
+    configs = [dataclasses.replace(parameters.kagnet, seed=seed) for seed in range(parameters.seeds)]
+    trained = [train_kagnet(store, grounded, vectors, model, config) for config in configs]
+    found = [_scores(store, parameters, graph, grounded, model, trained)]
+    found += _why(store, parameters, graph, grounded, trained[0])
+    for analysis in found:
+        publish(analysis, parameters.out)
+    return found
+
+
+def _scores(
+    store: Store,
+    parameters: ReasonParameters,
+    graph: Artifact,
+    grounded: Artifact,
+    model: Artifact,
+    trained: Sequence[Artifact],
+) -> Analysis:
+    """The text alone, KagNET over the seeds, their difference with its error; what the graph covers."""
+    counts = [store.manifest(artifact)["counts"] for artifact in trained]
+    about = store.manifest(grounded)["counts"]["splits"]
+    splits = [split for split in ("dev", "test") if f"{split}/score" in counts[0]]
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    cells: dict[str, list[str]] = {"the text alone": [], f"KagNET, {len(trained)} seed(s)": [], "difference": []}
+    for split in splits:
+        alone = 100 * counts[0][f"{split}/text_score"]
+        scores = [100 * each[f"{split}/score"] for each in counts]
+        mean, n = statistics.fmean(scores), counts[0][f"{split}/rows"]
+        rows = math.sqrt(mean * (100 - mean) / n + alone * (100 - alone) / n)  # of two accuracies, as if apart
+        seeds = statistics.stdev(scores) if len(scores) > 1 else 0.0
+        spread = f" ({min(scores):.1f} to {max(scores):.1f})" if len(scores) > 1 else ""
+        texts = (f"{alone:.1f}", f"{mean:.1f}{spread}", f"{mean - alone:+.1f} \u00b1 {math.hypot(rows, seeds):.1f}")
+        for row, text in zip(cells.values(), texts, strict=True):
+            row.append(text)
+        metrics |= {f"{split}/text": alone, f"{split}/kagnet": mean}
+    body += [(label, *texts) for label, texts in cells.items()]
+    for printed in PUBLISHED:
+        if parameters.task in printed.percent:
+            by_split = ("-" if split == "dev" else f"{printed.percent[parameters.task]:.1f}" for split in splits)
+            body.append((f"{printed.method} ({printed.table})", *by_split))
+    kind = store.manifest(graph)["counts"]
+    notes = [
+        *(["Synthetic data: the numbers are of gptmill's generated world."] if kind["synthetic"] else []),
+        *(
+            f"{split}: {about[split]['rows']:,} questions, {about[split]['with_concept']:.0%} with a concept of the "
+            f"graph; a path leads to {about[split]['right_with_path']:.1%} of the right choices and "
+            f"{about[split]['wrong_with_path']:.1%} of the wrong ones"
+            for split in splits
+        ),
+        f"graph {kind['name']}: {kind['entities']:,} entities, {sum(kind['facts'].values()):,} facts; texts read by "
+        f"{model.short}; accuracy x 100; \u00b1: of rows and of seeds",
+        "the last weights are scored: no epoch is chosen by dev questions",
+    ]
+    identity = {"kagnet": [artifact.digest for artifact in trained]}
+    title = f"KagNET on {parameters.task}"
+    return Analysis("kagnet", title, ("answers by", *splits), body, identity, metrics, notes)
+
+
+def _why(
+    store: Store, parameters: ReasonParameters, graph: Artifact, grounded: Artifact, trained: Artifact
+) -> list[Analysis]:
+    """For some dev questions what led to each choice: a table of paths, and a picture."""
+    facts = KnowledgeGraph.load(store.local(graph))
+    asked, told = (
+        [json.loads(line) for line in (store.local(artifact) / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
+        for artifact in (grounded, trained)
+    )
+    found = []
+    chosen = range(0, len(asked), max(1, len(asked) // parameters.questions))[: parameters.questions]
+    for number, place in enumerate(chosen, start=1):
+        routes = routes_of(facts, asked[place], told[place])
+        body = [
+            (f"{choice.text}{' (right)' if choice.right else ''}", f"{choice.score:.0%}", _in_words(choice))
+            for choice in routes.choices
+        ]
+        notes = ["the weightiest paths of each choice, and what share of the attention over its paths each had"]
+        header = ("choice", "probability", "paths")
+        name = f"kagnet-why-{number}"
+        identity = {"kagnet": trained.digest, "question": told[place]["row"]}
+        found.append(Analysis(name, routes.question, header, body, identity, {}, notes, routes, page=True))
+    return found
+
+
+def routes_of(facts: KnowledgeGraph, asked: Mapping[str, Any], told: Mapping[str, Any]) -> Routes:
+    """A question in words: its choices, the likeliest first, with the paths that counted."""
+    highest = max(choice["score"] for choice in told["choices"])
+    shares = [math.exp(choice["score"] - highest) for choice in told["choices"]]
+    choices = [
+        Choice(
+            text,
+            share / sum(shares),
+            number == asked["label"],
+            [
+                Route(
+                    [facts.called(entity) for entity in path["entities"]],
+                    [facts.spoken(relation) for relation in path["relations"]],
+                    path["weight"],
+                )
+                for path in choice["paths"][:_ROUTES]
+            ],
+        )
+        for number, (text, choice, share) in enumerate(zip(asked["choices"], told["choices"], shares, strict=True))
+    ]
+    return Routes(" ".join(asked["fields"]), sorted(choices, key=lambda choice: -choice.score))
+
+
+def _in_words(choice: Choice) -> str:
+    said = []
+    for route in choice.routes:
+        steps = [
+            f" --{relation}--> {entity}" for relation, entity in zip(route.relations, route.entities[1:], strict=True)
+        ]
+        said.append(f"{route.weight:.0%}: {route.entities[0]}{''.join(steps)}")
+    return "; ".join(said) or "no path"
