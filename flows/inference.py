@@ -18,8 +18,10 @@ from gptcore.errors import InputError
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import own_rows
 from gptcore.evaluation.pseudo_likelihood import encoder_likelihood, pseudo_perplexity
+from gptcore.evaluation.reasoner import Reasoner
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.families import FAMILIES
+from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.machine.device import pick_device
 from gptcore.models.build import load_language_model, load_model, next_token_network
 from gptcore.models.classifier import Classifier
@@ -32,6 +34,7 @@ from gptcore.models.network import Network
 from gptcore.models.transformer import GPT
 from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import recorded_task
+from gptcore.settings import replace_settings
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, home_of, model_files, tokenizer_of
@@ -56,6 +59,33 @@ def predict(
     if found.spec.name != task:
         raise InputError(f"--model {model}: a model for {found.spec.name}, expected one for {task}")
     return own_rows.predict_jsonl(found, lines)
+
+
+def explain(store: Store, task: str, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Answer JSON lines with the newest KagNET of a task, and say why; see :mod:`gptcore.evaluation.reasoner`.
+
+    :raises InputError: the store has none, or a broken row.
+    """
+    records = store.newest("kagnet")
+    newest = next((found for found in records if _asked(store, found.artifact) == task), None)
+    if newest is None:
+        raise InputError(f"--explain: found no KagNET for {task} in {store.url}, expected one; gptmill reason makes it")
+    stages = ("grounded", "graph", "vectors", "finetune")
+    grounded, graph, vectors, model = (ancestor(store, newest.artifact, stage) for stage in stages)
+    reasoner = Reasoner(
+        store.local(newest.artifact),
+        TaskModel(*_files(model)),
+        store.local(graph),
+        store.local(vectors),
+        replace_settings(KagNETConfig(), newest.manifest["config"]["kagnet"], "kagnet"),
+        replace_settings(GroundingConfig(), store.manifest(grounded)["config"]["grounding"], "grounding"),
+    )
+    return reasoner.answers(lines)
+
+
+def _asked(store: Store, kagnet: Artifact) -> str:
+    """The task whose questions a KagNET answers."""
+    return str(store.manifest(ancestor(store, kagnet, "grounded"))["config"]["task"])
 
 
 _OF_TASKS = ("ForSequenceClassification", "ForMultipleChoice", "ForQuestionAnswering", "ForTokenClassification")

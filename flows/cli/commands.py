@@ -260,10 +260,21 @@ def predict(options: argparse.Namespace) -> None:
 
     store = check_addresses(vars(options))
     task = named_task(store, options.task, in_folder=bool(options.tokenizer))
-    _look_up_model(options, task)
-    from flows.inference import predict
+    if options.explain and (options.tokenizer or options.model):
+        raise InputError("--explain: KagNET has its own model of the texts; expected no --model beside it")
+    if not options.explain:
+        if not options.model:
+            raise InputError("--model: found none, expected a REF, or --explain")
+        _look_up_model(options, task)
+    from flows.inference import explain, predict
 
-    for answer in predict(store, task, options.model, sys.stdin.buffer, options.tokenizer):
+    lines = sys.stdin.buffer
+    answers = (
+        explain(store, task, lines)
+        if options.explain
+        else predict(store, task, options.model, lines, options.tokenizer)
+    )
+    for answer in answers:
         print(json.dumps(answer, ensure_ascii=False), flush=True)
 
 

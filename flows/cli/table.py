@@ -20,11 +20,11 @@ _CHECKPOINT = argument(
 _VERBOSE = flag("--verbose", "Prefect's own lines in place of a line a stage")
 
 
-def _model(kinds: str, names: str) -> tuple[Argument, ...]:
+def _model(kinds: str, names: str, required: bool = True) -> tuple[Argument, ...]:
     """A model of the store, or a folder."""
     text = f"{kinds}: digest, URL, {names}, models:/...; or a folder (--tokenizer)"
     return (
-        argument("--model", text, required=True, metavar="REF"),
+        argument("--model", text, required=required, default="", metavar="REF"),
         argument("--tokenizer", "of a --model that is a folder: the tokenizer's", default="", metavar="URL"),
         _STORE,
     )
@@ -155,7 +155,11 @@ _LOOKING = (
         "predict",
         commands.predict,
         "answer your own rows: JSON lines on standard input, one answer a line",
-        arguments=(_TASK, *_model("fine-tuned model", "latest, best (on dev rows)")),
+        arguments=(
+            _TASK,
+            *_model("fine-tuned model", "latest, best (on dev rows)", required=False),
+            flag("--explain", "by KagNET (gptmill reason), with the graph's paths that led to each choice"),
+        ),
         epilog=epilogs.ROWS,
     ),
     Command(

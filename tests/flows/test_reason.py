@@ -89,6 +89,24 @@ def test_scores_stand_beside_the_texts_alone_and_say_why(chosen: dict[str, Any],
     assert math.isclose(sum(shares), 100, abs_tol=3)
 
 
+def test_a_question_of_ones_own_is_answered_with_the_paths_that_led_there(chosen: dict[str, Any]) -> None:
+    from flows.inference import explain
+    from flows.reason import reason
+
+    reason(ReasonParameters(**chosen, seeds=2, questions=1))
+    store = Store(chosen["store"])
+    (grounded,) = store.list("grounded")
+    question = json.loads((store.local(grounded) / "dev.jsonl").read_text().splitlines()[0])
+    row = {"document": question["fields"][0], "answers": question["choices"]}
+    (answer,) = explain(store, "commonsenseqa", [json.dumps(row).encode()])
+    assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-3)
+    assert list(answer["why"]) == question["choices"]
+    paths = [path["path"] for paths in answer["why"].values() for path in paths]
+    assert any(" --" in path for path in paths)
+    with pytest.raises(InputError, match="--explain: found no KagNET for swag"):
+        explain(store, "swag", [])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

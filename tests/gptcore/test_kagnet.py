@@ -21,8 +21,9 @@ from gptcore.knowledge.grounded import Grounded, ground
 from gptcore.knowledge.grounding import Concepts, Mention, bases
 from gptcore.knowledge.kagnet import KagNET, choice_loss, softmax_in_groups
 from gptcore.knowledge.paths import Ways
+from gptcore.knowledge.questions import Questions
 from gptcore.nlu.readers.rows import Example
-from gptcore.training.kagnet import Questions, kagnet_objective
+from gptcore.training.kagnet import kagnet_objective
 
 FACTS = [
     ("cat", "is_a", "animal"),

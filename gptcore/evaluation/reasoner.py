@@ -1,0 +1,77 @@
+"""KagNET on a user's own questions: an answer, and the paths of the graph that led to each choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from gptcore.evaluation.answers import described
+from gptcore.evaluation.task_model import TaskModel
+from gptcore.knowledge.config import GroundingConfig, KagNETConfig
+from gptcore.knowledge.graph import KnowledgeGraph
+from gptcore.knowledge.grounded import ground
+from gptcore.knowledge.grounding import Concepts
+from gptcore.knowledge.kagnet import KagNET
+from gptcore.knowledge.paths import Ways
+from gptcore.knowledge.questions import Questions, explained
+from gptcore.nlu.own_rows import read_own_rows
+
+
+class Reasoner:
+    """A trained KagNET with what it was trained over.
+
+    :param folder: of a `kagnet` artifact.
+    :param reader: the fine-tuned model that reads the texts.
+    :param graph: the folder of the graph.
+    :param vectors: the folder of its vectors.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        reader: TaskModel,
+        graph: Path,
+        vectors: Path,
+        config: KagNETConfig,
+        grounding: GroundingConfig,
+    ) -> None:
+        self._reader, self._grounding = reader, grounding
+        self._graph = KnowledgeGraph.load(graph)
+        learnt = load_file(str(vectors / "vectors" / "model.safetensors"))
+        weights = load_file(str(folder / "kagnet" / "model.safetensors"))
+        n_text = weights["pair_attention.weight"].shape[1]
+        self._network = KagNET(learnt["entities"], learnt["relations"], n_text, config)
+        self._network.load_state_dict(weights)
+        self._network.eval()
+        self._concepts = Concepts(self._graph)
+        entities, relations = (learnt[name].numpy() for name in ("entities", "relations"))
+        self._ways = Ways(self._graph, entities, relations, grounding.most_neighbours)
+
+    def answers(self, lines: Iterable[bytes], name: str = "standard input") -> Iterator[dict[str, Any]]:
+        """Answer questions one by one: what a fine-tuned model says of a row, and "why", each choice's paths in words.
+
+        :param lines: JSON objects in UTF-8; their fields: :mod:`gptcore.nlu.own_rows`.
+        :raises InputError: a broken row, once those before it are answered; names line and field.
+        """
+        for number, example in enumerate(read_own_rows(self._reader.spec, lines, name), start=1):
+            texts, scores = self._reader.summaries([example])
+            found, _ = ground([example], self._concepts, self._ways, self._grounding)
+            questions = Questions([example], texts, scores, found)
+            with torch.inference_mode():
+                logits, attention = self._network.attended(questions.batch(np.array([0])))
+            (told,) = explained(questions, np.array([0]), logits[None].numpy(), attention)
+            why = {
+                choice: [{"path": self._in_words(path), "weight": round(path["weight"], 3)} for path in each["paths"]]
+                for choice, each in zip(example.choices, told["choices"], strict=True)
+            }
+            yield {"line": number, **described(self._reader.spec, logits.numpy()), "why": why}
+
+    def _in_words(self, path: dict[str, Any]) -> str:
+        first, *others = (self._graph.called(entity) for entity in path["entities"])
+        steps = zip(map(self._graph.spoken, path["relations"]), others, strict=True)
+        return first + "".join(f" --{relation}--> {entity}" for relation, entity in steps)
