@@ -22,7 +22,7 @@ class TransEConfig:
     """Numbers of a vector; ERNIE and KagNET have 100."""
     norm: int = 2
     """Of h + r - t: 1 or 2."""
-    margin: float = 9.0
+    margin: float = 3.0
     """What a fact's distance stays below (gamma)."""
     negatives: int = 512
     """Entities an update that take the place of a head and of a tail, the same for all of its facts."""
@@ -34,7 +34,7 @@ class TransEConfig:
     """Of the facts to learn from; of a small graph at least some 2,000 updates."""
     steps: int | None = None
     """Updates; overrides epochs."""
-    lr: float = 3e-3
+    lr: float = 1e-2
     warmup_steps: int = 100
     beta1: float = 0.9
     beta2: float = 0.999

@@ -60,7 +60,7 @@ def test_scores_stand_beside_the_texts_alone_and_say_why(chosen: dict[str, Any],
     with open(tmp_path / "kagnet.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["answers by"] for row in rows[:3]] == ["the text alone", "KagNET, 2 seed(s)", "difference"]
-    assert "KagNET on BERT base, in-house split" in rows[5]["answers by"] + rows[6]["answers by"]
+    assert len(rows) == 3, "published scores are of the test split, which is not here"
     assert any("of the right choices" in note for note in found[0].notes)
     shelf = Store(chosen["store"])
     (grounded,) = shelf.list("grounded")
