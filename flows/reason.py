@@ -20,14 +20,18 @@ from flows.servers import signals
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.registry import task_spec
+from gptcore.settings import recorded
 from tasks.report.analysis import Analysis, publish
 from tasks.report.routes import Choice, Route, Routes
+from tasks.report.score import commit_of, score_of
+from tasks.report.suites import Suite, open_suite, record_row, row_of
 from tasks.stages.graph import read_knowledge
 from tasks.stages.grounded import ground_questions
 from tasks.stages.kagnet import train_kagnet
 from tasks.stages.vectors import learn_vectors
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
+from tasks.tracking.tracker import Tracker
 
 _ROUTES = 3  # of a choice, in pictures and on pages
 
@@ -44,11 +48,30 @@ def reason(parameters: ReasonParameters) -> list[Analysis]:
     grounded = ground_questions(store, datasets_url, spec, graph, vectors, parameters.grounding)
     configs = [dataclasses.replace(parameters.kagnet, seed=seed) for seed in range(parameters.seeds)]
     trained = [train_kagnet(store, grounded, vectors, model, config) for config in configs]
+    _record(store, parameters, graph, model, trained)
     found = [_scores(store, parameters, graph, grounded, model, trained)]
     found += _why(store, parameters, graph, grounded, trained[0])
     for analysis in found:
         publish(analysis, parameters.out)
     return found
+
+
+def _record(
+    store: Store, parameters: ReasonParameters, graph: Artifact, model: Artifact, trained: Sequence[Artifact]
+) -> None:
+    """A row of the leaderboard beside those of the models that have the text alone."""
+    made, counts = store.manifest(trained[0]), store.manifest(graph)["counts"]
+    settings = {name: value for name, value in made["config"]["kagnet"].items() if name != "seed"}
+    same = {"checkpoint": model.digest, "code": {"kagnet": made["version"]}}
+    identity = {**same, "graph": graph.digest, "grounding": recorded(parameters.grounding), "kagnet": settings}
+    suite = Suite(f"KagNET on {counts['name']}, text {model.digest[:6]}", "ours", identity)
+    scores = []
+    for seed, artifact in enumerate(trained):
+        manifest = store.manifest(artifact)
+        spec, commit = task_spec(parameters.task), commit_of(manifest)
+        scores.append(score_of(spec, seed, manifest["counts"], (), same, commit, counts["synthetic"]))
+    with open_suite(Tracker(), suite) as run:
+        record_row(run, row_of(suite, scores))
 
 
 def _scores(

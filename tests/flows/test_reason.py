@@ -16,6 +16,7 @@ from gptcore.errors import InputError
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import FOLDER, write_graph
+from tasks.report.suites import read_leaderboard
 from tasks.store.store import Store
 from tests.flows.world import OVERRIDES
 
@@ -62,6 +63,8 @@ def test_scores_stand_beside_the_texts_alone_and_say_why(chosen: dict[str, Any],
     assert [row["answers by"] for row in rows[:3]] == ["the text alone", "KagNET, 2 seed(s)", "difference"]
     assert len(rows) == 3, "published scores are of the test split, which is not here"
     assert any("of the right choices" in note for note in found[0].notes)
+    row = next(row for row in read_leaderboard().rows if row.name.startswith(f"KagNET on {FOLDER}, text"))
+    assert row.percent["commonsenseqa"] == pytest.approx(found[0].metrics["dev/kagnet"], abs=0.1), "of two, the mean"
     shelf = Store(chosen["store"])
     (grounded,) = shelf.list("grounded")
     trained = shelf.list("kagnet")
