@@ -297,9 +297,16 @@ def job_for(folder: Path, workspace: Path, **changes: Any) -> dict[str, Any]:
     return {"transe": settings_, "graph": str(kept), "workspace": str(workspace), "threads": 1}
 
 
-def test_a_job_learns_the_grid_and_a_resume_changes_no_bit(tmp_path: Path) -> None:
-    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    vectors.run(job_for(tmp_path, straight), process.StopRequest())
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workspace of a run that was never stopped."""
+    folder = tmp_path_factory.mktemp("straight")
+    vectors.run(job_for(folder, folder / "workspace"), process.StopRequest())
+    return folder / "workspace"
+
+
+def test_a_job_learns_the_grid_and_a_resume_changes_no_bit(straight: Path, tmp_path: Path) -> None:
+    stopped = tmp_path / "stopped"
     result = read_json(straight / "result.json")
     assert (result["valid/mrr"] + result["test/mrr"]) / 2 > 0.4, "east and south are steps, which places follow from"
     assert result["test/hits_10"] == 1
@@ -311,9 +318,7 @@ def test_a_job_learns_the_grid_and_a_resume_changes_no_bit(tmp_path: Path) -> No
     assert all(torch.equal(ours[name], theirs[name]) for name in ("entities", "relations"))
 
 
-def test_kill_9_of_a_child_then_resume_is_exact(tmp_path: Path) -> None:
-    straight = tmp_path / "straight"
-    vectors.run(job_for(tmp_path, straight), process.StopRequest())
+def test_kill_9_of_a_child_then_resume_is_exact(straight: Path, tmp_path: Path) -> None:
     job = job_for(tmp_path, tmp_path / "killed")
     path = tmp_path / "job.json"
     path.write_text(json.dumps(job))
