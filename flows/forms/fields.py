@@ -88,7 +88,8 @@ def family(position: int) -> Any:
     return field(
         position,
         "gpt",
-        "Network and text: gpt (words, norms last) or gpt2 (bytes of any text, norms first).",
+        "Network, text and what is learnt: decoders gpt, gpt2, gptbert (next tokens and hidden words); encoders bert, "
+        "albert, electra; distilbert and tinybert, which learn from a teacher.",
         title="Family",
         option=Option(metavar="NAME", help=f"network and text: {', '.join(offered())}"),
     )

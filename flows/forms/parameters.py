@@ -169,7 +169,7 @@ class FinetuneParameters(Form):
 
     task: TaskChoice = field(
         0,
-        text="Which of the twelve datasets, or the file of a task of your own.",
+        text="One of the twelve datasets, one beyond them (squad, swag ...), or the file of a task of your own.",
         title="Task",
         option=Option(
             metavar="TASK",
