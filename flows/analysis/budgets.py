@@ -95,7 +95,7 @@ def _table(models: list[Trained], rows: list[Row], parameters: AnalysisParameter
         told = {"average of the tasks": mean, "BLiMP": pair, **{task: row.per_task.get(task) for task in tasks}}
         for score, value in told.items():
             if value is not None:
-                points.setdefault(score, {}).setdefault(model.label, []).append((model.operations, value))
+                points.setdefault(score, {}).setdefault(model.label, []).append((model.operations / 1e12, value))
                 metrics[f"{model.label}/{score} at {power(model.operations)}"] = value
     cells, mean = scores_of(words, tasks)
     body.append(("bag of words", *("-",) * 7, cell_text(mean), *(cells.get(task, "-") for task in tasks)))
@@ -104,7 +104,7 @@ def _table(models: list[Trained], rows: list[Row], parameters: AnalysisParameter
     figures = [
         Figure(
             [Curve(label, over, order.index(label), label == _LSTM) for label, over in curves.items()],
-            "floating-point operations of pre-training",
+            "10^12 floating-point operations of pre-training",
             "x 100",
             score,
             log_x=True,

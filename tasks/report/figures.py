@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _POINTS = 1000  # of a curve: more than its figure has pixels
 _CROWD = 4  # of curves, beyond which a legend among them hides some
 _PANELS_A_ROW = 5
+_FEW = 4  # places on an axis, each of which is named
 _COLORS = ("#4c78a8", "#e45756", "#54a24b", "#b279a2", "#f58518", "#72b7b2")
 
 
@@ -95,6 +96,9 @@ class Panels:
             if figure.log_x:
                 axes.set_xscale("log", base=2)
                 axes.xaxis.set_major_formatter("{x:,g}")
+                ticks = sorted({float(f"{x:.2g}") for curve in figure.curves for x, _ in curve.points})
+                if len(ticks) <= _FEW:  # between which no power of two may lie
+                    axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
             axes.set_title(figure.title, fontsize=9)
             axes.tick_params(labelsize=7, labelbottom=len(drawn) + _PANELS_A_ROW >= n_panels)
             if not self.one_scale:
