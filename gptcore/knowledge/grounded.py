@@ -94,12 +94,12 @@ def ground(
             mine = [entity for entity in asked if entity not in answers][: config.most_concepts]
             here = dict.fromkeys([*mine, *answers])
             found_any = False
-            for question in mine:
-                for answer in answers:
+            for answer in answers:
+                for question in mine:
                     key = (question, answer)
                     if key not in known:
-                        found = ways.between(question, answer, config.max_hops, config.most_paths)
-                        known[key] = [path for path in found if path.score >= config.least_score]
+                        limits = config.max_hops, config.most_paths, config.least_score
+                        known[key] = ways.between(question, answer, *limits)
                     pairs.append(key)
                     for path in known[key]:
                         here |= dict.fromkeys(path.entities)

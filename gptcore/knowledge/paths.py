@@ -50,22 +50,24 @@ class Ways:
                     best[start][end] = (score, number)
         self._best = best
         self._most = most_neighbours
+        self._left: tuple[tuple[int, int], dict[int, int]] = ((-1, 0), {})  # of the last goal: a choice is asked often
 
     def neighbours(self, entity: int) -> dict[int, tuple[float, int]]:
         """Neighbour -> how likely the edge is, and the number of its relation."""
         return self._best[entity]
 
-    def between(self, start: int, goal: int, max_hops: int, most: int) -> list[Path]:
+    def between(self, start: int, goal: int, max_hops: int, most: int, least: float = 0.0) -> list[Path]:
         """The paths from one entity to another that come by no entity twice: the shortest first.
 
         :param most: no more than so many.
+        :param least: none of a lower score, which no further edge would raise again.
         """
         if start == goal:
             return []
         left = self._distances(goal, max_hops - 1)
         found: list[Path] = []
         for hops in range(1, max_hops + 1):
-            for path in self._walks([start], [], 1.0, goal, hops, left):
+            for path in self._walks([start], [], 1.0, goal, hops, left, least):
                 found.append(path)
                 if len(found) == most:
                     return found
@@ -73,6 +75,8 @@ class Ways:
 
     def _distances(self, goal: int, most: int) -> dict[int, int]:
         """Hops that entities are away from the goal, up to ``most``."""
+        if self._left[0] == (goal, most):
+            return self._left[1]
         found, edge = {goal: 0}, [goal]
         for hops in range(1, most + 1):
             following = []
@@ -84,10 +88,18 @@ class Ways:
                         found[neighbour] = hops
                         following.append(neighbour)
             edge = following
+        self._left = (goal, most), found
         return found
 
     def _walks(
-        self, entities: list[int], relations: list[int], score: float, goal: int, hops: int, left: dict[int, int]
+        self,
+        entities: list[int],
+        relations: list[int],
+        score: float,
+        goal: int,
+        hops: int,
+        left: dict[int, int],
+        least: float,
     ) -> Iterator[Path]:
         """Every path of exactly so many further hops."""
         here = entities[-1]
@@ -96,14 +108,14 @@ class Ways:
         if hops == 1:
             if goal in self._best[here]:
                 likely, relation = self._best[here][goal]
-                yield Path((*entities, goal), (*relations, relation), score * likely)
+                if score * likely >= least:
+                    yield Path((*entities, goal), (*relations, relation), score * likely)
             return
         for neighbour, (likely, relation) in self._best[here].items():
-            if neighbour != goal and left.get(neighbour, hops) < hops and neighbour not in entities:
-                further = self._walks(
-                    [*entities, neighbour], [*relations, relation], score * likely, goal, hops - 1, left
-                )
-                yield from further
+            reaches = neighbour != goal and left.get(neighbour, hops) < hops and neighbour not in entities
+            if reaches and score * likely >= least:
+                further = [*entities, neighbour], [*relations, relation], score * likely
+                yield from self._walks(*further, goal, hops - 1, left, least)
 
 
 def _likeliness(entities: Vectors, relations: Vectors, facts: npt.NDArray[np.int64]) -> Vectors:

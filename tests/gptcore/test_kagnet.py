@@ -122,6 +122,7 @@ def test_paths_are_all_simple_walks_in_both_directions_shortest_first(graph: Kno
         for path in found:
             steps = itertools.pairwise(path.entities)
             assert all(r in edges[pair] for r, pair in zip(path.relations, steps, strict=True))
+        assert ways.between(start, goal, 4, 1000, 0.2) == [path for path in found if path.score >= 0.2]
     assert ways.between(0, 0, 4, 10) == []
     assert len(ways.between(names.index("dog"), names.index("cheese"), 4, 2)) == 2
 
