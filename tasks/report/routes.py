@@ -50,7 +50,7 @@ class Routes:
             axes.axis("off")
             mark = " (the right one)" if choice.right else ""
             axes.set_title(f"{choice.text}{mark}: {choice.score:.0%}", fontsize=9, loc="left", pad=2)
-            axes.set_xlim(-0.05, 1.05)
+            axes.set_xlim(-0.1, 1.15)  # long names stand on either end
             axes.set_ylim(-0.6, max(1, len(choice.routes)) - 0.4)
             if not choice.routes:
                 axes.text(0.0, 0.0, "the graph has no path", fontsize=8, color="#888888")
@@ -64,7 +64,7 @@ class Routes:
                 for place, name in enumerate(route.relations):
                     at = (place + 0.5) / last
                     axes.text(at, row + 0.08, name, fontsize=7, ha="center", va="bottom", color="#555555", zorder=2)
-                axes.text(1.04, row, f"{route.weight:.0%}", fontsize=7, ha="left", va="center", color="#555555")
+                axes.text(1.11, row, f"{route.weight:.0%}", fontsize=7, ha="left", va="center", color="#555555")
         canvas.suptitle(self.question, fontsize=11)
         canvas.savefig(path)
         return path
