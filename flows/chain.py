@@ -81,8 +81,7 @@ class Chain:
         without: dict[str, Any] = dict.fromkeys(OF_HIDDEN_WORDS)
         config = dataclasses.replace(self.preset.pretrain, **without)
         if operations:
-            lstm = dataclasses.replace(self.preset.lstm, n_vocab=self.store.manifest(self.shards)["counts"]["n_vocab"])
-            config = dataclasses.replace(config, steps=updates_of(operations, lstm, config))
+            config = _for_operations(self.store, self.shards, self.preset.lstm, config, operations)
         return self.pretrain(parameters, self.preset.lstm, config)
 
 
@@ -135,12 +134,19 @@ def run_chain(
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer) for task in chosen}
     shards = encode(store, corpus, tokenizer, preset.shards, dask)
     if operations:
-        model = dataclasses.replace(preset.model, n_vocab=store.manifest(shards)["counts"]["n_vocab"])
-        steps = updates_of(operations, model, preset.pretrain)
-        preset = dataclasses.replace(preset, pretrain=dataclasses.replace(preset.pretrain, steps=steps))
+        config = _for_operations(store, shards, preset.model, preset.pretrain, operations)
+        preset = dataclasses.replace(preset, pretrain=config)
     how = {**taught, **_processes(parameters)}
     ngrams, checkpoint = pretrain_on(store, shards, preset, dask, start=start, **how)
     return Chain(store, preset, datasets_url, chosen, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)
+
+
+def _for_operations(
+    store: Store, shards: Artifact, model: NetworkConfig, config: PretrainConfig, operations: float
+) -> PretrainConfig:
+    """The settings with as many updates as take so many operations; ``model``'s vocabulary is that of the shards."""
+    model = dataclasses.replace(model, n_vocab=store.manifest(shards)["counts"]["n_vocab"])
+    return dataclasses.replace(config, steps=updates_of(operations, model, config))
 
 
 def pretrain_on(

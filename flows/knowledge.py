@@ -31,7 +31,7 @@ def knowledge(parameters: KnowledgeParameters) -> list[Analysis]:
     """A graph's counts, link prediction by TransE beside published scores, and the neighbours of some entities."""
     signals.listen()
     store = Store(parameters.store)
-    graph = read_knowledge(store, graph_address(store, parameters.graph), parameters.columns.split(","))
+    graph = read_knowledge(store, graph_address(store, parameters.graph), parameters.column_names)
     vectors = learn_vectors(store, graph, parameters.transe)
     facts = KnowledgeGraph.load(store.local(graph))
     entities = chosen_entities(facts, parameters.entities, _SHOWN)

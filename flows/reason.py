@@ -17,7 +17,7 @@ from flows.forms.references import fine_tuned_model
 from flows.forms.run_names import from_form
 from flows.knowledge import graph_address
 from flows.servers import signals
-from gptcore.knowledge.graph import KnowledgeGraph
+from gptcore.knowledge.graph import KnowledgeGraph, path_in_words
 from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.registry import task_spec
 from gptcore.settings import recorded
@@ -43,7 +43,7 @@ def reason(parameters: ReasonParameters) -> list[Analysis]:
     store = Store(parameters.store)
     model = fine_tuned_model(store, parameters.model, parameters.task)
     spec, datasets_url = task_spec(parameters.task), datasets_folder(store, parameters.datasets, [parameters.task])
-    graph = read_knowledge(store, graph_address(store, parameters.graph), parameters.columns.split(","))
+    graph = read_knowledge(store, graph_address(store, parameters.graph), parameters.column_names)
     vectors = learn_vectors(store, graph, parameters.transe)
     grounded = ground_questions(store, datasets_url, spec, graph, vectors, parameters.grounding)
     configs = [dataclasses.replace(parameters.kagnet, seed=seed) for seed in range(parameters.seeds)]
@@ -172,10 +172,5 @@ def routes_of(facts: KnowledgeGraph, asked: Mapping[str, Any], told: Mapping[str
 
 
 def _in_words(choice: Choice) -> str:
-    said = []
-    for route in choice.routes:
-        steps = [
-            f" --{relation}--> {entity}" for relation, entity in zip(route.relations, route.entities[1:], strict=True)
-        ]
-        said.append(f"{route.weight:.0%}: {route.entities[0]}{''.join(steps)}")
+    said = [f"{route.weight:.0%}: {path_in_words(route.entities, route.relations)}" for route in choice.routes]
     return "; ".join(said) or "no path"

@@ -15,6 +15,7 @@ from flows.analysis.common import (
     of_family,
     power,
     publish_all,
+    require_own_families,
     scored,
     scores_of,
 )
@@ -41,11 +42,7 @@ _GLUE_TASKS = ("cola", "sst2", "qnli", "rte")
 @flow(name="analysis-objectives", flow_run_name=from_form, persist_result=False)
 def objectives(parameters: AnalysisParameters) -> list[Analysis]:
     """GPT-1, GPT-2, GPT-BERT, BERT, ELECTRA and the LSTM at equal operations, for each of some budgets."""
-    if (chosen := parameters.overrides.get("family", parameters.family)) != DEFAULT:
-        raise InputError(f"--family {chosen}: this analysis compares families; expected no --family")
-    for name in ("tokenizer", "start", "teacher"):
-        if getattr(parameters, name):
-            raise InputError(f"--{name}: this analysis compares families, each with its own; expected no --{name}")
+    require_own_families(parameters, "tokenizer", "start", "teacher")
     if (steps := parameters.overrides.get("pretrain", {}).get("steps")) is not None:
         raise InputError(f"pretrain.steps = {steps}: expected --operations, which the updates follow from")
     wanted = chosen_tasks(parameters, _GLUE_TASKS)
@@ -79,7 +76,7 @@ def _table(models: list[Trained], rows: list[Row], parameters: AnalysisParameter
     """A row for each model, objective by objective; one panel of the figure for each score, over operations."""
     first = models[0].chain
     tasks = list(first.datasets)
-    pairs = _preferred(models, parameters)
+    pairs = _blimp_of(models, parameters)
     words = next(
         row for row in scored(first, parameters, tasks, [models[0].arm]).rows if row.name.startswith("bag of words")
     )
@@ -133,7 +130,7 @@ def _reference(score: str, level: float | None) -> dict[str, float]:
     return {"chance" if score == "BLiMP" else "bag of words": level}
 
 
-def _preferred(models: list[Trained], parameters: AnalysisParameters) -> list[float | None]:
+def _blimp_of(models: list[Trained], parameters: AnalysisParameters) -> list[float | None]:
     """BLiMP of each model; None where its files are not there."""
     url = models[0].chain.datasets_url
     if not has_blimp(url):

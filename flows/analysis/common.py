@@ -180,6 +180,19 @@ def of_family(parameters: AnalysisParameters, family: str, pretrain: Mapping[str
     return parameters.model_copy(update={"family": family, "overrides": overrides})
 
 
+def require_own_families(parameters: AnalysisParameters, *fields: str) -> None:
+    """See that a form leaves to an analysis of several families what each has for itself.
+
+    :param fields: of the form, beside the family.
+    :raises InputError: the form says one of them.
+    """
+    if (chosen := parameters.overrides.get("family", parameters.family)) != DEFAULT:
+        raise InputError(f"--family {chosen}: this analysis compares families; expected no --family")
+    for name in fields:
+        if getattr(parameters, name):
+            raise InputError(f"--{name}: this analysis compares families, each with its own; expected no --{name}")
+
+
 def chosen_tasks(parameters: AnalysisParameters, defaults: Sequence[str]) -> list[str]:
     """The tasks that were asked for, else those of ``defaults`` whose data is there.
 

@@ -18,6 +18,7 @@ from flows.analysis.common import (
     percent,
     power,
     publish_all,
+    require_own_families,
     rows_of,
     scores_of,
     short,
@@ -47,11 +48,7 @@ _HALF = 0.5
 @flow(name="analysis-families", flow_run_name=from_form, persist_result=False)
 def families(parameters: AnalysisParameters) -> list[Analysis]:
     """GPT-1, GPT-2, BERT, ALBERT and ELECTRA, pre-trained at equal tokens and at equal operations."""
-    if (chosen := parameters.overrides.get("family", parameters.family)) != COMPARED[0]:
-        raise InputError(f"--family {chosen}: this analysis compares families; expected no --family")
-    for name in ("tokenizer", "start"):
-        if getattr(parameters, name):
-            raise InputError(f"--{name}: this analysis compares families, each with its own; expected no --{name}")
+    require_own_families(parameters, "tokenizer", "start")
     wanted = chosen_tasks(parameters, _GLUE_TASKS)
     presets = {name: chosen_preset(of_family(parameters, name)) for name in COMPARED}
     n_tokens = min(map(_tokens, presets.values()))

@@ -1,4 +1,4 @@
-"""The form of knowledge graphs."""
+"""The forms of knowledge graphs."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ class OnGraph(Form):
         return replace_settings(defaults, self.overrides.get(section, {}), f"overrides: {section}")
 
     @property
+    def column_names(self) -> list[str]:
+        """What the files' columns are, in their order."""
+        return listed(self.columns)
+
+    @property
     def _sections(self) -> tuple[str, ...]:
         return ("transe",)
 
@@ -60,7 +65,7 @@ class OnGraph(Form):
     def _look_up(self, store: Store) -> None:
         from gptcore.knowledge.graph import COLUMNS, graph_files
 
-        if sorted(self.columns.split(",")) != sorted(COLUMNS):
+        if sorted(self.column_names) != sorted(COLUMNS):
             raise InputError(f"--columns {self.columns}: expected {_COLUMNS} in some order")
         _ = self.transe
         if self.graph:

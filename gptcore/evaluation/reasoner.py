@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from gptcore.evaluation.answers import described
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
-from gptcore.knowledge.graph import KnowledgeGraph
+from gptcore.knowledge.graph import KnowledgeGraph, path_in_words
 from gptcore.knowledge.grounded import ground
 from gptcore.knowledge.grounding import Concepts
 from gptcore.knowledge.kagnet import KagNET
@@ -72,6 +72,5 @@ class Reasoner:
             yield {"line": number, **described(self._reader.spec, logits.numpy()), "why": why}
 
     def _in_words(self, path: dict[str, Any]) -> str:
-        first, *others = (self._graph.called(entity) for entity in path["entities"])
-        steps = zip(map(self._graph.spoken, path["relations"]), others, strict=True)
-        return first + "".join(f" --{relation}--> {entity}" for relation, entity in steps)
+        names = [self._graph.called(entity) for entity in path["entities"]]
+        return path_in_words(names, [self._graph.spoken(relation) for relation in path["relations"]])

@@ -90,6 +90,12 @@ class KnowledgeGraph:
         return cls(tuple(names["entities"]), tuple(names["relations"]), facts, labels, names["false"])
 
 
+def path_in_words(entities: Sequence[str], relations: Sequence[str]) -> str:
+    """A path as a line of text, from what its entities and relations are called: "cat --chases--> mouse"."""
+    steps = zip(relations, entities[1:], strict=True)
+    return entities[0] + "".join(f" --{relation}--> {entity}" for relation, entity in steps)
+
+
 def read_graph(url: str, columns: Sequence[str] = COLUMNS) -> KnowledgeGraph:
     """Read a folder of facts, anywhere fsspec reaches.
 

@@ -1,4 +1,4 @@
-"""What vectors of a graph say of its entities: who is near, and what a relation leads to.
+"""What the vectors of a graph say of its entities: whose are alike.
 
 Legend of shape comments: E entities, D width.
 """

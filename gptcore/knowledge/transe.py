@@ -1,6 +1,6 @@
 """TransE: a relation is a step from one entity's vector to another's (Bordes et al. 2013, section 2).
 
-Written here, as a library (PyKEEN) would bring thirty others in the place of some eighty lines, and resumes to no bit.
+Written here, as a library (PyKEEN) would bring thirty others in the place of this file, and a training loop of its own.
 
 Every update takes the same entities as negatives for all of its facts, so that their distances are one matrix product;
 each fact is told from the others by its tail and by its head.
@@ -9,6 +9,8 @@ Legend of shape comments: E entities, R relations, D width of a vector, B facts,
 """
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -143,7 +145,11 @@ def link_prediction(found: Tensor) -> dict[str, float]:
     return scores | {f"hits_{n}": float((found <= n).double().mean()) for n in (1, 3, 10)}
 
 
-def _known(graph: KnowledgeGraph) -> tuple[dict[tuple[int, int], Tensor], dict[tuple[int, int], Tensor]]:
+_Ends = dict[tuple[int, int], Tensor]
+
+
+@lru_cache(maxsize=1)  # of one graph, whose facts are ranked part by part
+def _known(graph: KnowledgeGraph) -> tuple[_Ends, _Ends]:
     """(head, relation) -> tails and (tail, relation) -> heads, over all splits."""
     tails: dict[tuple[int, int], list[int]] = {}
     heads: dict[tuple[int, int], list[int]] = {}
@@ -151,4 +157,5 @@ def _known(graph: KnowledgeGraph) -> tuple[dict[tuple[int, int], Tensor], dict[t
         for head, relation, tail in facts.tolist():
             tails.setdefault((head, relation), []).append(tail)
             heads.setdefault((tail, relation), []).append(head)
-    return tuple({key: torch.tensor(values) for key, values in known.items()} for known in (tails, heads))  # type: ignore[return-value]  # of two
+    found = [{key: torch.tensor(values) for key, values in known.items()} for known in (tails, heads)]
+    return found[0], found[1]

@@ -157,8 +157,6 @@ PUBLISHED: tuple[PublishedRow, ...] = (
     _row(SWAG, "swag", "ESIM + GloVe, SWAG", 52.45),
     _row(COMMONSENSE, "commonsenseqa", "BERT base, in-house split", 53.5),
     _row(COMMONSENSE, "commonsenseqa", "BERT large, in-house split", 55.4),
-    _row(COMMONSENSE, "commonsenseqa", "KagNET on BERT base, in-house split", 56.19),
-    _row(COMMONSENSE, "commonsenseqa", "KagNET on BERT large, in-house split", 57.16),
     _row(COMMONSENSE, "commonsenseqa", "RoBERTa large, in-house split", 68.7),
     _babylm(
         "BabyLM OPT-125m",
