@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.chain import WORLD_SEED, pretrain_on
+from flows.chain import pretrain_on
 from flows.dispatch import Training, dispatch_training, dispatches_trainings
 from flows.failures import CellsFailed, Failures, leave_out, raise_if_all, result_or_error
 from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, GenerateParameters, OnPapers
@@ -289,7 +289,7 @@ def _inputs(
     check_no_pretraining(parameters)  # as a deployment runs it, nobody looked at the form
     corpus_url, arxiv_url = parameters.corpus, parameters.arxiv
     if not arxiv_url or not (corpus_url or parameters.checkpoint):
-        world = store.local(generate_world(store, WORLD_SEED))
+        world = store.local(generate_world(store))
         corpus_url, arxiv_url = corpus_url or str(world / "books"), arxiv_url or str(world / "arxiv")
     if parameters.checkpoint:
         papers = collect_papers(store, arxiv_url, parameters.categories)

@@ -14,12 +14,13 @@ from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import OnBooks
 from flows.forms.references import in_store, pretrained_model
 from flows.forms.settings import chosen_preset
+from flows.graph import mentioned
 from flows.servers import signals
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.config.operations import updates_of
 from gptcore.config.training import OF_HIDDEN_WORDS
 from gptcore.errors import InputError
-from gptcore.families import FAMILIES
+from gptcore.families import FAMILIES, Family
 from gptcore.nlu.own_task import Task
 from gptcore.text.sources import RawCorpus
 from tasks.stages.baseline import score_baselines
@@ -33,8 +34,6 @@ from tasks.stages.tokenizer import pin_tokenizer, train_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.references import check_start, teacher_model
 from tasks.store.store import Store
-
-WORLD_SEED = 42
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,8 @@ def run_chain(
     signals.listen()
     preset = chosen_preset(parameters)
     store = Store(parameters.store)
-    corpus_url, datasets_url = books_and_datasets(store, parameters.corpus, parameters.datasets)
+    family = FAMILIES[preset.family]
+    corpus_url, datasets_url = books_and_datasets(store, parameters.corpus, parameters.datasets, family)
     raw = RawCorpus.at(corpus_url)  # all inputs answer before anything is computed
     pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
     start = pretrained_model(store, parameters.start) if parameters.start else None
@@ -112,7 +112,7 @@ def run_chain(
         check_start(store, start, preset.model, known)
     chosen = chosen_tasks(tasks or parameters.tasks, datasets_url)
     for task in chosen:
-        FAMILIES[preset.family].require_form(task.name, task.spec.form)
+        family.require_form(task.name, task.spec.form)
     left_out: Failures = {}
     for task in chosen:
         try:
@@ -136,7 +136,7 @@ def run_chain(
     if operations:
         config = _for_operations(store, shards, preset.model, preset.pretrain, operations)
         preset = dataclasses.replace(preset, pretrain=config)
-    how = {**taught, **_processes(parameters)}
+    how = {**taught, **mentioned(store, parameters.graph, family, shards), **_processes(parameters)}
     ngrams, checkpoint = pretrain_on(store, shards, preset, dask, start=start, **how)
     return Chain(store, preset, datasets_url, chosen, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)
 
@@ -180,11 +180,12 @@ def taught_by(store: Store, ref: str, preset: Preset) -> dict[str, Any]:
     return {"teacher": teacher_model(store, in_store(store, ref, ("pretrain",))), "distil": preset.distil}
 
 
-def books_and_datasets(store: Store, corpus_url: str, datasets_url: str) -> tuple[str, str]:
-    """The two addresses; the generated world's in place of an empty one."""
+def books_and_datasets(store: Store, corpus_url: str, datasets_url: str, family: Family) -> tuple[str, str]:
+    """The two addresses; the generated world's in place of an empty one, of its texts the one about its graph's
+    entities for a family that has them beside words."""
     if not corpus_url or not datasets_url:
-        world = store.local(generate_world(store, WORLD_SEED))
-        corpus_url = corpus_url or str(world / "books")
+        world = store.local(generate_world(store))
+        corpus_url = corpus_url or str(world / ("chronicle" if family.knowledge else "books"))
         datasets_url = datasets_url or str(world / "datasets")
     return corpus_url, datasets_url
 

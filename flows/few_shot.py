@@ -9,7 +9,7 @@ from typing import Any
 from prefect import flow
 from prefect.utilities.annotations import quote
 
-from flows.chain import WORLD_SEED, pretrain_on
+from flows.chain import pretrain_on
 from flows.forms.generation import FewShotParameters
 from flows.forms.generation_checks import check_prompts, least_room, tasks_with_room
 from flows.forms.references import pretrained_model
@@ -98,4 +98,4 @@ def _n_ctx(store: Store, model: Artifact) -> int:
 
 
 def _world(store: Store) -> Path:
-    return store.local(generate_world(store, WORLD_SEED))
+    return store.local(generate_world(store))

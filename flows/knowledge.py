@@ -6,19 +6,15 @@ from typing import Any
 
 from prefect import flow
 
-from flows.chain import WORLD_SEED
 from flows.forms.knowledge import KnowledgeParameters
 from flows.forms.run_names import from_form
+from flows.graph import vectors_of
 from flows.servers import signals
 from gptcore.knowledge.graph import SPLITS, KnowledgeGraph
 from gptcore.knowledge.neighbours import chosen_entities, entity_vectors, nearest
 from gptcore.knowledge.published import GRAPHS, PUBLISHED
-from gptcore.storyworld.knowledge import FOLDER
 from tasks.report.analysis import Analysis, publish
 from tasks.report.card import cost
-from tasks.stages.graph import read_knowledge
-from tasks.stages.storyworld import generate_world
-from tasks.stages.vectors import learn_vectors
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 
@@ -31,19 +27,13 @@ def knowledge(parameters: KnowledgeParameters) -> list[Analysis]:
     """A graph's counts, link prediction by TransE beside published scores, and the neighbours of some entities."""
     signals.listen()
     store = Store(parameters.store)
-    graph = read_knowledge(store, graph_address(store, parameters.graph), parameters.column_names)
-    vectors = learn_vectors(store, graph, parameters.transe)
+    graph, vectors = vectors_of(store, parameters.graph, parameters.column_names, parameters.transe)
     facts = KnowledgeGraph.load(store.local(graph))
     entities = chosen_entities(facts, parameters.entities, _SHOWN)
     found = [_prediction(store, graph, vectors), _neighbours(store, graph, vectors, facts, entities)]
     for analysis in found:
         publish(analysis, parameters.out)
     return found
-
-
-def graph_address(store: Store, graph: str) -> str:
-    """The graph's folder; the generated world's in the place of none."""
-    return graph or str(store.local(generate_world(store, WORLD_SEED)) / "datasets" / FOLDER)
 
 
 def _prediction(store: Store, graph: Artifact, vectors: Artifact) -> Analysis:

@@ -13,7 +13,9 @@ from flows.forms.parameters import PretrainParameters
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
+from flows.graph import mentioned
 from flows.servers import signals
+from gptcore.families import FAMILIES
 from tasks.stages.pretrain import pretrain_model
 from tasks.stages.tokenizer import check_kind
 from tasks.store.artifact import Artifact
@@ -35,6 +37,7 @@ def pretrain(parameters: PretrainParameters) -> Artifact:
         "nproc": parameters.nproc,
         "sharded": parameters.shard,
         **taught_by(store, parameters.teacher, preset),
+        **mentioned(store, parameters.graph, FAMILIES[preset.family], shards),
     }
     checkpoint: Artifact = pretrain_model(store, shards, preset.model, config, start=start, **how)
     list_checkpoints(store)

@@ -15,7 +15,7 @@ from flows.forms.checks import datasets_folder
 from flows.forms.knowledge import ReasonParameters
 from flows.forms.references import fine_tuned_model
 from flows.forms.run_names import from_form
-from flows.knowledge import graph_address
+from flows.graph import vectors_of
 from flows.servers import signals
 from gptcore.knowledge.graph import KnowledgeGraph, path_in_words
 from gptcore.nlu.published import PUBLISHED
@@ -25,10 +25,8 @@ from tasks.report.analysis import Analysis, publish
 from tasks.report.routes import Choice, Route, Routes
 from tasks.report.score import commit_of, score_of
 from tasks.report.suites import Suite, open_suite, record_row, row_of
-from tasks.stages.graph import read_knowledge
 from tasks.stages.grounded import ground_questions
 from tasks.stages.kagnet import train_kagnet
-from tasks.stages.vectors import learn_vectors
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
@@ -43,8 +41,7 @@ def reason(parameters: ReasonParameters) -> list[Analysis]:
     store = Store(parameters.store)
     model = fine_tuned_model(store, parameters.model, parameters.task)
     spec, datasets_url = task_spec(parameters.task), datasets_folder(store, parameters.datasets, [parameters.task])
-    graph = read_knowledge(store, graph_address(store, parameters.graph), parameters.column_names)
-    vectors = learn_vectors(store, graph, parameters.transe)
+    graph, vectors = vectors_of(store, parameters.graph, parameters.column_names, parameters.transe)
     grounded = ground_questions(store, datasets_url, spec, graph, vectors, parameters.grounding)
     configs = [dataclasses.replace(parameters.kagnet, seed=seed) for seed in range(parameters.seeds)]
     trained = [train_kagnet(store, grounded, vectors, model, config) for config in configs]

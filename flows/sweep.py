@@ -17,6 +17,7 @@ from flows.forms.run_names import from_form
 from flows.rung import Text, TrialInputs, failed, run_rung
 from flows.servers import signals
 from gptcore.config import TokenizerConfig
+from gptcore.families import FAMILIES
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.own_task import Task
 from gptcore.sweep.halving import Rung, survivors
@@ -99,12 +100,13 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
         notes = list(start_note(store.manifest(checkpoint)))
     else:
         corpus_url, datasets_url = parameters.corpus, parameters.datasets
+        preset = plan.trials[0].preset  # of books and shards all trials have the same settings
+        family = FAMILIES[preset.family]
         if not corpus_url or (plan.tasks and not datasets_url):
-            corpus_url, datasets_url = books_and_datasets(store, corpus_url, datasets_url)
+            corpus_url, datasets_url = books_and_datasets(store, corpus_url, datasets_url, family)
         raw = RawCorpus.at(corpus_url)
         tasks = chosen_tasks(plan.tasks, datasets_url) if plan.tasks else []
         dask = parameters.dask
-        preset = plan.trials[0].preset  # of books and shards all trials have the same settings
         corpus = clean_corpus(store, raw, preset.corpus, dask)
         texts = {}
         for config in kinds:

@@ -100,6 +100,7 @@ def require_hiding(config: Any) -> None:
         "mask_ngrams": (1, LONGEST_NGRAM),
         "mask_copies": (1, LARGEST_SIZE),
         "replaced_weight": (0, 1e6),
+        "entity_weight": (0, 1e6),
     }
     for name, (least, most) in bounds.items():
         if (value := getattr(config, name)) is not None and not least <= value <= most:

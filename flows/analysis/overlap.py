@@ -13,6 +13,7 @@ from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from gptcore.evaluation.overlap import N
+from gptcore.families import FAMILIES
 from gptcore.synthetic import is_synthetic
 from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis
@@ -31,7 +32,9 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
     """
     signals.listen()
     preset, store = chosen_preset(parameters), Store(parameters.store)
-    corpus_url, datasets_url = books_and_datasets(store, parameters.corpus, parameters.datasets)
+    corpus_url, datasets_url = books_and_datasets(
+        store, parameters.corpus, parameters.datasets, FAMILIES[preset.family]
+    )
     corpus = clean_corpus(store, RawCorpus.at(corpus_url), preset.corpus, parameters.dask)
     built = measure_overlap(store, corpus, datasets_url, parameters.dask)
     words = store.manifest(corpus)["counts"]["words"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from flows.forms.option import as_typed
@@ -116,6 +117,28 @@ def check_teacher(store: Store, teacher: str, preset: Preset) -> None:
         raise InputError(f"--family {family.name}: found no --teacher, expected one, from which {family.title} learns")
 
 
+def check_graph(store: Store, graph: str, family: str) -> None:
+    """See that the knowledge graph that a form may name is there, and that its family knows entities.
+
+    :raises InputError: it is not, or the family knows none.
+    """
+    if not graph:
+        return
+    if not FAMILIES[family].knowledge:
+        raise InputError(f"--graph {graph}: {FAMILIES[family].title} has no entities beside words; expected no graph")
+    if is_address(graph):
+        from gptcore.knowledge.graph import graph_files
+
+        graph_files(graph)
+    else:
+        store.resolve(graph, "vectors")
+
+
+def is_address(graph: str) -> bool:
+    """Whether a graph is named by its folder, not by what was made from it."""
+    return "/" in graph or Path(graph).is_dir()
+
+
 def check_distil(store: Store, form: Any) -> None:
     """See that the teacher of a form is there, and that its student can be made.
 
@@ -143,8 +166,11 @@ def check_sweep(store: Store, form: Any) -> None:
     from gptcore.sweep.plan import read_plan
 
     plan = read_plan(form.sweep, "sweep", bool(form.checkpoint))
+    family = FAMILIES[plan.trials[0].preset.family]
     if form.checkpoint:
         pretrained_model(store, form.checkpoint)
+    elif family.knowledge:
+        raise InputError(f"sweep: {family.title}: found no --checkpoint, expected one, as only fine-tunes are searched")
     else:
         check_corpus(form.corpus)
     check_dask(form.dask)

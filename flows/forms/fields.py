@@ -74,6 +74,18 @@ def teacher(position: int) -> Any:
     )
 
 
+def graph(position: int) -> Any:
+    return field(
+        position,
+        "",
+        "Knowledge graph whose entities stand beside words, for ERNIE: the folder of its files, or the digest (or its "
+        "beginning) of vectors that are learnt from it.",
+        empty="for ERNIE the generated, synthetic world's",
+        title="Graph",
+        option=Option(metavar="GRAPH"),
+    )
+
+
 def nproc(position: int) -> Any:
     text = "Training processes for pre-training, one a GPU."
     return field(position, 0, text, empty="as many as a machine has GPUs; without any, one", ge=0)
@@ -89,7 +101,7 @@ def family(position: int) -> Any:
         position,
         "gpt",
         "Network, text and what is learnt: decoders gpt, gpt2, gptbert (next tokens and hidden words); encoders bert, "
-        "albert, electra; distilbert and tinybert, which learn from a teacher.",
+        "albert, electra; distilbert and tinybert, which learn from a teacher; ernie, which knows a graph's entities.",
         title="Family",
         option=Option(metavar="NAME", help=f"network and text: {', '.join(offered())}"),
     )

@@ -6,11 +6,13 @@ from gptcore.config.distillation import DistilConfig
 from gptcore.config.network import (
     LAYER_NORM_EPSILON,
     EncoderConfig,
+    KnowledgeEncoderConfig,
     LSTMConfig,
     ModelConfig,
     NetworkConfig,
     check_same_shape,
     network_config,
+    start_config,
 )
 from gptcore.config.presets import PRESETS, Preset, demo, long, paper, preset_named, small
 from gptcore.config.text import CorpusConfig, ShardConfig, TokenizerConfig
@@ -23,6 +25,7 @@ __all__ = [
     "DistilConfig",
     "EncoderConfig",
     "FinetuneConfig",
+    "KnowledgeEncoderConfig",
     "LSTMConfig",
     "ModelConfig",
     "NetworkConfig",
@@ -37,4 +40,5 @@ __all__ = [
     "paper",
     "preset_named",
     "small",
+    "start_config",
 ]

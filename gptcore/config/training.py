@@ -11,7 +11,7 @@ from gptcore.limits import require_hiding, require_training
 
 OF_HIDDEN_WORDS = (
     *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
-    *("replaced_weight", "replaced_objective", "hidden_share"),
+    *("replaced_weight", "replaced_objective", "hidden_share", "entity_weight"),
 )
 """Settings of pre-training that a network which predicts next tokens has no use for."""
 
@@ -78,6 +78,9 @@ class PretrainConfig:
     hidden_share: float | None = None
     """Share of the sequences that are read as a whole, with hidden words, where others are read word by word, and the
     weight of their loss (GPT-BERT, section 3.2). None: all are read in the family's one way."""
+    entity_weight: float | None = None
+    """Of the loss of entities, beside those of words and of pairs; 0: they are not told. None: 1 (ERNIE, section 3.4)
+    where there are entities."""
 
     def __post_init__(self) -> None:
         require_training(self, "pretrain")
@@ -147,6 +150,9 @@ class FinetuneConfig:
     augmentation: int | None = None
     """Copies of each training row in which the pre-trained teacher has replaced words (TinyBERT, section 3.2 and
     Algorithm 1; 10 to 30 in the released code). None: none."""
+    linked: bool = True
+    """Whether the entities of a text are looked up in it, by a network that has entities beside words (ERNIE; its
+    ablation "w/o entities" is without)."""
     precision: str = "auto"
     seed: int = 0
     original: bool = False
@@ -180,6 +186,8 @@ class FinetuneConfig:
         :raises InputError: GPT-1's auxiliary objective or released recipe, and a family that predicts no next token.
         """
         family = FAMILIES[name]
+        if not self.linked and not family.knowledge:
+            raise InputError(f"{where}.linked = False: {family.title} has no entities beside words; expected True")
         if family.auxiliary_loss:
             return
         for setting, off in (("lm_coef", 0.0), ("original", False)):

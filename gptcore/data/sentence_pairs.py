@@ -21,7 +21,7 @@ import numpy.typing as npt
 from gptcore.data.draws import Bits, below, sample_bits, uniforms
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.data.sentence_table import Run, SentenceTable
+from gptcore.data.sentence_table import ID_BITS, Run, SentenceTable
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.limits import SHORTEST
@@ -38,7 +38,8 @@ _HELD_OUT = 0  # seed of what is drawn for held-out text: the same for every mod
 
 
 class Segments(NamedTuple):
-    """The ids of a sample, int64 each, without marks; the second is empty where there is one segment."""
+    """The ids of a sample, int64 each, without marks and with the entities that are known
+    (:mod:`gptcore.data.sentence_table`); the second is empty where there is one segment."""
 
     first: Numbers
     second: Numbers
@@ -59,6 +60,8 @@ class SentenceBatch:
     """[B, T] 1 for a word or a mark, 0 for padding."""
     labels: Numbers
     """[B]"""
+    entities: Numbers | None = None
+    """[B, T] 1 + the number of the entity whose mention begins at a position, else 0; None: not known."""
 
 
 class SentencePairs:
@@ -77,6 +80,7 @@ class SentencePairs:
         self.length, self._pairs = length, pairs
         self._room = length - _MARKS
         self._table = table
+        self._linked = shards.mentions is not None
         self._sentences = SentenceTable(shards, table.sep, self._room)
         self._least = 2 if pairs == "sop" else 1  # sentences of a run, where its document has them
         self._starts = self._sentences.starts(self._room, self._least)
@@ -197,4 +201,6 @@ class SentencePairs:
                 segments[row, n:end] = 1
                 n = end
             mask[row, :n] = 1
-        return SentenceBatch(tokens, segments, mask, np.array([sample.label for sample in samples], np.int64))
+        labels = np.array([sample.label for sample in samples], np.int64)
+        entities = tokens >> ID_BITS if self._linked else None
+        return SentenceBatch(tokens & ((1 << ID_BITS) - 1), segments, mask, labels, entities)

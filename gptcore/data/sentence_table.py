@@ -1,5 +1,8 @@
 """Where the sentences of a folder of shards lie, and the runs of consecutive ones that its documents have.
 
+Tokens whose entities are known carry them: the lower half of such a number is the token's id, the upper half 1 + the
+number of the entity whose mention begins there, or 0.
+
 Memory: 24 bytes a sentence, of which a book of half a megabyte has some 4,000.
 
 Legend of shape comments: S sentences in all.
@@ -15,6 +18,9 @@ import numpy.typing as npt
 
 from gptcore.data.draws import Bits, below
 from gptcore.data.shards import Shards
+
+ID_BITS = 32
+"""Of a token that carries an entity, those of its id."""
 
 
 class Run(NamedTuple):
@@ -101,13 +107,17 @@ class SentenceTable:
         return drawn if drawn < first else drawn + stop - first
 
     def tokens(self, run: Run) -> npt.NDArray[np.int64]:
-        """The ids of a run, one sentence behind the other without separators: int64."""
+        """The ids of a run, one sentence behind the other without separators, with known entities: int64."""
         if run.first == run.stop:
             return np.zeros(0, np.int64)
         last = run.stop - 1
-        row = self._shards.tokens(int(self._rows[run.first]))
-        ids = row[self._starts[run.first] : self._starts[last] + self.lengths[last]]
-        found: npt.NDArray[np.int64] = ids[ids != self._separator].astype(np.int64)
+        row = int(self._rows[run.first])
+        start, stop = int(self._starts[run.first]), int(self._starts[last] + self.lengths[last])
+        ids = self._shards.tokens(row)[start:stop]
+        kept = ids != self._separator
+        found: npt.NDArray[np.int64] = ids[kept].astype(np.int64)
+        if self._shards.mentions is not None:
+            found |= self._shards.mentions.between(row, start, stop)[kept] << ID_BITS
         return found
 
     def document(self, sentence: int) -> str:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gptcore.arrow import numbers
+from gptcore.data.mentions import Mentions
 from gptcore.errors import InputError
 from gptcore.files import checked_object, read_object, sha256_file, write_json_atomic
 
@@ -129,12 +130,14 @@ class Shards:
     lengths: npt.NDArray[np.int64]
     """Tokens of each row, int64 [n_rows]."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, mentions: Mentions | None = None) -> None:
         """Open the shards of a local folder.
 
+        :param mentions: which entities its rows mention; None: not known.
         :raises InputError: no index here, or a file that is missing, cut short or not what the index says.
         """
         self.folder = Path(folder)
+        self.mentions = mentions
         if not (self.folder / INDEX_FILE).is_file():
             raise InputError(f"{self.folder}: no {INDEX_FILE} here, expected a folder of token shards")
         index = checked_index(read_object(self.folder / INDEX_FILE, _WHAT), str(self.folder / INDEX_FILE))

@@ -71,6 +71,9 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names of published sizes."""
 
+    knowledge: bool = False
+    """Whether it has entities of a knowledge graph beside words, without which none is trained."""
+
     teacher: bool = False
     """Whether it learns from a teacher, without which none is trained."""
     distillation: str = ""

@@ -41,8 +41,9 @@ class Step(nn.Module):
         return self._objective(batch)
 
 
-_READ_TOO = ("scores", "attention_scores")
-"""Methods of blocks that read their weights, too (:class:`gptcore.models.network.LayerStates`)."""
+_READ_TOO = ("scores", "attention_scores", "widened", "narrowed")
+"""Methods of blocks that read their weights, too (:class:`gptcore.models.network.LayerStates`, and blocks of
+:mod:`gptcore.models.knowledge_encoder`, whose inner layers meet)."""
 
 
 def shard(step: Step) -> None:

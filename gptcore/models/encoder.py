@@ -194,18 +194,20 @@ class Encoder(Network):
                 f"n_transfer = {n_transfer}: the model's layers share parameters, expected 0 or {c.n_layer}"
             )
         config = dataclasses.replace(without_heads(c), n_special=n_special, n_ctx=n_ctx, **changes)
-        copy = Encoder(config, generator).to(self.embeddings.words.weight.device)
-        if n_transfer < 0:
-            return copy
+        copy = type(self)(config, generator).to(self.embeddings.words.weight.device)
         mine = self.state_dict()
         for name, tensor in copy.state_dict().items():
-            part, number, *_ = name.split(".")
-            taken = part in ("embeddings", "widen") or n_transfer == c.layers  # the pooler reads what all layers give
-            if part in ("attention", "feed_forward"):
-                taken = taken or int(number) < n_transfer
-            if taken:
+            if n_transfer == c.layers or self._depth(name) <= n_transfer:
                 tensor.copy_(mine[name][: len(tensor)])
         return copy
+
+    def _depth(self, name: str) -> int:
+        """How many blocks have to be taken over for a tensor to go with them: 0 for what stands below them, -1 for what
+        is not learnt."""
+        part, number, *_ = name.split(".")
+        if part in ("attention", "feed_forward"):
+            return int(number) + 1
+        return 0 if part in ("embeddings", "widen") else self.config.layers  # the pooler reads what all layers give
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
         """See :meth:`Network.parameters_by_depth`: embeddings, layers, and the pooler with the heads of pre-training.
@@ -241,7 +243,9 @@ class Encoder(Network):
 
 def without_heads(config: EncoderConfig) -> EncoderConfig:
     """The settings of the network that is fine-tuned: nothing in it serves pre-training alone."""
-    return dataclasses.replace(config, words=False, pair=False, replaced=False)
+    heads = ("words", "pair", "replaced", "entity_head")
+    none: dict[str, Any] = {name: False for name in heads if hasattr(config, name)}
+    return dataclasses.replace(config, **none)
 
 
 def draw_weights(network: nn.Module, std: float, generator: torch.Generator | None) -> None:

@@ -19,11 +19,13 @@ from gptcore.models.dropout import dropout
 EPSILON = 1e-12  # of the norms (original code)
 
 
-def _norm(width: int) -> nn.LayerNorm:
+def norm(width: int) -> nn.LayerNorm:
+    """The norm of a sub-layer."""
     return nn.LayerNorm(width, eps=EPSILON)
 
 
-def _activated(x: Tensor, activation: str) -> Tensor:
+def activated(x: Tensor, activation: str) -> Tensor:
+    """An inner layer behind its activation."""
     return F.gelu(x, approximate="tanh" if activation == "gelu_new" else "none")
 
 
@@ -37,7 +39,7 @@ class Embeddings(nn.Module):
         self.words = nn.Embedding(config.n_vocab, width)
         self.positions = None if config.sinusoidal else nn.Embedding(config.n_ctx, width)
         self.segments = nn.Embedding(config.n_segments, width) if config.n_segments else None
-        self.norm = _norm(width)
+        self.norm = norm(width)
         if config.sinusoidal:
             self.register_buffer("waves", sinusoids(config.n_ctx, width), persistent=False)
 
@@ -75,7 +77,7 @@ class SelfAttention(nn.Module):
         self.resid_pdrop = config.resid_pdrop
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.projection = nn.Linear(config.n_embd, config.n_embd)
-        self.norm = _norm(config.n_embd)
+        self.norm = norm(config.n_embd)
 
     def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
         """[B, T, D] -> [B, T, D]; ``visible`` [B, 1, 1, T]: which positions are words; None: all."""
@@ -110,12 +112,21 @@ class FeedForward(nn.Module):
         self.resid_pdrop = config.resid_pdrop
         self.inner = nn.Linear(config.n_embd, config.n_inner)
         self.projection = nn.Linear(config.n_inner, config.n_embd)
-        self.norm = _norm(config.n_embd)
+        self.norm = norm(config.n_embd)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
-        inner = self.projection(_activated(self.inner(x), self.activation))
-        output: Tensor = self.norm(x + dropout(inner, self.resid_pdrop, self.training))
+        return self.narrowed(x, self.widened(x))
+
+    def widened(self, x: Tensor) -> Tensor:
+        """The inner layer, before its activation: [B, T, D] -> [B, T, I]."""
+        inner: Tensor = self.inner(x)
+        return inner
+
+    def narrowed(self, x: Tensor, inner: Tensor) -> Tensor:
+        """What the network gives: its input [B, T, D] and the inner layer [B, T, I] -> [B, T, D]."""
+        hidden = activated(inner, self.activation)
+        output: Tensor = self.norm(x + dropout(self.projection(hidden), self.resid_pdrop, self.training))
         return output
 
 
@@ -126,12 +137,12 @@ class WordHead(nn.Module):
         super().__init__()
         self.activation = config.activation
         self.dense = nn.Linear(config.n_embd, config.width_of_words)
-        self.norm = _norm(config.width_of_words)
+        self.norm = norm(config.width_of_words)
         self.bias = nn.Parameter(torch.zeros(config.n_vocab))
 
     def hidden(self, states: Tensor) -> Tensor:
         """What is multiplied with the word embeddings: states [..., D] -> [..., E]."""
-        found: Tensor = self.norm(_activated(self.dense(states), self.activation))
+        found: Tensor = self.norm(activated(self.dense(states), self.activation))
         return found
 
     def forward(self, states: Tensor, table: Tensor) -> Tensor:
@@ -150,5 +161,5 @@ class ReplacedHead(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """States [B, T, D] -> logits [B, T]."""
-        logits: Tensor = self.output(_activated(self.dense(states), self.activation))
+        logits: Tensor = self.output(activated(self.dense(states), self.activation))
         return logits.squeeze(-1)

@@ -105,7 +105,8 @@ class Network(nn.Module, ABC):
             if tensors[name].shape != parameter.shape:
                 found, expected = list(tensors[name].shape), list(parameter.shape)
                 raise InputError(f"{url}: {name} has the shape {found}, expected {expected}")
-            if tensors[name].dtype not in _NUMBERS:  # quantised ones come with scales that nobody here reads
+            same = not parameter.is_floating_point() and tensors[name].dtype == parameter.dtype
+            if tensors[name].dtype not in _NUMBERS and not same:  # quantised ones have scales that nobody here reads
                 found_type = str(tensors[name].dtype).removeprefix("torch.")
                 raise InputError(
                     f"{url}: {name} holds {found_type}, expected floating-point numbers of 16 bits or more"

@@ -89,4 +89,23 @@ BEYOND_THE_PAPER = (
         paper={"commonsenseqa": None},
         note="in-house split: the train questions that are not learnt from are the test set",
     ),
+    TaskSpec(
+        name="fewrel",  # Han et al. 2018, as a task of classification: the relations of its validation file
+        folder="FewRel",
+        format="fewrel",
+        form="single",
+        splits={"train": (Source("val_wiki.json", 9600),), "dev": (Source("val_wiki.json", 1600),)},
+        fields=("tokens",),
+        label="relation",
+        labels=(
+            *("crosses", "original language of film or TV show", "competition class", "part of", "sport"),
+            *("constellation", "position played on team / speciality", "located in or next to body of water"),
+            *("voice type", "follows", "spouse", "military rank", "mother", "member of", "child", "main subject"),
+        ),
+        metrics=("accuracy",),
+        table=0,
+        paper={"fewrel": None},
+        holdout=Holdout(dev=1600, of=11_200, seed=0),
+        note="rows of val_wiki.json, 16 relations: a seventh of them are dev rows, as train_wiki.json has others",
+    ),
 )

@@ -348,6 +348,13 @@ ORIGINS: dict[str, Origin] = {
             "beside them inhouse_split_qids.txt of KagNET's authors, whose other questions then are the test set",
         ),
         Origin(
+            "fewrel",
+            "FewRel",
+            "MIT",
+            "https://github.com/thunlp/FewRel",
+            request="put val_wiki.json of the repository's data folder into FewRel/",
+        ),
+        Origin(
             BLIMP,
             FOLDER,
             "none stated in the repository",

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Form = Literal["single", "pair", "choices", "span", "tags"]
-Format = Literal["tsv", "csv", "jsonl", "parquet", "race", "squad", "conll", "commonsense"]
+Format = Literal["tsv", "csv", "jsonl", "parquet", "race", "squad", "conll", "commonsense", "fewrel"]
 Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "span_f1", "exact_match", "entity_f1"]
 
 METRIC_TITLES: dict[Metric, str] = {

@@ -1,6 +1,7 @@
 """Sequences with hidden words as updates for the training loop, and the held-out ones that a model is scored on.
 
-Legend of shape comments: B sequences of a micro-batch, T positions of its longest, N hidden words in it.
+Legend of shape comments: B sequences of a micro-batch, T positions of its longest, N hidden words and M mentions in it,
+K entities of the update.
 
 A micro-batch holds
 
@@ -11,6 +12,14 @@ A micro-batch holds
     labels     [B] of the pair of segments, -100 where there is nothing to tell
     word_weight, pair_weight, token_weight: what a word, a pair and a position that is no padding count, so that the
                sums over all micro-batches and processes are the means of the update
+
+and of shards whose mentions are known
+
+    entities   [B, T] 1 + the number of the entity that the network sees where a mention begins, else 0
+    mentions   [M] which of the B*T positions mentions begin at, ascending
+    mentioned  [M] which of the candidates stands there
+    candidates [K] 1 + the numbers of the entities of the whole update
+    entity_weight: what a mention counts
 """
 
 from __future__ import annotations
@@ -25,6 +34,7 @@ import torch
 
 from gptcore.config import PretrainConfig
 from gptcore.data.draws import sample_bits, uniforms
+from gptcore.data.entity_masking import MaskedEntities, mask_entities
 from gptcore.data.feed import MicroBatch, Update
 from gptcore.data.masking import Masked, Masking, WordMasker
 from gptcore.data.piece_table import PieceTable
@@ -62,6 +72,25 @@ class Hiding:
         return Hiding(self.pairs if config.pairs is None else config.pairs, masking)
 
 
+@dataclass(frozen=True)
+class _Sequences:
+    """Sequences and what is drawn for them."""
+
+    batch: SentenceBatch
+    masked: Masked
+    draws: npt.NDArray[np.float32]
+    """[B, T] uniform numbers."""
+    entities: MaskedEntities | None
+    """None: the mentions are not known."""
+
+    @classmethod
+    def of(cls, batch: SentenceBatch, masked: Masked, numbers: Numbers, seed: int, draws: int) -> _Sequences:
+        """:param draws: the seed of the uniform numbers."""
+        uniform = uniforms(sample_bits(draws, numbers, batch.tokens.shape[1])).astype(np.float32)
+        known = None if batch.entities is None else mask_entities(batch.entities, numbers, seed)
+        return cls(batch, masked, uniform, known)
+
+
 class _Phase:
     """The updates with sequences of one length."""
 
@@ -69,11 +98,11 @@ class _Phase:
         self.length = length
         self.sampler = SentencePairs(shards, table, length, hiding.pairs, seed)
         self._masker = WordMasker(table, hiding.masking, seed)
-        self._draws = derive_seed(seed, "replaced tokens", length)
+        self._seed, self._draws = seed, derive_seed(seed, "replaced tokens", length)
         self._copies = hiding.masking.copies
         self._instances = max(1, shards.n_tokens // length)  # sequences that are as many tokens as there are
 
-    def sequences(self, numbers: Numbers) -> tuple[SentenceBatch, Masked, npt.NDArray[np.float32]]:
+    def sequences(self, numbers: Numbers) -> _Sequences:
         """The sequences of these numbers with hidden words, and a uniform number for each position."""
         if self._copies is None:
             batch = self.sampler.batch(numbers)
@@ -82,7 +111,7 @@ class _Phase:
             copies, instances = (numbers // self._instances) % self._copies, self.instance(numbers)
             batch = self.sampler.batch(instances)
             masked = _each_copy(self._masker, batch, instances, copies)
-        return batch, masked, uniforms(sample_bits(self._draws, numbers, self.length)).astype(np.float32)
+        return _Sequences.of(batch, masked, numbers, self._seed, self._draws)
 
     def instance(self, numbers: Numbers) -> Numbers:
         """Which sequence each of these numbers is, where masks are drawn once and come back."""
@@ -122,12 +151,12 @@ class MaskedData:
     def update(self, step: int) -> Update:
         """Sequences step * batch_size .. (step + 1) * batch_size."""
         phase = self._phase(step)
-        batch, masked, draws = phase.sequences(self._numbers(step))
-        weights = _weights(batch, masked)
+        found = phase.sequences(self._numbers(step))
+        weights = _weights(found)
         micro = self._micro[phase.length]
-        batches = [_micro_batch(batch, masked, draws, its) | weights for its in micro.parts]
+        batches = [_micro_batch(found, its) | weights for its in micro.parts]
         nothing = {name: torch.zeros(()) for name in weights}
-        return Update([*batches, *[batches[-1] | nothing] * micro.idle], int(batch.mask.sum()))
+        return Update([*batches, *[batches[-1] | nothing] * micro.idle], int(found.batch.mask.sum()))
 
     def documents(self, step: int) -> list[str]:
         """The documents of the update's sequences, in order, each once."""
@@ -151,11 +180,10 @@ def held_out_batches(
     sampler = SentencePairs(shards, table, n_ctx, hiding.pairs, _HELD_OUT)
     masker = WordMasker(table, hiding.masking, _HELD_OUT)
     seed = derive_seed(_HELD_OUT, "replaced tokens", n_ctx)
-    ones = {name: torch.ones(()) for name in ("word_weight", "pair_weight", "token_weight")}
     for numbers, batch in sampler.in_order(_ROWS, max_tokens):
         masked = masker(batch.tokens, batch.mask, numbers)
-        draws = uniforms(sample_bits(seed, numbers, n_ctx)).astype(np.float32)
-        yield _micro_batch(batch, masked, draws, slice(None)) | ones
+        found = _Sequences.of(batch, masked, numbers, _HELD_OUT, seed)
+        yield _micro_batch(found, slice(None)) | {name: torch.ones(()) for name in _weights(found)}
 
 
 @lru_cache(maxsize=2)
@@ -181,18 +209,19 @@ def _each_copy(masker: WordMasker, batch: SentenceBatch, instances: Numbers, cop
     return Masked(tokens, chosen)
 
 
-def _weights(batch: SentenceBatch, masked: Masked) -> MicroBatch:
+def _weights(found: _Sequences) -> MicroBatch:
     counts = {
-        "word_weight": masked.chosen.sum(),
-        "pair_weight": (batch.labels != IGNORE_INDEX).sum(),
-        "token_weight": batch.mask.sum(),
+        "word_weight": found.masked.chosen.sum(),
+        "pair_weight": (found.batch.labels != IGNORE_INDEX).sum(),
+        "token_weight": found.batch.mask.sum(),
     }
+    if found.entities is not None:
+        counts["entity_weight"] = (found.entities.told > 0).sum()
     return {name: torch.tensor(1.0 / max(1, int(count))) for name, count in counts.items()}
 
 
-def _micro_batch(
-    batch: SentenceBatch, masked: Masked, draws: npt.NDArray[np.float32], rows: slice
-) -> dict[str, torch.Tensor]:
+def _micro_batch(found: _Sequences, rows: slice) -> dict[str, torch.Tensor]:
+    batch, masked, entities = found.batch, found.masked, found.entities
     longest = int(batch.mask[rows].sum(1).max())
     here = (rows, slice(longest))
     chosen = masked.chosen[here].ravel()
@@ -202,7 +231,12 @@ def _micro_batch(
         "mask": batch.mask[here],
         "places": np.flatnonzero(chosen),
         "targets": batch.tokens[here].ravel()[chosen],
-        "draws": draws[here].ravel()[chosen],
+        "draws": found.draws[here].ravel()[chosen],
         "labels": batch.labels[rows],
     }
+    if entities is not None:
+        told = entities.told[here].ravel()
+        mentions = np.flatnonzero(told)
+        parts |= {"entities": entities.seen[here], "mentions": mentions, "mentioned": told[mentions] - 1}
+        parts["candidates"] = entities.candidates
     return {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}

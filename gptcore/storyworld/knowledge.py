@@ -17,6 +17,8 @@ from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.lexicon import CALLINGS, KINDS, MEN, REGIONS, VILLAGES, WOMEN
 
 FOLDER = "StoryGraph"
+GRAPH = "graph"
+"""Name of the generator that the facts are drawn from."""
 HOUSEHOLDS = 240
 SURNAMES = (
     *("Archer", "Barlow", "Carter", "Dyer", "Fisher", "Gardner", "Hooper", "Kemp", "Lambert", "Mercer", "Naylor"),
@@ -139,7 +141,7 @@ def _kinds_owned(known: Sequence[Fact]) -> list[str]:
 
 def write_graph(w: Writer) -> None:
     """The files ``StoryGraph/train.txt``, ``valid.txt``, ``test.txt``, and the questions that train's facts answer."""
-    rng = w.rng("graph")
+    rng = w.rng(GRAPH)
     known = facts(rng)
     left: dict[str, int] = {}  # how many facts of train tell of an entity
     for head, _, tail in known:

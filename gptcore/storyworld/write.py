@@ -1,4 +1,5 @@
-"""One call writes the whole world: `books/*.txt`, `datasets/<Folder>/...`, `arxiv/sw.tsv` and `web/pages.jsonl`."""
+"""One call writes the whole world: `books/*.txt`, `datasets/<Folder>/...`, `chronicle/*.txt`, `arxiv/sw.tsv` and
+`web/pages.jsonl`."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from pathlib import Path
 from gptcore.errors import InputError
 from gptcore.storyworld.beyond import beyond
 from gptcore.storyworld.books import book
+from gptcore.storyworld.chronicle import write_chronicle, write_relations
 from gptcore.storyworld.formats import Writer, datasets
-from gptcore.storyworld.knowledge import write_graph
+from gptcore.storyworld.knowledge import GRAPH, write_graph
 from gptcore.storyworld.lexicon import MEN, WOMEN
 from gptcore.storyworld.papers import archive
 from gptcore.storyworld.prompted import prompted
@@ -30,7 +32,8 @@ def generate(
 ) -> dict[str, int]:
     """Write a synthetic world; the same arguments give the same bytes on any machine.
 
-    :param out: folder that receives ``books/``, ``datasets/``, ``arxiv/`` and ``web/``; it must be empty or absent.
+    :param out: folder that receives ``books/``, ``datasets/``, ``chronicle/``, ``arxiv/`` and ``web/``; it must be empty
+        or absent.
     :param seed: names every random draw.
     :param characters: lower bound of a book's length.
     :param pages: of the web.
@@ -59,8 +62,10 @@ def generate(
     prompted(tables)  # after the books: what it holds out is held out of the web alone
     beyond(tables)
     write_graph(tables)
+    write_relations(tables, tables.rng(GRAPH))
+    write_chronicle(Writer(out / "chronicle", seed), tables.rng(GRAPH))
     shown = Writer(out / "web", seed)
     shown.write("pages.jsonl", web(shown.rng("web"), tables.held_out, pages))
-    for folder in ("books", "datasets", "arxiv", "web"):
+    for folder in ("books", "datasets", "chronicle", "arxiv", "web"):
         mark_synthetic(out / folder, seed)
     return {"books": books, "characters": total, "dataset_files": len(tables.files)}

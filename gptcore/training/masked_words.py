@@ -51,6 +51,8 @@ class MaskedWords:
     See :class:`gptcore.training.pretraining_objective.PretrainingObjective`.
     """
 
+    _others_settings: tuple[str, ...] = ("replaced_weight", "replaced_objective", "hidden_share", "entity_weight")
+
     def __init__(self, pairs: str, masking: Masking) -> None:
         """:param pairs: one of `PAIRS` in :mod:`gptcore.limits`, unless the settings name another."""
         self._hiding = Hiding(pairs, masking)
@@ -62,7 +64,7 @@ class MaskedWords:
 
         :raises InputError: shards without sentence borders, or settings of another objective.
         """
-        for name in ("replaced_weight", "replaced_objective", "hidden_share"):
+        for name in self._others_settings:
             if (value := getattr(config, name)) is not None:
                 raise InputError(
                     f"pretrain.{name} = {value!r}: this family tells hidden words alone, expected no such setting"
@@ -117,10 +119,13 @@ class Counted:
 
     def __iter__(self) -> Iterator[MicroBatch]:
         for batch in self._batches:
-            self.words += len(batch["targets"])
-            self.pairs += int((batch["labels"] != IGNORE_INDEX).sum())
-            self.tokens += int(batch["mask"].sum())
+            self._count(batch)
             yield batch
+
+    def _count(self, batch: MicroBatch) -> None:
+        self.words += len(batch["targets"])
+        self.pairs += int((batch["labels"] != IGNORE_INDEX).sum())
+        self.tokens += int(batch["mask"].sum())
 
     def word_scores(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Loss, perplexity and accuracy of hidden words; loss and accuracy of pairs, where there are any.
@@ -147,15 +152,24 @@ def masked_words_objective(model: MaskedLanguageModel) -> Objective:
 
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         states = model.encode(batch["tokens"], batch["segments"], batch["mask"])  # (B, T, D)
-        scores = model.word_scores(states.flatten(0, 1)[batch["places"]]).float()  # (N, V)
-        word_loss, word_accuracy = told(scores, batch["targets"], batch["word_weight"])
-        pair_scores = model.pair_scores(states).float()  # (B, 2)
-        pair_loss, pair_accuracy = told(pair_scores, batch["labels"], batch["pair_weight"])
-        loss = word_loss + pair_loss
-        metrics = {"loss": loss, "word_loss": word_loss, "word_accuracy": word_accuracy}
-        return loss, metrics | {"pair_loss": pair_loss, "pair_accuracy": pair_accuracy}
+        metrics = word_and_pair_losses(model, states, batch)
+        loss = metrics["word_loss"] + metrics["pair_loss"]
+        return loss, {"loss": loss, **metrics}
 
     return objective
+
+
+def word_and_pair_losses(model: MaskedLanguageModel, states: Tensor, batch: MicroBatch) -> dict[str, Tensor]:
+    """ "word_loss", "word_accuracy", "pair_loss" and "pair_accuracy" of a micro-batch.
+
+    :param states: of its sequences, [B, T, D].
+    """
+    scores = model.word_scores(states.flatten(0, 1)[batch["places"]]).float()  # (N, V)
+    word_loss, word_accuracy = told(scores, batch["targets"], batch["word_weight"])
+    pair_scores = model.pair_scores(states).float()  # (B, 2)
+    pair_loss, pair_accuracy = told(pair_scores, batch["labels"], batch["pair_weight"])
+    words = {"word_loss": word_loss, "word_accuracy": word_accuracy}
+    return words | {"pair_loss": pair_loss, "pair_accuracy": pair_accuracy}
 
 
 def told(scores: Tensor, targets: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

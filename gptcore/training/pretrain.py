@@ -6,7 +6,8 @@ JOB.json: {"model": fields of ModelConfig, "pretrain": fields of PretrainConfig,
 validation/ and meta.json, "tokenizer_digest": str, "workspace": folder, "threads": int or null, "start": a model's
 folder whose weights it goes on from (left out: weights drawn by the seed), "sharded": whether each of several processes
 holds a part of the weights only (left out: no), "teacher": a model's folder that it learns from, with "distil", fields
-of DistilConfig (left out: from the text alone)}.
+of DistilConfig (left out: from the text alone), "entities": a folder with what is known of entities and of their
+mentions in the shards (left out: nothing)}.
 
 The workspace then holds model/ (config.json, model.safetensors, meta.json), snapshots/ (models on the way there),
 checkpoints/, metrics.jsonl and result.json. Exit codes: gptcore.machine.process.
@@ -22,17 +23,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig, check_same_shape
+import torch
+
+from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig, check_same_shape, start_config
 from gptcore.config.distillation import check_teacher
+from gptcore.data.mentions import Mentions
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.files import read_object, sha256_file, write_json_atomic
+from gptcore.knowledge.entities import ENTITIES_FILE, Entities
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step, shard, whole
 from gptcore.models.build import build_model, load_model
 from gptcore.models.files.read import read_model
+from gptcore.models.knowledge_encoder import KnowledgeEncoder
 from gptcore.models.network import Network
 from gptcore.settings import recorded
 from gptcore.training.distillation import Distilled
@@ -61,6 +67,7 @@ class PretrainJob:
     sharded: bool = False
     teacher: Path | None = None
     distil: DistilConfig | None = None
+    entities: Path | None = None
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> PretrainJob:
@@ -68,6 +75,9 @@ class PretrainJob:
         parsed = parse_job(cls, "pretrain", job)
         parsed._check_shards()
         parsed._check_teacher()
+        if (parsed.entities is not None) != (family := FAMILIES[parsed.model.family]).knowledge:
+            wanted = "a folder" if family.knowledge else "none"
+            raise InputError(f"pretrain job: entities = {parsed.entities}: {family.title} takes {wanted}")
         return parsed
 
     def _check_teacher(self) -> None:
@@ -157,7 +167,7 @@ def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
 def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None:
     config = job.pretrain
     learnt = _objective(job, world)
-    held_in, held_out = Shards(job.shards / "train"), Shards(job.shards / "validation")
+    held_in, held_out = (_split(job, name) for name in ("train", "validation"))
     total_steps = config.total_steps(job.model.n_ctx, held_in.n_tokens)
     micro_batch_size = config.micro_batch_size
     if micro_batch_size is None and world.device.type == "cpu":
@@ -207,6 +217,11 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     )
 
 
+def _split(job: PretrainJob, name: str) -> Shards:
+    """The shards of a split, with their mentions where these are known."""
+    return Shards(job.shards / name, None if job.entities is None else Mentions.read(job.entities / name))
+
+
 def _objective(job: PretrainJob, world: World) -> PretrainingObjective:
     """What the family learns, with a teacher where the job names one."""
     family = FAMILIES[job.model.family]
@@ -227,16 +242,28 @@ def _taught(job: PretrainJob) -> dict[str, Any]:
 
 
 def _fill(job: PretrainJob, model: Network, others: Mapping[str, Network]) -> dict[str, str]:
-    """Take over the weights of the model that the job goes on from, and what checkpoints say of it."""
+    """Take over what is known of entities, and the weights of the model that the job goes on from; what checkpoints say
+    of them."""
+    given: dict[str, str] = {}
+    if job.entities is not None:
+        assert isinstance(model, KnowledgeEncoder), "parse() saw to it"
+        entities = Entities.read(job.entities)
+        model.know(torch.from_numpy(entities.vectors), entities.gazetteer, str(job.entities))
+        given["entities"] = sha256_file(job.entities / ENTITIES_FILE)
     if job.start is None:
-        return {}
+        return given
     for folder, network in {job.start: model, **{job.start / name: other for name, other in others.items()}}.items():
         if network is not model and not folder.exists():
             continue  # of a model that was made elsewhere: others begin afresh
         shape, weights = read_model(str(folder))
-        check_same_shape(shape, network.config, str(folder))
-        network.fill(weights, str(folder))
-    return {"start": sha256_file(job.start / "model.safetensors")}
+        wanted = start_config(network.config, shape)
+        check_same_shape(shape, wanted, str(folder))
+        if wanted is network.config:
+            network.fill(weights, str(folder))
+        else:
+            assert isinstance(network, KnowledgeEncoder), "others go on from their own kind"
+            network.fill_words(weights, str(folder))
+    return given | {"start": sha256_file(job.start / "model.safetensors")}
 
 
 if __name__ == "__main__":

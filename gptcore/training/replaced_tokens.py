@@ -82,10 +82,11 @@ class ReplacedTokens:
         """
         if config.pairs not in (None, "none"):
             raise InputError(f"pretrain.pairs = {config.pairs!r}: this family tells nothing of pairs, expected none")
-        if config.hidden_share is not None:
-            raise InputError(
-                f"pretrain.hidden_share = {config.hidden_share}: this family hides words in every sequence"
-            )
+        for name in ("hidden_share", "entity_weight"):
+            if (value := getattr(config, name)) is not None:
+                raise InputError(
+                    f"pretrain.{name} = {value}: this family hides words in every sequence and knows no entities"
+                )
         table = PieceTable.read(shards.folder.parent)
         return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)
 

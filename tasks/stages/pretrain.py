@@ -13,6 +13,7 @@ from prefect import task
 from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
+from gptcore.knowledge.entities import ENTITY_SIZES
 from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
 from tasks.jobs.placement import processes_and_threads
@@ -56,6 +57,7 @@ def pretrain_model(
     beside: int = 1,
     teacher: Artifact | None = None,
     distil: DistilConfig | None = None,
+    mentions: Artifact | None = None,
 ) -> Artifact:
     """Pre-train (section 3.1), or distil a teacher.
 
@@ -70,10 +72,11 @@ def pretrain_model(
     :param beside: such trainings that go on at the same time, and share this machine's cores.
     :param start: a pre-trained model whose weights it goes on from, under a new schedule and a fresh optimiser.
     :param teacher: a pre-trained model, or one that was imported, that the network learns from as ``distil`` says.
+    :param mentions: of a graph's entities in the shards, for a family that has them beside words.
     :raises InputError: ``start`` or ``teacher`` does not fit the network or the text.
     """
     encoded = store.manifest(shards)["counts"]
-    recipe = pretrain_recipe(store, shards, model, config, start, teacher, distil)
+    recipe = pretrain_recipe(store, shards, model, config, start, teacher, distil, mentions)
     settings = dict(recipe.config)
     if teacher and distil:
         check_teacher(store, teacher, model, distil, encoded["tokenizer_digest"])
@@ -104,6 +107,7 @@ def pretrain_model(
                 "sharded": sharded,
                 **({"start": str(store.local(start, "model"))} if start else {}),
                 **({"teacher": str(store.local(teacher, "model"))} if teacher else {}),
+                **({"entities": str(store.local(mentions))} if mentions else {}),
             }
             observer = JobObserver("pretrain", run, "pretrain-progress", lambda: store.sync_partial(recipe, workspace))
             result = run_job(
@@ -134,16 +138,26 @@ def pretrain_recipe(
     start: Artifact | None = None,
     teacher: Artifact | None = None,
     distil: DistilConfig | None = None,
+    mentions: Artifact | None = None,
 ) -> Recipe:
-    """What a pre-trained model is made from; ``model``'s vocabulary is that of the shards.
+    """What a pre-trained model is made from; ``model``'s vocabulary is that of the shards, its entities' sizes are those
+    of what was found in them.
 
-    :raises InputError: a teacher without what is learnt from it, or the other way round.
+    :raises InputError: a teacher without what is learnt from it, or the other way round; a family that has entities
+        beside words and no mentions of any, or the other way round.
     """
     if (teacher is None) != (distil is None):
         raise InputError("pretrain: a teacher and what is learnt from it: expected both or neither")
     model = dataclasses.replace(model, n_vocab=store.manifest(shards)["counts"]["n_vocab"])
+    family = FAMILIES[model.family]
+    if family.knowledge != (mentions is not None):
+        expected = "a graph (--graph), whose entities its text mentions" if family.knowledge else "no graph"
+        raise InputError(f"pretrain: {family.title}: expected {expected}")
+    if mentions:
+        counts = store.manifest(mentions)["counts"]
+        model = dataclasses.replace(model, **{name: counts[name] for name in ENTITY_SIZES})
     settings = {"model": recorded(model), "pretrain": recorded(config)}
-    inputs = {"shards": shards, **({"start": start} if start else {})}
+    inputs = {"shards": shards, **({"start": start} if start else {}), **({"mentions": mentions} if mentions else {})}
     if teacher and distil:
         settings["distil"], inputs["teacher"] = recorded(distil), teacher
     return Recipe("pretrain", VERSION, settings, inputs)

@@ -7,7 +7,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from gptcore.config import DistilConfig, NetworkConfig, check_same_shape, distillation, network_config
+from gptcore.config import (
+    DistilConfig,
+    NetworkConfig,
+    check_same_shape,
+    distillation,
+    network_config,
+    start_config,
+)
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES, recorded_family
 from gptcore.files import parse_json
@@ -86,7 +93,8 @@ def check_start(store: Store, start: Artifact, model: NetworkConfig, tokenizer_d
             f"--from {start.short}: made with the tokenizer {tokenizer} ({theirs[:12]}), the text is encoded with "
             f"{tokenizer_digest[:12]}; expected the same (pipeline --tokenizer {tokenizer})"
         )
-    check_same_shape(shape, dataclasses.replace(model, n_vocab=shape.n_vocab), f"--from {start.short}")
+    model = dataclasses.replace(model, n_vocab=shape.n_vocab)
+    check_same_shape(shape, start_config(model, shape), f"--from {start.short}")
 
 
 def check_teacher(

@@ -8,15 +8,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import fsspec
-
-from gptcore.errors import InputError
 from gptcore.nlu.readers.rows import Annotation, Example, Record, show
-from gptcore.nlu.readers.text_files import decoded_lines, unreadable
+from gptcore.nlu.readers.text_files import json_object
 from gptcore.nlu.registry import TaskSpec
 
 
@@ -29,7 +25,7 @@ def read_squad(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") ->
     :raises InputError: no such file, not this structure, an answer that does not stand where the file says, none where
         the task knows no question without, two questions of one id; names article, passage, question and field.
     """
-    whole = Record(url, "1", _parsed(url))
+    whole = Record(url, "1", json_object(url, "the list data"))
     articles = _list(whole, "data")
     titles = {str(article.get("title", "")) for article in articles if isinstance(article, dict)}
     seen: dict[str, str] = {}
@@ -59,25 +55,6 @@ def read_squad(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") ->
                     id=known,
                     group=title or f"passage {a}.{p}",
                 )
-
-
-def _parsed(url: str) -> Mapping[str, Any]:
-    try:
-        with fsspec.open(url, "rb") as file:
-            text = "".join(line for _, line in decoded_lines(file, url))
-    except OSError as error:
-        raise unreadable(url, error) from error
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{url}, line {error.lineno}, column {error.colno}: found {error.msg}, expected JSON"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{url}: found {error}, expected JSON") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{url}: found {show(found)}, expected an object with the list data")
-    return found
 
 
 def _list(row: Record, column: str) -> list[Any]:

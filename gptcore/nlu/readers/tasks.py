@@ -15,6 +15,7 @@ from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.layout import ParquetLayout, has_folder, parquet_layout
 from gptcore.nlu.readers.parquet import read_parquet
 from gptcore.nlu.readers.passages import read_squad
+from gptcore.nlu.readers.relations import read_fewrel
 from gptcore.nlu.readers.rows import Example, Record, example_of, label_of, label_text, show
 from gptcore.nlu.readers.tagged import read_conll
 from gptcore.nlu.readers.text_files import READERS, passage_names
@@ -24,6 +25,7 @@ _WHOLE_READERS: dict[Format, Callable[[TaskSpec, str, str, str], Iterator[Exampl
     "squad": read_squad,
     "conll": read_conll,
     "commonsense": read_commonsense,
+    "fewrel": read_fewrel,
 }
 """Format -> the examples of a file, where these are more than a row of columns."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +46,30 @@ def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, str]
         text = _decode(line, name, offset, number)
         yield number, text.removeprefix("\ufeff") if number == 1 else text
         offset += len(line)
+
+
+def json_object(url: str, holds: str) -> Mapping[str, Any]:
+    """The JSON object that a whole file is.
+
+    :param holds: what it is expected to hold, for messages.
+    :raises InputError: no such file, no JSON, or no object; names line and column.
+    """
+    try:
+        with fsspec.open(url, "rb") as file:
+            text = "".join(line for _, line in decoded_lines(file, url))
+    except OSError as error:
+        raise unreadable(url, error) from error
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{url}, line {error.lineno}, column {error.colno}: found {error.msg}, expected JSON"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{url}: found {error}, expected JSON") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{url}: found {show(found)}, expected an object with {holds}")
+    return found
 
 
 def _decode(data: bytes, url: str, offset: int, line: int) -> str:

@@ -1,0 +1,41 @@
+"""A knowledge graph, the vectors learnt from it, and the mentions of its entities in a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flows.forms.checks import is_address
+from gptcore.families import Family
+from gptcore.knowledge.config import TransEConfig
+from gptcore.knowledge.graph import COLUMNS
+from gptcore.storyworld.knowledge import FOLDER
+from tasks.stages.graph import read_knowledge
+from tasks.stages.mentions import link_entities
+from tasks.stages.storyworld import generate_world
+from tasks.stages.vectors import learn_vectors
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor
+from tasks.store.store import Store
+
+
+def vectors_of(store: Store, graph: str, columns: Sequence[str], config: TransEConfig) -> tuple[Artifact, Artifact]:
+    """A graph's facts and vectors, which are learnt where they are not there.
+
+    :param graph: its folder, empty for the generated world's; or vectors of the store, which ``columns`` and ``config``
+        have been decided for.
+    """
+    if graph and not is_address(graph):
+        vectors = store.resolve(graph, "vectors")
+        return ancestor(store, vectors, "graph"), vectors
+    address = graph or str(store.local(generate_world(store)) / "datasets" / FOLDER)
+    facts = read_knowledge(store, address, columns)
+    return facts, learn_vectors(store, facts, config)
+
+
+def mentioned(store: Store, graph: str, family: Family, shards: Artifact) -> dict[str, Any]:
+    """The arguments of pre-training that put entities beside words; none for a family that knows none."""
+    if not family.knowledge:
+        return {}
+    _, vectors = vectors_of(store, graph, COLUMNS, TransEConfig())
+    return {"mentions": link_entities(store, shards, vectors)}

@@ -1,0 +1,151 @@
+"""The names of a graph's entities as token ids, and where they stand in texts: the aligned entities of ERNIE.
+
+"ERNIE: Enhanced Language Representation with Informative Entities" (Zhang et al. 2019) aligns an entity with the first
+token of its mention (section 3.1). Here a mention is found by its name, a label or an alias of the graph: of the names
+that begin at a word the longest one counts, and from the left each token belongs to one mention at most. A name that
+several entities have is that of the one that most facts tell of; names of fewer than three letters, and of words that
+mean nothing by themselves (spaCy's list), are none. The paper's own links are those of Wikipedia, or TAGME's.
+
+Names are found in token ids, so that shards, rows of tasks and what a model is asked are linked by the same rule.
+
+Legend of shape comments: B sequences, T positions, N names, P pieces of all names, L pieces of one, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from gptcore.data.piece_table import PieceTable
+from gptcore.errors import InputError
+from gptcore.knowledge.graph import KnowledgeGraph
+from gptcore.text.tokenizer import Tokenizer
+
+LONGEST = 12
+"""Pieces of a name that is looked for."""
+_LETTERS = 3
+_ODD = tuple((0x9E3779B97F4A7C15 * (2 * place + 1)) % (1 << 64) | 1 for place in range(LONGEST))
+"""What spreads the tokens at each place of a name over 64 bits."""
+Ids = npt.NDArray[np.int64]
+_Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, eq=False)
+class Gazetteer:
+    """Names by their pieces, each of one entity, sorted by length and then by pieces."""
+
+    pieces: Ids = field(repr=False)
+    """[P] of all names, one behind the other."""
+    stops: Ids = field(repr=False)
+    """[N] where each name ends in ``pieces``."""
+    entities: Ids = field(repr=False)
+    """[N] whose name it is, counted from 0."""
+    tail: npt.NDArray[np.bool_] = field(repr=False)
+    """[V] whether a piece goes on the word of the one before it."""
+
+    @classmethod
+    def of(cls, graph: KnowledgeGraph, tokenizer: Tokenizer) -> Gazetteer:
+        """The names of a graph's entities in a vocabulary.
+
+        What a graph has no label for is called by its own name.
+
+        :raises InputError: a vocabulary without special pieces, or none of the names is one.
+        """
+        from spacy.lang.en.stop_words import STOP_WORDS
+
+        table = PieceTable.of(tokenizer)
+        degrees = np.bincount(graph.facts["train"][:, (0, 2)].ravel(), minlength=len(graph.entities))
+        named: list[tuple[str, int]] = []
+        for entity in np.argsort(-degrees, kind="stable").tolist():
+            own = graph.entities[entity]
+            for name in graph.labels.get(own, (own.replace("_", " "),)):
+                words = name.lower().split()
+                if sum(map(str.isalpha, name)) >= _LETTERS and not all(word in STOP_WORDS for word in words):
+                    named.append((name, entity))
+        encoded = tokenizer.encode_batch([name for name, _ in named])
+        found: dict[tuple[int, ...], int] = {}
+        for ids, (_, entity) in zip(encoded, named, strict=True):
+            if 0 < len(ids) <= LONGEST and not table.special[list(ids)].any():
+                found.setdefault(tuple(ids), entity)
+        if not found:
+            raise InputError(
+                f"graph: none of its {len(graph.entities):,} entities has a name that texts can be searched for; "
+                "expected words, or labels in entity2wikidata.json or labels.tsv"
+            )
+        names = sorted(found, key=lambda name: (len(name), name))
+        pieces = np.array([piece for name in names for piece in name], np.int64)
+        return cls(pieces, np.cumsum([len(name) for name in names]), np.array([found[n] for n in names]), table.tail)
+
+    def find(self, tokens: Ids) -> Ids:
+        """The entities that texts mention, at the first piece of each mention: [B, T] ids -> [B, T].
+
+        :returns: 1 + the entity's number, 0 where no mention begins.
+        """
+        n_rows, length = tokens.shape
+        ends = np.zeros((n_rows, length), np.int64)  # pieces of the longest name that begins at a position
+        entities = np.zeros((n_rows, length), np.int64)
+        inside = self.tail[tokens]  # (B, T)
+        closes = np.ones((n_rows, length + 1), bool)  # whether a word can end before a position
+        closes[:, :-1] = ~inside
+        hashes = np.zeros((n_rows, length), np.uint64)
+        for size in range(1, min(LONGEST, length) + 1):
+            width = length - size + 1
+            hashes = hashes[:, :width] + _spread(tokens[:, size - 1 :], size - 1)
+            if size not in self._by_size:
+                continue
+            known, first = self._by_size[size]
+            place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            rows, starts = np.nonzero((known[place] == hashes) & closes[:, :width] & closes[:, size:])
+            name = first[place[rows, starts]]
+            spelled = self.pieces[(self.stops[name] - size)[:, None] + np.arange(size)]  # (M, L)
+            same = (spelled == tokens[rows[:, None], starts[:, None] + np.arange(size)]).all(1)
+            rows, starts = rows[same], starts[same]
+            ends[rows, starts], entities[rows, starts] = size, self.entities[name[same]] + 1
+        return _apart(ends, entities)
+
+    @cached_property
+    def _by_size(self) -> dict[int, tuple[_Hashes, Ids]]:
+        """Pieces of a name -> the hashes of names so long, ascending, and which names these are."""
+        sizes = np.diff(self.stops, prepend=0)
+        found = {}
+        for size in np.unique(sizes).tolist():
+            names = np.flatnonzero(sizes == size)
+            spelled = self.pieces[(self.stops[names] - size)[:, None] + np.arange(size)]  # (M, L)
+            hashes = sum((_spread(spelled[:, place], place) for place in range(size)), np.zeros(len(names), np.uint64))
+            order = np.argsort(hashes, kind="stable")
+            found[size] = hashes[order], names[order]
+        return found
+
+
+def _spread(tokens: Ids, place: int) -> _Hashes:
+    """What a token adds to the hash of a name in which it stands at this place; sums wrap around.
+
+    Two names of one hash would hide one of them: over 64 bits that has never been seen, and a wrong match cannot be, as
+    pieces are compared.
+    """
+    mixed: _Hashes = (tokens.astype(np.uint64) + np.uint64(1)) * np.uint64(_ODD[place])
+    mixed ^= mixed >> np.uint64(29)
+    return mixed * np.uint64(_ODD[0])
+
+
+def _apart(ends: Ids, entities: Ids) -> Ids:
+    """Of mentions that overlap, those that begin further left: [B, T] each -> [B, T]."""
+    rows, starts = np.nonzero(ends)
+    kept = np.zeros(len(rows), bool)
+    row, free = -1, 0
+    for number, (its, start, size) in enumerate(_listed(rows, starts, ends[rows, starts])):
+        if its != row:
+            row, free = its, 0
+        if start >= free:
+            kept[number], free = True, start + size
+    found = np.zeros_like(entities)
+    found[rows[kept], starts[kept]] = entities[rows[kept], starts[kept]]
+    return found
+
+
+def _listed(*columns: Ids) -> Iterable[tuple[int, ...]]:
+    return zip(*(column.tolist() for column in columns), strict=True)

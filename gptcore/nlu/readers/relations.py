@@ -1,0 +1,100 @@
+"""FewRel's files: sentences by the relation of two entities that they mention (Han et al. 2018).
+
+    {"P26": [{"tokens": [...], "h": [name, entity, [[places], ...]], "t": [name, entity, [[places], ...]]}, ...], ...}
+
+The first mention of the head and that of the tail are marked in the text by a word before and behind each, which every
+vocabulary can spell ("ERNIE", Zhang et al. 2019, section 3.5 has tokens of its own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gptcore.errors import InputError
+from gptcore.nlu.readers.rows import Example, Record, show
+from gptcore.nlu.readers.text_files import json_object
+from gptcore.nlu.spec import TaskSpec
+
+HEAD, TAIL = "head", "tail"
+RELATIONS: Mapping[str, str] = {
+    "P177": "crosses",
+    "P364": "original language of film or TV show",
+    "P2094": "competition class",
+    "P361": "part of",
+    "P641": "sport",
+    "P59": "constellation",
+    "P413": "position played on team / speciality",
+    "P206": "located in or next to body of water",
+    "P412": "voice type",
+    "P155": "follows",
+    "P26": "spouse",
+    "P410": "military rank",
+    "P25": "mother",
+    "P463": "member of",
+    "P40": "child",
+    "P921": "main subject",
+}
+"""Wikidata's property -> what it is called there: the 16 of val_wiki.json."""
+
+
+def read_fewrel(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") -> Iterator[Example]:
+    """The sentences of one file, relation by relation.
+
+    Rows of one "group", where they have one (FewRel's have none), stay together where train and dev are cut.
+
+    :param datasets_url: what rows are named relative to.
+    :raises InputError: no such file, not this structure, an unknown relation, a mention that is no stretch of the
+        sentence; names relation, row and field.
+    """
+    for relation, rows in json_object(url, "rows by their relation").items():
+        if relation not in RELATIONS:
+            known = ", ".join(RELATIONS)
+            raise InputError(f"{url}: found the relation {relation!r:.60}, expected one of {known}")
+        if not isinstance(rows, list):
+            raise InputError(f"{url}, relation {relation}: found {show(rows)}, expected a list of rows")
+        for number, columns in enumerate(rows, start=1):
+            if not isinstance(columns, dict):
+                raise InputError(f"{url}, relation {relation}, row {number}: found {show(columns)}, expected an object")
+            row = Record(url, f"{relation}, row {number}", columns, unit="relation")
+            group = columns.get("group", "")
+            if not isinstance(group, str):
+                raise row.error("group", show(group), "text")
+            yield Example(
+                fields=(_marked(row),),
+                choices=(),
+                label=float(spec.labels.index(RELATIONS[relation])),
+                subset=subset,
+                row=f"{url.removeprefix(datasets_url.rstrip('/') + '/')}:{relation} {number}",
+                group=group,
+            )
+
+
+def _marked(row: Record) -> str:
+    """The sentence with its two mentions marked."""
+    words = row.value("tokens")
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise row.error("tokens", show(words), "a list of words")
+    before: dict[int, list[str]] = {}
+    behind: dict[int, list[str]] = {}
+    for column, mark in (("h", HEAD), ("t", TAIL)):
+        first, last = _place(row, column, len(words))
+        before.setdefault(first, []).append(mark)
+        behind.setdefault(last, []).insert(0, mark)
+    parts = [part for at, word in enumerate(words) for part in (*before.get(at, ()), word, *behind.get(at, ()))]
+    text = " ".join(" ".join(parts).split())
+    return Record(row.file, row.line, {"tokens": text}, row.unit).text("tokens")
+
+
+def _place(row: Record, column: str, n_words: int) -> tuple[int, int]:
+    """The first and the last word of an entity's first mention."""
+    entity = row.value(column)
+    wanted = "[name, entity, [[places of its words], ...]]"
+    if not isinstance(entity, list) or len(entity) != 3 or not isinstance(entity[2], list) or not entity[2]:
+        raise row.error(column, show(entity), wanted)
+    places = entity[2][0]
+    if not isinstance(places, list) or not places or not all(type(place) is int for place in places):
+        raise row.error(column, show(places), wanted)
+    first, last = min(places), max(places)
+    if not 0 <= first <= last < n_words:
+        raise row.error(column, f"the places {show(places)}", f"places among the {n_words} words of the sentence")
+    return first, last

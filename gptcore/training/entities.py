@@ -1,0 +1,126 @@
+"""Masked words, next sentences and entities, as pre-training: ERNIE's objective (Zhang et al. 2019, section 3.4).
+
+The loss of entities is the mean over the mentions of an update, of which each is to be told from the entities of that
+update by the state of its first token (equation 6).
+
+Legend of shape comments: B sequences, T positions, D width, M mentions, K entities of the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from gptcore.config import NetworkConfig, PretrainConfig
+from gptcore.data.feed import Data, MicroBatch, Objective
+from gptcore.data.masking import Masking
+from gptcore.data.piece_table import PieceTable
+from gptcore.data.shards import Shards
+from gptcore.errors import InputError
+from gptcore.evaluation.held_out import summed_metrics
+from gptcore.machine.distributed import World
+from gptcore.objectives.masked_data import held_out_batches, unigram_entropy
+from gptcore.training.masked_words import Counted, MaskedLanguageModel, MaskedWords, told, word_and_pair_losses
+
+
+class KnowledgeModel(MaskedLanguageModel, Protocol):
+    """What is asked of a network that tells entities, too."""
+
+    def encode(self, tokens: Tensor, segments: Tensor, mask: Tensor, entities: Tensor | None = None) -> Tensor:
+        """States of sequences and the entities beside them: [B, T] each -> [B, T, D]."""
+        ...
+
+    def entity_scores(self, states: Tensor, candidates: Tensor) -> Tensor:
+        """Logits of entities at the places of mentions: [M, D] and [K] -> [M, K]."""
+        ...
+
+
+class MaskedWordsAndEntities(MaskedWords):
+    """Hidden words, pairs of segments and denoised entities.
+
+    See :class:`gptcore.training.pretraining_objective.PretrainingObjective`.
+    """
+
+    _others_settings = ("replaced_weight", "replaced_objective", "hidden_share")
+
+    def data(
+        self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
+    ) -> Data:
+        """Sequences of sentences with hidden words and the entities that they mention.
+
+        :raises InputError: shards without sentence borders or whose mentions are not known, or settings of another
+            objective.
+        """
+        if shards.mentions is None:
+            raise InputError(f"{shards.folder}: no mentions of entities known, expected some beside the shards")
+        return super().data(shards, model, config, micro_batch_size, world)
+
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
+        """Words, pairs and entities.
+
+        :param trained: a :class:`KnowledgeModel`.
+        """
+        weight = 1.0 if config.entity_weight is None else config.entity_weight
+        return entities_objective(cast(KnowledgeModel, trained), weight)
+
+    def score(
+        self,
+        objective: Objective,
+        shards: Shards,
+        model: NetworkConfig,
+        config: PretrainConfig,
+        max_tokens: int | None,
+        world: World,
+        interrupted: Callable[[], bool],
+    ) -> dict[str, float]:
+        """As :meth:`MaskedWords.score`, with "entity_loss" (nats a mention), "entity_accuracy" and "mentions"."""
+        table = PieceTable.read(shards.folder.parent)
+        hiding = self._hiding.with_settings(config)
+        batches = _CountedMentions(held_out_batches(shards, table, model.n_ctx, hiding, max_tokens))
+        sums = summed_metrics(objective, batches, world, interrupted)
+        found = batches.word_scores(sums) | {"unigram_entropy": unigram_entropy(shards)}
+        if batches.mentions:
+            found |= {name: sums[name] / batches.mentions for name in ("entity_loss", "entity_accuracy")}
+        return found | {"mentions": float(batches.mentions)}
+
+
+class _CountedMentions(Counted):
+    """Held-out batches whose mentions are counted, too."""
+
+    mentions = 0
+
+    def _count(self, batch: MicroBatch) -> None:
+        super()._count(batch)
+        self.mentions += len(batch["mentioned"])
+
+
+def entities_objective(model: KnowledgeModel, weight: float) -> Objective:
+    """The loss of hidden words, of pairs of segments and of entities as an objective of the training loop.
+
+    :param weight: of the last; 0: entities are fused, and not told.
+    """
+
+    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        states = model.encode(batch["tokens"], batch["segments"], batch["mask"], batch["entities"])  # (B, T, D)
+        metrics = word_and_pair_losses(model, states, batch)
+        loss = metrics["word_loss"] + metrics["pair_loss"]
+        scores = model.entity_scores(states.flatten(0, 1)[batch["mentions"]], batch["candidates"]).float()  # (M, K)
+        entity_loss, entity_accuracy = _entities_told(scores, batch)
+        loss = loss + weight * entity_loss
+        return loss, {"loss": loss, **metrics, "entity_loss": entity_loss, "entity_accuracy": entity_accuracy}
+
+    return objective
+
+
+def _entities_told(scores: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Nats and right answers; of a batch without mentions zeros that hang on the same weights."""
+    if not len(batch["mentioned"]):
+        return scores.sum(), torch.zeros((), device=scores.device)
+    return told(scores, batch["mentioned"], batch["entity_weight"])
+
+
+MASKED_WORDS_NEXT_SENTENCE_AND_ENTITIES = MaskedWordsAndEntities("nsp", Masking())
+"""ERNIE (section 3.4): BERT's words and pairs, and entities."""
