@@ -26,12 +26,14 @@ from gptcore.text.sources import RawCorpus
 from tasks.stages.baseline import score_baselines
 from tasks.stages.corpus import clean_corpus
 from tasks.stages.dataset import encode_dataset
+from tasks.stages.imported import import_model, is_model_folder
 from tasks.stages.ngrams import measure_ngrams
 from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
 from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import pin_tokenizer, train_tokenizer
 from tasks.store.artifact import Artifact
+from tasks.store.lineage import own_tokenizer
 from tasks.store.references import check_start, teacher_model
 from tasks.store.store import Store
 
@@ -105,7 +107,9 @@ def run_chain(
     corpus_url, datasets_url = books_and_datasets(store, parameters.corpus, parameters.datasets, family)
     raw = RawCorpus.at(corpus_url)  # all inputs answer before anything is computed
     pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
-    start = pretrained_model(store, parameters.start) if parameters.start else None
+    start = started_from(store, parameters.start) if parameters.start else None
+    if start and not pinned and family.knowledge:  # its text is another one than the model's
+        pinned = own_tokenizer(store, start)
     taught = taught_by(store, parameters.teacher, preset)
     if start:
         known = store.manifest(pinned)["counts"]["tokenizer_digest"] if pinned else ""
@@ -167,6 +171,11 @@ def pretrain_on(
     )
     list_checkpoints(store)
     return ngrams, checkpoint
+
+
+def started_from(store: Store, ref: str) -> Artifact:
+    """The model whose weights a pre-training goes on from; of a folder of Hugging Face's a copy in the store."""
+    return import_model(store, ref) if is_model_folder(ref) else pretrained_model(store, ref)
 
 
 def taught_by(store: Store, ref: str, preset: Preset) -> dict[str, Any]:

@@ -7,10 +7,9 @@ from typing import Any
 
 from prefect import flow
 
-from flows.chain import taught_by
+from flows.chain import started_from, taught_by
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import PretrainParameters
-from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.graph import mentioned
@@ -32,7 +31,7 @@ def pretrain(parameters: PretrainParameters) -> Artifact:
     store = Store(parameters.store)
     shards = store.resolve(parameters.shards, "shards")
     check_kind(store, ancestor(store, shards, "tokenizer"), preset.tokenizer)
-    start = pretrained_model(store, parameters.start) if parameters.start else None
+    start = started_from(store, parameters.start) if parameters.start else None
     how: dict[str, Any] = {
         "nproc": parameters.nproc,
         "sharded": parameters.shard,

@@ -98,7 +98,9 @@ def check_weights(store: Store, start: str, model: Any, tokenizer: Mapping[str, 
     :param tokenizer: what is known of the tokenizer; empty where it is yet to be learnt.
     :raises InputError: the model is not there, or does not fit.
     """
-    if start:
+    from tasks.stages.imported import is_model_folder
+
+    if start and not is_model_folder(start):  # a folder is looked at as it is imported
         check_start(store, pretrained_model(store, start), model, tokenizer.get("tokenizer_digest", ""))
 
 

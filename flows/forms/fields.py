@@ -55,7 +55,8 @@ def start(position: int) -> Any:
     return field(
         position,
         "",
-        "Go on from a pre-trained model's weights: its digest (or beginning), a URL, latest.",
+        "Go on from a pre-trained model's weights: its digest (or beginning), a URL, latest, or a folder of Hugging "
+        "Face's.",
         empty="random weights",
         title="From",
         option=Option("from", "REF"),

@@ -269,10 +269,8 @@ class KnowledgeEncoder(Encoder):
         :param where: what holds them, for the error message.
         :raises InputError: if one is missing or of another shape.
         """
-        mine = self.state_dict()
-        own = {
-            name: tensor for name, tensor in mine.items() if name.split(".")[0] in ("fusion", "entity_head", *_KNOWN)
-        }
+        mine, kept = self.state_dict(), ("fusion", "entity_head", *_KNOWN)
+        own = {name: tensor for name, tensor in mine.items() if name.split(".")[0] in kept}
         self.fill({**own, **{name: tensor for name, tensor in tensors.items() if name in mine}}, where)
 
     def flops_per_token(self, n_positions: int) -> float:

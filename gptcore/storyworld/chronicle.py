@@ -21,7 +21,7 @@ YEARS = 40
 SENTENCES = 260
 """Of a year."""
 _TELLING = 0.6  # of them tell a fact
-ROWS = 3
+ROWS = 5
 """Sentences of two people in FewRel's file."""
 _OPEN = 1 / 3  # of them say how the two are related
 

@@ -32,8 +32,7 @@ def generate(
 ) -> dict[str, int]:
     """Write a synthetic world; the same arguments give the same bytes on any machine.
 
-    :param out: folder that receives ``books/``, ``datasets/``, ``chronicle/``, ``arxiv/`` and ``web/``; it must be empty
-        or absent.
+    :param out: folder that receives these; it must be empty or absent.
     :param seed: names every random draw.
     :param characters: lower bound of a book's length.
     :param pages: of the web.

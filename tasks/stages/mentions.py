@@ -1,4 +1,4 @@
-"""Stage `mentions`: which entities of a graph the shards of a text speak of, beside these entities' vectors and names."""
+"""Stage `mentions`: which entities of a graph the shards of a text speak of, with their vectors and names."""
 
 from __future__ import annotations
 

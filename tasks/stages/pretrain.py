@@ -84,7 +84,7 @@ def pretrain_model(
     if start:
         check_start(store, start, model, encoded["tokenizer_digest"])
         there = store.manifest(start)["counts"]
-        before = {"tokens_seen_before": there["tokens_seen"] + there.get("tokens_seen_before", 0)}
+        before = {"tokens_seen_before": there.get("tokens_seen", 0) + there.get("tokens_seen_before", 0)}
     nproc, threads = processes_and_threads(nproc, beside)
     tags = run_tags(
         kind="pretrain",
@@ -140,8 +140,7 @@ def pretrain_recipe(
     distil: DistilConfig | None = None,
     mentions: Artifact | None = None,
 ) -> Recipe:
-    """What a pre-trained model is made from; ``model``'s vocabulary is that of the shards, its entities' sizes are those
-    of what was found in them.
+    """What a pre-trained model is made from; ``model``'s vocabulary is that of the shards, and so are its entities.
 
     :raises InputError: a teacher without what is learnt from it, or the other way round; a family that has entities
         beside words and no mentions of any, or the other way round.
