@@ -253,7 +253,7 @@ def draw_weights(network: nn.Module, std: float, generator: torch.Generator | No
     for part in network.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             _draw(part.weight, std, generator)
-        if isinstance(part, nn.Linear):
+        if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
 
 

@@ -18,10 +18,13 @@ import pytest
 import torch
 
 from gptcore.config import NetworkConfig, PretrainConfig, network_config
+from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import write_shards
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.files import read_json
+from gptcore.knowledge.entities import Entities, link_shards
+from gptcore.knowledge.gazetteer import Gazetteer
 from gptcore.machine import process
 from gptcore.models.build import build_model, load_model
 from gptcore.training import pretrain
@@ -43,8 +46,9 @@ SETTINGS = PretrainConfig(
     precision="float32",
 )
 STUDENTS = ("distilbert", "tinybert")
-FAMILY_NAMES = [*sorted(TOYS), "bert", "albert", "electra", *STUDENTS]
-OF_STUDENTS = {
+FAMILY_NAMES = [*sorted(TOYS), "bert", "albert", "electra", "ernie", *STUDENTS]
+OWN = {
+    "ernie": {"pair_loss", "pair_accuracy", "entity_loss", "entity_accuracy"},
     "distilbert": {"soft_loss", "cosine_loss"},
     "tinybert": {"embedding_loss", "hidden_loss", "attention_loss"},
 }
@@ -106,12 +110,31 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def job_for(shards: Path, teacher: Path) -> MakeJob:
+def entities(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is known of five entities, which have nine words of the language for names, and where they stand in it."""
+    folder = tmp_path_factory.mktemp("entities")
+    names = [[FIRST + 3 * number] for number in range(6)] + [[5, 6], [9, 11], [20, 21, 22]]
+    pieces = np.array([piece for name in names for piece in name])
+    tail = PieceTable.read(shards).tail
+    gazetteer = Gazetteer(pieces, np.cumsum([*map(len, names)]), np.arange(len(names)) % 5, tail)
+    counts = link_shards(shards, gazetteer, folder)
+    assert counts["train"]["mentions"] > 100
+    vectors = np.random.default_rng(3).normal(size=(5, 6)).astype(np.float32)
+    Entities(vectors, gazetteer).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def job_for(shards: Path, teacher: Path, entities: Path) -> MakeJob:
     def make(workspace: Path, family: str, dropout: float = 0.1, **changes: Any) -> Job:
         model = settings_of(family, dropout)
+        if FAMILIES[family].knowledge:
+            sizes: dict[str, Any] = {**Entities.read(entities).sizes, "n_head_entities": 2}
+            model = dataclasses.replace(model, **sizes)
         taught = {"teacher": str(teacher), "distil": FAMILIES[family].settings.get("distil", {})}
         return {
             **(taught if family in STUDENTS else {}),
+            **({"entities": str(entities)} if FAMILIES[family].knowledge else {}),
             "model": dataclasses.asdict(model),
             "pretrain": dataclasses.asdict(dataclasses.replace(SETTINGS, **changes)),
             "shards": str(shards),
@@ -151,7 +174,7 @@ def test_the_run_learns_and_says_how(family: str, straight: Callable[[str], Path
     trained = records[0].keys()
     common = {f"train/{name}" for name in ("loss", "word_loss", "word_accuracy", "grad_norm", "lr")}
     own = {"replaced_loss", "replaced", "replaced_found", "false_alarms"}
-    own = own if family in REPLACED else OF_STUDENTS.get(family, {"pair_loss", "pair_accuracy"})
+    own = own if family in REPLACED else OWN.get(family, {"pair_loss", "pair_accuracy"})
     assert trained == common | {f"train/{name}" for name in own} | {"tokens_seen", "progress"}
     load_model(str(workspace / "model"))
     generator = workspace / "model" / "generator"
@@ -196,7 +219,7 @@ def member(rank: int, size: int, port: int, job: Job) -> None:
     pretrain.run(job, process.StopRequest())
 
 
-@pytest.mark.parametrize("family", ["bert", "albert", "electra", "tinybert"])
+@pytest.mark.parametrize("family", ["bert", "albert", "electra", "tinybert", "ernie"])
 def test_the_curves_are_those_of_one_process(family: str, tmp_path: Path, job_for: MakeJob) -> None:
     changes = {"steps": 16, "micro_batch_size": 1, "eval_every": 8, "checkpoint_every": 8, "dropout": 0.0}
     pretrain.run(job_for(tmp_path / "1", family, **changes), process.StopRequest())
@@ -214,6 +237,39 @@ def test_the_curves_are_those_of_one_process(family: str, tmp_path: Path, job_fo
             one.join(120)
         assert [one.exitcode for one in members] == [0] * size
         np.testing.assert_allclose(curve(workspace), curve(tmp_path / "1"), rtol=1e-5)
+
+
+def test_entities_go_on_from_a_bert_and_are_told(tmp_path: Path, job_for: MakeJob) -> None:
+    """From another network's weights, with the entities' own; told, they are learnt, and with weight 0 they are not."""
+    bert = build_model(settings_of("bert", 0.0), torch.Generator().manual_seed(3))
+    bert.save(tmp_path / "bert")
+    scores = {}
+    for name, weight in (("told", None), ("fused", 0.0)):
+        job = job_for(tmp_path / name, "ernie", dropout=0.0, entity_weight=weight, short_length=None)
+        pretrain.run({**job, "start": str(tmp_path / "bert")}, process.StopRequest())
+        scores[name] = read_json(tmp_path / name / "result.json")
+    assert scores["told"]["validation/entity_accuracy"] > scores["fused"]["validation/entity_accuracy"]
+    assert scores["told"]["validation/entity_loss"] < scores["fused"]["validation/entity_loss"]
+    still = job_for(tmp_path / "still", "ernie", dropout=0.0, steps=1, lr=1e-12, eval_every=1)
+    pretrain.run({**still, "start": str(tmp_path / "bert")}, process.StopRequest())
+    found = load_model(str(tmp_path / "still" / "model"))
+    tokens = torch.randint(FIRST, N_VOCAB, (3, 9), generator=torch.Generator().manual_seed(1))
+    nothing = torch.zeros_like(tokens)
+    assert torch.allclose(found(tokens, entities=nothing), bert.eval()(tokens), atol=1e-5)
+    assert not torch.allclose(found(tokens), bert(tokens), atol=1e-3)
+
+
+def test_a_job_without_entities_or_with_those_of_nobody_is_refused(tmp_path: Path, job_for: MakeJob) -> None:
+    job = job_for(tmp_path, "ernie")
+    with pytest.raises(InputError, match="entities = None: ERNIE takes a folder"):
+        pretrain.run({name: value for name, value in job.items() if name != "entities"}, process.StopRequest())
+    with pytest.raises(InputError, match="BERT takes none"):
+        pretrain.run({**job_for(tmp_path, "bert"), "entities": job["entities"]}, process.StopRequest())
+    with pytest.raises(InputError, match=r"mentions.safetensors: cannot be read"):
+        pretrain.run({**job, "entities": str(tmp_path)}, process.StopRequest())
+    other = {**job, "model": {**job["model"], "n_entities": 6}}
+    with pytest.raises(InputError, match=r"vectors have the shape \[6, 6\], expected \[7, 6\] as in the settings"):
+        pretrain.run(other, process.StopRequest())
 
 
 OTHERS = {
