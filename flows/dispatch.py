@@ -39,7 +39,7 @@ from gptcore.files import sha256_json
 from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
 from tasks.jobs.placement import on_cluster, slots, slots_and_threads
 from tasks.stages.estimate import estimate
-from tasks.stages.pretrain import pretrain_model, pretrain_recipe
+from tasks.stages.pretrain import RECIPE, pretrain_model, pretrain_recipe
 from tasks.stages.stage import STAGE_OPTIONS
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
@@ -120,8 +120,7 @@ def pretrained(store: Store, **arguments: Any) -> Artifact:
 
     :param arguments: those of :func:`tasks.stages.pretrain.pretrain_model`.
     """
-    shards, model, config = arguments["shards"], arguments["model"], arguments["config"]
-    recipe = pretrain_recipe(store, shards, model, config, arguments.get("start"))
+    recipe = pretrain_recipe(store, **{name: arguments[name] for name in RECIPE if name in arguments})
     training = Training(f"pretrain {recipe.digest[:8]}", "pretrain", recipe, arguments)
     if store.find(recipe) or not dispatches_trainings(store, [training]):
         return cast(Artifact, pretrain_model(store, **arguments))

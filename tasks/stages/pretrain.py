@@ -36,6 +36,8 @@ from tasks.tracking.views import PRETRAIN
 
 VERSION = 1
 EXPERIMENT = PRETRAIN
+RECIPE = ("shards", "model", "config", "start", "teacher", "distil", "mentions")
+"""What a pre-trained model is made from, of all that its training is given."""
 
 
 def _run_name(parameters: dict[str, Any]) -> str:
