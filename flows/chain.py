@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,14 +55,23 @@ class Chain:
     checkpoint: Artifact
     left_out: Failures
     """Tasks whose data is broken."""
+    start: Artifact | None
+    """The model whose weights the checkpoint's training went on from."""
+    known: Mapping[str, Artifact]
+    """The arguments of pre-training that put entities beside words; none of most families."""
 
     @property
     def stages(self) -> list[Artifact]:
         """Every artifact, in the order in which they were made."""
         return [self.corpus, self.tokenizer, *self.datasets.values(), self.shards, self.ngrams, self.checkpoint]
 
-    def pretrain(self, parameters: OnBooks, model: NetworkConfig, config: PretrainConfig | None = None) -> Artifact:
-        """Another network on the same shards, with the preset's settings or others."""
+    def pretrain(
+        self, parameters: OnBooks, model: NetworkConfig, config: PretrainConfig | None = None, **arguments: Any
+    ) -> Artifact:
+        """Another network on the same shards, with the preset's settings or others.
+
+        :param arguments: further ones of :func:`tasks.stages.pretrain.pretrain_model`.
+        """
         checkpoint = pretrained(
             self.store,
             shards=self.shards,
@@ -70,6 +79,7 @@ class Chain:
             config=config or self.preset.pretrain,
             ngrams=self.ngrams,
             **_processes(parameters),
+            **arguments,
         )
         list_checkpoints(self.store)
         return checkpoint
@@ -140,9 +150,11 @@ def run_chain(
     if operations:
         config = _for_operations(store, shards, preset.model, preset.pretrain, operations)
         preset = dataclasses.replace(preset, pretrain=config)
-    how = {**taught, **mentioned(store, parameters.graph, family, shards), **_processes(parameters)}
+    known = mentioned(store, parameters.graph, family, shards)
+    how = {**taught, **known, **_processes(parameters)}
     ngrams, checkpoint = pretrain_on(store, shards, preset, dask, start=start, **how)
-    return Chain(store, preset, datasets_url, chosen, corpus, tokenizer, datasets, shards, ngrams, checkpoint, left_out)
+    made = (corpus, tokenizer, datasets, shards, ngrams, checkpoint)
+    return Chain(store, preset, datasets_url, chosen, *made, left_out, start, known)
 
 
 def _for_operations(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from flows.forms.checks import is_address
 from gptcore.families import Family
@@ -33,7 +32,7 @@ def vectors_of(store: Store, graph: str, columns: Sequence[str], config: TransEC
     return facts, learn_vectors(store, facts, config)
 
 
-def mentioned(store: Store, graph: str, family: Family, shards: Artifact) -> dict[str, Any]:
+def mentioned(store: Store, graph: str, family: Family, shards: Artifact) -> dict[str, Artifact]:
     """The arguments of pre-training that put entities beside words; none for a family that knows none."""
     if not family.knowledge:
         return {}

@@ -14,6 +14,7 @@
     sizes       BERT by its number of layers and their width
     students    a BERT and its students: scores, weights, milliseconds, ONNX and int8
     distillation  DistilBERT's and TinyBERT's ablations: one part of what a student learns left out
+    entities    ERNIE's ablation: a graph's entities beside words, and the objective that tells them
     overlap     how much of every test set stands in the corpus, by 8-grams (GPT-2's paper, section 4); trains nothing
 
 What the store holds is not computed again: after a pipeline an analysis adds only its own runs.
@@ -26,6 +27,7 @@ from collections.abc import Callable
 from flows.analysis.budgets import objectives
 from flows.analysis.curves import learning, zero_shot_curves
 from flows.analysis.encoder_objectives import replaced, sentences
+from flows.analysis.entities import entities
 from flows.analysis.networks import families, sharing, sizes
 from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
@@ -48,5 +50,6 @@ ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
     "sizes": sizes,
     "students": students,
     "distillation": distillation,
+    "entities": entities,
 }
 """Name on the command line -> flow."""

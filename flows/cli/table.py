@@ -35,6 +35,7 @@ _ANY_MODEL = _model("pre-trained or fine-tuned model", "latest")
 _ANALYSES = [
     *("tables", "table5", "layers", "zero-shot", "learning", "overlap"),
     *("families", "objectives", "sentences", "sharing", "replaced", "sizes", "students", "distillation"),
+    "entities",
 ]
 
 # --- what trains, and so fills a form

@@ -12,6 +12,7 @@ from flows.abstracts import abstracts, abstracts_tables, generate
 from flows.analysis.budgets import objectives
 from flows.analysis.curves import learning, zero_shot_curves
 from flows.analysis.encoder_objectives import replaced, sentences
+from flows.analysis.entities import entities
 from flows.analysis.networks import families, sharing, sizes
 from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
@@ -109,6 +110,7 @@ OFFERS = [
     Offer(sizes, CPU, AnalysisParameters),
     Offer(students, CPU, AnalysisParameters),
     Offer(distillation, CPU, AnalysisParameters),
+    Offer(entities, CPU, AnalysisParameters),
     Offer(sweep, CPU, SweepParameters),
     Offer(abstracts, CPU, AbstractsParameters),
     Offer(abstracts_tables, CPU, AbstractsTablesParameters),

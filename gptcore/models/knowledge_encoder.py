@@ -42,7 +42,7 @@ class Aligned(NamedTuple):
     entities: Tensor
     """[B, S] 1 + the entity's number, 0 behind a sequence's last mention."""
     places: Tensor
-    """[B, S] where the mention begins; 0 behind the last."""
+    """[B*S] which of the B*T positions each begins at; behind the last mention the sequence's first."""
 
 
 class EntityLayer(nn.Module):
@@ -238,7 +238,8 @@ class KnowledgeEncoder(Encoder):
         most = max(1, most)
         first = torch.argsort((entities == 0).to(torch.int8), dim=1, stable=True)[:, :most]  # (B, S)
         found = entities.gather(1, first)
-        return Aligned(found, first.where(found > 0, 0))
+        rows = torch.arange(len(tokens), device=tokens.device)[:, None] * tokens.shape[1]
+        return Aligned(found, (rows + first.where(found > 0, 0)).flatten())
 
     # --- its parts ---
 
@@ -283,7 +284,7 @@ def _fused(
 ) -> tuple[Tensor, Tensor]:
     """Equations 4 and 5: words [B, T, D] and entities [B, S, K] through one inner layer [B, T, I] and back."""
     inner = feed_forward.widened(x)  # (B, T, I)
-    places = aligned.places[..., None].expand(-1, -1, inner.shape[-1])  # (B, S, I)
     added = fusing.widened(e) * (aligned.entities > 0)[..., None]  # (B, S, I)
-    inner = inner.scatter_add(1, places, added.to(inner.dtype))
-    return feed_forward.narrowed(x, inner), fusing.narrowed(e, inner.gather(1, places))
+    flat = inner.flatten(0, 1).index_add(0, aligned.places, added.flatten(0, 1).to(inner.dtype))  # (B*T, I)
+    theirs = flat.index_select(0, aligned.places).view_as(added)  # (B, S, I)
+    return feed_forward.narrowed(x, flat.view_as(inner)), fusing.narrowed(e, theirs)

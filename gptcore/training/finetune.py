@@ -121,18 +121,18 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
         source = load_model(str(job.model))
         config.require_family(source.config.family, "finetune job: finetune")
         FAMILIES[source.config.family].require_form(spec.name, spec.form)
-        embeddings = _embeddings(config, source.config)
+        changes = _changes(config, source.config)
         n_special = _inputs(source.config).n_special
-        network = source.adapt(n_special, n_transfer=config.n_transfer, generator=draws, **embeddings)
+        network = source.adapt(n_special, n_transfer=config.n_transfer, generator=draws, **changes)
         if (job.model / "meta.json").is_file():  # absent from imported models; a model kept on the way has no digest
             digest = read_json(job.model / "meta.json").get("tokenizer_digest")
     else:
         assert job.model_config is not None, "parse() saw to it"
         config.require_family(job.model_config.family, "finetune job: finetune")
         FAMILIES[job.model_config.family].require_form(spec.name, spec.form)
-        embeddings = _embeddings(config, job.model_config)
+        changes = _changes(config, job.model_config)
         n_special = _inputs(job.model_config).n_special
-        shape = _head(job.model_config).network_settings(job.model_config, n_special=n_special, **embeddings)
+        shape = _head(job.model_config).network_settings(job.model_config, n_special=n_special, **changes)
         network = build_model(shape, draws)
     head = _head(network.config)
     return head.over(network, str(job.model), spec.form, spec.n_outputs, config.clf_pdrop, draws), digest
@@ -150,8 +150,10 @@ def _inputs(network: NetworkConfig) -> Inputs:
     return found
 
 
-def _embeddings(config: FinetuneConfig, network: NetworkConfig) -> dict[str, Any]:
-    return {"original": True} if config.original and hasattr(network, "original") else {}
+def _changes(config: FinetuneConfig, network: NetworkConfig) -> dict[str, Any]:
+    """What fine-tuning changes in the network's settings."""
+    changes = {"original": True} if config.original and hasattr(network, "original") else {}
+    return changes | ({} if config.linked else {"linked": False})
 
 
 def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:

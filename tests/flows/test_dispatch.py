@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from gptcore.config import FinetuneConfig, LSTMConfig, ModelConfig
+from gptcore.config import DistilConfig, EncoderConfig, FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig
 from gptcore.errors import InputError
+from tasks.stages.pretrain import pretrain_recipe
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 
@@ -30,6 +31,25 @@ def test_arguments_survive_the_way_through_json() -> None:
         "threads": 2,
     }
     assert unpacked(json.loads(json.dumps(packed(arguments)))) == arguments
+
+
+def test_a_students_training_is_looked_for_by_what_it_is_made_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the teacher in it, a child's artifact would never be found, and the parent would say it is not there."""
+    from flows import dispatch
+
+    store = Store(str(tmp_path))
+    shards = store.build(Recipe("shards", 1, {}), lambda _: {"n_vocab": 40}).artifact
+    teacher = store.build(Recipe("pretrain", 1, {}), lambda _: {}).artifact
+    asked: list[Recipe] = []
+    monkeypatch.setattr(dispatch, "dispatches_trainings", lambda *_: True)
+    monkeypatch.setattr(dispatch, "dispatch_training", lambda _, title, stage, recipe, given: asked.append(recipe))
+    model, config, distil = EncoderConfig(family="distilbert"), PretrainConfig(), DistilConfig()
+    given = {"shards": shards, "model": model, "config": config, "teacher": teacher, "distil": distil}
+    dispatch.pretrained(store, **given, nproc=2)
+    [recipe] = asked
+    assert recipe == pretrain_recipe(store, shards, model, config, teacher=teacher, distil=distil)
 
 
 class World:
