@@ -30,7 +30,7 @@ def entities(parameters: AnalysisParameters) -> list[Analysis]:
     Without ``--from`` a BERT is pre-trained first, on the same books, or on the generated world's.
     """
     _require_ernie(parameters)
-    wanted = list(parameters.tasks) or list(_TASKS)
+    wanted = list(map(str, parameters.tasks)) or list(_TASKS)
     start = parameters.start
     if not start:
         start = run_chain(_changed(parameters, family="bert", graph=""), wanted).checkpoint.digest
@@ -71,8 +71,7 @@ def _ablation(
         if label in printed and "fewrel" in tasks:
             theirs = printed[label]
             body.append((label, theirs.source, "-", *(theirs.scores.get(task, "-") for task in tasks)))
-    for row in baselines:
-        body.append((row.name, "ours", "-", *(_cell(row, task) for task in tasks)))
+    body += [(row.name, "ours", "-", *(_cell(row, task) for task in tasks)) for row in baselines]
     first, mentions = next(iter(rows.values())), chain.known["mentions"]
     found = chain.store.manifest(mentions)["counts"]["splits"]["train"]
     notes = [
@@ -85,9 +84,8 @@ def _ablation(
     ]
     identity: dict[str, Any] = {"arms": [row.suite for row in rows.values()], "tasks": tasks, "seeds": first.seeds}
     header = ("network", "whose", "entities told", *tasks)
-    return Analysis(
-        "entities", "ERNIE's ablation: entities and their objective", header, body, identity, metrics, notes
-    )
+    title = "ERNIE's ablation: entities and their objective"
+    return Analysis("entities", title, header, body, identity, metrics, notes)
 
 
 def _require_ernie(parameters: AnalysisParameters) -> None:
