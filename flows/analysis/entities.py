@@ -20,7 +20,7 @@ from tasks.report.leaderboard import Row
 
 _TASKS = ("fewrel",)
 _BASELINES = ("majority class", "bag of words")
-_UNLINKED = {"linked": False}
+_UNLINKED = {"unlinked": True}
 
 
 @flow(name="analysis-entities", flow_run_name=from_form, persist_result=False)
@@ -93,7 +93,7 @@ def _require_ernie(parameters: AnalysisParameters) -> None:
     chosen = parameters.overrides.get("family", parameters.family)
     if chosen not in (DEFAULT, "ernie"):
         raise InputError(f"--family {chosen}: this analysis is about {FAMILIES['ernie'].title}; expected no --family")
-    for section, name in (("pretrain", "entity_weight"), ("finetune", "linked")):
+    for section, name in (("pretrain", "entity_weight"), ("finetune", "unlinked")):
         if name in parameters.overrides.get(section, {}):
             raise InputError(f"{section}.{name}: the analysis compares its values; expected no such setting")
 

@@ -150,9 +150,8 @@ class FinetuneConfig:
     augmentation: int | None = None
     """Copies of each training row in which the pre-trained teacher has replaced words (TinyBERT, section 3.2 and
     Algorithm 1; 10 to 30 in the released code). None: none."""
-    linked: bool = True
-    """Whether the entities of a text are looked up in it, by a network that has entities beside words (ERNIE; its
-    ablation "w/o entities" is without)."""
+    unlinked: bool = False
+    """Whether a network that has entities beside words looks up none in its texts (ERNIE's ablation "w/o entities")."""
     precision: str = "auto"
     seed: int = 0
     original: bool = False
@@ -186,8 +185,8 @@ class FinetuneConfig:
         :raises InputError: GPT-1's auxiliary objective or released recipe, and a family that predicts no next token.
         """
         family = FAMILIES[name]
-        if not self.linked and not family.knowledge:
-            raise InputError(f"{where}.linked = False: {family.title} has no entities beside words; expected True")
+        if self.unlinked and not family.knowledge:
+            raise InputError(f"{where}.unlinked = True: {family.title} has no entities beside words; expected False")
         if family.auxiliary_loss:
             return
         for setting, off in (("lm_coef", 0.0), ("original", False)):

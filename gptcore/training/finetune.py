@@ -153,7 +153,7 @@ def _inputs(network: NetworkConfig) -> Inputs:
 def _changes(config: FinetuneConfig, network: NetworkConfig) -> dict[str, Any]:
     """What fine-tuning changes in the network's settings."""
     changes = {"original": True} if config.original and hasattr(network, "original") else {}
-    return changes | ({} if config.linked else {"linked": False})
+    return changes | ({"linked": False} if config.unlinked else {})
 
 
 def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:

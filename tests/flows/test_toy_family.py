@@ -50,7 +50,7 @@ def test_a_family_from_outside_goes_the_whole_way(tmp_path: Path) -> None:
 
     form = "from flows.forms.parameters import PipelineParameters as form; print(form.model_json_schema())"
     assert (
-        "'enum': ['gpt', 'albert', 'bert', 'distilbert', 'electra', 'gpt2', 'gptbert', 'tinybert', 'windowed']"
+        "'enum': ['gpt', 'albert', 'bert', 'distilbert', 'electra', 'ernie', 'gpt2', 'gptbert', 'tinybert', 'windowed']"
         in run("-c", form)
     )
     store = ("--store", str(tmp_path / "store"))

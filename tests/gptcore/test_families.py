@@ -12,7 +12,7 @@ from gptcore.families import FAMILIES, recorded_family
 from gptcore.files import sha256_json
 from gptcore.settings import recorded
 
-OFFERED = "gpt, albert, bert, distilbert, electra, gpt2, gptbert, tinybert"
+OFFERED = "gpt, albert, bert, distilbert, electra, ernie, gpt2, gptbert, tinybert"
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -67,6 +67,7 @@ ELSEWHERE = {
     "replaced_weight",
     "replaced_objective",  # tests/gptcore/test_hidden_words.py
     "hidden_share",  # tests/gptcore/test_both_ways.py
+    *("entity_weight", "unlinked"),  # entities beside words: tests/gptcore/test_masked_jobs.py, test_entities.py
     "snapshot",  # chooses the folder of the model to start from
     "from_task",  # as well: tests/gptcore/test_from_task.py
     *("taught", "layer_epochs", "augmentation"),  # need a teacher: tests/gptcore/test_task_distillation.py
