@@ -42,7 +42,7 @@ from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.sentence_pairs import SentenceBatch, SentencePairs
 from gptcore.data.shards import Shards
 from gptcore.machine.distributed import World
-from gptcore.objectives.micro_batches import MicroBatches
+from gptcore.machine.micro_batches import MicroBatches
 from gptcore.seeds import derive_seed
 
 _HELD_OUT = 0  # seed of what is drawn for held-out text: the same for every model

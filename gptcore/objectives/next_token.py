@@ -13,9 +13,9 @@ from torch import Tensor
 from gptcore.data.feed import MicroBatch, Objective, Update
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch
 from gptcore.machine.distributed import World
+from gptcore.machine.micro_batches import MicroBatches
 from gptcore.models.language_model import LanguageModel
 from gptcore.objectives.losses import fused_language_model_loss
-from gptcore.objectives.micro_batches import MicroBatches
 
 
 class Sampler(Protocol):

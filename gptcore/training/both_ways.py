@@ -31,10 +31,10 @@ from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.evaluation.held_out import summed_metrics
 from gptcore.machine.distributed import World
+from gptcore.machine.micro_batches import MicroBatches
 from gptcore.models.both_ways import BothWays
 from gptcore.models.network import Network
 from gptcore.objectives.losses import fused_language_model_loss
-from gptcore.objectives.micro_batches import MicroBatches
 from gptcore.training.masked_words import told
 
 _HELD_OUT = 0  # seed of what is hidden in held-out text: the same for every model
