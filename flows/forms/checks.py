@@ -98,9 +98,12 @@ def check_weights(store: Store, start: str, model: Any, tokenizer: Mapping[str, 
     :param tokenizer: what is known of the tokenizer; empty where it is yet to be learnt.
     :raises InputError: the model is not there, or does not fit.
     """
-    from tasks.stages.imported import is_model_folder
+    if start and is_address(start):
+        from tasks.stages.imported import is_model_folder
 
-    if start and not is_model_folder(start):  # a folder is looked at as it is imported
+        if is_model_folder(start):  # which is looked at as it is imported
+            return
+    if start:
         check_start(store, pretrained_model(store, start), model, tokenizer.get("tokenizer_digest", ""))
 
 
