@@ -57,6 +57,7 @@ _STAGES = (
     "papers",
     "papers-ids",
     "adapt",
+    "mentions",
     "written",
     "graph",
     "vectors",
