@@ -29,6 +29,7 @@ _MEASURES = (
     "written",
     "graph",
     "vectors",
+    "mentions",
     "grounded",
     "kagnet",
 )
@@ -57,10 +58,10 @@ _STAGES = (
     "papers",
     "papers-ids",
     "adapt",
-    "mentions",
     "written",
     "graph",
     "vectors",
+    "mentions",
     "grounded",
     "kagnet",
 )
