@@ -167,17 +167,35 @@ def tokens_of_update(preset: Preset) -> float:
 def of_family(parameters: AnalysisParameters, family: str, pretrain: Mapping[str, Any] | None = None) -> Any:
     """The form with another family, and with settings of pre-training on top of its own.
 
-    :raises InputError: the form asks for another one, which the analysis is not about.
+    :raises InputError: the form asks for another one, which the analysis is not about, or where to go on from.
     """
     if parameters.start:
         raise InputError(f"--from {parameters.start}: this analysis pre-trains what it compares; expected no --from")
-    chosen = parameters.overrides.get("family", parameters.family)
-    if chosen not in (DEFAULT, family):
-        raise InputError(f"--family {chosen}: this analysis is about {FAMILIES[family].title}; expected no --family")
+    require_family(parameters, family)
+    return with_family(parameters, family, pretrain)
+
+
+def with_family(
+    parameters: AnalysisParameters, family: str, pretrain: Mapping[str, Any] | None = None, **fields: Any
+) -> AnalysisParameters:
+    """The form with another family, with settings of pre-training on top of its own, and with other fields."""
     overrides = {name: value for name, value in parameters.overrides.items() if name != "family"}
     if pretrain:
         overrides["pretrain"] = {**overrides.get("pretrain", {}), **pretrain}
-    return parameters.model_copy(update={"family": family, "overrides": overrides})
+    return parameters.model_copy(update={**fields, "family": family, "overrides": overrides})
+
+
+def require_family(parameters: AnalysisParameters, family: str) -> None:
+    """:raises InputError: the form asks for another family than the one that the analysis is about."""
+    chosen = parameters.overrides.get("family", parameters.family)
+    if chosen not in (DEFAULT, family):
+        raise InputError(f"--family {chosen}: this analysis is about {FAMILIES[family].title}; expected no --family")
+
+
+def refuse_setting(parameters: AnalysisParameters, section: str, name: str) -> None:
+    """:raises InputError: a setting is given that is what the analysis varies."""
+    if (value := parameters.overrides.get(section, {}).get(name)) is not None:
+        raise InputError(f"{section}.{name} = {value!r}: the analysis compares its values; expected no such setting")
 
 
 def require_own_families(parameters: AnalysisParameters, *fields: str) -> None:

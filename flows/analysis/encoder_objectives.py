@@ -20,6 +20,7 @@ from flows.analysis.common import (
     percent,
     power,
     publish_all,
+    refuse_setting,
     rows_of,
     scored,
     scores_of,
@@ -32,7 +33,6 @@ from flows.forms.settings import chosen_preset
 from flows.grid import Arm
 from gptcore.config import EncoderConfig
 from gptcore.config.operations import operations_of_update
-from gptcore.errors import InputError
 from gptcore.nlu.published_encoders import REPLACED, SENTENCES
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
@@ -57,7 +57,7 @@ _KEPT = 2  # models on the way that are fine-tuned: after a quarter and half of 
 @flow(name="analysis-sentences", flow_run_name=from_form, persist_result=False)
 def sentences(parameters: AnalysisParameters) -> list[Analysis]:
     """ALBERT's Table 5: nothing, the next sentence or the sentences' order told beside the hidden words."""
-    _refuse(parameters, "pairs")
+    refuse_setting(parameters, "pretrain", "pairs")
     wanted = chosen_tasks(parameters, _PAIR_TASKS)
     chain = run_chain(of_family(parameters, "albert"), wanted)
     models = []
@@ -105,7 +105,7 @@ def _told(model: Trained) -> dict[str, float]:
 @flow(name="analysis-replaced", flow_run_name=from_form, persist_result=False)
 def replaced(parameters: AnalysisParameters) -> list[Analysis]:
     """ELECTRA's Table 5, its controls at equal tokens; and ELECTRA beside BERT at equal operations, on their way."""
-    _refuse(parameters, "replaced_objective")
+    refuse_setting(parameters, "pretrain", "replaced_objective")
     wanted = chosen_tasks(parameters, _GLUE_TASKS)
     chain = run_chain(of_family(parameters, "electra"), wanted)
     own = chain.preset.model
@@ -194,12 +194,6 @@ def _on_the_way(parameters: AnalysisParameters, electra: Trained, masked: Traine
     header = ("model", "updates", "operations", "average", *tasks)
     identity = {"suites": suites, "tasks": tasks}
     return Analysis("replaced-operations", title, header, body, identity, metrics, notes, figure)
-
-
-def _refuse(parameters: AnalysisParameters, name: str) -> None:
-    """:raises InputError: a setting of pre-training is given that is what the analysis varies."""
-    if (value := parameters.overrides.get("pretrain", {}).get(name)) is not None:
-        raise InputError(f"pretrain.{name} = {value!r}: the analysis compares its values; expected no such setting")
 
 
 def _without(parameters: AnalysisParameters, *settings: str) -> AnalysisParameters:

@@ -7,13 +7,21 @@ from typing import Any
 
 from prefect import flow
 
-from flows.analysis.common import Trained, cell_text, percent, publish_all, scored, synthetic_notes
+from flows.analysis.common import (
+    Trained,
+    cell_text,
+    percent,
+    publish_all,
+    refuse_setting,
+    require_family,
+    scored,
+    synthetic_notes,
+    with_family,
+)
 from flows.chain import Chain, run_chain
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.grid import Arm
-from gptcore.errors import InputError
-from gptcore.families import DEFAULT, FAMILIES
 from gptcore.nlu.published_encoders import ENTITIES
 from tasks.report.analysis import Analysis
 from tasks.report.leaderboard import Row
@@ -29,42 +37,40 @@ def entities(parameters: AnalysisParameters) -> list[Analysis]:
 
     Without ``--from`` a BERT is pre-trained first, on the same books, or on the generated world's.
     """
-    _require_ernie(parameters)
+    require_family(parameters, "ernie")
+    for section, name in (("pretrain", "entity_weight"), ("finetune", "unlinked")):
+        refuse_setting(parameters, section, name)
     wanted = list(map(str, parameters.tasks)) or list(_TASKS)
     start = parameters.start
     if not start:
-        start = run_chain(_changed(parameters, family="bert", graph=""), wanted).checkpoint.digest
-    chain = run_chain(_changed(parameters, family="ernie", start=start), wanted)
-    untold = dataclasses.replace(chain.preset.pretrain, entity_weight=0.0)
-    without = chain.pretrain(parameters, chain.preset.model, untold, start=chain.start, **chain.known)
-    told, fused = Trained("ERNIE", chain, chain.checkpoint), Trained("without the objective", chain, without)
+        start = run_chain(with_family(parameters, "bert", graph=""), wanted).checkpoint.digest
+    chain = run_chain(with_family(parameters, "ernie", start=start), wanted)
+    config = dataclasses.replace(chain.preset.pretrain, entity_weight=0.0)
+    without = chain.pretrain(parameters, chain.preset.model, config, start=chain.start, **chain.known)
+    told, untold = Trained("ERNIE", chain, chain.checkpoint), Trained("without the objective", chain, without)
     arms = {
         "ERNIE": told.arm,
         "without entities": Arm("without entities", told.checkpoint, _UNLINKED),
-        "without the objective": fused.arm,
-        "neither": Arm("neither entities nor objective", fused.checkpoint, _UNLINKED),
+        "without the objective": untold.arm,
+        "neither": Arm("neither entities nor objective", untold.checkpoint, _UNLINKED),
     }
     if chain.start and chain.start.stage == "pretrain":
         arms["BERT"] = Arm("BERT, from which it goes on", chain.start)
     board = scored(chain, parameters, wanted, list(arms.values()))
     rows = dict(zip(arms, board.rows, strict=False))
     others = [row for row in board.rows if row.name.startswith(_BASELINES)]
-    return publish_all([_ablation(chain, {"ERNIE": told, "neither": fused}, rows, others, wanted)], parameters)
+    trained = {"ERNIE": told, "without entities": told, "without the objective": untold, "neither": untold}
+    return publish_all([_ablation(chain, trained, rows, others, wanted)], parameters)
 
 
 def _ablation(
     chain: Chain, trained: dict[str, Trained], rows: dict[str, Row], baselines: list[Row], tasks: list[str]
 ) -> Analysis:
-    counts = {
-        label: trained["ERNIE" if label in ("ERNIE", "without entities") else "neither"].counts
-        for label in rows
-        if label != "BERT"
-    }
     printed = {row.method: row for row in ENTITIES}
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     for label, row in rows.items():
-        told = counts.get(label, {}).get("validation/entity_accuracy")
+        told = trained[label].counts.get("validation/entity_accuracy") if label in trained else None
         entity = "-" if told is None else percent(100 * told)
         body.append((label, "ours", entity, *(_cell(row, task) for task in tasks)))
         metrics |= {f"{label}/{task}": score for task, score in row.per_task.items() if task in tasks}
@@ -88,16 +94,6 @@ def _ablation(
     return Analysis("entities", title, header, body, identity, metrics, notes)
 
 
-def _require_ernie(parameters: AnalysisParameters) -> None:
-    """:raises InputError: the form asks for another family, or says what the analysis compares."""
-    chosen = parameters.overrides.get("family", parameters.family)
-    if chosen not in (DEFAULT, "ernie"):
-        raise InputError(f"--family {chosen}: this analysis is about {FAMILIES['ernie'].title}; expected no --family")
-    for section, name in (("pretrain", "entity_weight"), ("finetune", "unlinked")):
-        if name in parameters.overrides.get(section, {}):
-            raise InputError(f"{section}.{name}: the analysis compares its values; expected no such setting")
-
-
 def _cell(row: Row, task: str) -> str:
     """A score with its error and the range of its seeds."""
     score, cell = row.per_task.get(task), row.cells.get(task)
@@ -106,8 +102,3 @@ def _cell(row: Row, task: str) -> str:
     error = "" if cell.stderr is None else f"±{cell.stderr:.1f}"
     spread = f" ({cell.low:.1f} to {cell.high:.1f})" if cell.seeds > 1 else ""
     return f"{score:.1f}{error}{spread}"
-
-
-def _changed(parameters: AnalysisParameters, **changes: Any) -> AnalysisParameters:
-    overrides = {name: value for name, value in parameters.overrides.items() if name != "family"}
-    return parameters.model_copy(update={**changes, "overrides": overrides})

@@ -62,11 +62,6 @@ class OnBooks(Form):
     teacher: str = fields.teacher(16)
     graph: str = fields.graph(17)
 
-    @property
-    def _family_of_graph(self) -> str:
-        """The family that a graph is for; empty: the form's own."""
-        return ""
-
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
 
@@ -75,7 +70,7 @@ class OnBooks(Form):
         tokenizer = checks.known_tokenizer(store, self.tokenizer)
         checks.check_weights(store, self.start, preset.model, tokenizer)
         checks.check_teacher(store, self.teacher, preset)
-        checks.check_graph(store, self.graph, self._family_of_graph or preset.family)
+        checks.check_graph(store, self.graph, preset.family)
         checks.check_dask(self.dask)
         checks.check_tasks(self.tasks, self.datasets)
 
@@ -108,10 +103,6 @@ class AnalysisParameters(OnBooks):
         empty="an eighth, a quarter and a half of what the preset's GPT-1 takes",
         option=Option(metavar="N,N", read=budgets),
     )
-
-    @property
-    def _family_of_graph(self) -> str:
-        return "ernie"  # of which the analysis of entities is
 
 
 class PretrainParameters(Form):

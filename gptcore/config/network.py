@@ -247,8 +247,8 @@ class KnowledgeEncoderConfig(EncoderConfig):
     @property
     def without_entities(self) -> EncoderConfig:
         """The encoder that is left where there are no entities, BERT."""
-        shared = {f.name: getattr(self, f.name) for f in dataclasses.fields(EncoderConfig)}
-        return EncoderConfig(**{**shared, "family": "bert"})
+        names = (f.name for f in dataclasses.fields(EncoderConfig) if f.name != "family")
+        return EncoderConfig(**{name: getattr(self, name) for name in names})
 
 
 def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
+from gptcore.arrays import read_arrays
 from gptcore.errors import InputError
 
 MENTIONS_FILE = "mentions.safetensors"
@@ -66,10 +66,7 @@ class Mentions:
         :raises InputError: no such file, or none of this kind.
         """
         path = folder / MENTIONS_FILE
-        try:
-            found = load_file(str(path))
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"{path}: cannot be read ({error}); expected the mentions of a folder of shards") from None
-        if set(found) != set(_COLUMNS) or len({len(column) for column in found.values()}) > 1:
-            raise InputError(f"{path}: found {', '.join(sorted(found))}; expected {', '.join(_COLUMNS)} of one length")
+        found = read_arrays(path, _COLUMNS, "the mentions of a folder of shards")
+        if len({len(column) for column in found.values()}) > 1:
+            raise InputError(f"{path}: found columns of several lengths, expected {', '.join(_COLUMNS)} of one")
         return cls(*(found[name].astype(np.int64) for name in _COLUMNS))

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
+from gptcore.arrays import read_arrays
 from gptcore.data.encode import SPLITS
 from gptcore.data.mentions import Mentions
 from gptcore.data.shards import Shards
@@ -48,14 +48,7 @@ class Entities:
 
         :raises InputError: no such file, or none of this kind.
         """
-        path = folder / ENTITIES_FILE
-        try:
-            found = load_file(str(path))
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"{path}: cannot be read ({error}); expected vectors and names of entities") from None
-        if set(found) != {"vectors", *_TABLES}:
-            expected = ", ".join(("vectors", *_TABLES))
-            raise InputError(f"{path}: found {', '.join(sorted(found))}; expected {expected}")
+        found = read_arrays(folder / ENTITIES_FILE, ("vectors", *_TABLES), "vectors and names of entities")
         return cls(found["vectors"], Gazetteer(*(found[name] for name in _TABLES)))
 
     @property

@@ -92,18 +92,26 @@ class Encoder(Network):
         self, tokens: Tensor, segments: Tensor | None, mask: Tensor | None
     ) -> Iterator[tuple[Tensor, SelfAttention | None]]:
         """States [B, T, D] with the attention of the layer that reads them; after the last layer with None."""
-        if tokens.shape[1] > self.config.n_ctx:
-            raise ValueError(f"a sequence of {tokens.shape[1]} tokens does not fit n_ctx = {self.config.n_ctx}")
         visible = None if mask is None else mask.bool()[:, None, None, :]  # (B, 1, 1, T)
-        x: Tensor = self.embeddings(tokens, segments)  # (B, T, E)
-        if self.widen is not None:
-            x = self.widen(x)  # (B, T, D)
+        x = self._embedded(tokens, segments)
         for layer in range(self.config.n_layer):
             attention = self.attention[self._place(layer, "attention")]
             yield x, cast(SelfAttention, attention)
             x = attention(x, visible)
             x = self.feed_forward[self._place(layer, "feed-forward")](x)
         yield x, None
+
+    def _embedded(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
+        """What the first layer reads: [B, T] each -> [B, T, D].
+
+        :raises ValueError: if T exceeds n_ctx.
+        """
+        if tokens.shape[1] > self.config.n_ctx:
+            raise ValueError(f"a sequence of {tokens.shape[1]} tokens does not fit n_ctx = {self.config.n_ctx}")
+        x: Tensor = self.embeddings(tokens, segments)  # (B, T, E)
+        if self.widen is not None:
+            x = self.widen(x)  # (B, T, D)
+        return x
 
     def layer_parts(self, layer: int) -> list[nn.Module]:
         """See :meth:`Network.layer_parts`."""

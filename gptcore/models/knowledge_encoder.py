@@ -29,7 +29,6 @@ from gptcore.knowledge.gazetteer import Gazetteer
 from gptcore.models.dropout import dropout
 from gptcore.models.encoder import Encoder, draw_weights
 from gptcore.models.encoder_parts import Embeddings, FeedForward, SelfAttention, activated, norm
-from gptcore.models.network import LayerStates
 
 _TABLES = ("name_pieces", "name_stops", "name_entities", "name_tails")
 _KNOWN = ("vectors", *_TABLES)
@@ -158,22 +157,6 @@ class KnowledgeEncoder(Encoder):
             x = states
         return x
 
-    def layer_states(
-        self,
-        tokens: Tensor,
-        segments: Tensor | None = None,
-        mask: Tensor | None = None,
-        scores: bool = False,
-        entities: Tensor | None = None,
-    ) -> LayerStates:
-        """See :meth:`Encoder.layer_states`; ``entities`` as in :meth:`encode`."""
-        found = LayerStates([], [])
-        for states, attention in self._walk(tokens, segments, mask, entities):
-            found.states.append(states)
-            if scores and attention is not None:
-                found.scores.append(attention.scores(states))
-        return found
-
     def forward(
         self,
         tokens: Tensor,
@@ -210,9 +193,7 @@ class KnowledgeEncoder(Encoder):
         there = (aligned.entities > 0)[:, None, None, :]  # (B, 1, 1, S)
         # Of a sequence without a mention the first place is seen, so that its softmax is one; nobody reads the result.
         seen = there | (torch.arange(there.shape[-1], device=there.device) == 0)
-        x: Tensor = self.embeddings(tokens, segments)  # (B, T, E)
-        if self.widen is not None:
-            x = self.widen(x)  # (B, T, D)
+        x = self._embedded(tokens, segments)
         e = self.get_buffer("vectors")[aligned.entities]  # (B, S, K)
         for layer, (attention, feed_forward) in enumerate(zip(self.attention, self.feed_forward, strict=True)):
             yield x, cast(SelfAttention, attention)
@@ -226,16 +207,18 @@ class KnowledgeEncoder(Encoder):
         yield x, None
 
     def _aligned(self, tokens: Tensor, entities: Tensor | None) -> Aligned | None:
-        """The mentions of a batch; None: it has none."""
+        """The mentions of a batch; None: none are found in it.
+
+        Of given ones a batch without any passes the fusing layers, too: processes that share weights wait for each
+        other in each layer, and another one's batch may have some.
+        """
         if entities is None:
             if not self.config.linked:
                 return None
             entities = self.link(tokens)
-        most = int((entities > 0).sum(1).max())
-        if not most and not self.training:
-            return None
-        # In training a batch without any passes the same layers, as processes that share weights wait for each other.
-        most = max(1, most)
+            if not entities.any():
+                return None
+        most = max(1, int((entities > 0).sum(1).max()))
         first = torch.argsort((entities == 0).to(torch.int8), dim=1, stable=True)[:, :most]  # (B, S)
         found = entities.gather(1, first)
         rows = torch.arange(len(tokens), device=tokens.device)[:, None] * tokens.shape[1]

@@ -90,8 +90,8 @@ def write_chronicle(shelf: Writer, graph: Random) -> None:
     """
     known = facts(graph)
     home = households(known)
-    open_to_all = _told(home)
-    told = [fact for fact in known if fact[1] in _FACTS and home[fact[0]] in open_to_all]
+    told_of = _told(home)
+    told = [fact for fact in known if fact[1] in _FACTS and home[fact[0]] in told_of]
     people = list(home)
     kin: dict[str, list[str]] = {}
     for person, household in home.items():

@@ -8,7 +8,7 @@ Legend of shape comments: B sequences, T positions, D width, M mentions, K entit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol, cast
 
 import torch
@@ -17,12 +17,9 @@ from torch import Tensor, nn
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
-from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
-from gptcore.evaluation.held_out import summed_metrics
 from gptcore.machine.distributed import World
-from gptcore.objectives.masked_data import held_out_batches, unigram_entropy
 from gptcore.training.masked_words import Counted, MaskedLanguageModel, MaskedWords, told, word_and_pair_losses
 
 
@@ -38,6 +35,23 @@ class KnowledgeModel(MaskedLanguageModel, Protocol):
         ...
 
 
+class _CountedMentions(Counted):
+    """Held-out batches whose mentions are counted, too."""
+
+    mentions = 0
+
+    def _count(self, batch: MicroBatch) -> None:
+        super()._count(batch)
+        self.mentions += len(batch["mentioned"])
+
+    def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Those of words and pairs, how many "mentions" there are, and the loss and accuracy of their entities."""
+        found = super().scores(sums) | {"mentions": float(self.mentions)}
+        if self.mentions:
+            found |= {name: sums[name] / self.mentions for name in ("entity_loss", "entity_accuracy")}
+        return found
+
+
 class MaskedWordsAndEntities(MaskedWords):
     """Hidden words, pairs of segments and denoised entities.
 
@@ -45,6 +59,7 @@ class MaskedWordsAndEntities(MaskedWords):
     """
 
     _others_settings = ("replaced_weight", "replaced_objective", "hidden_share")
+    _counting = _CountedMentions
 
     def data(
         self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
@@ -65,36 +80,6 @@ class MaskedWordsAndEntities(MaskedWords):
         """
         weight = 1.0 if config.entity_weight is None else config.entity_weight
         return entities_objective(cast(KnowledgeModel, trained), weight)
-
-    def score(
-        self,
-        objective: Objective,
-        shards: Shards,
-        model: NetworkConfig,
-        config: PretrainConfig,
-        max_tokens: int | None,
-        world: World,
-        interrupted: Callable[[], bool],
-    ) -> dict[str, float]:
-        """As :meth:`MaskedWords.score`, with "entity_loss" (nats a mention), "entity_accuracy" and "mentions"."""
-        table = PieceTable.read(shards.folder.parent)
-        hiding = self._hiding.with_settings(config)
-        batches = _CountedMentions(held_out_batches(shards, table, model.n_ctx, hiding, max_tokens))
-        sums = summed_metrics(objective, batches, world, interrupted)
-        found = batches.word_scores(sums) | {"unigram_entropy": unigram_entropy(shards)}
-        if batches.mentions:
-            found |= {name: sums[name] / batches.mentions for name in ("entity_loss", "entity_accuracy")}
-        return found | {"mentions": float(batches.mentions)}
-
-
-class _CountedMentions(Counted):
-    """Held-out batches whose mentions are counted, too."""
-
-    mentions = 0
-
-    def _count(self, batch: MicroBatch) -> None:
-        super()._count(batch)
-        self.mentions += len(batch["mentioned"])
 
 
 def entities_objective(model: KnowledgeModel, weight: float) -> Objective:

@@ -45,6 +45,43 @@ class MaskedLanguageModel(Protocol):
         ...
 
 
+class Counted:
+    """Held-out batches that are counted as they pass."""
+
+    def __init__(self, batches: Iterable[MicroBatch]) -> None:
+        self._batches = batches
+        self.words = self.pairs = self.tokens = 0
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        for batch in self._batches:
+            self._count(batch)
+            yield batch
+
+    def _count(self, batch: MicroBatch) -> None:
+        self.words += len(batch["targets"])
+        self.pairs += int((batch["labels"] != IGNORE_INDEX).sum())
+        self.tokens += int(batch["mask"].sum())
+
+    def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Loss, perplexity and accuracy of hidden words; loss and accuracy of pairs, where there are any.
+
+        :param sums: of the objective's metrics.
+        :raises ValueError: no word was hidden.
+        """
+        if not self.words:
+            raise ValueError("no hidden word to score")
+        loss = sums["word_loss"] / self.words
+        found = {
+            "loss": loss,
+            "perplexity": math.exp(loss) if loss < 700 else math.inf,
+            "word_accuracy": sums["word_accuracy"] / self.words,
+            "tokens": float(self.words),
+        }
+        if self.pairs:
+            found |= {name: sums[name] / self.pairs for name in ("pair_loss", "pair_accuracy")}
+        return found
+
+
 class MaskedWords:
     """Hidden words, and what the second segment is to the first.
 
@@ -52,6 +89,7 @@ class MaskedWords:
     """
 
     _others_settings: tuple[str, ...] = ("replaced_weight", "replaced_objective", "hidden_share", "entity_weight")
+    _counting: type[Counted] = Counted
 
     def __init__(self, pairs: str, masking: Masking) -> None:
         """:param pairs: one of `PAIRS` in :mod:`gptcore.limits`, unless the settings name another."""
@@ -105,46 +143,9 @@ class MaskedWords:
         """
         table = PieceTable.read(shards.folder.parent)
         hiding = self._hiding.with_settings(config)
-        batches = Counted(held_out_batches(shards, table, model.n_ctx, hiding, max_tokens))
+        batches = self._counting(held_out_batches(shards, table, model.n_ctx, hiding, max_tokens))
         sums = summed_metrics(objective, batches, world, interrupted)
-        return batches.word_scores(sums) | {"unigram_entropy": unigram_entropy(shards)}
-
-
-class Counted:
-    """Held-out batches that are counted as they pass."""
-
-    def __init__(self, batches: Iterable[MicroBatch]) -> None:
-        self._batches = batches
-        self.words = self.pairs = self.tokens = 0
-
-    def __iter__(self) -> Iterator[MicroBatch]:
-        for batch in self._batches:
-            self._count(batch)
-            yield batch
-
-    def _count(self, batch: MicroBatch) -> None:
-        self.words += len(batch["targets"])
-        self.pairs += int((batch["labels"] != IGNORE_INDEX).sum())
-        self.tokens += int(batch["mask"].sum())
-
-    def word_scores(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Loss, perplexity and accuracy of hidden words; loss and accuracy of pairs, where there are any.
-
-        :param sums: of the objective's metrics.
-        :raises ValueError: no word was hidden.
-        """
-        if not self.words:
-            raise ValueError("no hidden word to score")
-        loss = sums["word_loss"] / self.words
-        found = {
-            "loss": loss,
-            "perplexity": math.exp(loss) if loss < 700 else math.inf,
-            "word_accuracy": sums["word_accuracy"] / self.words,
-            "tokens": float(self.words),
-        }
-        if self.pairs:
-            found |= {name: sums[name] / self.pairs for name in ("pair_loss", "pair_accuracy")}
-        return found
+        return batches.scores(sums) | {"unigram_entropy": unigram_entropy(shards)}
 
 
 def masked_words_objective(model: MaskedLanguageModel) -> Objective:

@@ -145,14 +145,14 @@ class ReplacedTokens:
         if "told_loss" in sums:
             n_told = batches.tokens if config.replaced_objective == "all-tokens-mlm" else batches.words
             found |= {name: sums[name] / n_told for name in ("told_loss", "told_accuracy")}
-            return batches.word_scores(sums) | found | {"unigram_entropy": unigram_entropy(shards)}
+            return batches.scores(sums) | found | {"unigram_entropy": unigram_entropy(shards)}
         n_decided = batches.words if config.replaced_objective == "electra-15" else batches.tokens
         found |= {
             "replaced_loss": sums["replaced_loss"] / n_decided,
             "replaced_recall": sums["replaced_found"] / max(1.0, sums["replaced"]),
             "replaced_precision": sums["replaced_found"] / max(1.0, sums["replaced_found"] + sums["false_alarms"]),
         }
-        return batches.word_scores(sums) | found | {"unigram_entropy": unigram_entropy(shards)}
+        return batches.scores(sums) | found | {"unigram_entropy": unigram_entropy(shards)}
 
 
 class FilledIn(NamedTuple):

@@ -8,33 +8,15 @@ vocabulary can spell ("ERNIE", Zhang et al. 2019, section 3.5 has tokens of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gptcore.errors import InputError
+from gptcore.nlu.beyond import FEWREL_RELATIONS
 from gptcore.nlu.readers.rows import Example, Record, show
 from gptcore.nlu.readers.text_files import json_object
-from gptcore.nlu.spec import TaskSpec
+from gptcore.nlu.registry import TaskSpec
 
 HEAD, TAIL = "head", "tail"
-RELATIONS: Mapping[str, str] = {
-    "P177": "crosses",
-    "P364": "original language of film or TV show",
-    "P2094": "competition class",
-    "P361": "part of",
-    "P641": "sport",
-    "P59": "constellation",
-    "P413": "position played on team / speciality",
-    "P206": "located in or next to body of water",
-    "P412": "voice type",
-    "P155": "follows",
-    "P26": "spouse",
-    "P410": "military rank",
-    "P25": "mother",
-    "P463": "member of",
-    "P40": "child",
-    "P921": "main subject",
-}
-"""Wikidata's property -> what it is called there: the 16 of val_wiki.json."""
 
 
 def read_fewrel(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") -> Iterator[Example]:
@@ -47,8 +29,8 @@ def read_fewrel(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") -
         sentence; names relation, row and field.
     """
     for relation, rows in json_object(url, "rows by their relation").items():
-        if relation not in RELATIONS:
-            known = ", ".join(RELATIONS)
+        if relation not in FEWREL_RELATIONS:
+            known = ", ".join(FEWREL_RELATIONS)
             raise InputError(f"{url}: found the relation {relation!r:.60}, expected one of {known}")
         if not isinstance(rows, list):
             raise InputError(f"{url}, relation {relation}: found {show(rows)}, expected a list of rows")
@@ -62,7 +44,7 @@ def read_fewrel(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") -
             yield Example(
                 fields=(_marked(row),),
                 choices=(),
-                label=float(spec.labels.index(RELATIONS[relation])),
+                label=float(spec.labels.index(FEWREL_RELATIONS[relation])),
                 subset=subset,
                 row=f"{url.removeprefix(datasets_url.rstrip('/') + '/')}:{relation} {number}",
                 group=group,
