@@ -55,7 +55,7 @@ def entities(parameters: AnalysisParameters) -> list[Analysis]:
         "neither": Arm("neither entities nor objective", untold.checkpoint, _UNLINKED),
     }
     if chain.start and chain.start.stage == "pretrain":
-        arms["BERT"] = Arm("BERT, from which it goes on", chain.start)
+        arms["BERT"] = Arm("that ERNIE goes on from", chain.start)
     board = scored(chain, parameters, wanted, list(arms.values()))
     rows = dict(zip(arms, board.rows, strict=False))
     others = [row for row in board.rows if row.name.startswith(_BASELINES)]

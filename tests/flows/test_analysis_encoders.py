@@ -14,6 +14,7 @@ import pytest
 from flows.forms.parameters import AnalysisParameters
 from gptcore.config import preset_named
 from gptcore.errors import InputError
+from gptcore.knowledge.config import TransEConfig
 from gptcore.training.masked_words import MASKED_WORDS_AND_SENTENCE_ORDER
 from tasks.report.analysis import Analysis
 from tasks.store.store import Store
@@ -54,6 +55,41 @@ def test_pairs_are_told_by_each_models_own_head(world: tuple[str, str], store: s
     run("sentences", world, store, tmp_path)
     assert len(shelf.list("pretrain")) == 3
     assert any("Synthetic" in note for note in found.notes)
+
+
+def test_entities_are_left_out_in_fine_tuning_and_untold_in_pre_training(
+    world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import graph
+    from flows.forms.checks import check_graph
+
+    monkeypatch.setattr(graph, "TransEConfig", partial(TransEConfig, steps=3, dim=8, eval_facts=5))
+    books, datasets = world
+    about = (str(Path(books).parent / "chronicle"), datasets)
+    overrides = {**OVERRIDES, "pretrain": PRETRAIN, "scratch": False, "model": {**OVERRIDES["model"], "n_layer": 2}}
+    given: dict[str, Any] = {"tasks": ["fewrel"], "graph": f"{datasets}/StoryGraph", "family": "ernie"}
+    given |= {"overrides": overrides, "seeds": 1}
+    run("entities", about, store, tmp_path, **given)
+    rows = read_csv(tmp_path / "entities.csv")
+    ours = [row["network"] for row in rows if row["whose"] == "ours"]
+    assert ours[:5] == ["ERNIE", "without entities", "without the objective", "neither", "BERT"]
+    assert [row["fewrel"] for row in rows if row["whose"] != "ours"] == ["88.32", "85.79", "85.62", "84.89"]
+    shelf = Store(store)
+    pretrained = [shelf.manifest(artifact) for artifact in shelf.list("pretrain")]
+    starts = {manifest["inputs"].get("start", {}).get("digest") for manifest in pretrained}
+    [bert] = [manifest for manifest in pretrained if manifest["config"]["model"]["family"] == "bert"]
+    assert starts == {None, bert["digest"]}
+    weights = [manifest["config"]["pretrain"].get("entity_weight") for manifest in pretrained]
+    assert (weights.count(0), weights.count(None)) == (1, 2)
+    assert all(("mentions" in manifest["inputs"]) == (manifest is not bert) for manifest in pretrained)
+    unlinked = [shelf.manifest(a)["config"]["finetune"].get("unlinked", False) for a in shelf.list("finetune")]
+    assert sorted(unlinked) == [False, False, False, True, True]
+    [vectors] = shelf.list("vectors")
+    check_graph(shelf, vectors.short, "ernie")
+    with pytest.raises(InputError, match="BERT has no entities beside words; expected no graph"):
+        check_graph(shelf, vectors.short, "bert")
+    with pytest.raises(InputError, match=r"pretrain.entity_weight = 2.0: the analysis compares its values"):
+        run("entities", about, store, tmp_path, **{**given, "overrides": {"pretrain": {"entity_weight": 2.0}}})
 
 
 def test_objectives_take_equal_operations_for_each_budget(
