@@ -4,7 +4,7 @@
     python -m infra.pages --shots shots
     python -m infra.pages --shots shots --abstracts runs/demo    # after `gptmill abstracts`, or it takes as long
     python -m infra.pages --shots shots --own-task ./my-task.toml
-    GPTMILL_REAL_DATA=... python -m infra.pages --shots shots --own-task wnli fewrel arxiv-years
+    GPTMILL_REAL_DATA=... python -m infra.pages --shots shots --own-task wnli news-relations arxiv-years
 
 Starts a fine-tune from Prefect's form, reads score, baselines and the paper's number on the page of that run, then
 opens MLflow's pages. With `--own-task` only what belongs to tasks of somebody's own: `gptmill deploy --task` lists

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gptcore.errors import InputError
 
-REAL_TASKS = {"wnli": "WNLI", "fewrel": "FewRel/val_nyt.json", "arxiv-years": "arxiv/cs.NE_20190101.tsv.xz"}
+REAL_TASKS = {"wnli": "WNLI", "news-relations": "FewRel/val_nyt.json", "arxiv-years": "arxiv/cs.NE_20190101.tsv.xz"}
 """Task -> where its rows are below the folder that `GPTMILL_REAL_DATA` names."""
 _RELATIONS, _TRAINED = 20, 80  # of FewRel: classes, and of each class' hundred rows those that are trained on
 _TITLES = 2000
@@ -27,7 +27,7 @@ def write_real_tasks(folder: Path) -> dict[str, str]:
     if absent := [path for path in REAL_TASKS.values() if not (source / path).exists()]:
         expected = ", ".join(REAL_TASKS.values())
         raise InputError(f"GPTMILL_REAL_DATA: found no {absent[0]} there, expected a folder with {expected}")
-    writers = {"wnli": _write_wnli, "fewrel": _write_fewrel, "arxiv-years": _write_years}
+    writers = {"wnli": _write_wnli, "news-relations": _write_relations, "arxiv-years": _write_years}
     for name, write in writers.items():
         (folder / name).mkdir(parents=True)
         write(source / REAL_TASKS[name], folder / name)
@@ -57,8 +57,8 @@ def _write_wnli(source: Path, folder: Path) -> None:
     )
 
 
-def _write_fewrel(source: Path, folder: Path) -> None:
-    """How two names of a sentence are related: one text, one of twenty classes."""
+def _write_relations(source: Path, folder: Path) -> None:
+    """How two names of a sentence of the news are related: one text, one of twenty classes."""
     names = json.loads(source.with_name("pid2name.json").read_text(encoding="utf-8"))
     relations = list(json.loads(source.read_text(encoding="utf-8")).items())[:_RELATIONS]
     for split, part in (("train", slice(0, _TRAINED)), ("dev", slice(_TRAINED, None))):
@@ -72,7 +72,7 @@ def _write_fewrel(source: Path, folder: Path) -> None:
     _describe(
         folder,
         {
-            "name": "fewrel",
+            "name": "news-relations",
             "format": "csv",
             "form": "single",
             "fields": ["text"],

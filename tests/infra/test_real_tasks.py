@@ -22,12 +22,12 @@ def test_three_formats_and_kinds_of_label_are_read_as_they_were_written(
     rows = {name: {s: list(iterate(spec, "", s)) for s in ("train", "dev")} for name, spec in specs.items()}
     assert {name: spec.format for name, spec in specs.items()} == {
         "wnli": "jsonl",
-        "fewrel": "csv",
+        "news-relations": "csv",
         "arxiv-years": "tsv",
     }
     assert (len(rows["wnli"]["train"]), len(rows["wnli"]["dev"])) == (635, 71)
-    assert len(specs["fewrel"].labels) == 20
-    assert (len(rows["fewrel"]["train"]), len(rows["fewrel"]["dev"])) == (1600, 400)
+    assert len(specs["news-relations"].labels) == 20
+    assert (len(rows["news-relations"]["train"]), len(rows["news-relations"]["dev"])) == (1600, 400)
     years = {row.label for found in rows["arxiv-years"].values() for row in found}
     assert years <= {float(year) for year in range(1990, 2020)}
     assert any('"' in row.fields[0] for found in rows["arxiv-years"].values() for row in found), "quotes stay text"
