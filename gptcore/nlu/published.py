@@ -1,8 +1,8 @@
 """Published results, to stand beside ours, and the paper's ablations (Table 5), which never do.
 
 Numbers are as printed: per cent, on the TEST split (GLUE's test server where the task belongs to GLUE), but for the
-BabyLM challenge's, which are on dev rows. A local run reports dev scores where test labels are not public, so the split
-is part of every row.
+BabyLM challenge's and some encoders', which are on dev rows. A local run reports dev scores where test labels are not
+public, so the split is part of every row.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gptcore.nlu.blimp import BLIMP, FIELDS
+from gptcore.nlu.published_encoders import DISTILLED, ERNIE, FAMILIES, PublishedModel
 from gptcore.nlu.registry import REGISTRY
 
 OURS = "Finetuned Transformer LM (ours)"
@@ -89,6 +90,19 @@ def _squad(method: str, *scores: tuple[float, float]) -> PublishedRow:
     return PublishedRow(method, SQUAD, percent, note=f"exact match: {note}")
 
 
+def _encoder(model: PublishedModel, method: str, note: str) -> PublishedRow:
+    """A row of an analysis' table. Of two numbers the first counts: matched MNLI, SQuAD's F1."""
+    percent = {}
+    for task, printed in model.scores.items():
+        first, _, second = printed.partition("/")
+        percent["mnli_m" if task == "mnli" else task] = float(first)
+        if task == "mnli" and second:
+            percent["mnli_mm"] = float(second)
+    source, _, split = model.source.rstrip(")").rpartition("(")
+    average = float(model.average) if model.average else None
+    return PublishedRow(method, source.strip(), percent, average, split.split()[-1], note=note)
+
+
 def _ours(table: int, average: float | None = None) -> PublishedRow:
     cells = {column: score for spec in REGISTRY.values() if spec.table == table for column, score in spec.paper.items()}
     return _row(table, " ".join(cells), OURS, *cells.values(), average=average)
@@ -119,6 +133,24 @@ _BABYLM_NOTE = (
     "ours where ours are samples; F1 is called macro-F1"
 )
 
+_SINGLE = "MNLI is one number there, and which metrics MRPC, STS-B and QQP have is not said"
+_TINY = "SQuAD is on dev rows; MRPC and QQP are F1, STS-B a Spearman correlation, ours is Pearson's"
+_FAMILIES = {model.method: model for model in FAMILIES}
+_STUDENTS = {model.method: model for model in DISTILLED}
+_ENCODERS: tuple[tuple[PublishedModel, str, str], ...] = (
+    (_STUDENTS["BERT-Base"], "BERT base, DistilBERT's teacher", f"{_SINGLE}; the average counts WNLI"),
+    (_STUDENTS["DistilBERT"], "DistilBERT", f"{_SINGLE}; the average counts WNLI"),
+    (_STUDENTS["BERT-Base, the teacher"], "BERT base, TinyBERT's teacher", _TINY),
+    (_STUDENTS["TinyBERT4"], "TinyBERT, 4 layers", _TINY),
+    (_STUDENTS["TinyBERT6"], "TinyBERT, 6 layers", _TINY),
+    (_FAMILIES["ALBERT-Base v2"], "ALBERT base, version 2", "MNLI is one number there; the average is of these five"),
+    (_FAMILIES["ELECTRA-Small++"], "ELECTRA small ++", _SINGLE),
+    (_FAMILIES["ELECTRA-Base"], "ELECTRA base", _SINGLE),
+    (_FAMILIES["ELECTRA-Large"], "ELECTRA large", _SINGLE),
+    (ERNIE, "ERNIE", "FewRel is of 80 relations, ours of 16"),
+)
+"""Row of an analysis' table, its name here, and what sets it apart."""
+
 PUBLISHED: tuple[PublishedRow, ...] = (
     _row(2, _2, "ESIM + ELMo (5x)", None, None, 89.3, None, None, None),
     _row(2, _2, "CAFE (5x)", 80.2, 79.0, 89.3, None, None, None),
@@ -144,6 +176,7 @@ PUBLISHED: tuple[PublishedRow, ...] = (
     _row(BERT_TABLE, _BERT, "OpenAI GPT", 82.1, 81.4, 70.3, 88.1, 91.3, 45.4, 80.0, 82.3, 56.0, average=75.2),
     _row(BERT_TABLE, _BERT, "BERT base", 84.6, 83.4, 71.2, 90.1, 93.5, 52.1, 85.8, 88.9, 66.4, average=79.6),
     _row(BERT_TABLE, _BERT, "BERT large", 86.7, 85.9, 72.1, 91.1, 94.9, 60.5, 86.5, 89.3, 70.1, average=81.9),
+    *(_encoder(*row) for row in _ENCODERS),
     _squad("Human performance", (82.304, 91.221), (86.831, 89.452)),
     _squad("BERT (single model)", (85.083, 91.835), (80.005, 83.061)),
     _squad("BERT (ensemble)", (87.433, 93.160)),
@@ -169,8 +202,8 @@ PUBLISHED: tuple[PublishedRow, ...] = (
         (81.5, 67.1, 67.3, 67.9, 90.8, 76.4, 63.5, 87.4, 39.9, 55.9, 70.5, 65.4),
     ),
 )
-"""Every method of Tables 2, 3 and 4, the released code's own figure, the rows of BERT's GLUE table, those of
-SQuAD's and SWAG's leaderboards, and two baselines of the BabyLM challenge."""
+"""Every method of Tables 2, 3 and 4, the released code's own figure, the rows of BERT's GLUE table, those of its
+successors, of SQuAD's and SWAG's leaderboards, and two baselines of the BabyLM challenge."""
 
 ABLATIONS: tuple[AblationRow, ...] = tuple(
     AblationRow(method, average, _cells(_5, scores))

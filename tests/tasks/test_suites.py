@@ -217,6 +217,12 @@ def test_published_rows_stand_once(tracker: Tracker) -> None:
     assert {name for name, data in found.items() if data.tags["split"] != "test"} == {
         "BabyLM OPT-125m",
         "BabyLM RoBERTa-base",
+        "BERT base, DistilBERT's teacher",
+        "DistilBERT",
+        "ALBERT base, version 2",
+        "ELECTRA small ++",
+        "ELECTRA base",
+        "ELECTRA large",
     }
     metrics = found["BabyLM OPT-125m"].metrics
     assert (metrics["blimp"], metrics["blimp/island_effects"], metrics["sst2"]) == (62.6, 48.6, 81.9)
