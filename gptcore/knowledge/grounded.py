@@ -6,9 +6,10 @@ sub-graphs, X edges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path as FilePath
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,29 +20,31 @@ from gptcore.knowledge.grounding import Concepts
 from gptcore.knowledge.paths import Path, Ways
 from gptcore.nlu.readers.rows import Example
 
-Numbers = npt.NDArray[np.int64]
+Starts = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
 NONE = -1  # where a shorter path has no entity or relation
+_STARTS = ("pair_starts", "path_starts", "node_starts", "edge_starts")
 
 
 @dataclass(frozen=True, eq=False)
 class Grounded:
     """Questions of one split; a choice is the row question * C + number."""
 
-    pair_starts: Numbers
+    pair_starts: Starts
     """[Q*C + 1] where each choice's pairs begin."""
     pairs: Numbers
     """[P, 2] a concept of the question, one of the choice."""
-    path_starts: Numbers
+    path_starts: Starts
     """[P + 1] where each pair's paths begin."""
     path_entities: Numbers
     """[N, L], -1 where a path is shorter."""
     path_relations: Numbers
     """[N, L - 1]"""
-    node_starts: Numbers
+    node_starts: Starts
     """[Q*C + 1] where each choice's entities begin."""
     nodes: Numbers
     """[M] the entities of each choice's sub-graph, each once."""
-    edge_starts: Numbers
+    edge_starts: Starts
     """[Q*C + 1]"""
     edges: Numbers
     """[X, 2] places of two entities among the choice's own, in both directions."""
@@ -53,8 +56,19 @@ class Grounded:
     @classmethod
     def load(cls, file: FilePath) -> Grounded:
         """Read what :meth:`save` wrote."""
-        found = load_file(str(file))
-        return cls(**{field.name: found[field.name].astype(np.int64) for field in fields(cls)})
+        return cls(**load_file(str(file)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Grounded]) -> Grounded:
+        """The questions of all parts, one after the other."""
+        found: dict[str, npt.NDArray[Any]] = {}
+        for field in fields(cls):
+            arrays = [getattr(part, field.name) for part in parts]
+            if field.name in _STARTS:
+                ends = np.cumsum([0, *(array[-1] for array in arrays)])
+                arrays = [np.zeros(1, np.int64), *(a[1:] + end for a, end in zip(arrays, ends, strict=False))]
+            found[field.name] = np.concatenate(arrays)
+        return cls(**found)
 
     def paths_of(self, pair: int) -> list[tuple[list[int], list[int]]]:
         """Entities and relations of a pair's paths."""
@@ -65,35 +79,53 @@ class Grounded:
         return found
 
 
-def ground(
-    examples: Sequence[Example],
-    concepts: Concepts,
-    ways: Ways,
-    config: GroundingConfig,
-    progress: Callable[[int], object] | None = None,
-) -> tuple[Grounded, dict[str, float]]:
-    """Lay questions over a graph.
+@dataclass(frozen=True)
+class Coverage:
+    """How much of some questions a graph has; sums, which add up."""
 
-    :param progress: called with the number of questions done since the last call.
-    :returns: the questions, and what share of them has a concept, and of right and wrong choices a path.
-    """
+    questions: int = 0
+    with_concept: int = 0
+    paths: int = 0
+    right: int = 0
+    right_with_path: int = 0
+    wrong: int = 0
+    wrong_with_path: int = 0
+
+    def __add__(self, other: Coverage) -> Coverage:
+        return Coverage(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The number of paths; of the questions those with a concept, of right and wrong choices those with a path."""
+        return {
+            "with_concept": self.with_concept / max(1, self.questions),
+            "paths": float(self.paths),
+            "right_with_path": self.right_with_path / max(1, self.right),
+            "wrong_with_path": self.wrong_with_path / max(1, self.wrong),
+        }
+
+
+def ground(
+    examples: Sequence[Example], concepts: Concepts, ways: Ways, config: GroundingConfig
+) -> tuple[Grounded, Coverage]:
+    """Lay questions over a graph, and say what of them the graph has."""
     width = config.max_hops + 1
-    parts: dict[str, list[int]] = {name: [0] for name in ("pair_starts", "path_starts", "node_starts", "edge_starts")}
+    parts: dict[str, list[int]] = {name: [0] for name in _STARTS}
     pairs: list[tuple[int, int]] = []
     entities: list[list[int]] = []
     relations: list[list[int]] = []
     nodes: list[int] = []
-    edges: list[tuple[int, int]] = []
+    edges: list[Numbers] = [np.zeros((0, 2), np.int32)]
     known: dict[tuple[int, int], list[Path]] = {}
-    grounded, reached = 0, {True: [0, 0], False: [0, 0]}  # of right and wrong choices: with a path, in all
+    coverage = Coverage()
     for example in examples:
         asked = concepts.entities(" ".join(example.fields))
-        grounded += bool(asked)
+        coverage += Coverage(questions=1, with_concept=bool(asked))
         for number, choice in enumerate(example.choices):
             answers = concepts.answer(choice)
             mine = [entity for entity in asked if entity not in answers][: config.most_concepts]
             here = dict.fromkeys([*mine, *answers])
-            found_any = False
+            before = len(entities)
             for answer in answers:
                 for question in mine:
                     key = (question, answer)
@@ -105,36 +137,23 @@ def ground(
                         here |= dict.fromkeys(path.entities)
                         entities.append([*path.entities, *[NONE] * (width - len(path.entities))])
                         relations.append([*path.relations, *[NONE] * (width - 1 - len(path.relations))])
-                    found_any |= bool(known[key])
                     parts["path_starts"].append(len(entities))
-            right = example.label is not None and number == int(example.label)
-            reached[right][0] += found_any
-            reached[right][1] += 1
-            places = {entity: place for place, entity in enumerate(here)}
             nodes += here
-            edges += [
-                (place, places[neighbour])
-                for entity, place in places.items()
-                for neighbour in ways.neighbours(entity)
-                if neighbour in places
-            ]
+            edges.append(ways.edges_among(list(here)).astype(np.int32))
             parts["pair_starts"].append(len(pairs))
             parts["node_starts"].append(len(nodes))
-            parts["edge_starts"].append(len(edges))
-        if progress is not None:
-            progress(1)
-    arrays = {name: np.array(values, np.int64) for name, values in parts.items()}
+            parts["edge_starts"].append(parts["edge_starts"][-1] + len(edges[-1]))
+            new = len(entities) - before
+            if example.label is not None and number == int(example.label):
+                coverage += Coverage(paths=new, right=1, right_with_path=new > 0)
+            else:
+                coverage += Coverage(paths=new, wrong=1, wrong_with_path=new > 0)
     made = Grounded(
-        **arrays,
-        pairs=np.array(pairs, np.int64).reshape(-1, 2),
-        path_entities=np.array(entities, np.int64).reshape(-1, width),
-        path_relations=np.array(relations, np.int64).reshape(-1, width - 1),
-        nodes=np.array(nodes, np.int64),
-        edges=np.array(edges, np.int64).reshape(-1, 2),
+        **{name: np.array(values, np.int64) for name, values in parts.items()},
+        pairs=np.array(pairs, np.int32).reshape(-1, 2),
+        path_entities=np.array(entities, np.int32).reshape(-1, width),
+        path_relations=np.array(relations, np.int32).reshape(-1, width - 1),
+        nodes=np.array(nodes, np.int32),
+        edges=np.concatenate(edges),
     )
-    coverage = {"with_concept": grounded / max(1, len(examples)), "paths": float(len(entities))}
-    coverage |= {
-        f"{name}_with_path": reached[right][0] / max(1, reached[right][1])
-        for name, right in (("right", True), ("wrong", False))
-    }
     return made, coverage

@@ -6,8 +6,9 @@ many there are. Between two entities the graph may have several relations, of wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,20 @@ import numpy.typing as npt
 from gptcore.knowledge.graph import KnowledgeGraph
 
 Vectors = npt.NDArray[np.float32]
+_FAR = 255
+_MANY = 48  # neighbours from which on an array is faster than a loop
+
+
+class _Left(NamedTuple):
+    """Hops that each entity is away from a goal, `_FAR` where it is too far."""
+
+    many: npt.NDArray[np.uint8]
+    few: bytes
+    """The same: one of bytes is looked up faster than an array's element."""
+
+    @classmethod
+    def of(cls, hops: npt.NDArray[np.uint8]) -> _Left:
+        return cls(hops, hops.tobytes())
 
 
 @dataclass(frozen=True)
@@ -49,12 +64,19 @@ class Ways:
                 if score > best[start].get(end, (-1.0, 0))[0]:
                     best[start][end] = (score, number)
         self._best = best
-        self._most = most_neighbours
-        self._left: tuple[tuple[int, int], dict[int, int]] = ((-1, 0), {})  # of the last goal: a choice is asked often
+        self._starts = np.cumsum([0, *map(len, best)])
+        self._ends = np.fromiter((end for ends in best for end in ends), np.int64, int(self._starts[-1]))
+        self._wide = np.diff(self._starts) > most_neighbours
+        self._left = ((-1, 0), _Left.of(np.zeros(0, np.uint8)))  # of the last goal: a choice is asked often
 
-    def neighbours(self, entity: int) -> dict[int, tuple[float, int]]:
-        """Neighbour -> how likely the edge is, and the number of its relation."""
-        return self._best[entity]
+    def edges_among(self, entities: Sequence[int]) -> npt.NDArray[np.int64]:
+        """Which of some entities, each named once, are neighbours, in both directions: their places, int64 [X, 2]."""
+        chosen = np.asarray(entities, np.int64)
+        places = np.full(len(self._best), -1)
+        places[chosen] = np.arange(len(chosen))
+        lengths, ends = self._edges_of(chosen)
+        starts, reached = np.repeat(np.arange(len(chosen)), lengths), places[ends]
+        return np.stack([starts, reached], 1)[reached >= 0]
 
     def between(self, start: int, goal: int, max_hops: int, most: int, least: float = 0.0) -> list[Path]:
         """The paths from one entity to another that come by no entity twice: the shortest first.
@@ -73,23 +95,25 @@ class Ways:
                     return found
         return found
 
-    def _distances(self, goal: int, most: int) -> dict[int, int]:
-        """Hops that entities are away from the goal, up to ``most``."""
+    def _distances(self, goal: int, most: int) -> _Left:
+        """Hops that each entity is away from the goal, up to ``most``."""
         if self._left[0] == (goal, most):
             return self._left[1]
-        found, edge = {goal: 0}, [goal]
+        found = np.full(len(self._best), _FAR, np.uint8)
+        found[goal] = 0
+        edge = np.array([goal])
         for hops in range(1, most + 1):
-            following = []
-            for entity in edge:
-                if entity != goal and len(self._best[entity]) > self._most:
-                    continue
-                for neighbour in self._best[entity]:
-                    if neighbour not in found:
-                        found[neighbour] = hops
-                        following.append(neighbour)
-            edge = following
-        self._left = (goal, most), found
-        return found
+            _, ends = self._edges_of(edge)
+            found[ends[found[ends] == _FAR]] = hops
+            edge = np.flatnonzero((found == hops) & ~self._wide)
+        self._left = (goal, most), _Left.of(found)
+        return self._left[1]
+
+    def _edges_of(self, entities: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """How many neighbours each of some entities has, and the neighbours of all."""
+        first, lengths = self._starts[entities], self._starts[entities + 1] - self._starts[entities]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return lengths, self._ends[np.repeat(first, lengths) + within]
 
     def _walks(
         self,
@@ -98,12 +122,12 @@ class Ways:
         score: float,
         goal: int,
         hops: int,
-        left: dict[int, int],
+        left: _Left,
         least: float,
     ) -> Iterator[Path]:
         """Every path of exactly so many further hops."""
         here = entities[-1]
-        if len(entities) > 1 and len(self._best[here]) > self._most:
+        if len(entities) > 1 and self._wide[here]:
             return
         if hops == 1:
             if goal in self._best[here]:
@@ -111,11 +135,21 @@ class Ways:
                 if score * likely >= least:
                     yield Path((*entities, goal), (*relations, relation), score * likely)
             return
-        for neighbour, (likely, relation) in self._best[here].items():
-            reaches = neighbour != goal and left.get(neighbour, hops) < hops and neighbour not in entities
-            if reaches and score * likely >= least:
+        edges = self._best[here]
+        for neighbour in self._nearer(here, hops, left):
+            likely, relation = edges[neighbour]
+            if neighbour != goal and neighbour not in entities and score * likely >= least:
                 further = [*entities, neighbour], [*relations, relation], score * likely
                 yield from self._walks(*further, goal, hops - 1, left, least)
+
+    def _nearer(self, here: int, hops: int, left: _Left) -> list[int]:
+        """The neighbours that are less than ``hops`` away from the goal."""
+        edges = self._best[here]
+        if len(edges) < _MANY:
+            return [neighbour for neighbour in edges if left.few[neighbour] < hops]
+        ends = self._ends[self._starts[here] : self._starts[here + 1]]
+        nearer: list[int] = ends[left.many[ends] < hops].tolist()
+        return nearer
 
 
 def _likeliness(entities: Vectors, relations: Vectors, facts: npt.NDArray[np.int64]) -> Vectors:

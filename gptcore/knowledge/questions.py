@@ -69,12 +69,12 @@ class Questions:
         longest = graph.path_entities.shape[1]
         arrays = {
             "texts": self.texts[chosen].reshape(len(rows), -1),
-            "nodes": graph.nodes[nodes],
+            "nodes": graph.nodes[nodes].astype(np.int64),
             "edges": graph.edges[edges] + first[edge_choice][:, None],
             "pair_nodes": np.array(pair_nodes, np.int64).reshape(-1, 2),
             "pair_choice": pair_choice,
             "path_nodes": np.array(path_nodes, np.int64).reshape(-1, longest),
-            "path_relations": graph.path_relations[paths],
+            "path_relations": graph.path_relations[paths].astype(np.int64),
             "path_pair": path_pair,
             "labels": self.labels[chosen],
         }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +16,23 @@ from safetensors.numpy import load_file
 from gptcore.files import write_bytes_atomic
 from gptcore.knowledge.config import GroundingConfig
 from gptcore.knowledge.graph import KnowledgeGraph
-from gptcore.knowledge.grounded import ground
+from gptcore.knowledge.grounded import Coverage, Grounded, ground
 from gptcore.knowledge.grounding import Concepts
 from gptcore.knowledge.paths import Ways
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import labelled_splits, load_task
+from gptcore.nlu.readers.rows import Example
 from gptcore.nlu.registry import TaskSpec
 from gptcore.settings import recorded
+from tasks.jobs.parallel import partition_map
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
 VERSION = 1
+_BLOCK = 64  # questions that a process takes at a time
+_ALONE = 2000
 
 
 @task(name="grounded", task_run_name="ground {spec.name} in graph {graph.short}", **STAGE_OPTIONS)
@@ -44,26 +51,57 @@ def ground_questions(
     recipe = Recipe("grounded", VERSION, {"task": spec.name, "grounding": recorded(config)}, inputs)
 
     def produce(out: Path) -> dict[str, Any]:
-        facts = KnowledgeGraph.load(store.local(graph))
-        learnt = load_file(str(store.local(vectors) / "vectors" / "model.safetensors"))
-        concepts = Concepts(facts)
-        ways = Ways(facts, learnt["entities"], learnt["relations"], config.most_neighbours)
         counts: dict[str, Any] = {"task": spec.name, "splits": {}}
-        for split in labelled_splits(spec, datasets_url):
-            examples = load_task(spec.name, datasets_url, split)
-            progress = Meter("grounded", "questions").counting(split, len(examples))
-            found, coverage = ground(examples, concepts, ways, config, progress)
-            found.save(out / f"{split}.safetensors")
-            rows = [
-                {"fields": each.fields, "choices": each.choices, "label": each.label, "row": each.row, "id": each.id}
-                for each in examples
-            ]
-            text = "".join(json.dumps(row) + "\n" for row in rows)
-            write_bytes_atomic(out / f"{split}.jsonl", text.encode())
-            counts["splits"][split] = {"rows": len(examples), **coverage}
+        splits = {split: load_task(spec.name, datasets_url, split) for split in labelled_splits(spec, datasets_url)}
+        folders = store.local(graph), store.local(vectors)
+        meter = Meter("grounded", "questions")
+        with _mapped(sum(map(len, splits.values()))) as each:
+            for split, examples in splits.items():
+                blocks = [examples[first : first + _BLOCK] for first in range(0, len(examples), _BLOCK)]
+                jobs = [_Block(*folders, config, tuple(block)) for block in blocks]
+                done, parts, coverage = meter.counting(split, len(examples)), [], Coverage()
+                for block, (part, covered) in zip(blocks, each(_ground, jobs), strict=True):
+                    parts.append(part)
+                    coverage += covered
+                    done(len(block))
+                Grounded.joined(parts).save(out / f"{split}.safetensors")
+                rows = [
+                    {"fields": row.fields, "choices": row.choices, "label": row.label, "row": row.row, "id": row.id}
+                    for row in examples
+                ]
+                text = "".join(json.dumps(row) + "\n" for row in rows)
+                write_bytes_atomic(out / f"{split}.jsonl", text.encode())
+                counts["splits"][split] = {"rows": len(examples), **coverage.shares}
         return counts
 
     return build(store, recipe, produce, "grounded", _made, spec.name).artifact
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Questions to be laid over a graph, and the folders that say what it is."""
+
+    graph: Path
+    vectors: Path
+    config: GroundingConfig
+    examples: tuple[Example, ...]
+
+
+def _mapped(questions: int) -> AbstractContextManager[Callable[..., Iterable[Any]]]:
+    """A ``map`` over blocks: for some hundred questions in this process, as others take seconds to start."""
+    return partition_map() if questions > _ALONE else nullcontext(map)
+
+
+def _ground(block: _Block) -> tuple[Grounded, Coverage]:
+    return ground(block.examples, *_opened(block.graph, block.vectors, block.config), block.config)
+
+
+@lru_cache(maxsize=1)
+def _opened(graph: Path, vectors: Path, config: GroundingConfig) -> tuple[Concepts, Ways]:
+    """What a process needs to know of a graph, once."""
+    facts = KnowledgeGraph.load(graph)
+    learnt = load_file(str(vectors / "vectors" / "model.safetensors"))
+    return Concepts(facts), Ways(facts, learnt["entities"], learnt["relations"], config.most_neighbours)
 
 
 def _made(counts: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from gptcore.errors import InputError
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph
-from gptcore.knowledge.grounded import Grounded, ground
+from gptcore.knowledge.grounded import Coverage, Grounded, ground
 from gptcore.knowledge.grounding import Concepts, Mention, bases
 from gptcore.knowledge.kagnet import KagNET, choice_loss, softmax_in_groups
 from gptcore.knowledge.paths import Ways
@@ -171,10 +171,33 @@ def questions(graph: KnowledgeGraph, ways: Ways) -> Questions:
         Example((text,), choices, label, "", f"r{n}", id=str(n)) for n, (text, choices, label) in enumerate(rows)
     ]
     found, coverage = ground(examples, Concepts(graph), ways, GroundingConfig(least_score=0.0))
-    assert coverage["with_concept"] == pytest.approx(2 / 3)
-    assert coverage["right_with_path"] == pytest.approx(2 / 3)
+    assert coverage.shares["with_concept"] == pytest.approx(2 / 3)
+    assert coverage.shares["right_with_path"] == pytest.approx(2 / 3)
     texts = np.random.default_rng(1).normal(size=(3, C, S)).astype(np.float32)
     return Questions(examples, texts, np.zeros((3, C), np.float32), found)
+
+
+def test_questions_laid_over_a_graph_in_parts_are_the_whole(graph: KnowledgeGraph, ways: Ways) -> None:
+    texts = ["What do dogs and cats like?", "nobody knows", "What does a mouse live in?", "Do cats chase?"]
+    examples = [Example((text,), ("cheese", "ice", "the bone"), 0.0, "", text, id=text) for text in texts]
+    concepts, config = Concepts(graph), GroundingConfig(least_score=0.0)
+    whole, coverage = ground(examples, concepts, ways, config)
+    parts = [ground(some, concepts, ways, config) for some in (examples[:1], examples[1:2], examples[2:])]
+    joined = Grounded.joined([part for part, _ in parts])
+    assert sum((covered for _, covered in parts), Coverage()) == coverage
+    for field in dataclasses.fields(Grounded):
+        assert np.array_equal(getattr(joined, field.name), getattr(whole, field.name)), field.name
+    assert len(whole.pairs)
+    assert len(whole.edges)
+
+
+def test_edges_are_those_of_the_facts_among_some_entities(graph: KnowledgeGraph, ways: Ways) -> None:
+    facts = {(head, tail) for head, _, tail in graph.facts["train"].tolist() if head != tail}
+    for chosen in (range(len(graph.entities)), [3, 0, 5], [2], []):
+        there = list(chosen)
+        found = [(there[start], there[end]) for start, end in ways.edges_among(there).tolist()]
+        assert len(found) == len(set(found))
+        assert set(found) == {pair for a, b in facts for pair in ((a, b), (b, a)) if {a, b} <= set(there)}
 
 
 @pytest.fixture
