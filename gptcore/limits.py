@@ -12,6 +12,7 @@ PAIRS = ("none", "nsp", "sop")
 """What the second of two segments is: it goes on with the first; with p 1/2 a random one (next-sentence prediction);
 with p 1/2 swapped with the first (sentence-order prediction)."""
 DECAYS = ("cosine", "linear")
+OPTIMIZERS = ("adam", "muon")
 REPLACED_OBJECTIVES = ("electra", "electra-15", "replace-mlm", "all-tokens-mlm")
 """ELECTRA and the controls that explain what it gains (section 3.4)."""
 SHORTEST = 8  # tokens of a sequence of two segments: below, there is no room for both and a word to hide
@@ -84,8 +85,9 @@ def require_training(config: Any, section: str) -> None:
     for name, least in _TRAINING_COUNTS.items():
         if (count := getattr(config, name, None)) is not None and count < least:
             raise InputError(f"{section}.{name} = {count}: expected {least} or more")
-    if (decay := getattr(config, "decay", None)) is not None and decay not in DECAYS:
-        raise InputError(f"{section}.decay = {decay!r}: expected one of {', '.join(DECAYS)}")
+    for name, known in (("decay", DECAYS), ("optimizer", OPTIMIZERS)):
+        if (value := getattr(config, name, None)) is not None and value not in known:
+            raise InputError(f"{section}.{name} = {value!r}: expected one of {', '.join(known)}")
     if config.precision not in PRECISIONS:
         raise InputError(f"{section}.precision = {config.precision!r}: expected one of {', '.join(PRECISIONS)}")
 

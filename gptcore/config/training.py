@@ -49,6 +49,9 @@ class PretrainConfig:
     seed: int = 42
     original: bool = False
     """Adam as released (original code): see gptcore.training.optim."""
+    optimizer: str | None = None
+    """How the matrices inside the network are changed: adam, or muon (:func:`gptcore.training.optim.adam_and_muon`).
+    None: adam."""
     decay: str | None = None
     """How the rate falls to 0 after the warm-up: cosine, or linear (BERT, section A.2). None: cosine."""
     short_length: int | None = None
@@ -83,7 +86,13 @@ class PretrainConfig:
     where there are entities."""
 
     def __post_init__(self) -> None:
+        if self.optimizer == "adam":
+            object.__setattr__(self, "optimizer", None)
         require_training(self, "pretrain")
+        if self.original and self.optimizer is not None:
+            raise InputError(
+                f"pretrain.original = True with optimizer = {self.optimizer!r}: expected adam, as released"
+            )
         require_hiding(self)
 
     def mean_length(self, n_ctx: int) -> float:

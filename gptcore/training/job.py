@@ -29,7 +29,7 @@ from gptcore.machine.sharding import whole
 from gptcore.models.network import Network
 from gptcore.settings import replace_settings
 from gptcore.training.loop import LoopSettings, Monitor, Progression, Trainer
-from gptcore.training.optim import AdamSettings, Rated, adam
+from gptcore.training.optim import AdamSettings, Rated, adam, adam_and_muon
 from gptcore.training.schedules import Schedule
 
 
@@ -145,6 +145,8 @@ class Training:
     """And at most so many seconds between them; None: by updates alone."""
     rates: Sequence[Rated] | None = None
     """See :func:`gptcore.training.optim.adam`."""
+    muon: bool = False
+    """Whether the matrices inside the network are Muon's; then no ``rates``."""
 
 
 def train(training: Training, job: Job, world: World, stop: process.StopRequest) -> Progression:
@@ -160,7 +162,9 @@ def train(training: Training, job: Job, world: World, stop: process.StopRequest)
         objective=training.objective,
         data=training.data,
         monitor=training.monitor,
-        optimizer=adam(training.model, settings, training.rates),
+        optimizer=adam_and_muon(training.model, settings)
+        if training.muon
+        else adam(training.model, settings, training.rates),
         settings=LoopSettings(
             total_steps=training.total_steps,
             lr=settings.lr,

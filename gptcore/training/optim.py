@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay on all non bias or gain weights (section 4.1)."""
+"""Adam with decoupled weight decay on all non bias or gain weights (section 4.1), alone or beside Muon."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW
+from torch.optim import AdamW, Muon
 
 from gptcore.machine.sharding import placed_like
+
+_NARROW = 16  # rows or columns, below which a matrix has no directions to balance
 
 
 class AdamSettings(Protocol):
@@ -95,6 +97,43 @@ def adam(model: nn.Module, settings: AdamSettings, rates: Sequence[Rated] | None
         weight_decay=0.0,
         fused=True,
     )
+
+
+class AdamAndMuon(torch.optim.Optimizer):
+    """Two of torch's optimisers, each with parameters of its own, as one: of one rate and one state."""
+
+    def __init__(self, adam: AdamW, muon: Muon) -> None:
+        # What torch's own __init__ sets up is there twice already.
+        self._parts = (adam, muon)
+        self.param_groups = [*adam.param_groups, *muon.param_groups]
+        self.state = muon.state = adam.state
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is ever used
+        """See :meth:`torch.optim.Optimizer.step`."""
+        for part in self._parts:
+            part.step()
+
+
+def adam_and_muon(model: nn.Module, settings: AdamSettings) -> AdamAndMuon:
+    """Muon (Jordan et al. 2024) for the matrices inside the network, :func:`adam` for everything else.
+
+    The momentum of a matrix, made orthogonal, is its step, so that no few directions outweigh the others. Its size
+    is that of Adam's steps (0.2 times the root of the longer side; Liu et al. 2025), so that both have one rate.
+    Embeddings, positions, norms, biases and narrow matrices, such as the head of two classes, are Adam's.
+    """
+    inside = {
+        id(parameter)
+        for part in model.modules()
+        if isinstance(part, nn.Linear | nn.RNNBase)
+        for parameter in part.parameters(recurse=False)
+        if parameter.ndim == 2 and min(parameter.shape) >= _NARROW
+    }
+    inside -= {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}  # a tied head
+    mine = [p for p in model.parameters() if id(p) in inside and p.requires_grad]
+    others = [p for p in model.parameters() if id(p) not in inside]
+    group = {"params": mine, "factor": 1.0, "released": None}
+    muon = Muon([group], lr=settings.lr, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw")
+    return AdamAndMuon(adam(model, settings, [Rated(1.0, others)]), muon)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float, updates_made: int) -> None:

@@ -75,6 +75,8 @@ class PretrainJob:
         parsed = parse_job(cls, "pretrain", job)
         parsed._check_shards()
         parsed._check_teacher()
+        if parsed.sharded and parsed.pretrain.optimizer == "muon":
+            raise InputError("pretrain job: pretrain.optimizer = 'muon' of a sharded training: expected adam")
         if (parsed.entities is not None) != (family := FAMILIES[parsed.model.family]).knowledge:
             wanted = "a folder" if family.knowledge else "none"
             raise InputError(f"pretrain job: entities = {parsed.entities}: {family.title} takes {wanted}")
@@ -202,6 +204,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         },
         keep_checkpoints=config.keep_checkpoints,
         checkpoint_every=config.checkpoint_every,
+        muon=config.optimizer == "muon",
     )
     progress = train(training, job, world, stop)
     finish_language_model(

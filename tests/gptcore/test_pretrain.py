@@ -194,6 +194,19 @@ def test_sigterm_anywhere_then_resume_is_exact(
     assert_same_run(tmp_path, straight)
 
 
+def test_with_muon_too(tmp_path: Path, job_for: Callable[..., Job]) -> None:
+    straight, stopped = (job_for(tmp_path / name, optimizer="muon") for name in ("straight", "stopped"))
+    pretrain.run(straight, process.StopRequest())
+    with pytest.raises(process.Interrupted):
+        pretrain.run(stopped, StopAfter(25))
+    pretrain.run(stopped, process.StopRequest())
+    assert_same_run(tmp_path / "stopped", tmp_path / "straight")
+    found = checkpoint.newest_valid(tmp_path / "stopped" / "checkpoints")
+    assert found is not None
+    kinds = {name.rsplit("/", 1)[1] for name in found.tensors("optimizer")}
+    assert kinds == {"momentum_buffer", "exp_avg", "exp_avg_sq", "step"}
+
+
 def test_the_log_of_a_stopped_run_is_that_of_an_undisturbed_one(
     tmp_path: Path, job_for: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,6 +375,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
         ({"model": {"n_vocab": 41}}, "n_vocab = 40, the job has model.n_vocab = 41"),
         ({"model": {"width": 3}}, "model.width is not a setting"),
         ({"pretrain": {"precision": "int8", "steps": 1}, "model": dataclasses.asdict(MODEL)}, "precision = 'int8'"),
+        ({"sharded": True, "pretrain": {"optimizer": "muon"}}, "pretrain.optimizer = 'muon' of a sharded training"),
+        ({"pretrain": {"optimizer": "lion"}}, "pretrain.optimizer = 'lion': expected one of adam, muon"),
+        ({"pretrain": {"optimizer": "muon", "original": True}}, "with optimizer = 'muon': expected adam"),
         ({"extra": 1}, "missing or unknown field: extra"),
     ],
 )

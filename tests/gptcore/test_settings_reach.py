@@ -46,6 +46,7 @@ OTHER: dict[str, Any] = {
     "accumulation": 3,
     "seed": 7,
     "original": True,
+    "optimizer": "muon",
     "decay": "linear",
     "pretrained": False,
     "layer_decay": 0.5,
