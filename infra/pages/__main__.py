@@ -3,6 +3,7 @@
     make demo && make up          # or make full, with a pipeline on its store
     python -m infra.pages --shots shots
     python -m infra.pages --shots shots --abstracts runs/demo    # after `gptmill abstracts`, or it takes as long
+    python -m infra.pages --shots shots --reason runs/demo       # after `gptmill finetune commonsenseqa` there
     python -m infra.pages --shots shots --own-task ./my-task.toml
     GPTMILL_REAL_DATA=... python -m infra.pages --shots shots --own-task wnli news-relations arxiv-years
 
@@ -32,6 +33,7 @@ from infra.pages.login import check_refusals, log_in_to_prefect, new_page
 from infra.pages.mlflow import check_mlflow, check_own_column, close_assistant
 from infra.pages.prefect import check_abstracts, check_prefect
 from infra.pages.real_tasks import REAL_TASKS, write_real_tasks
+from infra.pages.reasons import check_reasons
 
 _PATIENCE_SECONDS = 60  # a page of a server that trains beside it
 _TITLE = "Neural Architecture Search without Training"
@@ -44,6 +46,7 @@ def main() -> int:
     parser.add_argument("--task", default="rte", help="the task to fine-tune (%(default)s)")
     parser.add_argument("--lr", type=float, default=5e-4, help="its learning rate (%(default)s)")
     parser.add_argument("--abstracts", metavar="STORE", help="also drive the forms of abstracts and prompts there")
+    parser.add_argument("--reason", metavar="STORE", help="only KagNET's form and pages, on the models there")
     parser.add_argument(
         "--own-task",
         metavar="FILE",
@@ -65,7 +68,12 @@ def main() -> int:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_CHROMIUM)
         page = new_page(browser)
         log_in_to_prefect(page, prefect_url)
-        if options.own_task:
+        if options.reason:
+            close_assistant(page, mlflow_url)
+            page.set_viewport_size({"width": 1100, "height": 900})
+            for line in check_reasons(page, prefect_url, options.shots, options.reason):
+                print(f"reason: {line}")
+        elif options.own_task:
             _check_own_tasks(page, prefect_url, mlflow_url, options)
         else:
             _check_all(page, prefect_url, mlflow_url, options, stack["layout"]["full"])

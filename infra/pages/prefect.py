@@ -6,6 +6,7 @@ import json
 import re
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,15 @@ def check_prefect(
     deployments = {item["name"]: item["id"] for item in call(f"{prefect_url}/api/deployments/filter", {})}
     page.goto(f"{prefect_url}/v2/deployments/deployment/{deployments['finetune']}/run")
     _choose(page, "Task", task)
-    checkpoint = _field(page, "Checkpoint")
+    checkpoint = field(page, "Checkpoint")
     expect(checkpoint.get_by_role("tab", name="choose")).to_have_attribute("data-state", "active")
     offered = _offered(page, checkpoint)
     assert offered[0] == "latest", f"the form offers {offered}, expected latest first"
     assert len(offered) > 1, f"the form offers {offered}, expected the store's checkpoints"
     page.get_by_role("option", name=offered[1]).click()
     for label, value in settings.items():
-        _field(page, label).get_by_role("spinbutton").fill(str(value))
-    run = _submitted(page, prefect_url, shots, deployments["finetune"], f"{prefix}form")
+        field(page, label).get_by_role("spinbutton").fill(str(value))
+    run = submitted(page, prefect_url, shots, deployments["finetune"], f"{prefix}form")
     chosen = run["parameters"]["parameters"]
     assert chosen["checkpoint"] == offered[1], f"the run got the checkpoint {chosen['checkpoint']}"
 
@@ -99,27 +100,23 @@ def check_abstracts(page: Page, prefect_url: str, shots: Path, store: str, title
         ("few-shot", "Few-shot: scores over examples in the prompt", (_ASKED, "found room")),
     ):
         page.goto(f"{prefect_url}/v2/deployments/deployment/{deployments[form]}/run")
-        _field(page, "Store").locator("input, textarea").first.fill(store)
+        field(page, "Store").locator("input, textarea").first.fill(store)
         if form == "generate":
-            titles = _field(page, "Titles")
+            titles = field(page, "Titles")
             titles.get_by_role("button").last.click()
             titles.locator("input, textarea").first.fill(title)
         if form == "few-shot":
-            checkpoints = _field(page, "Checkpoints")
+            checkpoints = field(page, "Checkpoints")
             checkpoints.get_by_role("button").last.click()
             checkpoints.locator("input, textarea").first.fill("latest")
-            tasks = _field(page, "Tasks")
+            tasks = field(page, "Tasks")
             tasks.get_by_role("button").last.click()
             _offered(page, tasks)
             # a long list, which moves under the pointer
             page.get_by_role("option", name=_ASKED, exact=True).dispatch_event("click")
-            _field(page, "Max Rows").get_by_role("spinbutton").fill("20")
-        run = _submitted(page, prefect_url, shots, deployments[form], f"{form}-form")
-        page.goto(f"{prefect_url}/v2/runs/flow-run/{run['id']}")
-        page.get_by_role("tab", name="Artifacts").click()
-        tiles = page.get_by_test_id("flow-run-artifacts-grid").locator("a").filter(has_text="MARKDOWN")
-        tiles.filter(has_text=tile).click()
-        page.get_by_role("link", name=re.compile("^[0-9a-f]{8}$")).first.click()  # of its versions the newest
+            field(page, "Max Rows").get_by_role("spinbutton").fill("20")
+        run = submitted(page, prefect_url, shots, deployments[form], f"{form}-form")
+        opened_tile(page, prefect_url, run, tile)
         for words in expected:
             expect(page.get_by_test_id("markdown-display")).to_contain_text(words)
         _shot(page, shots, form)
@@ -127,7 +124,16 @@ def check_abstracts(page: Page, prefect_url: str, shots: Path, store: str, title
     return names
 
 
-def _submitted(page: Page, prefect_url: str, shots: Path, deployment: str, name: str) -> dict[str, Any]:
+def opened_tile(page: Page, prefect_url: str, run: Mapping[str, Any], tile: str) -> None:
+    """Open the page that a run left under a title."""
+    page.goto(f"{prefect_url}/v2/runs/flow-run/{run['id']}")
+    page.get_by_role("tab", name="Artifacts").click()
+    tiles = page.get_by_test_id("flow-run-artifacts-grid").locator("a").filter(has_text="MARKDOWN")
+    tiles.filter(has_text=tile).click()
+    page.get_by_role("link", name=re.compile("^[0-9a-f]{8}$")).first.click()  # of its versions the newest
+
+
+def submitted(page: Page, prefect_url: str, shots: Path, deployment: str, name: str) -> dict[str, Any]:
     """The run of a filled form, once it has ended well; ``name``: of the form's screenshot."""
     _shot(page, shots, name)
     before = _newest(prefect_url, deployment)
@@ -138,7 +144,7 @@ def _submitted(page: Page, prefect_url: str, shots: Path, deployment: str, name:
     return run
 
 
-def _field(page: Page, label: str) -> Locator:
+def field(page: Page, label: str) -> Locator:
     """A field of the form with its label, description and controls."""
     named = page.get_by_text(label, exact=True).or_(page.get_by_text(f"{label} (Optional)", exact=True)).first
     named.wait_for()
@@ -154,7 +160,7 @@ def _offered(page: Page, field: Locator) -> list[str]:
 
 
 def _choose(page: Page, label: str, value: str) -> None:
-    _offered(page, _field(page, label))
+    _offered(page, field(page, label))
     page.get_by_role("option", name=value, exact=True).click()
 
 
