@@ -24,12 +24,25 @@ def vectors_of(store: Store, graph: str, columns: Sequence[str], config: TransEC
     :param graph: its folder, empty for the generated world's; or vectors of the store, which ``columns`` and ``config``
         have been decided for.
     """
-    if graph and not is_address(graph):
-        vectors = store.resolve(graph, "vectors")
-        return ancestor(store, vectors, "graph"), vectors
+    facts = facts_of(store, graph, columns)
+    return facts, learnt(store, graph, facts, config)
+
+
+def facts_of(store: Store, graph: str, columns: Sequence[str]) -> Artifact:
+    """A graph's facts; see :func:`vectors_of`."""
+    if _is_vectors(graph):
+        return ancestor(store, store.resolve(graph, "vectors"), "graph")
     address = graph or str(store.local(generate_world(store)) / "datasets" / FOLDER)
-    facts = read_knowledge(store, address, columns)
-    return facts, learn_vectors(store, facts, config)
+    return read_knowledge(store, address, columns)
+
+
+def learnt(store: Store, graph: str, facts: Artifact, config: TransEConfig) -> Artifact:
+    """The vectors of a graph whose facts have been read; see :func:`vectors_of`."""
+    return store.resolve(graph, "vectors") if _is_vectors(graph) else learn_vectors(store, facts, config)
+
+
+def _is_vectors(graph: str) -> bool:
+    return bool(graph) and not is_address(graph)
 
 
 def mentioned(store: Store, graph: str, family: Family, shards: Artifact) -> dict[str, Artifact]:

@@ -62,25 +62,28 @@ def predict(
 
 
 def explain(store: Store, task: str, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Answer JSON lines with the newest KagNET of a task, and say why; see :mod:`gptcore.evaluation.reasoner`.
+    """Answer JSON lines with a task's best KagNET on dev rows, and say why; see :mod:`gptcore.evaluation.reasoner`.
+
+    Each answer says "by" which one, on which graph.
 
     :raises InputError: the store has none, or a broken row.
     """
-    records = store.newest("kagnet")
-    newest = next((found for found in records if _asked(store, found.artifact) == task), None)
-    if newest is None:
+    records = [found for found in store.newest("kagnet") if _asked(store, found.artifact) == task]
+    if not records:
         raise InputError(f"--explain: found no KagNET for {task} in {store.url}, expected one; gptmill reason makes it")
+    best = max(records, key=lambda found: found.manifest["counts"]["dev/score"])  # of equals the newest
     stages = ("grounded", "graph", "vectors", "finetune")
-    grounded, graph, vectors, model = (ancestor(store, newest.artifact, stage) for stage in stages)
+    grounded, graph, vectors, model = (ancestor(store, best.artifact, stage) for stage in stages)
     reasoner = Reasoner(
-        store.local(newest.artifact),
+        store.local(best.artifact),
         TaskModel(*_files(model)),
         store.local(graph),
         store.local(vectors),
-        replace_settings(KagNETConfig(), newest.manifest["config"]["kagnet"], "kagnet"),
+        replace_settings(KagNETConfig(), best.manifest["config"]["kagnet"], "kagnet"),
         replace_settings(GroundingConfig(), store.manifest(grounded)["config"]["grounding"], "grounding"),
     )
-    return reasoner.answers(lines)
+    by = f"{best.artifact.short} on {store.manifest(graph)['counts']['name']}"
+    return ({**answer, "by": by} for answer in reasoner.answers(lines))
 
 
 def _asked(store: Store, kagnet: Artifact) -> str:

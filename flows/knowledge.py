@@ -8,7 +8,7 @@ from prefect import flow
 
 from flows.forms.knowledge import KnowledgeParameters
 from flows.forms.run_names import from_form
-from flows.graph import vectors_of
+from flows.graph import facts_of, learnt
 from flows.servers import signals
 from gptcore.knowledge.graph import SPLITS, KnowledgeGraph
 from gptcore.knowledge.neighbours import chosen_entities, entity_vectors, nearest
@@ -27,9 +27,10 @@ def knowledge(parameters: KnowledgeParameters) -> list[Analysis]:
     """A graph's counts, link prediction by TransE beside published scores, and the neighbours of some entities."""
     signals.listen()
     store = Store(parameters.store)
-    graph, vectors = vectors_of(store, parameters.graph, parameters.column_names, parameters.transe)
+    graph = facts_of(store, parameters.graph, parameters.column_names)
     facts = KnowledgeGraph.load(store.local(graph))
-    entities = chosen_entities(facts, parameters.entities, _SHOWN)
+    entities = chosen_entities(facts, parameters.entities, _SHOWN)  # before minutes are spent on the vectors
+    vectors = learnt(store, parameters.graph, graph, parameters.transe)
     found = [_prediction(store, graph, vectors), _neighbours(store, graph, vectors, facts, entities)]
     for analysis in found:
         publish(analysis, parameters.out)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from gptcore.errors import InputError
-from gptcore.limits import require_training
+from gptcore.limits import LARGEST_SIZE, require_training
 
 _NORMS = (1, 2)
 _LEAST_UPDATES = 2000
@@ -59,9 +59,9 @@ class TransEConfig:
 
     def __post_init__(self) -> None:
         require_training(self, "transe")
-        for name, least in (("dim", 1), ("negatives", 1), ("eval_facts", 1)):
-            if (found := getattr(self, name)) < least:
-                raise InputError(f"transe.{name} = {found}: expected {least} or more")
+        for name in ("dim", "negatives", "eval_facts"):
+            if not 1 <= (found := getattr(self, name)) <= LARGEST_SIZE:
+                raise InputError(f"transe.{name} = {found}: expected 1 to {LARGEST_SIZE}")
         if self.norm not in _NORMS:
             raise InputError(f"transe.norm = {self.norm}: expected 1 or 2")
         if not self.margin > 0:
@@ -140,7 +140,11 @@ class KagNETConfig:
         if self.loss not in LOSSES:
             raise InputError(f"kagnet.loss = {self.loss!r}: expected one of {', '.join(LOSSES)}")
         for name in ("n_hidden", "n_graph", "n_path", "n_pair", "n_score"):
-            if (found := getattr(self, name)) < 1:
-                raise InputError(f"kagnet.{name} = {found}: expected 1 or more")
+            if not 1 <= (found := getattr(self, name)) <= LARGEST_SIZE:
+                raise InputError(f"kagnet.{name} = {found}: expected 1 to {LARGEST_SIZE}")
+        if not 0 <= self.pdrop < 1:
+            raise InputError(f"kagnet.pdrop = {self.pdrop}: expected 0 or more, and less than 1")
+        if not self.margin > 0:
+            raise InputError(f"kagnet.margin = {self.margin}: expected more than 0")
         if self.most_concepts is not None and self.most_concepts < 2:
             raise InputError(f"kagnet.most_concepts = {self.most_concepts}: expected 2 or more")

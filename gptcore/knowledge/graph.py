@@ -142,11 +142,14 @@ def graph_files(url: str) -> list[str]:
 def _there(url: str) -> dict[str, str]:
     """Name -> address of what stands in a folder."""
     system, path = file_system(url)
+    if system.isfile(path):
+        raise InputError(f"{url}: found a file, expected a folder with train.txt")
     try:
-        found = system.ls(path, detail=False)
+        found = system.ls(path, detail=True)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{url}: found no folder here, expected one with train.txt") from None
-    return {each.rstrip("/").rpartition("/")[2]: f"{url}/{each.rstrip('/').rpartition('/')[2]}" for each in found}
+    names = [each["name"].rstrip("/").rpartition("/")[2] for each in found if each["type"] != "directory"]
+    return {name: f"{url}/{name}" for name in names}
 
 
 def _files(url: str) -> dict[str, list[str]]:

@@ -104,6 +104,9 @@ def test_a_question_of_ones_own_is_answered_with_the_paths_that_led_there(chosen
     (answer,) = explain(store, "commonsenseqa", [json.dumps(row).encode()])
     assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-3)
     assert list(answer["why"]) == question["choices"]
+    trained = {artifact.short: store.manifest(artifact)["counts"]["dev/score"] for artifact in store.list("kagnet")}
+    short, _, graph = answer["by"].partition(" on ")
+    assert (trained[short], graph) == (max(trained.values()), FOLDER)
     paths = [path["path"] for paths in answer["why"].values() for path in paths]
     assert any(" --" in path for path in paths)
     with pytest.raises(InputError, match="--explain: found no KagNET for swag"):

@@ -118,6 +118,12 @@ def test_a_broken_row_names_file_line_and_column(tmp_path: Path, text: str, mess
 def test_folders_without_facts_and_columns_of_no_kind_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="found no folder here"):
         read_graph(str(tmp_path / "none"))
+    a_file = write(tmp_path / "file", train="x\tr\ty\n") + "/train.txt"
+    with pytest.raises(InputError, match=r"train.txt: found a file, expected a folder with train.txt"):
+        read_graph(a_file)
+    (tmp_path / "folders" / "train.txt").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"found nothing; expected train.txt or train.tsv"):
+        read_graph(str(tmp_path / "folders"))
     with pytest.raises(InputError, match=r"found test.txt; expected train.txt or train.tsv"):
         read_graph(write(tmp_path / "half", test="x\tr\ty\n"))
     with pytest.raises(InputError, match="columns: found head, tail"):
@@ -336,7 +342,7 @@ def test_kill_9_of_a_child_then_resume_is_exact(straight: Path, tmp_path: Path) 
     ("changes", "message"),
     [
         ({"norm": 3}, "transe.norm = 3: expected 1 or 2"),
-        ({"negatives": 0}, "transe.negatives = 0: expected 1 or more"),
+        ({"negatives": 0}, "transe.negatives = 0: expected 1 to 16777215"),
         ({"margin": 0.0}, "transe.margin = 0.0: expected more than 0"),
         ({"temperature": -1.0}, "transe.temperature = -1.0: expected 0 or more"),
         ({"steps": 0}, "transe.steps = 0: expected 1 or more"),
