@@ -69,12 +69,20 @@ def test_a_flow_waits_for_a_server_that_is_away_and_a_command_does_not(caplog: p
     url = f"http://127.0.0.1:{port}"
     with pytest.raises(InputError, match=f"{url}: does not answer"):
         _ = Tracker(url).client
+    away = f"MLflow at {url} is away, waiting for it: MLflow at {url}: does not answer"
     server: list[_Server] = []
-    threading.Timer(1.0, lambda: server.append(_Server(port))).start()
+
+    def back_once_it_was_missed() -> None:
+        deadline = time.monotonic() + 60
+        while away not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.05)
+        server.append(_Server(port))
+
+    threading.Thread(target=back_once_it_was_missed).start()
     assert flow(_names)(Tracker(url)) == ["found"]
     server[0].shutdown()
     server[0].server_close()
-    assert f"MLflow at {url} is away, waiting for it: MLflow at {url}: does not answer" in caplog.text
+    assert away in caplog.text
 
 
 @pytest.mark.usefixtures("prefect_server", "home", "quick")
