@@ -60,7 +60,7 @@ def check_own_column(page: Page, mlflow_url: str, shots: Path, name: str, number
     cells = page.locator(f"{_ROWS} [col-id='{metric(name)}']")
     shown = [cell.inner_text().strip() for cell in cells.all() if _inside(page, cell)]
     assert _as_number(number) in map(_as_number, shown), f"leaderboard, {name}: found {shown}, expected {number}"
-    _shoot(page, shots, f"own-{name}")
+    shot(page, shots, f"own-{name}")
     return f"leaderboard: {number} in the column {name}"
 
 
@@ -90,7 +90,7 @@ def _check_leaderboard(page: Page, tracker: Tracker, shots: Path) -> str:
     known = [value for value in averages if value is not None]
     assert known, f"leaderboard: no row shows an average, only {averages}"
     assert known == sorted(known, reverse=True), f"leaderboard: the averages {averages} are not best first"
-    _shoot(page, shots, "leaderboard")
+    shot(page, shots, "leaderboard")
     return f"leaderboard: {len(names)} rows, averages {averages}, {len(SCORES)} scores in sight"
 
 
@@ -102,7 +102,7 @@ def _check_published(page: Page, tracker: Tracker, shots: Path) -> str:
     assert all(name.endswith("[published]") for name in names), f"published: found {names}"
     first = _shown_scores(page, 0)
     assert _as_number(first["average"]) is not None, f"published: the first row shows {first}"
-    _shoot(page, shots, "published")
+    shot(page, shots, "published")
     return f"published: {names[0]} first with {first['average']}"
 
 
@@ -116,7 +116,7 @@ def _check_description(page: Page, tracker: Tracker, shots: Path) -> str:
     expect(table).to_be_visible()
     for column in ("average", *SCORES):
         expect(table.get_by_role("columnheader", name=column, exact=True)).to_be_visible()
-    _shoot(page, shots, "description")
+    shot(page, shots, "description")
     return f"description: a table of {table.get_by_role('row').count() - 1} rows"
 
 
@@ -130,12 +130,12 @@ def _check_registry(page: Page, tracker: Tracker, shots: Path, schema: bool) -> 
     for model in models[:10]:  # the page's first ten
         expect(page.get_by_role("link", name=model.name, exact=True).first).to_be_visible(timeout=_PATIENCE)
     page.keyboard.press("Escape")  # MLflow's own introduction, shown once
-    _shoot(page, shots, "models")
+    shot(page, shots, "models")
     twelve = {task_model(task, synthetic) for task in REGISTRY for synthetic in (False, True)}
     name = next(model.name for model in models if model.name in twelve)
     page.goto(f"{tracker.ui}/#/models/{name}{TRAINING}")
     expect(page.get_by_text(CHAMPION).first).to_be_visible(timeout=_PATIENCE)
-    _shoot(page, shots, "model")
+    shot(page, shots, "model")
     lines = [f"registry: {len(models)} models, each with a {CHAMPION}", f"registry: {name} shows its {CHAMPION}"]
     pretrained = next(model.name for model in models if model.name.startswith(PRETRAINED))
     return [*lines, *(_check_version(page, tracker, shots, model, schema) for model in (name, pretrained))]
@@ -156,7 +156,7 @@ def _check_version(page: Page, tracker: Tracker, shots: Path, name: str, schema:
         outputs = ["score"] if spec.score_range else ["label", *(f"probability {label}" for label in spec.labels)]
     for words in (*about, number, call, "gptmill serve", "mlflow models serve", *inputs, outputs[0]):
         expect(said).to_contain_text(words, timeout=_PATIENCE)
-    _shoot(page, shots, f"version-{name}")
+    shot(page, shots, f"version-{name}")
     found = f"registry: {name}/{version.version} shows {number}, its data, its call and the columns {', '.join(inputs)}"
     if not schema:
         return f"{found}; not looked for under Schema, where MLflow has none on this stack"
@@ -166,7 +166,7 @@ def _check_version(page: Page, tracker: Tracker, shots: Path, name: str, schema:
         cell = page.get_by_role("cell", name=re.compile(rf"^{re.escape(column)} \((optional|required)\)$"))
         cell.scroll_into_view_if_needed()
         expect(cell).to_be_visible()
-    _shoot(page, shots, f"schema-{name}")
+    shot(page, shots, f"schema-{name}")
     return found
 
 
@@ -179,7 +179,7 @@ def _check_curves(page: Page, tracker: Tracker, shots: Path) -> str:
     lines = page.locator(".js-plotly-plot .scatterlayer path.js-line")
     expect(lines.first).to_be_visible(timeout=_PATIENCE)
     expect(page.get_by_text("train/loss").first).to_be_visible()
-    _shoot(page, shots, "curves")
+    shot(page, shots, "curves")
     return f"curves: {lines.count()} lines of {info.run_name} in sight"
 
 
@@ -221,6 +221,7 @@ def _as_number(text: str | None) -> float | None:
         return None
 
 
-def _shoot(page: Page, shots: Path, name: str) -> None:
+def shot(page: Page, shots: Path, name: str) -> None:
+    """A screenshot of a page of MLflow's."""
     page.wait_for_timeout(_SETTLE)
     page.screenshot(path=shots / f"mlflow-{name}.png")

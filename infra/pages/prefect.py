@@ -67,21 +67,21 @@ def check_prefect(
     score = run["name"].partition(" → ")[2].partition(" ")[0]
     assert score[:1].isdigit() or score.startswith("-"), f"the run is called {run['name']!r}, expected its score there"
     expect(page.get_by_text(run["name"]).first).to_be_visible()
-    _shot(page, shots, f"{prefix}run")
+    shot(page, shots, f"{prefix}run")
     page.get_by_role("tab", name="Artifacts").click()
     tile = page.get_by_test_id("flow-run-artifacts-grid").locator("a").filter(has_text="bag of words")
     number = score.partition("±")[0].strip("*")
     published = [] if paper is None else [f"{paper:.1f}"]
     for words in (number, "bag of words", "majority class", *(["paper"] if published else []), *published):
         expect(tile).to_contain_text(words)
-    _shot(page, shots, f"{prefix}tile")
+    shot(page, shots, f"{prefix}tile")
     tile.click()
     card = page.get_by_test_id("markdown-display")
     if published:
         published.append("the paper (test rows)")
     for words in (score, "bag of words", "majority class", *published, "Each seed", "Rank ", "gptmill predict"):
         expect(card).to_contain_text(words)
-    _shot(page, shots, f"{prefix}card")
+    shot(page, shots, f"{prefix}card")
     return run
 
 
@@ -119,7 +119,7 @@ def check_abstracts(page: Page, prefect_url: str, shots: Path, store: str, title
         opened_tile(page, prefect_url, run, tile)
         for words in expected:
             expect(page.get_by_test_id("markdown-display")).to_contain_text(words)
-        _shot(page, shots, form)
+        shot(page, shots, form)
         names.append(str(run["name"]))
     return names
 
@@ -135,7 +135,7 @@ def opened_tile(page: Page, prefect_url: str, run: Mapping[str, Any], tile: str)
 
 def submitted(page: Page, prefect_url: str, shots: Path, deployment: str, name: str) -> dict[str, Any]:
     """The run of a filled form, once it has ended well; ``name``: of the form's screenshot."""
-    _shot(page, shots, name)
+    shot(page, shots, name)
     before = _newest(prefect_url, deployment)
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url(lambda address: not address.endswith("/run"), timeout=30_000)
@@ -182,6 +182,7 @@ def _newest(prefect_url: str, deployment: str) -> dict[str, Any]:
     return runs[0] if runs else {}
 
 
-def _shot(page: Page, shots: Path, name: str) -> None:
+def shot(page: Page, shots: Path, name: str) -> None:
+    """A screenshot of a page of Prefect's."""
     page.wait_for_timeout(3000)  # the pages draw after they load
     page.screenshot(path=shots / f"prefect-{name}.png")

@@ -6,12 +6,10 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from infra.pages import mlflow, prefect
 from infra.pages.prefect import call, opened_tile, submitted
-from infra.pages.prefect import field as form_field
 from tasks.report.analysis import EXPERIMENT
 from tasks.tracking.tracker import Tracker
-
-_SETTLE = 3000  # milliseconds, in which the pages draw
 
 
 def check_reasons(page: Page, prefect_url: str, shots: Path, store: str) -> list[str]:
@@ -23,13 +21,13 @@ def check_reasons(page: Page, prefect_url: str, shots: Path, store: str) -> list
     """
     deployments = {item["name"]: item["id"] for item in call(f"{prefect_url}/api/deployments/filter", {})}
     page.goto(f"{prefect_url}/v2/deployments/deployment/{deployments['reason']}/run")
-    form_field(page, "Store").locator("input, textarea").first.fill(store)
+    prefect.field(page, "Store").locator("input, textarea").first.fill(store)
     run = submitted(page, prefect_url, shots, deployments["reason"], "reason-form")
     opened_tile(page, prefect_url, run, "KagNET on commonsenseqa")
     body = page.get_by_test_id("markdown-display")
     for words in ("the text alone", "KagNET, 1 seed(s)", "difference", "a path leads to"):
         expect(body).to_contain_text(words)
-    _shoot(page, shots, "prefect-reason")
+    prefect.shot(page, shots, "reason")
     tracker = Tracker()
     why = next(
         found
@@ -45,13 +43,8 @@ def check_reasons(page: Page, prefect_url: str, shots: Path, store: str) -> list
     picture.scroll_into_view_if_needed()
     expect(picture).to_be_visible()
     assert picture.evaluate("image => image.naturalWidth") > 0, "the picture of paths does not load"
-    _shoot(page, shots, "prefect-reason-why")
+    prefect.shot(page, shots, "reason-why")
     page.goto(f"{tracker.ui}/#/experiments/{why.info.experiment_id}/runs/{why.info.run_id}/artifacts/kagnet-why-1.png")
     expect(page.locator("img[src*='kagnet-why-1.png'], img[src^='blob:']").first).to_be_visible()
-    _shoot(page, shots, "mlflow-reason-why")
+    mlflow.shot(page, shots, "reason-why")
     return [str(run["name"]), f"why: {question}"]
-
-
-def _shoot(page: Page, shots: Path, name: str) -> None:
-    page.wait_for_timeout(_SETTLE)
-    page.screenshot(path=shots / f"{name}.png")
