@@ -66,6 +66,7 @@ _TRAINING_COUNTS = {
     "snapshot": 1,
     "layer_epochs": 1,
     "augmentation": 1,
+    "repeating_steps": 1,
 }
 """Whole numbers among the settings of a training -> the least that makes sense, where they are not None."""
 

@@ -44,7 +44,7 @@ Reads a task and prints what it holds, before anything is trained. TASK is a nam
 --datasets data), or the FILE of your own, for instance:
   name = "anli"                            # its column on the leaderboard
   format = "jsonl"                         # tsv, csv, jsonl, parquet
-  form = "pair"                            # single, pair, choices
+  form = "pair"                            # single, labels, pair, choices
   fields = ["premise", "hypothesis"]       # columns of the texts
   label = "label"
   train = "train.jsonl"                    # paths are relative to FILE

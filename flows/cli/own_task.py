@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from tqdm import tqdm
 
 from gptcore.errors import InputError
+from gptcore.nlu.label_sets import from_number
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import Example, fitted, iterate, labelled_splits
 from gptcore.nlu.registry import TaskSpec, task_spec
@@ -89,17 +90,20 @@ def _labels(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
 
 
 def _all_labels(spec: TaskSpec, examples: list[Example]) -> Iterator[str]:
-    """The label of each row, or of each word where words have them."""
+    """The label or labels of each row, or of each word where words have them."""
     for row in examples:
-        yield from (word.name for word in row.annotations) if spec.form == "tags" else [_label(spec, row)]
+        yield from (word.name for word in row.annotations) if spec.form == "tags" else _labels_of(spec, row)
 
 
-def _label(spec: TaskSpec, row: Example) -> str:
+def _labels_of(spec: TaskSpec, row: Example) -> list[str]:
+    """The row's label; any number of them where the task says so."""
     assert row.label is not None, "labelled splits"
+    if spec.form == "labels":
+        return [spec.labels[label] for label in from_number(row.label)]
     if not spec.score_range:
-        return spec.labels[int(row.label)]
+        return [spec.labels[int(row.label)]]
     below = math.floor(row.label)
-    return f"{below}" if row.label == below else f"{below} to {below + 1}"
+    return [f"{below}" if row.label == below else f"{below} to {below + 1}"]
 
 
 def _grade(name: str) -> tuple[int, str]:
@@ -129,7 +133,8 @@ def _example(spec: TaskSpec, row: Example) -> Iterator[str]:
         parts = (f"{row.fields[-1][start:end]} {name}".strip() for start, end, name in row.annotations)
         yield f"  {spec.label}: {_short(' | '.join(parts) or 'none')}"
     else:
-        yield f"  {spec.label} = {f'{row.label:g}' if spec.score_range else _label(spec, row)}"
+        said = f"{row.label:g}" if spec.score_range else ", ".join(_labels_of(spec, row)) or "none"
+        yield f"  {spec.label} = {said}"
 
 
 def _short(text: str) -> str:

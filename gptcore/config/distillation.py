@@ -142,7 +142,17 @@ def _learners() -> list[str]:
     return [name for name, family in FAMILIES.items() if family.distillation]
 
 
-_TAKEN = ("n_embd", "n_embd_words", "n_inner", "n_head", "activation", "sinusoidal", "norm_first", "original")
+_TAKEN = (
+    "n_embd",
+    "n_embd_words",
+    "n_inner",
+    "n_head",
+    "activation",
+    "sinusoidal",
+    "norm_first",
+    "smeared_keys",
+    "original",
+)
 """Settings that have to be the same where weights are taken over."""
 
 
@@ -152,7 +162,7 @@ def student_of(teacher: NetworkConfig, student: NetworkConfig, n_layer: int) -> 
     :param student: the family's, for what is its own: heads, segments, what layers share.
     """
     sizes = ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner", "n_embd_words", "init_std", "activation")
-    rates = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "sinusoidal", "norm_first", "original")
+    rates = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "sinusoidal", "norm_first", "smeared_keys", "original")
     shared = {name: getattr(teacher, name) for name in (*sizes, *rates) if hasattr(student, name)}
     assert isinstance(student, EncoderConfig | ModelConfig), "of a family that learns from a teacher"
     return dataclasses.replace(student, **shared, n_layer=n_layer)

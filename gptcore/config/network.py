@@ -42,6 +42,8 @@ class ModelConfig:
     forward pass, for the lookup and the tied softmax alike."""
     norm_first: bool = False
     """GPT-2's decoder: norms before the sub-layers and after the last block, output weights of sub-layers scaled."""
+    smeared_keys: bool = False
+    """Mix each key of the attention with the one before it, by a share that each head learns (Olsson et al. 2022)."""
     family: str = derived("")
     """Empty: the one that has such norms."""
 

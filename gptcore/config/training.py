@@ -52,6 +52,9 @@ class PretrainConfig:
     optimizer: str | None = None
     """How the matrices inside the network are changed: adam, or muon (:func:`gptcore.training.optim.adam_and_muon`).
     None: adam."""
+    repeating_steps: int | None = None
+    """Updates, the first ones, of whose sequences half repeat their beginning over and over, so that the network learns
+    early to look up what followed before; for families that predict next tokens. None: none."""
     decay: str | None = None
     """How the rate falls to 0 after the warm-up: cosine, or linear (BERT, section A.2). None: cosine."""
     short_length: int | None = None
@@ -100,6 +103,11 @@ class PretrainConfig:
         if self.short_length is None:
             return n_ctx
         return self.share_of_short * min(self.short_length, n_ctx) + (1 - self.share_of_short) * n_ctx
+
+    @property
+    def repeating(self) -> int:
+        """Sequences, the first ones, of which half repeat their beginning."""
+        return (self.repeating_steps or 0) * self.batch_size
 
     @property
     def share_of_short(self) -> float:

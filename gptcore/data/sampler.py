@@ -16,6 +16,9 @@ from gptcore.errors import InputError
 IGNORE_INDEX = -100
 """Target of a position that has none; the losses leave it out."""
 
+SHORTEST_REPEAT = 4
+"""Tokens at least, that a window repeats."""
+
 WindowBatch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
@@ -27,8 +30,11 @@ class WindowSampler:
     n_ctx + 1 tokens has one window: all of it.
     """
 
-    def __init__(self, shards: Shards, n_ctx: int, seed: int) -> None:
-        """:raises InputError: no row has two tokens or more, or a seed or n_ctx out of range."""
+    def __init__(self, shards: Shards, n_ctx: int, seed: int, repeating: int = 0) -> None:
+        """Of the first ``repeating`` samples half repeat their beginning, of 4 to n_ctx / 2 tokens, over and over.
+
+        :raises InputError: no row has two tokens or more, or a seed or n_ctx out of range.
+        """
         if n_ctx < 1:
             raise InputError(f"model.n_ctx = {n_ctx}: expected 1 or more")
         if not 0 <= seed < 1 << 64:
@@ -41,6 +47,7 @@ class WindowSampler:
         self.shards = shards
         self.n_ctx = n_ctx
         self.seed = seed
+        self._repeating = repeating
 
     def row(self, i: int) -> int:
         """Row of the shards that sample ``i`` lies in."""
@@ -53,7 +60,9 @@ class WindowSampler:
     def window(self, i: int) -> npt.NDArray[np.int64]:
         """Token ids of sample ``i``, int64 [2 .. n_ctx + 1]."""
         row, start = self._place(i)
-        return self.shards.tokens(row)[start : start + self.n_ctx + 1].astype(np.int64)
+        whole = self.shards.tokens(row)[start : start + self.n_ctx + 1].astype(np.int64)
+        found: npt.NDArray[np.int64] = whole[np.arange(len(whole)) % self._periods(i, 1)]
+        return found
 
     def batch(self, step: int, batch_size: int, start: int = 0, stop: int | None = None) -> WindowBatch:
         """Inputs and targets of samples ``step * batch_size + start .. stop``, int64 [stop - start, n_ctx] each.
@@ -69,6 +78,10 @@ class WindowSampler:
         windows[whole] = self.shards.windows(rows[whole], starts[whole], self.n_ctx + 1)
         for place in np.flatnonzero(~whole):  # of documents that are shorter
             windows[place, : lengths[place]] = self.shards.tokens(int(rows[place]))
+        first = step * batch_size + start
+        if first < self._repeating:
+            periods = self._periods(first, len(rows))  # (B,)
+            windows = np.take_along_axis(windows, np.arange(self.n_ctx + 1) % periods[:, None], axis=1)
         inputs, targets = windows[:, :-1], windows[:, 1:].copy()
         if not whole.all():
             positions = np.arange(self.n_ctx)
@@ -83,12 +96,28 @@ class WindowSampler:
 
     def _places(self, first: int, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Rows, and starts in them, of ``count`` samples from ``first`` on: [count] each."""
-        # A counter-based generator has no state to carry; raw bits, because numpy promises their stability only.
-        # Each count of it gives four numbers, of which a sample is the first.
-        bits = np.random.Philox(key=self.seed, counter=first).random_raw(4 * count)[::4]
-        draws = np.array([draw * self._total >> 64 for draw in bits.tolist()], np.int64)  # uniform, up to total / 2**64
+        draws = _below(self._total, self._bits(first, count)[:, 0])  # uniform, up to total / 2**64
         rows = np.searchsorted(self._cumulative, draws, side="right")
         return rows, draws - np.where(rows > 0, self._cumulative[rows - 1], 0)
+
+    def _periods(self, first: int, count: int) -> npt.NDArray[np.int64]:
+        """After how many tokens each of ``count`` samples from ``first`` on begins again: [count]."""
+        whole = self.n_ctx + 1
+        longest = max(SHORTEST_REPEAT, self.n_ctx // 2)
+        bits = self._bits(first, count)
+        periods = SHORTEST_REPEAT + _below(longest - SHORTEST_REPEAT + 1, bits[:, 2])
+        repeats = (_below(2, bits[:, 1]) == 1) & (first + np.arange(count) < self._repeating)
+        return np.where(repeats, periods, whole)
+
+    def _bits(self, first: int, count: int) -> npt.NDArray[np.uint64]:
+        """[count, 4] numbers of ``count`` samples from ``first`` on: its place, whether it repeats, how much of it."""
+        # A counter-based generator has no state to carry; raw bits, because numpy promises their stability only.
+        return np.random.Philox(key=self.seed, counter=first).random_raw(4 * count).reshape(count, 4)
+
+
+def _below(bound: int, bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Numbers from 0 to ``bound`` - 1 of 64 random bits each."""
+    return np.array([draw * bound >> 64 for draw in bits.tolist()], np.int64)
 
 
 def sequential_windows(

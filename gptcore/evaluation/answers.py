@@ -14,18 +14,25 @@ from numpy.typing import NDArray
 from gptcore.evaluation.predictions import SpanPredictions, TagPredictions
 from gptcore.nlu.entity_metrics import entities
 from gptcore.nlu.inputs import predict
+from gptcore.nlu.label_sets import from_number
 from gptcore.nlu.readers import Annotation
 from gptcore.nlu.registry import TaskSpec
 
 
 def described(spec: TaskSpec, logits: NDArray[np.float32]) -> dict[str, Any]:
-    """A row's answer: "score" for a graded label; else "label" and "probabilities" of every label.
+    """A row's answer: "score" for a graded label; "labels", a list, or "label"; and "probabilities" of every label.
 
     :param logits: (K,) classes, or (C,) choices.
     """
     value = float(predict(spec, logits[None])[0])
     if spec.score_range:
         return {"score": round(value, 4)}
+    if spec.form == "labels":
+        each = (round(float(share), 6) for share in 1 / (1 + np.exp(-logits.astype(np.float64))))
+        return {
+            "labels": [spec.labels[label] for label in from_number(value)],
+            "probabilities": dict(zip(spec.labels, each, strict=True)),
+        }
     weights = np.exp(logits.astype(np.float64) - logits.max())  # (K,) classes or (C,) choices
     shares = (round(float(share), 6) for share in weights / weights.sum())
     return {"label": spec.labels[int(value)], "probabilities": dict(zip(spec.labels, shares, strict=True))}

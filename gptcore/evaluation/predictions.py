@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gptcore.files import write_bytes_atomic
 from gptcore.nlu.entity_metrics import entity_scores
+from gptcore.nlu.label_sets import from_number
 from gptcore.nlu.metrics import is_constant, score
 from gptcore.nlu.registry import TaskSpec
 from gptcore.nlu.span_answers import SpanAnswer
@@ -104,11 +105,16 @@ class Predictions(_Unchosen):
         return score(spec, self.values[known], self.rows.labels[known], subsets)
 
     def write(self, spec: TaskSpec, path: Path) -> None:
-        """One JSON a line: ``row``, ``subset``, ``label`` and ``prediction`` as the dataset spells them, ``logits``."""
+        """One JSON a line: ``row``, ``subset``, ``label`` and ``prediction`` as the dataset spells them, ``logits``.
 
-        def spelled(value: float) -> str | float | None:
+        Of any number of labels both are lists.
+        """
+
+        def spelled(value: float) -> str | list[str] | float | None:
             if np.isnan(value):
                 return None
+            if spec.form == "labels":
+                return [spec.labels[label] for label in from_number(value)]
             return spec.labels[int(value)] if spec.labels else float(value)
 
         columns = (self.rows.names, self.rows.subsets, self.rows.labels, self.values, self.logits)

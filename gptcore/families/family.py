@@ -51,7 +51,7 @@ class Family:
     """How a row of a task becomes sequences, a :class:`gptcore.nlu.inputs.Inputs`: specials, order, truncation."""
     head: str = "gptcore.models.heads:ClassificationModel"
     """The network that is fine-tuned: this one and its linear layer."""
-    forms: tuple[str, ...] = ("single", "pair", "choices")
+    forms: tuple[str, ...] = ("single", "labels", "pair", "choices")
     """The forms of tasks that it can be fine-tuned on."""
     auxiliary_loss: bool = True
     """Whether fine-tuning can learn the next token beside the task (GPT-1, section 3.2), and as released."""

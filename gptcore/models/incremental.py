@@ -14,10 +14,10 @@ every n_ctx / 2 tokens. The LSTM keeps its state and has no such bound.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -124,6 +124,7 @@ class Cache:
 
     keys: Tensor  # (L, B, W, D)
     values: Tensor  # (L, B, W, D)
+    newest: Tensor  # (L, B, D): each text's last key, before any smearing
     lengths: Tensor  # (B,) int64, on the CPU
 
     @classmethod
@@ -135,11 +136,12 @@ class Cache:
         c = model.config
         shape = (c.n_layer, batch, c.n_ctx if width is None else width, c.n_embd)
         weight = model.tokens.weight
-        return cls(weight.new_zeros(shape), weight.new_zeros(shape), torch.zeros(batch, dtype=torch.int64))
+        newest = weight.new_zeros(c.n_layer, batch, c.n_embd)
+        return cls(weight.new_zeros(shape), weight.new_zeros(shape), newest, torch.zeros(batch, dtype=torch.int64))
 
     def of(self, rows: slice) -> Cache:
         """The same of some texts; what is read into it is read into this one."""
-        return Cache(self.keys[:, rows], self.values[:, rows], self.lengths[rows])
+        return Cache(self.keys[:, rows], self.values[:, rows], self.newest[:, rows], self.lengths[rows])
 
     def spread(self, rows: Sequence[int], room: int) -> Cache:
         """A copy of the texts ``rows``, as far as they are read, with room for ``room`` further positions each."""
@@ -153,7 +155,8 @@ class Cache:
             new[:, :, :read] = tensor[:, :, :read].index_select(1, chosen.to(tensor.device))
             return new
 
-        return Cache(copied(self.keys), copied(self.values), lengths)
+        newest = self.newest.index_select(1, chosen.to(self.newest.device))
+        return Cache(copied(self.keys), copied(self.values), newest, lengths)
 
 
 def step(
@@ -184,13 +187,32 @@ def step(
         unseen = torch.arange(end, device=tokens.device) > places[:, :, None]  # (B, T, S)
         mask = torch.zeros_like(unseen, dtype=x.dtype).masked_fill_(unseen, float("-inf"))[:, None]  # for all heads
     into = (places + width * torch.arange(B, device=tokens.device)[:, None]).view(-1)  # rows of (B * W, D)
-    for block, keys, values in zip(model.blocks, cache.keys, cache.values, strict=True):
+    taken = torch.full((B,), T) if counts is None else counts
+    edges = _Edges((cache.lengths > 0).to(tokens.device)[:, None], taken.to(tokens.device))
+    for block, keys, values, newest in zip(model.blocks, cache.keys, cache.values, cache.newest, strict=True):
         assert isinstance(block, Block)
-        attend = partial(_attend, block.attention, keys, values, into, end, mask, product)
+        smear = None if block.attention.smear is None else partial(_smeared, block.attention, newest, edges)
+        attend = partial(_attend, block.attention, keys, values, into, end, mask, product, smear)
         x = block.joined(x, attend, partial(_feed, block.feed_forward, product))
     cache.lengths += T if counts is None else counts
     states: Tensor = model.norm(x)
     return states
+
+
+class _Edges(NamedTuple):
+    """Where new ids of B texts join on to what is read of them."""
+
+    begun: Tensor  # (B, 1) bool: whether anything is
+    taken: Tensor  # (B,) int64: how many of the new ones are no padding
+
+
+def _smeared(attention: Attention, newest: Tensor, edges: _Edges, k: Tensor) -> Tensor:
+    """New keys mixed with those before them: [B, T, D] -> the same; ``newest``, [B, D], goes on to their last ones."""
+    first = torch.where(edges.begun, newest, k[:, 0])  # (B, D)
+    before = torch.cat([first[:, None], k[:, :-1]], dim=1)
+    last = k[torch.arange(len(k), device=k.device), (edges.taken - 1).clamp(min=0)]  # (B, D)
+    newest.copy_(torch.where(edges.taken[:, None] > 0, last, newest))
+    return attention.smeared(k, before)
 
 
 def _feed(feed_forward: FeedForward, product: Products, x: Tensor) -> Tensor:
@@ -206,12 +228,13 @@ def _attend(
     end: int,
     mask: Tensor | None,
     product: Products,
+    smear: Callable[[Tensor], Tensor] | None,
     x: Tensor,
 ) -> Tensor:
     """Self-attention of new positions to themselves and to all before: [B, T, D] -> the same; ``keys`` are filled."""
     B, T, D = x.shape
     q, k, v = product(attention.qkv, x).view(B * T, 3, D).unbind(1)
-    keys.view(-1, D).index_copy_(0, into, k)
+    keys.view(-1, D).index_copy_(0, into, k if smear is None else smear(k.view(B, T, D)).view(-1, D))
     values.view(-1, D).index_copy_(0, into, v)
     heads = (t.reshape(B, -1, attention.n_head, D // attention.n_head) for t in (q, keys[:, :end], values[:, :end]))
     q, k, v = (t.transpose(1, 2) for t in heads)  # (B, H, T, D/H), (B, H, S, D/H) twice

@@ -20,6 +20,7 @@ class Branches(NamedTuple):
 
     tokens: Tensor  # (B, L) int64: the trunk, which all begin with, then the branches one after the other
     positions: Tensor  # (B, L) int64: where each token stands in its own sequence
+    previous: Tensor  # (B, L) int64: which of the L stands before each token in its sequence; of its first one, itself
     visible: Tensor  # (B, 1, L, L) bool: the trunk and its own branch, up to itself
     places: Tensor  # (B, C, T) int64: which of the L a sequence's position is; padding: L
 
@@ -44,4 +45,5 @@ def fold(tokens: Tensor, ends: Tensor) -> Branches:
 
     branch = folded(torch.arange(C)[:, None].masked_fill(in_trunk, _TRUNK), C)  # (B, L)
     same = (branch[:, :, None] == branch[:, None]) | (branch == _TRUNK)[:, None]  # (B, L, L)
-    return Branches(folded(tokens, 0), folded(at, 0), same.tril_()[:, None], places)
+    previous = torch.cat([places[..., :1], places[..., :-1]], dim=-1)  # (B, C, T)
+    return Branches(folded(tokens, 0), folded(at, 0), folded(previous, 0), same.tril_()[:, None], places)

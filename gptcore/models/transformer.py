@@ -48,14 +48,21 @@ class Attention(nn.Module):
         self.resid_pdrop = config.resid_pdrop
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.projection = nn.Linear(config.n_embd, config.n_embd)
+        self.smear = nn.Parameter(torch.zeros(config.n_head)) if config.smeared_keys else None
 
-    def forward(self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None, previous: Tensor | None = None
+    ) -> Tensor:
         """[B, T, D] -> [B, T, D]; where ``visible``, [B, 1, T, T] bool, is given, it says what each position sees.
 
         With ``at`` [B, N], positions of each row: what these get, [B, N, D]; ``visible`` then is [B, 1, N, T].
+        ``previous``, [B, T]: where in its row the token before each one stands; None: one place before it.
         """
         B, T, D = x.shape
         qkv = self.qkv(x)
+        if self.smear is not None:
+            q, k, v = torch.split(qkv, D, dim=-1)
+            qkv = torch.cat([q, self.smeared(k, _before(k, previous)), v], dim=-1)
         rate = self.attn_pdrop if self.training else 0.0
         own_kernel = at is None and (visible is None or keeps_weights(B, T, self.n_head))
         if own_kernel and is_faster(qkv, rate, self.training):
@@ -74,10 +81,29 @@ class Attention(nn.Module):
     def scores(self, x: Tensor) -> Tensor:
         """How much each position asks for each, before the softmax and the mask: [B, T, D] -> [B, H, T, T]."""
         B, T, D = x.shape
-        qk = F.linear(x, self.qkv.weight[: 2 * D], self.qkv.bias[: 2 * D])
-        q, k = qk.view(B, T, 2, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
+        q, k = torch.split(F.linear(x, self.qkv.weight[: 2 * D], self.qkv.bias[: 2 * D]), D, dim=-1)
+        if self.smear is not None:
+            k = self.smeared(k, _before(k, None))
+        q, k = (part.view(B, T, self.n_head, D // self.n_head).transpose(1, 2) for part in (q, k))  # (B, H, T, D/H)
         found: Tensor = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
         return found
+
+    def smeared(self, k: Tensor, before: Tensor) -> Tensor:
+        """Keys, each mixed with the one before it in the share that its head has learnt: [B, T, D] twice -> the same.
+
+        What followed an earlier token like this one is then found by one head alone, where otherwise two, in blocks
+        one after the other, must have formed (Olsson et al. 2022, "In-context Learning and Induction Heads").
+        """
+        assert self.smear is not None
+        share = torch.sigmoid(self.smear).repeat_interleave(k.shape[-1] // self.n_head)  # (D,)
+        return torch.lerp(k, before, share.to(k.dtype))
+
+
+def _before(k: Tensor, previous: Tensor | None) -> Tensor:
+    """The key before each one, of the first one itself: [B, T, D] -> [B, T, D]."""
+    if previous is None:
+        return torch.cat([k[:, :1], k[:, :-1]], dim=1)
+    return _rows_at(k, previous)
 
 
 def _rows_at(x: Tensor, at: Tensor) -> Tensor:
@@ -111,9 +137,11 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.norm_2 = nn.LayerNorm(config.n_embd, eps=LAYER_NORM_EPSILON)
 
-    def forward(self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None) -> Tensor:
-        """[B, T, D] -> [B, T, D], or [B, N, D]; ``visible`` and ``at`` as in :class:`Attention`."""
-        return self.joined(x, lambda states: self.attention(states, visible, at), self.feed_forward, at)
+    def forward(
+        self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None, previous: Tensor | None = None
+    ) -> Tensor:
+        """[B, T, D] -> [B, T, D], or [B, N, D]; ``visible``, ``at`` and ``previous`` as in :class:`Attention`."""
+        return self.joined(x, lambda states: self.attention(states, visible, at, previous), self.feed_forward, at)
 
     def attention_scores(self, x: Tensor) -> Tensor:
         """See :meth:`Attention.scores`, of what the block gets."""
@@ -212,10 +240,10 @@ class GPT(LanguageModel):
         *blocks, last = self.blocks
         x = self._embedded(found, table)
         for block in blocks:
-            x = block(x, found.visible)
+            x = block(x, found.visible, previous=found.previous)
         at = found.places.gather(2, ends[..., None])[..., 0]  # (B, C)
         visible = found.visible.gather(2, at[:, None, :, None].expand(-1, -1, -1, x.shape[1]))  # (B, 1, C, L)
-        return self._normalised(last(x, visible, at))
+        return self._normalised(last(x, visible, at, found.previous))
 
     def _normalised(self, x: Tensor) -> Tensor:
         """States after the last block as the softmax and the heads get them: [..., D] -> the same."""
@@ -242,7 +270,7 @@ class GPT(LanguageModel):
         found = fold(tokens, ends)
         x = self._embedded(found, table)  # (B, L, D)
         for block in self.blocks:
-            x = block(x, found.visible)
+            x = block(x, found.visible, previous=found.previous)
         x = self._normalised(x)
         B, L, _ = x.shape
         first = (torch.arange(B) * L)[:, None, None]  # (B, 1, 1)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.nlu.bootstrap import score_stderrs
+from gptcore.nlu.label_sets import as_numbers, from_numbers
 from gptcore.nlu.metrics import score
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import TaskSpec
@@ -46,9 +48,9 @@ def majority(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -
 def bag_of_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example], seed: int = 0) -> dict[str, float]:
     """Logistic regression (ridge regression for a graded label) on tf-idf weighted words, with the library's defaults.
 
-    single: the text's words. pair: the words of each side, apart; of a symmetric one those of both sides together, as
-    neither is first. choices: the words of each answer, right against wrong, the best-scored answer chosen; the
-    document is the same for all answers, so that a linear model gains nothing from it.
+    single: the text's words. labels: those, once for each label. pair: the words of each side, apart; of a symmetric
+    one those of both sides together, as neither is first. choices: the words of each answer, right against wrong, the
+    best-scored answer chosen; the document is the same for all answers, so that a linear model gains nothing from it.
 
     :param seed: draws the rows used of sets with more than 100 000.
     :return: the numbers of :func:`gptcore.nlu.metrics.score` on ``dev``, with their standard errors.
@@ -94,6 +96,11 @@ def _fit_predict(
 ) -> NDArray[np.float64]:
     from sklearn.linear_model import LogisticRegression, Ridge
 
+    if spec.form == "labels":
+        kinds = from_numbers(targets, spec.n_outputs)  # (rows, K)
+        single = replace(spec, form="single")
+        told = [_fit_predict(single, features, has.astype(np.float64), dev_features) > 0 for has in kinds.T]
+        return as_numbers(np.stack(told, axis=1))
     if spec.score_range:
         graded = Ridge(solver="lsqr").fit(features, targets).predict(dev_features)
         return np.clip(np.asarray(graded, dtype=np.float64), *spec.score_range)

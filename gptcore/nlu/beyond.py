@@ -126,4 +126,22 @@ BEYOND_THE_PAPER = (
         holdout=Holdout(dev=1600, of=11_200, seed=0),
         note="rows of val_wiki.json, 16 relations: a seventh of them are dev rows, as train_wiki.json has others",
     ),
+    TaskSpec(
+        name="openentity",  # Choi et al. 2018, by its nine general types alone (Zhang et al. 2019, section 4.3)
+        folder="OpenEntity",
+        format="open-entity",
+        form="labels",
+        splits={
+            "train": (Source("crowd/train.json", 1998),),
+            "dev": (Source("crowd/dev.json", 1998),),
+            "test": (Source("crowd/test.json", 1998),),
+        },
+        fields=("mention_span",),
+        label="y_str",
+        labels=("entity", "event", "group", "location", "object", "organization", "person", "place", "time"),
+        metrics=("micro_f1", "accuracy"),
+        table=0,
+        paper={"openentity": None},
+        note="the nine general types of its labels",
+    ),
 )

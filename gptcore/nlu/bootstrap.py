@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from gptcore.errors import InputError
 from gptcore.nlu.entity_metrics import entity_counts
+from gptcore.nlu.label_sets import as_number
 from gptcore.nlu.metrics import METRICS, Values, cells, f1_of_counts, matthews_of_counts
 from gptcore.nlu.registry import PLACE_FORMS, TaskSpec
 
@@ -68,16 +69,21 @@ def stderrs_of_file(spec: TaskSpec, path: Path) -> dict[str, float]:
     """
     if spec.form in PLACE_FORMS:
         return _place_stderrs(spec, path)
-    numbers: dict[object, float] = {label: float(number) for number, label in enumerate(spec.labels)}
+    numbers = {label: number for number, label in enumerate(spec.labels)}
     predictions, labels, subsets = [], [], []
 
     def number(value: object, name: str, line: int) -> float:
         if not spec.labels and isinstance(value, int | float):
             return float(value)
-        if not isinstance(value, str) or value not in numbers:
-            expected = f"one of {', '.join(spec.labels)}" if spec.labels else "a number"
-            raise InputError(f"{path}, line {line}: {name}: found {value!r}, expected {expected}")
-        return numbers[value]
+        several = spec.form == "labels"
+        given: list[object] = value if several and isinstance(value, list) else [value]
+        known = [numbers[each] for each in given if isinstance(each, str) and each in numbers]
+        if several != isinstance(value, list) or len(known) < len(given):
+            expected = f"{'a list of some' if several else 'one'} of {', '.join(spec.labels)}"
+            raise InputError(
+                f"{path}, line {line}: {name}: found {value!r}, expected {expected if spec.labels else 'a number'}"
+            )
+        return as_number(known) if several else float(known[0])
 
     with path.open(encoding="utf-8") as file:
         for line, text in enumerate(file, start=1):

@@ -2,8 +2,8 @@
 
 Every row of every split is read and validated before anything is trained. What comes out needs neither ftfy nor spaCy,
 so that fine-tuning runs on a bare GPU machine. Columns: ``fields`` and ``choices`` (list<list<uint16|uint32>>),
-``label`` (float64: class index, index of the right choice, or score), ``subset``, ``row`` (``file:line``). Of forms
-whose answers are places of a text a second file holds these (:mod:`gptcore.nlu.marked`).
+``label`` (float64: class index, index of the right choice, score, or set of labels), ``subset``, ``row``
+(``file:line``). Of forms whose answers are places of a text a second file holds these (:mod:`gptcore.nlu.marked`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from gptcore.errors import InputError
 from gptcore.files import read_json, sha256_json, write_json_atomic
 from gptcore.filesystems import file_fingerprint
 from gptcore.nlu.inputs import EncodedExample, Ids
+from gptcore.nlu.label_sets import from_number
 from gptcore.nlu.marked import MarkedSplit, MarkedWriter, entities, marks_file
 from gptcore.nlu.readers import Example, iterate, labelled_splits, parquet_layout, source_files, unreadable
 from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, recorded_task, task_settings
@@ -140,6 +141,8 @@ def _label_names(spec: TaskSpec, example: Example) -> list[str]:
         return entities(spec, example)
     if example.label is None:
         return ["none"]
+    if spec.form == "labels":
+        return [spec.labels[label] for label in from_number(example.label)]
     label = int(example.label)
     return [f"{label} to {label + 1}" if spec.score_range else spec.labels[label]]
 

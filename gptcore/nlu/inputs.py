@@ -1,6 +1,6 @@
 """Figure 1, right: every task's fields as sequences that the pre-trained network can read.
 
-    single       [s] text [e]
+    single       [s] text [e]; the form "labels", too
     pair         [s] premise [$] hypothesis [e]; a symmetric one in both orders, whose two representations are summed
                  before the linear layer
     choices      [s] document question [$] answer_k [e], one sequence an answer, softmax over them
@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.errors import InputError
-from gptcore.nlu.registry import TaskSpec
+from gptcore.nlu.label_sets import as_numbers, from_numbers
+from gptcore.nlu.registry import ONE_TEXT_FORMS, TaskSpec
 from gptcore.text.tokenizer import Specials as Pieces
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def build_sequences(
         the released code did not cover, has no other side to share the room with and keeps all of it.
     :raises InputError: if ``n_ctx`` has no room for the special tokens and a word of each part.
     """
-    if part_tokens is not None and spec.form != "single":
+    if part_tokens is not None and spec.form not in ONE_TEXT_FORMS:
         limited = _limit_sides(spec, fields, choices, part_tokens)
         sequences, cut = build_sequences(spec, *limited, n_ctx, specials)
         return sequences, cut or _count(*limited) < _count(fields, choices)
@@ -116,7 +117,7 @@ def build_sequences(
             f"expected at least {N_SPECIAL + len(fields) + bool(choices)}"
         )
     start, delimiter, classify = ([token] for token in specials)
-    if spec.form == "single":
+    if spec.form in ONE_TEXT_FORMS:
         kept = fit([len(fields[0])], n_ctx - 2, spec.context)
         (text,) = _cut(fields, kept)
         return [_join(start, text, classify)], kept != [len(fields[0])]
@@ -163,7 +164,7 @@ class TaskBatch:
     tokens: torch.Tensor  # (B, C, T) int64
     lm_targets: torch.Tensor  # (B, C, T) int64: what each position predicts, IGNORE_INDEX where nothing
     clf_position: torch.Tensor  # (B, C) int64: where each sequence's classify token stands
-    labels: torch.Tensor | None  # (B,) int64 classes, or (B, K) float32 soft labels
+    labels: torch.Tensor | None  # (B,) int64 classes, or (B, K) float32 soft labels or sets of labels
     segments: torch.Tensor | None = None  # (B, C, T) int64: which part each token belongs to, of families that say so
     mask: torch.Tensor | None = None  # (B, C, T) bool: what is no padding, of families whose words see all others
 
@@ -195,7 +196,7 @@ def collate(
 
     A position's language-model target is the next token; delimiter and classify are predicted too, the start token
     and what follows the classify token are not (original code). Labels become class indices, for a graded label soft
-    labels; they are None if any example has none.
+    labels, for sets of them 0 or 1 a label; they are None if any example has none.
     """
     import torch
 
@@ -214,13 +215,17 @@ def collate(
 
 
 def encoded_labels(spec: TaskSpec, labels: Sequence[float | None]) -> torch.Tensor | None:
-    """Labels (B,) as class indices (B,), for a graded label as soft labels (B, K); None if any example has none."""
+    """Labels (B,) as class indices (B,), for a graded label as soft labels (B, K), for sets of labels as 0 or 1 each
+    (B, K); None if any example has none.
+    """
     import torch
 
     known = [label for label in labels if label is not None]
     if len(known) < len(labels):
         return None
     scores = np.asarray(known, dtype=np.float64)
+    if spec.form == "labels":
+        return torch.from_numpy(from_numbers(scores, spec.n_outputs).astype(np.float32))
     return torch.from_numpy(soft_labels(spec, scores) if spec.score_range else scores.astype(np.int64))
 
 
@@ -243,9 +248,12 @@ def soft_labels(spec: TaskSpec, scores: NDArray[np.float64]) -> NDArray[np.float
 def predict(spec: TaskSpec, logits: NDArray[np.floating]) -> NDArray[np.float64]:
     """Predictions (N,) from task logits: (N, K) classes, or (N, C) one score a choice.
 
-    The likeliest class or choice; for a graded label the expected class, on the label's own scale.
+    The likeliest class or choice; for a graded label the expected class, on the label's own scale; of sets of labels
+    those that are likelier than not.
     """
     scores = np.asarray(logits, dtype=np.float64)
+    if spec.form == "labels":
+        return as_numbers(scores > 0)
     if spec.score_range is None:
         predictions = np.argmax(scores, axis=1)
     else:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gptcore.nlu.label_sets import sizes
 from gptcore.nlu.registry import Metric, TaskSpec
 
 Values = NDArray[np.float64]
@@ -33,6 +34,16 @@ def macro_f1(predictions: Values, labels: Values) -> float:
     right = np.bincount(expected[predicted == expected], minlength=n)
     either = np.bincount(predicted, minlength=n) + np.bincount(expected, minlength=n)
     return float(np.mean(2 * right / either))
+
+
+def micro_f1(predictions: Values, labels: Values) -> float:
+    """F1 over the labels of all rows together, of which each has any number; 0 where none is predicted or there.
+
+    :param predictions: (N,) sets of labels as :mod:`gptcore.nlu.label_sets` numbers them, as ``labels`` are.
+    """
+    right = sizes((predictions.astype(np.int64) & labels.astype(np.int64)).astype(np.float64)).sum()
+    found = sizes(predictions).sum() + sizes(labels).sum()
+    return float(2 * right / found) if found else 0.0
 
 
 def matthews(predictions: Values, labels: Values) -> float:
@@ -88,6 +99,7 @@ METRICS: dict[Metric, Callable[[Values, Values], float]] = {
     "accuracy": accuracy,
     "f1": f1,
     "macro_f1": macro_f1,
+    "micro_f1": micro_f1,
     "matthews": matthews,
     "pearson": pearson,
     "spearman": spearman,
@@ -112,7 +124,8 @@ def score(
 ) -> dict[str, float]:
     """All numbers of one task on one split.
 
-    :param predictions: (N,) classes, choices or graded scores, as :func:`gptcore.nlu.inputs.predict` gives them.
+    :param predictions: (N,) classes, choices, graded scores or sets of labels, as :func:`gptcore.nlu.inputs.predict`
+        gives them.
     :param labels: (N,) what is right.
     :param subsets: (N,) each row's part of the split, for tasks that consist of several (MNLI, RACE).
     :return: ``score`` (the headline metric over all rows), every metric by its name, the headline metric of each part

@@ -355,6 +355,13 @@ ORIGINS: dict[str, Origin] = {
             request="put val_wiki.json of the repository's data folder into FewRel/",
         ),
         Origin(
+            "openentity",
+            "OpenEntity",
+            "none stated on the page",
+            "https://www.cs.utexas.edu/~eunsol/html_pages/open_entity.html",
+            (Download("http://nlp.cs.washington.edu/entity_type/data/ultrafine_acl18.tar.gz", "release/crowd/*.json"),),
+        ),
+        Origin(
             BLIMP,
             FOLDER,
             "none stated in the repository",

@@ -1,6 +1,6 @@
 """A user's own rows: one JSON object a line, its fields named as the dataset names its columns, or after Figure 1.
 
-    single       text
+    single       text; the form "labels", too
     pair         premise, hypothesis; text1, text2 where neither is the first by nature
     choices      document, question, answers (a list); a story has no question
     span         question, passage
@@ -21,6 +21,7 @@ from gptcore.nlu.registry import Form, TaskSpec
 
 _NAMES: dict[Form, tuple[str, ...]] = {
     "single": ("text",),
+    "labels": ("text",),
     "pair": ("premise", "hypothesis"),
     "choices": ("document", "question"),
     "span": ("question", "passage"),

@@ -2,7 +2,7 @@
 
     name = "anli"                           # its column on the leaderboard
     format = "jsonl"                        # tsv, csv, jsonl, parquet
-    form = "pair"                           # single, pair, choices
+    form = "pair"                           # single, labels (any number of them a row), pair, choices
     fields = ["premise", "hypothesis"]      # columns of the texts, in input order
     label = "label"                         # column of the label
     train = "train.jsonl"
@@ -27,7 +27,8 @@ from typing import Any
 from gptcore.config import FinetuneConfig
 from gptcore.errors import InputError
 from gptcore.filesystems import exists, file_system
-from gptcore.nlu.readers.rows import label_text, show
+from gptcore.nlu.label_sets import MOST_LABELS
+from gptcore.nlu.readers.rows import label_text, label_texts, show
 from gptcore.nlu.readers.tasks import unlabelled_rows
 from gptcore.nlu.registry import (
     BEYOND,
@@ -54,8 +55,9 @@ _RESERVED = {
 }
 """Names of columns that a leaderboard, or an analysis, has already."""
 _FORMATS: tuple[Format, ...] = ("tsv", "csv", "jsonl", "parquet")
-_FORMS: tuple[Form, ...] = ("single", "pair", "choices")
+_FORMS: tuple[Form, ...] = ("single", "labels", "pair", "choices")
 _GRADED: tuple[Metric, ...] = ("pearson", "spearman")
+_SETS: tuple[Metric, ...] = ("micro_f1", "accuracy")
 _TWO_CLASSES: tuple[Metric, ...] = ("f1", "matthews")
 _HOLDOUT_SEED = 0
 _PARTS = 10_000  # a share of the rows is stated in ten-thousandths
@@ -173,10 +175,11 @@ def _fields(given: TomlFields, form: Form) -> tuple[str | tuple[str, ...], ...]:
     value = given.raw("fields")
     expected = {
         "single": "a list of one column",
+        "labels": "a list of one column",
         "pair": "a list of two columns",
         "choices": "a list of one or two columns (the text; a question)",
     }[form]
-    counts = {"single": (1,), "pair": (2,), "choices": (1, 2)}[form]
+    counts = {"single": (1,), "labels": (1,), "pair": (2,), "choices": (1, 2)}[form]
     if value is None:
         raise InputError(f"{given.url}: found no fields, expected {expected}")
     joined = isinstance(value, list) and [[item] if isinstance(item, str) else item for item in value]
@@ -232,8 +235,12 @@ def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
         raise given.error("fields", columns, f"each column once, not {twice!r} twice")
     if spec.label in columns:
         raise given.error("label", spec.label, "a column that is none of the texts")
-    if spec.score_range and (spec.labels or spec.form == "choices"):
+    if spec.score_range and (spec.labels or spec.form in ("choices", "labels")):
         raise given.error("score_range", list(spec.score_range), "no labels and no choices beside it")
+    if spec.dropped_labels and spec.form == "labels":
+        raise given.error("dropped_labels", list(spec.dropped_labels), "none in the form labels: no label drops a row")
+    if spec.prompt and spec.form == "labels":
+        raise given.error("prompt", spec.prompt.question, "none in the form labels: a prompt has one answer")
     if spec.symmetric and spec.form != "pair":
         raise given.error("symmetric", True, "the form pair")
     if spec.context is not None and spec.context >= len(spec.fields):
@@ -264,8 +271,9 @@ def _with_labels(spec: TaskSpec, given: TomlFields) -> TaskSpec:
     elif not labels:
         labels = tuple(sorted(dict.fromkeys(_labels_in(spec)), key=_by_number))
     wanted = len(spec.choices) or None
-    if len(labels) < 2 or len(labels) > _MAX_LABELS or (wanted and len(labels) != wanted):
-        expected = f"{wanted}, one for each column of choices" if wanted else f"2 to {_MAX_LABELS}"
+    most = MOST_LABELS if spec.form == "labels" else _MAX_LABELS
+    if len(labels) < 2 or len(labels) > most or (wanted and len(labels) != wanted):
+        expected = f"{wanted}, one for each column of choices" if wanted else f"2 to {most}"
         raise InputError(f"{given.url}: labels: found {len(labels)} ({show(list(labels)[:20])}), expected {expected}")
     return replace(spec, labels=labels)
 
@@ -281,11 +289,12 @@ def _by_number(label: str) -> tuple[float, str]:
 def _labels_in(spec: TaskSpec) -> Iterator[str]:
     """The labels of the training rows."""
     for row in unlabelled_rows(spec, "train"):
-        found = label_text(row.value(spec.label))
-        if not isinstance(found, str) or not found.strip():
-            raise row.error(spec.label, show(found), "a label")
-        if found not in spec.dropped_labels:
-            yield found
+        value = row.value(spec.label)
+        for found in label_texts(value) if spec.form == "labels" else [label_text(value)]:
+            if not isinstance(found, str) or not found.strip():
+                raise row.error(spec.label, show(found), "a label")
+            if found not in spec.dropped_labels:
+                yield found
 
 
 def _labels_of_choices(spec: TaskSpec) -> tuple[str, ...]:
@@ -314,6 +323,8 @@ def _with_metrics(spec: TaskSpec, given: TomlFields) -> TaskSpec:
     """
     if spec.score_range:
         fitting = _GRADED
+    elif spec.form == "labels":
+        fitting = _SETS
     elif spec.form != "choices" and len(spec.labels) == 2:
         fitting = ("accuracy", *_TWO_CLASSES, "macro_f1")
     else:
@@ -321,7 +332,8 @@ def _with_metrics(spec: TaskSpec, given: TomlFields) -> TaskSpec:
     if not set(spec.metrics) <= set(fitting):
         what = "a graded score" if spec.score_range else f"{len(spec.labels)} labels"
         raise given.error("metrics", list(spec.metrics), f"some of {', '.join(fitting)}, which {what} can have")
-    return replace(spec, metrics=spec.metrics or (fitting if spec.score_range else ("accuracy",)))
+    whole = spec.score_range or spec.form == "labels"
+    return replace(spec, metrics=spec.metrics or (fitting if whole else ("accuracy",)))
 
 
 def _home(given: TomlFields, datasets_url: str) -> str:

@@ -8,12 +8,23 @@ from typing import Any
 
 from gptcore.errors import InputError
 from gptcore.nlu.beyond import BEYOND_THE_PAPER
-from gptcore.nlu.spec import PLACE_FORMS, Form, Format, Holdout, Metric, PromptTemplate, Source, TaskSpec
+from gptcore.nlu.spec import (
+    ONE_TEXT_FORMS,
+    PLACE_FORMS,
+    Form,
+    Format,
+    Holdout,
+    Metric,
+    PromptTemplate,
+    Source,
+    TaskSpec,
+)
 from gptcore.nlu.twelve import TWELVE
 
 __all__ = [
     "BEYOND",
     "COLUMNS",
+    "ONE_TEXT_FORMS",
     "PLACE_FORMS",
     "REGISTRY",
     "Form",

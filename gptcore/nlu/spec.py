@@ -8,14 +8,17 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Form = Literal["single", "pair", "choices", "span", "tags"]
-Format = Literal["tsv", "csv", "jsonl", "parquet", "race", "squad", "conll", "commonsense", "fewrel"]
-Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "span_f1", "exact_match", "entity_f1"]
+Form = Literal["single", "labels", "pair", "choices", "span", "tags"]
+Format = Literal["tsv", "csv", "jsonl", "parquet", "race", "squad", "conll", "commonsense", "fewrel", "open-entity"]
+Metric = Literal[
+    "accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman", "span_f1", "exact_match", "entity_f1"
+]
 
 METRIC_TITLES: dict[Metric, str] = {
     "accuracy": "accuracy",
     "f1": "F1",
     "macro_f1": "macro F1",
+    "micro_f1": "micro F1 of labels",
     "matthews": "Matthews correlation",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
@@ -24,6 +27,8 @@ METRIC_TITLES: dict[Metric, str] = {
     "entity_f1": "F1 of entities",
 }
 """What people are shown."""
+ONE_TEXT_FORMS: tuple[Form, ...] = ("single", "labels")
+"""Those whose rows are one text, which is classified as a whole."""
 PLACE_FORMS: tuple[Form, ...] = ("span", "tags")
 """Those whose answers are places of a text."""
 
@@ -69,8 +74,8 @@ class TaskSpec:
     folder: str
     format: Format
     form: Form
-    """What a row is: one text, two texts, a text and several answers to choose from; a question with a passage in which
-    the answer stands, or a text each of whose words has a tag."""
+    """What a row is: one text with one label or with any number of labels; two texts; a text and several answers to
+    choose from; a question with a passage in which the answer stands; or a text each of whose words has a tag."""
     splits: dict[str, tuple[Source, ...]]
     """``train``, ``dev`` and, where the public test rows carry labels, ``test``."""
     fields: tuple[str | tuple[str, ...], ...]

@@ -83,6 +83,15 @@ def task_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.float(), labels)
 
 
+def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean over examples and labels of the binary cross-entropy, in float32, where an example has any number.
+
+    :param logits: [B, K].
+    :param labels: [B, K] float32, the probability of each.
+    """
+    return F.binary_cross_entropy_with_logits(logits.float(), labels)
+
+
 def span_loss(logits: Tensor, positions: Tensor) -> Tensor:
     """The mean of the start's and the end's cross-entropy over the positions (BERT's paper, section 4.2).
 
@@ -101,8 +110,13 @@ def tag_loss(logits: Tensor, tags: Tensor) -> Tensor:
     return language_model_loss(logits, tags)
 
 
-TASK_LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"span": span_loss, "tags": tag_loss}
-"""Form -> loss, of those whose answers are places of a text; all others have :func:`task_loss`."""
+TASK_LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "labels": label_loss,
+    "span": span_loss,
+    "tags": tag_loss,
+}
+"""Form -> loss, of those with any number of labels and those whose answers are places of a text; all others have
+:func:`task_loss`."""
 
 
 def combined_loss(task: Tensor, language_model: Tensor, lm_coef: float) -> Tensor:

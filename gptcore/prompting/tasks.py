@@ -176,7 +176,10 @@ def prompt_task(name: str, datasets_url: str = "") -> PromptTask:
     :raises InputError: there is none of that name, or the file is no task's.
     """
     if is_task_file(name):
-        return prompted(read_own_task(name, datasets_url).spec)
+        spec = read_own_task(name, datasets_url).spec
+        if spec.form == "labels":
+            raise InputError(f"{name}: form = 'labels': a prompt has one answer, expected a task whose rows have one")
+        return prompted(spec)
     if name not in PROMPT_TASKS:
         raise InputError(f"task: found {name!r}, expected one of {', '.join(PROMPT_TASKS)}")
     return PROMPT_TASKS[name]

@@ -1,4 +1,7 @@
-"""Tasks beyond the twelve in their public formats: SQuAD 1.1 and 2.0, SWAG, CoNLL-2003. All of it is synthetic."""
+"""Tasks beyond the twelve in their public formats: SQuAD 1.1 and 2.0, SWAG, CoNLL-2003, Open Entity.
+
+All of it is synthetic.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 from gptcore.storyworld import stories, web
+from gptcore.storyworld.facts import article
 from gptcore.storyworld.formats import Writer
-from gptcore.storyworld.lexicon import CALLINGS, DAYS, PEOPLE, SEASONS, VILLAGES, Words
+from gptcore.storyworld.lexicon import CALLINGS, DAYS, KINDS, PEOPLE, SEASONS, VILLAGES, Words
 from gptcore.storyworld.narrate import key
 from gptcore.storyworld.prompted import squad_data
 
@@ -21,10 +26,36 @@ ENDINGS = (600, 300)
 """Rows of SWAG's train and val files."""
 SENTENCES = (700, 300, 150)
 """Of CoNLL's train, testa and testb files."""
+TYPED = (600, 300, 300)
+"""Mentions of Open Entity's train, dev and test files."""
 _SWAG_COLUMNS = ("", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source")
 
 _HELD_OUT = {person.name for person in PEOPLE[1::3]} | set(VILLAGES[1::3])
 """Persons and places of whom no sentence of the train file tells: to know them takes more than a list of names."""
+
+_MENTIONS: Mapping[str, tuple[str, ...]] = {
+    "who": ("person",),
+    "calling": ("person",),
+    "where": ("location", "place"),
+    "side": ("group", "organization"),
+    "people": ("group", "person"),
+    "fair": ("event",),
+    "day": ("time",),
+    "thing": ("object",),
+}
+"""What a sentence mentions -> the general types of it."""
+_TYPED_IN = (
+    "{who} went to {where} on {day}.",
+    "{who} lost {thing} at {fair}.",
+    "On {day} {calling} sold {thing} in {where}.",
+    "{side} beat {other} by three goals on {day}.",
+    "{people} of {where} came to {fair}.",
+    "{who} plays for {side}, though {calling} said no.",
+    "All of {where} talked of {fair} and of {who}.",
+    "{people} gave {who} {thing}.",
+    "{side} lost again, and {people} went home to {where}.",
+)
+"""Villages are places, and what their teams are called: which of them is meant, the rest of the sentence says."""
 
 _Tagged = tuple[list[str], list[str]]
 """Words, and the tag of each in IOB1."""
@@ -32,7 +63,7 @@ _Tagged = tuple[list[str], list[str]]
 
 def beyond(w: Writer) -> None:
     """Write all of them. Version 2's dev file is another module's: what prompts are tried on."""
-    for write in (_squad, _swag, _conll):
+    for write in (_squad, _swag, _conll, _typed):
         write(w)
 
 
@@ -117,9 +148,13 @@ def _sentence(rng: Random, words: Words) -> _Tagged:
     return _tagged(text, [(person, "PER"), (other, "PER"), (fair, "MISC"), (team, "ORG")])
 
 
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+|[^\w\s]", text)
+
+
 def _tagged(text: str, names: Sequence[tuple[str, str]]) -> _Tagged:
     """A sentence's words, the longest of the names in it tagged; in IOB1 all of their words begin with I."""
-    tokens = re.findall(r"\w+|[^\w\s]", text)
+    tokens = _words(text)
     tags = ["O"] * len(tokens)
     for name, kind in sorted(names, key=lambda pair: -len(pair[0].split())):
         parts = name.split()
@@ -127,3 +162,42 @@ def _tagged(text: str, names: Sequence[tuple[str, str]]) -> _Tagged:
             if tokens[at : at + len(parts)] == parts and set(tags[at : at + len(parts)]) == {"O"}:
                 tags[at : at + len(parts)] = [f"I-{kind}"] * len(parts)
     return tokens, tags
+
+
+def _typed(w: Writer) -> None:
+    things = [member for kind in KINDS if kind.made for member in kind.members]
+    seen: set[str] = set()
+    for split, n in zip(("train", "dev", "test"), TYPED, strict=True):
+        rng, words = w.rng(f"typed/{split}"), w.words("typed", split)
+        rows: list[dict[str, Any]] = []
+        while len(rows) < n:
+            (where, side, other), calling = rng.sample(VILLAGES, 3), rng.choice(CALLINGS)
+            said = {
+                "who": rng.choice(words.people).name,
+                "calling": f"the {calling}",
+                "where": where,
+                "side": side,
+                "people": f"the {rng.choice(CALLINGS)}s",
+                "fair": f"the {rng.choice(SEASONS)} fair",
+                "day": rng.choice(DAYS),
+                "thing": article(rng.choice(things)),
+            }
+            sentence = rng.choice(_TYPED_IN)
+            kind = rng.choice([name for name in _MENTIONS if f"{{{name}}}" in sentence])
+            left, _, right = sentence.partition(f"{{{kind}}}")
+            tokens = [_words(part.format(**said, other=other)) for part in (left, right)]
+            known = key(" ".join(tokens[0]), said[kind], " ".join(tokens[1]))
+            if known in seen:
+                continue
+            seen.add(known)
+            finer = {"calling": calling, "people": "crowd", "side": "team", "fair": "feast"}
+            rows.append(
+                {
+                    "annot_id": f"storyworld/{split}/{len(rows)}",
+                    "mention_span": said[kind],
+                    "left_context_token": tokens[0],
+                    "right_context_token": tokens[1],
+                    "y_str": [*_MENTIONS[kind], *([finer[kind]] if kind in finer else [])],
+                }
+            )
+        w.write(f"OpenEntity/crowd/{split}.json", "".join(json.dumps(row) + "\n" for row in rows))

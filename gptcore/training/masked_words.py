@@ -88,7 +88,10 @@ class MaskedWords:
     See :class:`gptcore.training.pretraining_objective.PretrainingObjective`.
     """
 
-    _others_settings: tuple[str, ...] = ("replaced_weight", "replaced_objective", "hidden_share", "entity_weight")
+    _others_settings: tuple[str, ...] = (
+        *("replaced_weight", "replaced_objective", "hidden_share", "entity_weight"),
+        "repeating_steps",
+    )
     _counting: type[Counted] = Counted
 
     def __init__(self, pairs: str, masking: Masking) -> None:

@@ -24,7 +24,7 @@ from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder, draw_weights
 from gptcore.nlu.inputs import MARKS
 from gptcore.nlu.spec import PLACE_FORMS
-from gptcore.objectives.losses import language_model_loss, task_loss
+from gptcore.objectives.losses import label_loss, language_model_loss, task_loss
 from gptcore.training.distillation import Counted, layer_losses
 from gptcore.training.schedules import Schedule, warmup_linear
 
@@ -153,9 +153,13 @@ def taught_objective(trained: TaughtClassifier, teacher: Classifier, config: Dis
 def soft_task_loss(form: str, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
     """The mean cross-entropy with the teacher's softmax (TinyBERT, equation 10), in float32.
 
+    Of any number of labels the mean of each one's binary cross-entropy with the teacher's probability.
+
     :param student, teacher: logits [B, K]; of a span [B, T, 2], of tags [B, T, K].
     :param labels: of tags, which positions are tagged: [B, T], -100 elsewhere; else not read.
     """
+    if form == "labels":
+        return label_loss(student, teacher.float().sigmoid())
     if form not in PLACE_FORMS:
         return task_loss(student, teacher.float().softmax(-1))
     if form == "tags":

@@ -133,7 +133,10 @@ def task_interface(spec: TaskSpec) -> Interface:
     elif spec.form == "tags":
         outputs = {"tags": "string", "entities": "string"}
     elif not spec.score_range:
-        outputs = {"label": "string", **{f"probability {label}": "double" for label in spec.labels}}
+        outputs = {
+            "labels" if spec.form == "labels" else "label": "string",
+            **{f"probability {label}": "double" for label in spec.labels},
+        }
     example = {column: f"A text for {column}." for column in columns}
     return Interface(columns, outputs, example, aliases=aliases, lists=(ANSWERS,) if spec.choices else ())
 
@@ -196,6 +199,8 @@ def _columns(spec: TaskSpec) -> str:
     answer = "`score`" if spec.score_range else f"`label` ({labels}) and `probability LABEL` of each"
     if spec.form == "span":
         answer = "`answer` as the passage spells it, `start` and `end`, its characters there"
+    elif spec.form == "labels":
+        answer = f"`labels`, a list as JSON (any number of {labels}), and `probability LABEL` of each"
     elif spec.form == "tags":
         answer = f"`tags`, one a word ({labels}), and `entities` as JSON"
     return f"Columns of the table: {given}. Comes back: {answer}."

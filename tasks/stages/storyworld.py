@@ -13,7 +13,7 @@ from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 
-VERSION = 11
+VERSION = 12
 SEED = 42
 """Of the world that stands in for books, datasets and a graph that nobody gives."""
 

@@ -189,6 +189,8 @@ def flat(answer: Mapping[str, Any]) -> dict[str, Any]:
     if "probabilities" not in answer:
         return dict(answer)
     shares = {f"probability {label}": share for label, share in answer["probabilities"].items()}
+    if "labels" in answer:
+        return {"labels": json.dumps(answer["labels"], ensure_ascii=False), **shares}
     return {"label": answer["label"], **shares}
 
 

@@ -67,12 +67,13 @@ def test_folding_keeps_every_token_what_stood_before_it_and_where(batch: TaskBat
             seen = found.visible[b, 0, found.places[b, c, t]]
             assert found.tokens[b, seen].tolist() == batch.tokens[b, c, : t + 1].tolist()
             assert found.positions[b, seen].tolist() == list(range(t + 1))
+            assert found.previous[b, found.places[b, c, t]] == found.places[b, c, max(0, t - 1)]
     assert found.visible.any(dim=-1).all()  # a softmax over nothing is no number
     assert found.tokens.shape[1] <= int((batch.clf_position + 1).sum(dim=1).max())
 
 
 @settings(deadline=None, max_examples=25)
-@given(batch=batches, changes=st.sampled_from([{}, {"original": True}, {"norm_first": True}]))
+@given(batch=batches, changes=st.sampled_from([{}, {"original": True}, {"norm_first": True}, {"smeared_keys": True}]))
 def test_shared_states_give_the_logits_losses_and_gradients_of_separate_ones(
     batch: TaskBatch, changes: dict[str, bool]
 ) -> None:

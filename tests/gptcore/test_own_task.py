@@ -205,7 +205,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a paper's name": ({"name": "rte"}, "name = 'rte', expected a name that no task and no column of the leaderboard"),
     "a name with blanks": ({"name": "My Task"}, "name = 'My Task', expected a small letter, then up to 31"),
     "another format": ({"format": "xlsx"}, "format = 'xlsx', expected one of tsv, csv, jsonl, parquet"),
-    "another form": ({"form": "triple"}, "form = 'triple', expected one of single, pair, choices"),
+    "another form": ({"form": "triple"}, "form = 'triple', expected one of single, labels, pair, choices"),
     "one field of a pair": ({"fields": ["premise"]}, r"fields = \['premise'\], expected a list of two columns"),
     "a field twice": (
         {"fields": ["premise", "premise"]},

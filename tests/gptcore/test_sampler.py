@@ -73,9 +73,24 @@ def test_the_draws_are_pinned(tmp_path):
     assert [int(sampler.window(i)[0]) for i in (0, 1, 2, 10**12)] == [813, 365, 869, 650]
 
 
+def test_half_of_the_first_windows_repeat_their_beginning(tmp_path):
+    shards = shards_of(tmp_path, [2000], max_tokens=2000)  # of which no two tokens are alike
+    plain, repeating = WindowSampler(shards, 16, 3), WindowSampler(shards, 16, 3, 300)
+    periods = Counter()
+    for i in range(400):
+        whole, found = plain.window(i), repeating.window(i)
+        period = len(set(found.tolist()))
+        assert found.tolist() == [int(whole[place % period]) for place in range(17)]
+        periods[period, i < 300] += 1
+    assert periods[17, False] == 100  # behind the first ones, none does
+    assert 120 < periods[17, True] < 180
+    assert {period for period, early in periods if early} == {4, 5, 6, 7, 8, 17}  # 4 to n_ctx / 2, or none
+
+
 @pytest.mark.parametrize("shares", [[0, 6], [0, 3, 6], [0, 1, 5, 6]])
-def test_a_global_batch_does_not_depend_on_how_it_is_shared_out(tmp_path, shares):
-    sampler = WindowSampler(shards_of(tmp_path, [50, 3, 40]), 8, 1)
+@pytest.mark.parametrize("repeating", [0, 33, 60])
+def test_a_global_batch_does_not_depend_on_how_it_is_shared_out(tmp_path, shares, repeating):
+    sampler = WindowSampler(shards_of(tmp_path, [50, 3, 40]), 8, 1, repeating)
     inputs, targets = sampler.batch(5, 6)
     cuts = [sampler.batch(5, 6, start, stop) for start, stop in pairwise(shares)]
     assert np.array_equal(inputs, np.concatenate([cut[0] for cut in cuts]))

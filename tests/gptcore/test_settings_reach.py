@@ -47,6 +47,7 @@ OTHER: dict[str, Any] = {
     "seed": 7,
     "original": True,
     "optimizer": "muon",
+    "repeating_steps": 3,
     "decay": "linear",
     "pretrained": False,
     "layer_decay": 0.5,

@@ -21,6 +21,8 @@ from gptcore.nlu.registry import task_spec
 
 _TEXT = "red blue green cat dog bird house tree river sun moon king queen sings runs sleeps good bad"
 WORDS = _TEXT.split()
+_KINDS = {"person": "king", "place": "river"}
+_OTHERS = ("red", "blue", "green", "sings", "runs", "sleeps")
 DIGEST = "a" * 64
 TASKS = ("sst2", "rte", "mrpc", "stsb", "storycloze", "mnli")
 MODEL = ModelConfig(n_vocab=30, n_ctx=24, n_layer=2, n_head=2, n_embd=16, n_inner=32)
@@ -88,6 +90,24 @@ def _write_sst2(data: Path, rng: random.Random, n_train: int, n_dev: int) -> Non
 def _pairs(rng: random.Random, count: int) -> list[tuple[str, str, int]]:
     """(first, second, 0 or 1)."""
     return [(_text(rng), f"{_text(rng)} {WORDS[-1 - at % 2]} {_text(rng)}", 1 - at % 2) for at in range(count)]
+
+
+def _write_openentity(data: Path, rng: random.Random, n_train: int, n_dev: int) -> None:
+    """A mention is a person where it names a king, and a place where it names a river; of some, both or neither."""
+    (data / "OpenEntity/crowd").mkdir(parents=True)
+    for split, count in (("train", n_train), ("dev", n_dev)):
+        lines = []
+        for _ in range(count):
+            kinds = [kind for kind, word in _KINDS.items() if rng.random() < 0.5]
+            words = [_KINDS[kind] for kind in kinds] or ["sun"]
+            row = {
+                "left_context_token": rng.choices(_OTHERS, k=2),
+                "mention_span": " ".join(words),
+                "right_context_token": rng.choices(_OTHERS, k=1),
+                "y_str": [*kinds, "something finer"],
+            }
+            lines.append(json.dumps(row) + "\n")
+        (data / f"OpenEntity/crowd/{split}.json").write_text("".join(lines), encoding="utf-8")
 
 
 def _write_rte(data: Path, rng: random.Random, n_train: int, n_dev: int) -> None:

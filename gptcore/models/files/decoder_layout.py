@@ -19,7 +19,7 @@ from gptcore.config import ModelConfig
 from gptcore.errors import InputError
 from gptcore.files import checked_object, fsync_folder, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
-from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_original, ours
+from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_attention, check_original, ours
 from gptcore.settings import replace_settings
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import PAPER_MARKS
@@ -141,6 +141,7 @@ class DecoderLayout:
             raise InputError(
                 f"model.n_special = {config.n_special}, expected one of {', '.join(map(str, _ADDED_ROWS))}"
             )
+        check_attention(config)
         if not self.norm:
             check_original(config)
 

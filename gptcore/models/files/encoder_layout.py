@@ -217,6 +217,7 @@ class EncoderLayout:
         said[self.classifier_dropout] = model.clf_pdrop
         if model.form not in ("choices", "span"):
             named = dict(enumerate(labels))
+            said |= {"problem_type": "multi_label_classification"} if model.form == "labels" else {}
             said |= {"id2label": named, "label2id": {label: number for number, label in named.items()}}
         without = dataclasses.replace(config, pooler=config.pooler and not places)  # theirs has none there
         self._write(model.encoder, without, layer, said, tokenizer, folder)
@@ -364,6 +365,7 @@ def task_classes(family: str) -> dict[str, str]:
     """Form of a task -> transformers' class of a family, by the name that its classes begin with."""
     forms = {
         "single": "SequenceClassification",
+        "labels": "SequenceClassification",
         "pair": "SequenceClassification",
         "choices": "MultipleChoice",
         "span": "QuestionAnswering",

@@ -64,8 +64,15 @@ def block_tensors(model: Decoder) -> Iterator[tuple[int, str, Tensor]]:
             yield n, theirs, value.t() if value.ndim == 2 else value
 
 
+def check_attention(config: ModelConfig) -> None:
+    """:raises InputError: keys that no layout of others can say."""
+    if config.smeared_keys:
+        raise InputError("model.smeared_keys = True, expected False: no layout of others holds such keys")
+
+
 def check_original(config: ModelConfig) -> None:
-    """:raises InputError: norms or a feed-forward width that neither layout of GPT-1 can say."""
+    """:raises InputError: norms, keys or a feed-forward width that neither layout of GPT-1 can say."""
+    check_attention(config)
     if config.norm_first:
         raise InputError("model.norm_first = True, expected False: GPT-1's layouts hold no GPT-2")
     if config.n_inner != 4 * config.n_embd:

@@ -17,6 +17,7 @@ from gptcore.nlu.readers.text_files import unreadable
 from gptcore.nlu.registry import TaskSpec
 
 _ROWS = 1024  # rows in memory at a time, as Python objects
+_STRINGS = "string or list of strings"
 
 
 def read_parquet(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
@@ -31,7 +32,8 @@ def read_parquet(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
 
     choices = {} if hub.options else {column: column for column in spec.choices}
     called = {column: hub.columns.get(column, column) for column in (*spec.text_columns, *choices, spec.label)}
-    expected = dict.fromkeys(called.values(), "string") | {called[spec.label]: "number or string"}
+    label_type = _STRINGS if spec.form == "labels" else "number or string"
+    expected = dict.fromkeys(called.values(), "string") | {called[spec.label]: label_type}
     if hub.options:
         expected[hub.options] = "list of strings"
     number = 0
@@ -90,6 +92,8 @@ def _is(found: Any, kind: str) -> bool:
 
     if of.is_dictionary(found):
         found = found.value_type
+    if kind == _STRINGS:
+        return _is(found, "string") or _is(found, "list of strings")
     if kind == "list of strings":
         return (of.is_list(found) or of.is_large_list(found)) and _is(found.value_type, "string")
     text = of.is_string(found) or of.is_large_string(found)
@@ -157,6 +161,8 @@ def _record(
 
 def _label(value: Any, hub: HubSet, number_type: type[np.floating[Any]]) -> Any:
     """A label as the public file writes it: a score stored as float32 is 3.8 again, not 3.79999995."""
+    if isinstance(value, list):
+        return value
     if value in hub.labels:
         return hub.labels[value]
     if isinstance(value, float):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gptcore.errors import InputError
+from gptcore.nlu.label_sets import as_number
 from gptcore.nlu.registry import TaskSpec
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]*)?", re.ASCII)
@@ -30,8 +31,9 @@ class Example:
     fields: tuple[str, ...]
     choices: tuple[str, ...]
     label: float | None
-    """Class index, index of the right choice, or score; in the form "span" whether there is an answer, in "tags" 0;
-    None where the row carries no label."""
+    """Class index, index of the right choice, or score; in the form "labels" the set of them as
+    :func:`gptcore.nlu.label_sets.as_number` has it, in "span" whether there is an answer, in "tags" 0; None where the
+    row carries no label."""
     subset: str
     row: str
     """``file:line``, relative to the folder of datasets."""
@@ -96,11 +98,13 @@ def example_of(
 
 
 def label_of(spec: TaskSpec, row: Record) -> float:
-    """A row's label: class index, index of the right choice, or score.
+    """A row's label: class index, index of the right choice, score, or set of labels.
 
     :raises InputError: the label is none of the task's.
     """
     value = row.value(spec.label)
+    if spec.form == "labels":
+        return _set_of_labels(spec, row, value)
     found = label_text(value)
     if spec.score_range:
         low, high = spec.score_range
@@ -110,6 +114,26 @@ def label_of(spec: TaskSpec, row: Record) -> float:
     if found not in spec.labels:
         raise row.error(spec.label, show(value), f"one of {', '.join(spec.labels)}")
     return spec.labels.index(found)
+
+
+def label_texts(value: Any) -> list[Any]:
+    """The labels of a row that may have several, as text: a list, or text in which semicolons set them apart.
+
+    Anything else is one label.
+    """
+    if isinstance(value, list):
+        return [label_text(label) for label in value]
+    if isinstance(value, str):
+        return [label.strip() for label in value.split(";") if label.strip()]
+    return [label_text(value)]
+
+
+def _set_of_labels(spec: TaskSpec, row: Record, value: Any) -> float:
+    found = label_texts(value)
+    for label in found:
+        if label not in spec.labels:
+            raise row.error(spec.label, show(label), f"some of {', '.join(spec.labels)}")
+    return as_number(map(spec.labels.index, found))
 
 
 def label_text(value: Any) -> Any:

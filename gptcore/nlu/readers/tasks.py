@@ -11,6 +11,7 @@ import numpy as np
 from gptcore.errors import InputError
 from gptcore.filesystems import exists, file_system
 from gptcore.nlu.readers.commonsense import read_commonsense
+from gptcore.nlu.readers.entity_types import read_open_entity
 from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.layout import ParquetLayout, has_folder, parquet_layout
 from gptcore.nlu.readers.parquet import read_parquet
@@ -26,6 +27,7 @@ _WHOLE_READERS: dict[Format, Callable[[TaskSpec, str, str, str], Iterator[Exampl
     "conll": read_conll,
     "commonsense": read_commonsense,
     "fewrel": read_fewrel,
+    "open-entity": read_open_entity,
 }
 """Format -> the examples of a file, where these are more than a row of columns."""
 

@@ -128,7 +128,7 @@ def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> I
             yield Record(url, str(line), dict(zip(names, cells, strict=True)))
 
 
-def _read_jsonl(url: str, spec: TaskSpec) -> Iterator[Record]:
+def read_jsonl(url: str, spec: TaskSpec) -> Iterator[Record]:
     """One JSON object a line."""
     for line, text in lines(url):
         yield Record(url, str(line), parse_object(text, url, line))
@@ -155,7 +155,7 @@ def _read_race(url: str, spec: TaskSpec) -> Iterator[Record]:
 READERS: dict[Format, Callable[[str, TaskSpec], Iterator[Record]]] = {
     "tsv": _read_tsv,
     "csv": _read_csv,
-    "jsonl": _read_jsonl,
+    "jsonl": read_jsonl,
     "race": _read_race,
 }
 """Format -> the rows of a file (a folder of passages for RACE) at an address."""
