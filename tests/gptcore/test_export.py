@@ -133,6 +133,17 @@ def test_a_gpt2_of_another_kind_is_refused(tmp_path: Path, setting: str, value: 
         GPT.load(tmp_path)
 
 
+def test_no_layout_of_others_holds_smeared_keys(
+    tmp_path: Path, tokenizer: Tokenizer, byte_tokenizer: Tokenizer
+) -> None:
+    with pytest.raises(InputError, match=r"model\.smeared_keys = True, expected False"):
+        export_release(decoder(tokenizer, smeared_keys=True), tmp_path / "x")
+    for words, changes in ((tokenizer, {}), (byte_tokenizer, {"norm_first": True})):
+        with pytest.raises(InputError, match=r"model\.smeared_keys = True, expected False"):
+            export_hugging_face(decoder(words, smeared_keys=True, **changes), words, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
 def test_gpt1s_layouts_hold_no_gpt2(tmp_path: Path, tokenizer: Tokenizer) -> None:
     model = decoder(tokenizer, norm_first=True)
     with pytest.raises(InputError, match=r"model\.norm_first = True"):

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from gptcore import GPT, ModelConfig
 from gptcore.errors import InputError
 from gptcore.models.dropout import dropout, keep_mask
+from gptcore.models.transformer import Attention
 from gptcore.training import checkpoint
 
 TINY = ModelConfig(n_vocab=50, n_ctx=16, n_layer=2, n_head=12, n_embd=24, n_inner=96)
@@ -100,8 +101,29 @@ def test_gpt2_adapted_keeps_its_last_norm() -> None:
     torch.testing.assert_close(model.adapt().eval()(ids)[..., :50], model(ids))
 
 
-def test_later_tokens_change_nothing_before_them() -> None:
-    model, ids = tiny(), tokens(1)
+@torch.no_grad()
+def test_smeared_keys_head_by_head_and_place_by_place() -> None:
+    attention = Attention(dataclasses.replace(TINY, n_head=3, smeared_keys=True)).eval()
+    assert attention.smear is not None
+    attention.smear.copy_(torch.tensor([-2.0, 0.0, 3.0]))
+    x = torch.randn(1, 5, 24, generator=torch.Generator().manual_seed(0))
+    q, k, v = (part.view(5, 3, 8) for part in attention.qkv(x)[0].split(24, dim=-1))
+    mixed = torch.zeros(5, 3, 8)
+    for head, share in enumerate(torch.sigmoid(attention.smear)):
+        for at in range(5):
+            keys = [(1 - share) * k[s, head] + share * k[max(0, s - 1), head] for s in range(at + 1)]
+            weights = torch.stack([q[at, head] @ key / 8**0.5 for key in keys]).softmax(0)
+            mixed[at, head] = weights @ v[: at + 1, head]
+    expected = attention.projection(mixed.view(1, 5, 24))
+    torch.testing.assert_close(attention(x), expected)
+    scores = attention.scores(x).masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf)
+    again = (scores.softmax(-1) @ v[None].transpose(1, 2)).transpose(1, 2).reshape(1, 5, 24)
+    torch.testing.assert_close(attention.projection(again), expected)
+
+
+@pytest.mark.parametrize("changes", [{}, {"smeared_keys": True}])
+def test_later_tokens_change_nothing_before_them(changes: dict[str, bool]) -> None:
+    model, ids = tiny(**changes), tokens(1)
     changed = ids.clone()
     changed[0, 9:] = (changed[0, 9:] + 1) % TINY.n_vocab
     with torch.no_grad():
