@@ -12,7 +12,7 @@ def shape(n_layer: int, n_embd: int) -> dict[str, int]:
     return {"n_layer": n_layer, "n_head": n_embd // 64, "n_embd": n_embd, "n_inner": 4 * n_embd}
 
 
-FORMS = ("single", "pair", "choices", "span", "tags")
+FORMS = ("single", "labels", "pair", "choices", "span", "tags")
 """Every word sees all others, so that an encoder can point at places of a text, too."""
 
 ENCODER: dict[str, Any] = {

@@ -26,7 +26,7 @@ ENDINGS = (600, 300)
 """Rows of SWAG's train and val files."""
 SENTENCES = (700, 300, 150)
 """Of CoNLL's train, testa and testb files."""
-TYPED = (600, 300, 300)
+TYPED = (2000, 300, 300)
 """Mentions of Open Entity's train, dev and test files."""
 _SWAG_COLUMNS = ("", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source")
 
