@@ -91,7 +91,10 @@ def tables() -> dict[str, Any]:
     for name in MODULES:
         constants = vars(import_module(name))
         found[name] = {k: plain(v) for k, v in constants.items() if k.strip("_").isupper() and not k.startswith("__")}
-    found["presets"] = {f"{p} {f}": plain(preset_named(p, {"family": f})) for p in PRESETS for f in offered()}
+    pairs = [(p, f) for p in PRESETS for f in offered() if p != "best" or FAMILIES[f].generates]
+    found["presets"] = {
+        f"{preset} {family}": plain(preset_named(preset, {"family": family})) for preset, family in pairs
+    }
     found["families"] = {name: plain(FAMILIES[name]) for name in ("gpt", "gpt2", "lstm")}
     for name in FORMS:
         forms = {k: v for k, v in vars(import_module(name)).items() if isinstance(v, type) and issubclass(v, BaseModel)}

@@ -14,7 +14,7 @@ from gptcore.config.network import (
     network_config,
     start_config,
 )
-from gptcore.config.presets import PRESETS, Preset, demo, long, paper, preset_named, small
+from gptcore.config.presets import PRESETS, Preset, best, demo, long, paper, preset_named, small
 from gptcore.config.text import CorpusConfig, ShardConfig, TokenizerConfig
 from gptcore.config.training import FinetuneConfig, PretrainConfig
 
@@ -33,6 +33,7 @@ __all__ = [
     "PretrainConfig",
     "ShardConfig",
     "TokenizerConfig",
+    "best",
     "check_same_shape",
     "demo",
     "long",

@@ -98,12 +98,12 @@ def test_objectives_take_equal_operations_for_each_budget(
 ) -> None:
     from flows.analysis import budgets
 
-    monkeypatch.setattr(budgets, "OBJECTIVES", ("gpt", "gptbert"))
+    monkeypatch.setattr(budgets, "OBJECTIVES", ("gpt",))  # with the LSTM; a family more is another chain of the same
     without = {**OVERRIDES, "pretrain": {name: value for name, value in PRETRAIN.items() if name != "steps"}}
     given: dict[str, Any] = {"overrides": without, "operations": [1e8, 2e8], "max_rows": 4}
     run("objectives", with_blimp(world, tmp_path / "datasets"), store, tmp_path, **given)
     rows = read_csv(tmp_path / "objectives.csv")
-    names = ["GPT-1", "GPT-1", "LSTM", "LSTM", "GPT-BERT", "GPT-BERT", "bag of words"]
+    names = ["GPT-1", "GPT-1", "LSTM", "LSTM", "bag of words"]
     assert [row["model"] for row in rows] == names
     for first, second in zip(rows[:-1:2], rows[1::2], strict=False):
         assert float(first["operations"]) == pytest.approx(1e8, rel=0.3)
@@ -111,7 +111,7 @@ def test_objectives_take_equal_operations_for_each_budget(
         assert int(second["updates"]) > int(first["updates"])
     assert all(0 <= float(row["BLiMP"]) <= 100 for row in rows[:-1])
     assert (tmp_path / "objectives.png").is_file()
-    assert "next token" in rows[4]["held-out loss"]
+    assert "next token" in rows[0]["held-out loss"]
     with pytest.raises(InputError, match=r"pretrain.steps = 4: expected --operations"):
         run("objectives", world, store, tmp_path)
     with pytest.raises(InputError, match="compares families; expected no --family"):

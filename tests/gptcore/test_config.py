@@ -137,8 +137,25 @@ def test_none_is_a_value_only_where_it_means_something() -> None:
 
 
 def test_an_unknown_preset_names_the_known_ones() -> None:
-    with pytest.raises(InputError, match="demo, small, long, paper"):
+    with pytest.raises(InputError, match="demo, small, long, best, paper"):
         preset_named("huge")
+
+
+def test_the_best_preset_is_the_long_one_but_for_what_makes_it_look_up_what_was_said() -> None:
+    extended, found = preset_named("long"), preset_named("best")
+    assert isinstance(extended.model, ModelConfig)
+    assert found.model == dataclasses.replace(extended.model, smeared_keys=True)
+    changed = {"optimizer", "lr", "steps", "repeating_steps", "eval_every", "checkpoint_every"}
+    ours, theirs = (dataclasses.asdict(each.pretrain) for each in (found, extended))
+    assert {name for name in ours if ours[name] != theirs[name]} == changed
+    assert (found.finetune, found.tasks, found.seeds) == (extended.finetune, extended.tasks, extended.seeds)
+    assert preset_named("best", {"family": "gptbert"}).pretrain.repeating_steps == 1500
+    with pytest.raises(InputError, match=r"repeating_steps = 1500 \(of the preset best\): found the family bert; exp"):
+        preset_named("best", {"family": "bert"})
+    with pytest.raises(
+        InputError, match=r"x: pretrain.repeating_steps = 9: found the family bert; .*gpt, gpt2, gptbert"
+    ):
+        preset_named("demo", {"family": "bert", "pretrain": {"repeating_steps": 9}}, "x")
 
 
 def test_a_width_that_heads_do_not_divide_is_refused() -> None:
@@ -147,4 +164,5 @@ def test_a_width_that_heads_do_not_divide_is_refused() -> None:
 
 
 def test_the_quick_presets_run_one_seed_and_the_papers_as_many_as_each_task_says() -> None:
-    assert {name: preset_named(name).seeds for name in PRESETS} == {"demo": 1, "small": 1, "long": None, "paper": None}
+    seeds = {"demo": 1, "small": 1, "long": None, "best": None, "paper": None}
+    assert {name: preset_named(name).seeds for name in PRESETS} == seeds
