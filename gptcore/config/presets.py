@@ -135,8 +135,8 @@ def long() -> Preset:
 def best() -> Preset:
     """As `long`, with what makes tasks of two texts possible at this size: to look up what was said before.
 
-    That takes two heads, one after the other (Olsson et al. 2022), which do not form in `long`'s 27 million tokens. Keys
-    that hold the token before them, and windows at first that repeat their beginning, bring it within the first
+    That takes two heads, one after the other (Olsson et al. 2022), which do not form in `long`'s 27 million tokens.
+    Keys that hold the token before them, and windows at first that repeat their beginning, bring it within the first
     million. Muon learns more from each update.
     """
     extended = long()
