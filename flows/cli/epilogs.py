@@ -11,6 +11,8 @@ a row's fields are named as the dataset names its columns, or:
   swag                         document, answers (a list of 4)
   commonsenseqa                document, answers (a list of 5)
   conll2003                    words (a list)
+  fewrel                       text (head NAME head ... tail NAME tail), or tokens, h, t as in FewRel
+  openentity                   text (mention NAME mention), or mention_span and both contexts as in Open Entity
 other fields are ignored
 example: echo '{"premise": "A cat sat.", "hypothesis": "It sat."}' | gptmill predict rte --model best
 """

@@ -6,18 +6,24 @@
     span         question, passage
     tags         text, whose words white space sets apart, or words (a list)
 
+Of tasks about mentions in a sentence (FewRel, Open Entity) a row is as their files have it, or a text with the words
+that mark them.
+
 Other fields of a row are left alone, so that it may carry an id or a label.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from gptcore.errors import InputError
 from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, show
+from gptcore.nlu.readers.entity_types import MENTION, marked_mention
+from gptcore.nlu.readers.relations import HEAD, TAIL, marked_relation
 from gptcore.nlu.readers.tagged import tagged_example
-from gptcore.nlu.registry import Form, TaskSpec
+from gptcore.nlu.registry import Form, Format, TaskSpec
 
 _NAMES: dict[Form, tuple[str, ...]] = {
     "single": ("text",),
@@ -58,9 +64,53 @@ def own_example(spec: TaskSpec, row: Record) -> Example:
     """
     if spec.form == "tags":
         return _with_words(spec, row)
+    if spec.format in _MENTIONS:
+        row = _with_marks(spec, row)
     named = zip(spec.fields, field_names(spec), strict=False)
     fields = tuple(_present(row, field, other) for field, other in named)
     return example_of(replace(spec, fields=fields), _with_choices(spec, row))
+
+
+class _Mentions(NamedTuple):
+    """How a task's sentences say what they are about."""
+
+    columns: tuple[str, ...]
+    """Of the task's own files."""
+    marked: Callable[[Record], str]
+    """The sentence of such columns with its mentions marked."""
+    marks: tuple[str, ...]
+    """The words that mark them, each twice."""
+
+
+_MENTIONS: Mapping[Format, _Mentions] = {
+    "fewrel": _Mentions(("tokens", "h", "t"), marked_relation, (HEAD, TAIL)),
+    "open-entity": _Mentions(("left_context_token", "mention_span", "right_context_token"), marked_mention, (MENTION,)),
+}
+
+
+def _with_marks(spec: TaskSpec, row: Record) -> Record:
+    """The row with its sentence, whose mentions are marked, as the only text.
+
+    :raises InputError: a text without the marks.
+    """
+    its, (column,) = _MENTIONS[spec.format], spec.text_columns
+    if all(name in row.columns for name in its.columns):
+        return replace(row, columns={column: its.marked(row)})
+    named = next((name for name in (column, *field_names(spec)) if name in row.columns), None)
+    if named is None:
+        raise _lacks(row, column, field_names(spec)[0])
+    words = row.text(named).split()
+    if any(words.count(mark) < 2 for mark in its.marks):
+        columns = f"the columns {', '.join(its.columns)} of the task's own files"
+        expected = f"a sentence with marks, as {example_text(spec, named)!r}, or {columns}"
+        raise row.error(named, show(row.text(named)), expected)
+    return row
+
+
+def example_text(spec: TaskSpec, column: str) -> str:
+    """What may stand in a column of texts."""
+    its = _MENTIONS.get(spec.format)
+    return " ".join(f"{mark} NAME {mark}" for mark in its.marks) if its else f"A text for {column}."
 
 
 def _with_words(spec: TaskSpec, row: Record) -> Example:

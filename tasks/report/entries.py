@@ -6,7 +6,7 @@ from typing import Any
 
 from gptcore.config import network_config
 from gptcore.families import FAMILIES
-from gptcore.nlu.own_rows import ANSWERS, field_names
+from gptcore.nlu.own_rows import ANSWERS, example_text, field_names
 from gptcore.nlu.registry import TaskSpec, recorded_task
 from tasks.report.card import from_task_note
 from tasks.store.artifact import Artifact
@@ -137,7 +137,7 @@ def task_interface(spec: TaskSpec) -> Interface:
             "labels" if spec.form == "labels" else "label": "string",
             **{f"probability {label}": "double" for label in spec.labels},
         }
-    example = {column: f"A text for {column}." for column in columns}
+    example = {column: example_text(spec, column) for column in columns}
     return Interface(columns, outputs, example, aliases=aliases, lists=(ANSWERS,) if spec.choices else ())
 
 

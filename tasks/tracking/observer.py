@@ -77,6 +77,8 @@ class JobObserver:
                 parts.append(form.format(latest[name]))
         if "tokens_per_second" in latest:
             parts.append(f"{latest['tokens_per_second']:,.0f} tokens/s")
-        if "eta_seconds" in latest:
+        if latest.get("progress", 0.0) >= 1.0:  # the updates are made; how long the rest takes nobody has measured yet
+            parts.append("the last evaluation runs")
+        elif "eta_seconds" in latest:
             parts.append(f"ETA {duration(latest['eta_seconds'])}")
         return ", ".join(parts)

@@ -17,8 +17,8 @@ from gptcore.evaluation.own_rows import predict_jsonl, text_perplexity
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT
-from gptcore.nlu.own_rows import field_names, read_own_rows
-from gptcore.nlu.readers import Example
+from gptcore.nlu.own_rows import example_text, field_names, own_example, read_own_rows
+from gptcore.nlu.readers import Example, Record
 from gptcore.nlu.registry import REGISTRY, TaskSpec, task_spec
 from gptcore.text.bpe import WordTokenizer
 from tests.gptcore.datasets import text_columns
@@ -83,6 +83,31 @@ def test_other_fields_are_left_alone_and_the_columns_own_name_comes_first():
     row = {"id": 7, "label": "neutral", "sentence1": "a cat", "premise": "a bird", "hypothesis": "a mat"}
     (example,) = read_own_rows(task_spec("mnli"), encoded(row))
     assert example == Example(("a cat", "a mat"), (), None, "", "standard input:1")
+
+
+MENTIONED = {
+    "fewrel": (
+        {"tokens": ["Ann", "met", "Bo", "."], "h": ["bo", "Q1", [[2]]], "t": ["ann", "Q2", [[0]]]},
+        "tail Ann tail met head Bo head .",
+    ),
+    "openentity": (
+        {"left_context_token": ["The"], "mention_span": "old king", "right_context_token": ["slept"]},
+        "The mention old king mention slept",
+    ),
+}
+
+
+@pytest.mark.parametrize("task", MENTIONED)
+def test_rows_about_mentions_are_as_their_files_have_them_or_marked(task):
+    spec, (row, text) = task_spec(task), MENTIONED[task]
+    column = spec.text_columns[0]
+    found = list(read_own_rows(spec, encoded(row, {"text": text}, {column: text})))
+    assert [example.fields for example in found] == [(text,)] * 3
+    assert own_example(spec, Record("a", "1", {column: example_text(spec, column)})).fields[0].count("NAME")
+    with pytest.raises(InputError, match=r"line 1, column 'text': found 'Ann met Bo', expected a sentence with marks"):
+        list(read_own_rows(spec, encoded({"text": "Ann met Bo"})))
+    with pytest.raises(InputError, match=f"expected the field '{column}' or 'text'"):
+        list(read_own_rows(spec, encoded({"other": text})))
 
 
 def test_rows_are_answered_as_they_come(models):

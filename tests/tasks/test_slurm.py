@@ -131,6 +131,18 @@ def test_the_progress_says_what_a_job_waits_for(caplog: pytest.LogCaptureFixture
     assert vars(record)["news"] == Underway("pretrain", 0.0, "waiting in the queue (Resources)", waits=True)
 
 
+def test_after_the_last_update_the_progress_speaks_of_the_evaluation(caplog: pytest.LogCaptureFixture) -> None:
+    class Ignored:
+        def log_metrics(self, records: list[dict[str, Any]]) -> None: ...
+
+    caplog.set_level("INFO", PROGRESS)
+    observer = JobObserver("pretrain", cast(Run, Ignored()), None, lambda: None)
+    for step, share in ((1, 0.5), (2, 1.0)):
+        observer([{"step": step, "time": 0.0, "metrics": {"progress": share, "eta_seconds": 60 * (1 - share)}}])
+    words = [vars(record)["news"].words for record in caplog.records]
+    assert words == ["step 1, ETA 0:30", "step 2, the last evaluation runs"]
+
+
 def test_a_job_that_ignores_sigterm_is_killed_after_the_grace(cluster: Path, work: Path) -> None:
     with pytest.raises(TimeoutError):
         run(work, seconds=60, ignore_sigterm=True, timeout=0.5, grace=0.2)

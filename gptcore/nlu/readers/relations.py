@@ -42,7 +42,7 @@ def read_fewrel(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") -
             if not isinstance(group, str):
                 raise row.error("group", show(group), "text")
             yield Example(
-                fields=(_marked(row),),
+                fields=(marked_relation(row),),
                 choices=(),
                 label=float(spec.labels.index(FEWREL_RELATIONS[relation])),
                 subset=subset,
@@ -51,8 +51,11 @@ def read_fewrel(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") -
             )
 
 
-def _marked(row: Record) -> str:
-    """The sentence with its two mentions marked."""
+def marked_relation(row: Record) -> str:
+    """The sentence with its two mentions marked.
+
+    :raises InputError: no words, or a mention that is no stretch of them; names row and field.
+    """
     words = row.value("tokens")
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise row.error("tokens", show(words), "a list of words")
