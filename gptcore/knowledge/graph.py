@@ -37,6 +37,7 @@ _FILES: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 """Split -> the files that it may be made of, the first that are there."""
 _ENDINGS = (".txt", ".tsv")
+_MANY = 500  # relations; the public graphs have up to 237
 _TRUTH = {"1": True, "0": False}
 _WIKIDATA, _LABELS = "entity2wikidata.json", "labels.tsv"
 _NAMES, _FACTS = "graph.json", "facts.safetensors"
@@ -101,7 +102,7 @@ def read_graph(url: str, columns: Sequence[str] = COLUMNS) -> KnowledgeGraph:
 
     :param columns: what the first three columns are; ConceptNet's files have the relation first.
     :raises InputError: no train file; a row of another number of columns, without a name, or whose fourth column is
-        neither 0 nor 1; no fact at all. Names file, line and column.
+        neither 0 nor 1; no fact at all; far too many relations. Names file, line and column.
     """
     if sorted(columns) != sorted(COLUMNS):
         raise InputError(f"columns: found {', '.join(columns)}; expected {', '.join(COLUMNS)} in some order")
@@ -126,6 +127,11 @@ def read_graph(url: str, columns: Sequence[str] = COLUMNS) -> KnowledgeGraph:
         facts[split] = np.array(list(rows), np.int64).reshape(-1, 3)
     if not len(facts["train"]):
         raise InputError(f"{url}: found no fact to learn from, expected some in the train file")
+    if len(relations) > max(_MANY, len(entities) / 10):  # as where the relation stands first and is taken for the head
+        raise InputError(
+            f"{url}: found {len(relations):,} relations between {len(entities):,} entities, read as the columns "
+            f"{', '.join(columns)}; expected a tenth at most: is another column the relation (--columns)?"
+        )
     return KnowledgeGraph(tuple(entities), tuple(relations), facts, _labels(url, entities), n_false)
 
 
