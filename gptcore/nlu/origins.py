@@ -359,8 +359,8 @@ ORIGINS: dict[str, Origin] = {
             "OpenEntity",
             "none stated on the page",
             "https://www.cs.utexas.edu/~eunsol/html_pages/open_entity.html",
-            request="put train.json, dev.json and test.json of the archive's release/crowd into OpenEntity/crowd/; its only "
-            "address is http, and no digest of it can be cited",
+            request="put train.json, dev.json and test.json of the archive's release/crowd into OpenEntity/crowd/; its "
+            "only address is http, and no digest of it can be cited",
         ),
         Origin(
             BLIMP,
