@@ -14,7 +14,7 @@ ADDRESS = Option(metavar="URL")
 MODEL = Option(metavar="REF")
 
 
-def preset(default: str, text: str = "Sizes and schedules: demo, small, long or paper.") -> Any:
+def preset(default: str, text: str = "Sizes and schedules: demo, small, long, best or paper.") -> Any:
     return field(0, default, text, title="Preset")
 
 

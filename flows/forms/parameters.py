@@ -135,7 +135,7 @@ class PretrainParameters(Form):
 class DistilParameters(Form):
     """A student of a model that is there, on the text that the model was made from, and both on the tasks."""
 
-    preset: PresetName = fields.preset("demo", "Schedules of pre-training and fine-tuning: demo, small, long or paper.")
+    preset: PresetName = fields.preset("demo", "Schedules of pre-training and fine-tuning: demo, small, long, best or paper.")
     teacher: str = field(
         1,
         "latest",
@@ -228,7 +228,7 @@ class FinetuneParameters(Form):
 class FinetuneAllParameters(Form):
     """Every task whose data is there, from one checkpoint."""
 
-    preset: PresetName = fields.preset("demo", "Fine-tuning settings: demo, small, long or paper.")
+    preset: PresetName = fields.preset("demo", "Fine-tuning settings: demo, small, long, best or paper.")
     checkpoint: str = fields.checkpoint(1)
     store: str = fields.store(2)
     datasets: str = fields.datasets(3, "Folder of the datasets.")
