@@ -31,6 +31,7 @@ def pretrain(parameters: PretrainParameters) -> Artifact:
     store = Store(parameters.store)
     shards = store.resolve(parameters.shards, "shards")
     check_kind(store, ancestor(store, shards, "tokenizer"), preset.tokenizer)
+    store.adopt(ancestor(store, shards, "corpus"))  # of another store's shards: the model's card tells of it
     start = started_from(store, parameters.start) if parameters.start else None
     how: dict[str, Any] = {
         "nproc": parameters.nproc,

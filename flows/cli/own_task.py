@@ -146,6 +146,10 @@ def _warnings(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
     """What a user would want to know before hours of training."""
     if spec.note:
         yield spec.note
+    if spec.form == "labels":
+        for split, found in rows.items():
+            if not any(row.label for row in found):
+                yield f"no row of {split} has a label: every score on it is 0"
     if len(rows["dev"]) < _SHORTEST_DEV:
         yield f"{len(rows['dev'])} dev rows: a score moves by {100 / len(rows['dev']):.1f} with each of them"
     seen = {(row.fields, row.choices) for row in rows["train"]}

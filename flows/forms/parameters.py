@@ -135,7 +135,9 @@ class PretrainParameters(Form):
 class DistilParameters(Form):
     """A student of a model that is there, on the text that the model was made from, and both on the tasks."""
 
-    preset: PresetName = fields.preset("demo", "Schedules of pre-training and fine-tuning: demo, small, long, best or paper.")
+    preset: PresetName = fields.preset(
+        "demo", "Schedules of pre-training and fine-tuning: demo, small, long, best or paper."
+    )
     teacher: str = field(
         1,
         "latest",

@@ -214,10 +214,10 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     preset = _changed(preset, given, source)
     if preset.pretrain.repeating_steps is not None and not FAMILIES[preset.family].generates:
         fitting = ", ".join(known for known, each in FAMILIES.items() if each.generates and known in offered())
-        where = f" (of the preset {name})" if PRESETS[name]().pretrain.repeating_steps is not None else ""
+        own = PRESETS[name]().pretrain.repeating_steps is not None
+        what = f"preset {name}" if own else f"{source}: pretrain.repeating_steps = {preset.pretrain.repeating_steps}"
         raise InputError(
-            f"{source}: pretrain.repeating_steps = {preset.pretrain.repeating_steps}{where}: found the family "
-            f"{preset.family}; expected one that predicts next tokens ({fitting})"
+            f"{what}: found the family {preset.family}, expected one that predicts next tokens ({fitting})"
         )
     preset.finetune.require_family(preset.family, f"{source}: finetune")
     for task in preset.tasks:

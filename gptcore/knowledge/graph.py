@@ -37,7 +37,7 @@ _FILES: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 """Split -> the files that it may be made of, the first that are there."""
 _ENDINGS = (".txt", ".tsv")
-_MANY = 500  # relations; the public graphs have up to 237
+_MANY = 50  # relations, of which a small graph may have so many for its entities
 _TRUTH = {"1": True, "0": False}
 _WIKIDATA, _LABELS = "entity2wikidata.json", "labels.tsv"
 _NAMES, _FACTS = "graph.json", "facts.safetensors"

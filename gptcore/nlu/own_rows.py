@@ -14,7 +14,7 @@ Other fields of a row are left alone, so that it may carry an id or a label.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -94,17 +94,23 @@ def _with_marks(spec: TaskSpec, row: Record) -> Record:
     :raises InputError: a text without the marks.
     """
     its, (column,) = _MENTIONS[spec.format], spec.text_columns
-    if all(name in row.columns for name in its.columns):
+    if any(name in row.columns for name in its.columns if name != column):
         return replace(row, columns={column: its.marked(row)})
     named = next((name for name in (column, *field_names(spec)) if name in row.columns), None)
     if named is None:
         raise _lacks(row, column, field_names(spec)[0])
     words = row.text(named).split()
-    if any(words.count(mark) < 2 for mark in its.marks):
+    if not all(_encloses(mark, words) for mark in its.marks):
         columns = f"the columns {', '.join(its.columns)} of the task's own files"
         expected = f"a sentence with marks, as {example_text(spec, named)!r}, or {columns}"
         raise row.error(named, show(row.text(named)), expected)
     return row
+
+
+def _encloses(mark: str, words: Sequence[str]) -> bool:
+    """Whether some words stand between the first of these marks and the last; the sentence itself may have it, too."""
+    places = [at for at, word in enumerate(words) if word == mark]
+    return len(places) > 1 and places[-1] - places[0] > 1
 
 
 def example_text(spec: TaskSpec, column: str) -> str:

@@ -236,7 +236,7 @@ def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
     if spec.label in columns:
         raise given.error("label", spec.label, "a column that is none of the texts")
     if spec.score_range and (spec.labels or spec.form in ("choices", "labels")):
-        raise given.error("score_range", list(spec.score_range), "no labels and no choices beside it")
+        raise given.error("score_range", list(spec.score_range), "no labels and no choices beside it, nor their forms")
     if spec.dropped_labels and spec.form == "labels":
         raise given.error("dropped_labels", list(spec.dropped_labels), "none in the form labels: no label drops a row")
     if spec.prompt and spec.form == "labels":
@@ -292,7 +292,8 @@ def _labels_in(spec: TaskSpec) -> Iterator[str]:
         value = row.value(spec.label)
         for found in label_texts(value) if spec.form == "labels" else [label_text(value)]:
             if not isinstance(found, str) or not found.strip():
-                raise row.error(spec.label, show(found), "a label")
+                several = "a list of labels, or text with semicolons between them"
+                raise row.error(spec.label, show(found), several if spec.form == "labels" else "a label")
             if found not in spec.dropped_labels:
                 yield found
 

@@ -129,7 +129,9 @@ def test_folders_without_facts_and_columns_of_no_kind_are_refused(tmp_path: Path
     rows = "".join(f"lies_in\tvillage {number}\tregion {number % 9}\n" for number in range(600))
     (tmp_path / "train.txt").write_text(rows)
     assert len(read_graph(str(tmp_path), ["relation", "head", "tail"]).relations) == 1
-    with pytest.raises(InputError, match=r"found 600 relations between 10 entities, read as the columns head, relation, t"):
+    with pytest.raises(
+        InputError, match=r"found 600 relations between 10 entities, read as the columns head, relation, t"
+    ):
         read_graph(str(tmp_path))
     with pytest.raises(InputError, match="columns: found head, tail"):
         read_graph(write(tmp_path / "half", train="x\tr\ty\n"), ("head", "tail"))

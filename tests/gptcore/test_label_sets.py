@@ -126,6 +126,14 @@ def test_own_rows_with_any_number_of_labels(tmp_path: Path, ending: str) -> None
     assert [row.label for row in read(task, "dev")] == [2.0, 3.0, 0.0] * 3
 
 
+def test_labels_of_a_list_are_read_without_blanks_around_them(tmp_path: Path) -> None:
+    rows = [{**row, "topics": [f" {topic} " for topic in row["topics"]]} for row in OWN]
+    assert read_own_task(put(tmp_path, FIELDS, rows)).spec.labels == ("pay", "tax")
+    with pytest.raises(InputError, match="found None, expected a list of labels, or text with semicolons"):
+        (tmp_path / "null").mkdir()
+        read_own_task(put(tmp_path / "null", FIELDS, [{**OWN[0], "topics": None}]))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -106,6 +106,12 @@ def test_rows_about_mentions_are_as_their_files_have_them_or_marked(task):
     assert own_example(spec, Record("a", "1", {column: example_text(spec, column)})).fields[0].count("NAME")
     with pytest.raises(InputError, match=r"line 1, column 'text': found 'Ann met Bo', expected a sentence with marks"):
         list(read_own_rows(spec, encoded({"text": "Ann met Bo"})))
+    empty = " ".join(word for word in text.split() if word in ("head", "tail", "mention"))
+    with pytest.raises(InputError, match=f"found '{empty}', expected a sentence with marks"):
+        list(read_own_rows(spec, encoded({"text": empty})))
+    without = {name: value for name, value in row.items() if name not in ("t", "right_context_token")}
+    with pytest.raises(InputError, match=r"column '(t|right_context_token)': found only the columns"):
+        list(read_own_rows(spec, encoded(without)))
     with pytest.raises(InputError, match=f"expected the field '{column}' or 'text'"):
         list(read_own_rows(spec, encoded({"other": text})))
 

@@ -122,7 +122,8 @@ def label_texts(value: Any) -> list[Any]:
     Anything else is one label.
     """
     if isinstance(value, list):
-        return [label_text(label) for label in value]
+        texts = map(label_text, value)
+        return [label.strip() if isinstance(label, str) else label for label in texts]
     if isinstance(value, str):
         return [label.strip() for label in value.split(";") if label.strip()]
     return [label_text(value)]
