@@ -129,9 +129,10 @@ def test_own_rows_with_any_number_of_labels(tmp_path: Path, ending: str) -> None
 def test_labels_of_a_list_are_read_without_blanks_around_them(tmp_path: Path) -> None:
     rows = [{**row, "topics": [f" {topic} " for topic in row["topics"]]} for row in OWN]
     assert read_own_task(put(tmp_path, FIELDS, rows)).spec.labels == ("pay", "tax")
+    (tmp_path / "null").mkdir()
+    url = put(tmp_path / "null", FIELDS, [{**OWN[0], "topics": None}])
     with pytest.raises(InputError, match="found None, expected a list of labels, or text with semicolons"):
-        (tmp_path / "null").mkdir()
-        read_own_task(put(tmp_path / "null", FIELDS, [{**OWN[0], "topics": None}]))
+        read_own_task(url)
 
 
 @pytest.mark.parametrize(
