@@ -4,6 +4,7 @@ B batch, C sequences an example, T positions, D width, K outputs of the linear l
 
     form          sequences C    representation           linear layer   softmax over
     single, pair  1              the encoder's summary    D -> classes   classes
+    labels        1              the encoder's summary    D -> classes   none: each class by itself
     choices       one a choice   one a choice             D -> 1         choices
     span          1              each state               D -> 2         positions, for the start and for the end
     tags          1              each state               D -> tags      tags, at each position

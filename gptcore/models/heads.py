@@ -5,6 +5,7 @@ language-model targets of the whole batch.
 
     form         sequences C      representation        linear layer   softmax over
     single       1                h at classify         D -> classes   classes
+    labels       1                h at classify         D -> classes   none: each class by itself
     pair         1, or 2 (orders) h, or the sum of two  D -> classes   classes
     choices      one a choice     one a choice          D -> 1         choices
 """
