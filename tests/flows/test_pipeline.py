@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flows.forms.parameters import FinetuneParameters, PipelineParameters
+from flows.forms.parameters import FinetuneParameters, PipelineParameters, PretrainParameters
 from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.files import read_json
@@ -19,6 +19,7 @@ from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import EXPERIMENT, read_leaderboard
 from tasks.stages.partitions import clean_partitions
+from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, tokenizer_of
 from tasks.store.references import checkpoint_label, pretrained_model
 from tasks.store.store import Store
@@ -94,6 +95,27 @@ def test_a_pipelines_page_has_the_average_then_the_stages(checkpoint: str) -> No
     assert card["data"].startswith("# 3 tasks: ")
     assert card["data"].index("| rte") < card["data"].index("## Stages") < card["data"].index("tokenizer ")
     assert "| -" not in card["data"].replace("| ---", "")
+
+
+def test_shards_of_another_store_bring_along_what_the_card_tells_of(
+    checkpoint: str, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a training of hours ends without its card."""
+    import flows.pretrain as module
+
+    shards = ancestor(Store(store), pretrained_model(Store(store), checkpoint), "shards")
+    there: dict[str, bool] = {}
+
+    def trained(own: Store, given: Artifact, *_: Any, **__: Any) -> Artifact:
+        there["corpus"] = ancestor(own, own.adopt(given), "corpus").url.startswith(own.url)
+        return given
+
+    monkeypatch.setattr(module, "pretrain_model", trained)
+    monkeypatch.setattr(module, "list_checkpoints", lambda _: None)
+    other = str(tmp_path / "other")
+    module.pretrain(PretrainParameters(preset="demo", overrides=OVERRIDES, store=other, shards=shards.url))
+    assert there == {"corpus": True}
+    assert [each.digest for each in Store(other).list("corpus")] == [ancestor(Store(store), shards, "corpus").digest]
 
 
 def test_a_fine_tunes_page_holds_its_result_alone(checkpoint: str, world: tuple[str, str], store: str) -> None:
