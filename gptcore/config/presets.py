@@ -137,7 +137,7 @@ def best() -> Preset:
 
     That takes two heads, one after the other (Olsson et al. 2022), which do not form in `long`'s 27 million tokens.
     Keys that hold the token before them, and windows at first that repeat their beginning, bring it within the first
-    million. Muon learns more from each update.
+    two million. Muon learns more from each update.
     """
     extended = long()
     return dataclasses.replace(

@@ -187,11 +187,10 @@ def step(
         unseen = torch.arange(end, device=tokens.device) > places[:, :, None]  # (B, T, S)
         mask = torch.zeros_like(unseen, dtype=x.dtype).masked_fill_(unseen, float("-inf"))[:, None]  # for all heads
     into = (places + width * torch.arange(B, device=tokens.device)[:, None]).view(-1)  # rows of (B * W, D)
-    taken = torch.full((B,), T) if counts is None else counts
-    edges = _Edges((cache.lengths > 0).to(tokens.device)[:, None], taken.to(tokens.device))
+    edges = _edges(cache, tokens, counts) if model.config.smeared_keys else None
     for block, keys, values, newest in zip(model.blocks, cache.keys, cache.values, cache.newest, strict=True):
         assert isinstance(block, Block)
-        smear = None if block.attention.smear is None else partial(_smeared, block.attention, newest, edges)
+        smear = None if edges is None else partial(_smeared, block.attention, newest, edges)
         attend = partial(_attend, block.attention, keys, values, into, end, mask, product, smear)
         x = block.joined(x, attend, partial(_feed, block.feed_forward, product))
     cache.lengths += T if counts is None else counts
@@ -204,6 +203,11 @@ class _Edges(NamedTuple):
 
     begun: Tensor  # (B, 1) bool: whether anything is
     taken: Tensor  # (B,) int64: how many of the new ones are no padding
+
+
+def _edges(cache: Cache, tokens: Tensor, counts: Tensor | None) -> _Edges:
+    taken = torch.full((len(tokens),), tokens.shape[1]) if counts is None else counts
+    return _Edges((cache.lengths > 0).to(tokens.device)[:, None], taken.to(tokens.device))
 
 
 def _smeared(attention: Attention, newest: Tensor, edges: _Edges, k: Tensor) -> Tensor:
