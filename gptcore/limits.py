@@ -108,7 +108,7 @@ def require_hiding(config: Any) -> None:
     for name, (least, most) in bounds.items():
         if (value := getattr(config, name)) is not None and not least <= value <= most:
             raise InputError(f"pretrain.{name} = {value}: expected {least:g} to {most:g}")
-    for name in ("mask_share", "short_share", "hidden_share"):
+    for name in ("mask_share", "short_share", "hidden_share", "repeating_share"):
         if (value := getattr(config, name)) is not None and not 0 < value < 1:
             raise InputError(f"pretrain.{name} = {value}: expected more than 0, and less than 1")
     for name, known in (("pairs", PAIRS), ("replaced_objective", REPLACED_OBJECTIVES)):

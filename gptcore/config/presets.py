@@ -212,13 +212,15 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     if "shape" in given:
         preset = _changed(preset, shape_settings(given.pop("shape"), source), source)
     preset = _changed(preset, given, source)
-    if preset.pretrain.repeating_steps is not None and not FAMILIES[preset.family].generates:
-        fitting = ", ".join(known for known, each in FAMILIES.items() if each.generates and known in offered())
-        own = PRESETS[name]().pretrain.repeating_steps is not None
-        what = f"preset {name}" if own else f"{source}: pretrain.repeating_steps = {preset.pretrain.repeating_steps}"
-        raise InputError(
-            f"{what}: found the family {preset.family}, expected one that predicts next tokens ({fitting})"
-        )
+    for setting in ("repeating_steps", "repeating_share"):
+        value = getattr(preset.pretrain, setting)
+        if value is not None and not FAMILIES[preset.family].generates:
+            fitting = ", ".join(known for known, each in FAMILIES.items() if each.generates and known in offered())
+            own = getattr(PRESETS[name]().pretrain, setting) is not None
+            what = f"preset {name}" if own else f"{source}: pretrain.{setting} = {value}"
+            raise InputError(
+                f"{what}: found the family {preset.family}, expected one that predicts next tokens ({fitting})"
+            )
     preset.finetune.require_family(preset.family, f"{source}: finetune")
     for task in preset.tasks:
         preset.finetune_for(task).require_family(preset.family, f"{source}: tasks.{task}")

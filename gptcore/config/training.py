@@ -55,6 +55,8 @@ class PretrainConfig:
     repeating_steps: int | None = None
     """Updates, the first ones, of whose sequences half repeat their beginning over and over, so that the network learns
     early to look up what followed before; for families that predict next tokens. None: none."""
+    repeating_share: float | None = None
+    """Share of the sequences of all later updates that do so too: what is no longer needed is unlearnt. None: none."""
     decay: str | None = None
     """How the rate falls to 0 after the warm-up: cosine, or linear (BERT, section A.2). None: cosine."""
     short_length: int | None = None
@@ -105,9 +107,9 @@ class PretrainConfig:
         return self.share_of_short * min(self.short_length, n_ctx) + (1 - self.share_of_short) * n_ctx
 
     @property
-    def repeating(self) -> int:
-        """Sequences, the first ones, of which half repeat their beginning."""
-        return (self.repeating_steps or 0) * self.batch_size
+    def repeating(self) -> tuple[int, float]:
+        """Sequences, the first ones, of which half repeat their beginning; share of the later ones that do."""
+        return (self.repeating_steps or 0) * self.batch_size, self.repeating_share or 0.0
 
     @property
     def share_of_short(self) -> float:

@@ -30,9 +30,10 @@ class WindowSampler:
     n_ctx + 1 tokens has one window: all of it.
     """
 
-    def __init__(self, shards: Shards, n_ctx: int, seed: int, repeating: int = 0) -> None:
+    def __init__(self, shards: Shards, n_ctx: int, seed: int, repeating: int = 0, repeating_share: float = 0) -> None:
         """Of the first ``repeating`` samples half repeat their beginning, of 4 to n_ctx / 2 tokens, over and over.
 
+        :param repeating_share: of all later samples this share does, in 0 .. 1.
         :raises InputError: no row has two tokens or more, or a seed or n_ctx out of range.
         """
         if n_ctx < 1:
@@ -48,6 +49,7 @@ class WindowSampler:
         self.n_ctx = n_ctx
         self.seed = seed
         self._repeating = repeating
+        self._later_share = repeating_share
 
     def row(self, i: int) -> int:
         """Row of the shards that sample ``i`` lies in."""
@@ -79,7 +81,7 @@ class WindowSampler:
         for place in np.flatnonzero(~whole):  # of documents that are shorter
             windows[place, : lengths[place]] = self.shards.tokens(int(rows[place]))
         first = step * batch_size + start
-        if first < self._repeating:
+        if first < self._repeating or self._later_share:
             periods = self._periods(first, len(rows))  # (B,)
             windows = np.take_along_axis(windows, np.arange(self.n_ctx + 1) % periods[:, None], axis=1)
         inputs, targets = windows[:, :-1], windows[:, 1:].copy()
@@ -106,7 +108,8 @@ class WindowSampler:
         longest = max(SHORTEST_REPEAT, self.n_ctx // 2)
         bits = self._bits(first, count)
         periods = SHORTEST_REPEAT + _below(longest - SHORTEST_REPEAT + 1, bits[:, 2])
-        repeats = (_below(2, bits[:, 1]) == 1) & (first + np.arange(count) < self._repeating)
+        share = np.where(first + np.arange(count) < self._repeating, 0.5, self._later_share)
+        repeats = bits[:, 1] / 2.0**64 >= 1 - share
         return np.where(repeats, periods, whole)
 
     def _bits(self, first: int, count: int) -> npt.NDArray[np.uint64]:

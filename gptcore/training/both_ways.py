@@ -138,7 +138,7 @@ class _MixedData:
     def __init__(
         self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
     ) -> None:
-        self._sampler = WindowSampler(shards, model.n_ctx, config.seed, config.repeating)
+        self._sampler = WindowSampler(shards, model.n_ctx, config.seed, *config.repeating)
         self._masker = _masker(model, config, config.seed)
         self._size, self._share = config.batch_size, _share(config)
         self._micro = MicroBatches(config.batch_size, micro_batch_size, world)

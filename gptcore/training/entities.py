@@ -58,7 +58,7 @@ class MaskedWordsAndEntities(MaskedWords):
     See :class:`gptcore.training.pretraining_objective.PretrainingObjective`.
     """
 
-    _others_settings = ("replaced_weight", "replaced_objective", "hidden_share", "repeating_steps")
+    _others_settings = ("replaced_weight", "replaced_objective", "hidden_share", "repeating_steps", "repeating_share")
     _counting = _CountedMentions
 
     def data(

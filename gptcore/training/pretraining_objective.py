@@ -81,7 +81,7 @@ class NextToken:
                 raise InputError(
                     f"pretrain.{name} = {value!r}: this family predicts next tokens, expected no such setting"
                 )
-        sampler = WindowSampler(shards, model.n_ctx, config.seed, config.repeating)
+        sampler = WindowSampler(shards, model.n_ctx, config.seed, *config.repeating)
         return PretrainData(sampler, config.batch_size, micro_batch_size, world)
 
     def network(self, model: Network, generator: torch.Generator) -> Network:

@@ -82,7 +82,7 @@ class ReplacedTokens:
         """
         if config.pairs not in (None, "none"):
             raise InputError(f"pretrain.pairs = {config.pairs!r}: this family tells nothing of pairs, expected none")
-        for name in ("hidden_share", "entity_weight", "repeating_steps"):
+        for name in ("hidden_share", "entity_weight", "repeating_steps", "repeating_share"):
             if (value := getattr(config, name)) is not None:
                 raise InputError(
                     f"pretrain.{name} = {value}: this family hides words in every sequence, repeats none of them and "

@@ -87,10 +87,20 @@ def test_half_of_the_first_windows_repeat_their_beginning(tmp_path):
     assert {period for period, early in periods if early} == {4, 5, 6, 7, 8, 17}  # 4 to n_ctx / 2, or none
 
 
+def test_a_share_of_the_later_windows_repeats_too(tmp_path):
+    shards = shards_of(tmp_path, [2000], max_tokens=2000)
+    plain, repeating = WindowSampler(shards, 16, 3), WindowSampler(shards, 16, 3, 100, 0.125)
+    found = [repeating.window(i).tolist() != plain.window(i).tolist() for i in range(1100)]
+    assert 35 < sum(found[:100]) < 65
+    assert 95 < sum(found[100:]) < 155  # an eighth of a thousand
+    early = WindowSampler(shards, 16, 3, 100)
+    assert all(early.window(i).tolist() == repeating.window(i).tolist() for i in range(100))
+
+
 @pytest.mark.parametrize("shares", [[0, 6], [0, 3, 6], [0, 1, 5, 6]])
-@pytest.mark.parametrize("repeating", [0, 33, 60])
+@pytest.mark.parametrize("repeating", [(0, 0.0), (33, 0.0), (60, 0.0), (33, 0.4)])
 def test_a_global_batch_does_not_depend_on_how_it_is_shared_out(tmp_path, shares, repeating):
-    sampler = WindowSampler(shards_of(tmp_path, [50, 3, 40]), 8, 1, repeating)
+    sampler = WindowSampler(shards_of(tmp_path, [50, 3, 40]), 8, 1, *repeating)
     inputs, targets = sampler.batch(5, 6)
     cuts = [sampler.batch(5, 6, start, stop) for start, stop in pairwise(shares)]
     assert np.array_equal(inputs, np.concatenate([cut[0] for cut in cuts]))

@@ -48,6 +48,7 @@ OTHER: dict[str, Any] = {
     "original": True,
     "optimizer": "muon",
     "repeating_steps": 3,
+    "repeating_share": 0.5,
     "decay": "linear",
     "pretrained": False,
     "layer_decay": 0.5,
