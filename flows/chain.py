@@ -150,7 +150,7 @@ def run_chain(
     if operations:
         config = _for_operations(store, shards, preset.model, preset.pretrain, operations)
         preset = dataclasses.replace(preset, pretrain=config)
-    known = mentioned(store, parameters.graph, family, shards)
+    known = mentioned(store, parameters.graph, parameters.links, family, shards)
     how = {**taught, **known, **_processes(parameters)}
     ngrams, checkpoint = pretrain_on(store, shards, preset, dask, start=start, **how)
     made = (corpus, tokenizer, datasets, shards, ngrams, checkpoint)

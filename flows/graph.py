@@ -45,9 +45,12 @@ def _is_vectors(graph: str) -> bool:
     return bool(graph) and not is_address(graph)
 
 
-def mentioned(store: Store, graph: str, family: Family, shards: Artifact) -> dict[str, Artifact]:
-    """The arguments of pre-training that put entities beside words; none for a family that knows none."""
+def mentioned(store: Store, graph: str, links: str, family: Family, shards: Artifact) -> dict[str, Artifact]:
+    """The arguments of pre-training that put entities beside words; none for a family that knows none.
+
+    :param links: a file that says what names in single documents mean, empty: none does.
+    """
     if not family.knowledge:
         return {}
     _, vectors = vectors_of(store, graph, COLUMNS, TransEConfig())
-    return {"mentions": link_entities(store, shards, vectors)}
+    return {"mentions": link_entities(store, shards, vectors, links)}

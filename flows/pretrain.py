@@ -37,7 +37,7 @@ def pretrain(parameters: PretrainParameters) -> Artifact:
         "nproc": parameters.nproc,
         "sharded": parameters.shard,
         **taught_by(store, parameters.teacher, preset),
-        **mentioned(store, parameters.graph, FAMILIES[preset.family], shards),
+        **mentioned(store, parameters.graph, parameters.links, FAMILIES[preset.family], shards),
     }
     checkpoint: Artifact = pretrain_model(store, shards, preset.model, config, start=start, **how)
     list_checkpoints(store)

@@ -122,15 +122,21 @@ def check_teacher(store: Store, teacher: str, preset: Preset) -> None:
         raise InputError(f"--family {family.name}: found no --teacher, expected one, from which {family.title} learns")
 
 
-def check_graph(store: Store, graph: str, family: str) -> None:
-    """See that the knowledge graph that a form may name is there, and that its family knows entities.
+def check_graph(store: Store, graph: str, family: str, links: str = "") -> None:
+    """See that the knowledge graph and the links that a form may name are there, and that its family knows entities.
 
-    :raises InputError: it is not, or the family knows none.
+    :raises InputError: they are not, or the family knows none.
     """
+    for option, value in (("graph", graph), ("links", links)):
+        if value and not FAMILIES[family].knowledge:
+            title = FAMILIES[family].title
+            raise InputError(f"--{option} {value}: {title} has no entities beside words; expected no {option}")
+    if links:
+        from gptcore.knowledge.links import read_links
+
+        read_links(links)
     if not graph:
         return
-    if not FAMILIES[family].knowledge:
-        raise InputError(f"--graph {graph}: {FAMILIES[family].title} has no entities beside words; expected no graph")
     if is_address(graph):
         from gptcore.knowledge.graph import graph_files
 

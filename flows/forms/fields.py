@@ -87,6 +87,18 @@ def graph(position: int) -> Any:
     )
 
 
+def links(position: int) -> Any:
+    return field(
+        position,
+        "",
+        "What names in single books mean, for ERNIE: a file whose rows are a book's file, a name in it and the graph's "
+        "entity, between tabs.",
+        empty="names mean what the graph calls so",
+        title="Links",
+        option=Option(metavar="FILE"),
+    )
+
+
 def nproc(position: int) -> Any:
     text = "Training processes for pre-training, one a GPU."
     return field(position, 0, text, empty="as many as a machine has GPUs; without any, one", ge=0)

@@ -61,6 +61,7 @@ class OnBooks(Form):
     family: FamilyName = fields.family(13)
     teacher: str = fields.teacher(16)
     graph: str = fields.graph(17)
+    links: str = fields.links(18)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
@@ -70,7 +71,7 @@ class OnBooks(Form):
         tokenizer = checks.known_tokenizer(store, self.tokenizer)
         checks.check_weights(store, self.start, preset.model, tokenizer)
         checks.check_teacher(store, self.teacher, preset)
-        checks.check_graph(store, self.graph, preset.family)
+        checks.check_graph(store, self.graph, preset.family, self.links)
         checks.check_dask(self.dask)
         checks.check_tasks(self.tasks, self.datasets)
 
@@ -121,12 +122,13 @@ class PretrainParameters(Form):
     family: FamilyName = fields.family(8)
     teacher: str = fields.teacher(9)
     graph: str = fields.graph(10)
+    links: str = fields.links(11)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
 
         preset = chosen_preset(self)
-        checks.check_graph(store, self.graph, preset.family)
+        checks.check_graph(store, self.graph, preset.family, self.links)
         shards = store.manifest(store.resolve(self.shards, "shards"))
         checks.check_weights(store, self.start, preset.model, shards["counts"])
         checks.check_teacher(store, self.teacher, preset)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -59,11 +60,16 @@ class Entities:
 
 
 def link_shards(
-    shards: Path, gazetteer: Gazetteer, out: Path, progress: Callable[[int], object] | None = None
+    shards: Path,
+    gazetteer: Gazetteer,
+    out: Path,
+    progress: Callable[[int], object] | None = None,
+    own: Callable[[str], Gazetteer | None] = lambda document: None,
 ) -> dict[str, dict[str, int]]:
     """Find the entities that shards mention, and write them beside one another, a folder a split.
 
     :param shards: a folder with ``train/`` and ``validation/``.
+    :param own: of a document, by its name in the shards, the names that are linked in it.
     :param progress: called with the number of tokens searched since its last call.
     :returns: of each split the "mentions", the "entities" that are mentioned, and the "tokens" searched.
     :raises InputError: the training text mentions none.
@@ -71,7 +77,7 @@ def link_shards(
     counts = {}
     for split in SPLITS:
         its = Shards(shards / split)
-        mentions = Mentions.of(_linked(its, gazetteer, progress))
+        mentions = Mentions.of(_linked(its, gazetteer, own, progress))
         (out / split).mkdir(parents=True, exist_ok=True)
         mentions.save(out / split)
         different = len(np.unique(mentions.entities))
@@ -85,10 +91,15 @@ def link_shards(
 
 
 def _linked(
-    shards: Shards, gazetteer: Gazetteer, progress: Callable[[int], object] | None
+    shards: Shards,
+    gazetteer: Gazetteer,
+    own: Callable[[str], Gazetteer | None],
+    progress: Callable[[int], object] | None,
 ) -> Iterator[npt.NDArray[np.int64]]:
-    for row in range(shards.n_rows):
-        tokens = shards.tokens(row).astype(np.int64)
-        yield gazetteer.find(tokens[None])[0]
-        if progress is not None:
-            progress(len(tokens))
+    for document, rows in groupby(range(shards.n_rows), key=shards.document):
+        its = own(document)
+        for row in rows:
+            tokens = shards.tokens(row).astype(np.int64)
+            yield gazetteer.find(tokens[None], its)[0]
+            if progress is not None:
+                progress(len(tokens))

@@ -4,7 +4,8 @@
 token of its mention (section 3.1). Here a mention is found by its name, a label or an alias of the graph: of the names
 that begin at a word the longest one counts, and from the left each token belongs to one mention at most. A name that
 several entities have is that of the one that most facts tell of; names of fewer than three letters, and of words that
-mean nothing by themselves (spaCy's list), are none. The paper's own links are those of Wikipedia, or TAGME's.
+mean nothing by themselves (spaCy's list), are none. Names that are linked in a document itself
+(:mod:`gptcore.knowledge.links`) come first there. The paper's own links are those of Wikipedia, or TAGME's.
 
 Names are found in token ids, so that shards, rows of tasks and what a model is asked are linked by the same rule.
 
@@ -13,7 +14,7 @@ Legend of shape comments: B sequences, T positions, N names, P pieces of all nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -43,7 +44,7 @@ class Gazetteer:
     stops: Ids = field(repr=False)
     """[N] where each name ends in ``pieces``."""
     entities: Ids = field(repr=False)
-    """[N] whose name it is, counted from 0."""
+    """[N] whose name it is, counted from 0; -1: of none of them."""
     tail: npt.NDArray[np.bool_] = field(repr=False)
     """[V] whether a piece goes on the word of the one before it."""
 
@@ -66,25 +67,38 @@ class Gazetteer:
                 words = name.lower().split()
                 if sum(map(str.isalpha, name)) >= _LETTERS and not all(word in STOP_WORDS for word in words):
                     named.append((name, entity))
-        encoded = tokenizer.encode_batch([name for name, _ in named])
-        found: dict[tuple[int, ...], int] = {}
-        for ids, (_, entity) in zip(encoded, named, strict=True):
-            if 0 < len(ids) <= LONGEST and not table.special[list(ids)].any():
-                found.setdefault(tuple(ids), entity)
-        if not found:
+        found = _spelled(named, tokenizer, table)
+        if not len(found.stops):
             raise InputError(
                 f"graph: none of its {len(graph.entities):,} entities has a name that texts can be searched for; "
                 "expected words, or labels in entity2wikidata.json or labels.tsv"
             )
-        names = sorted(found, key=lambda name: (len(name), name))
-        pieces = np.array([piece for name in names for piece in name], np.int64)
-        return cls(pieces, np.cumsum([len(name) for name in names]), np.array([found[n] for n in names]), table.tail)
+        return found
 
-    def find(self, tokens: Ids) -> Ids:
+    @classmethod
+    def linked(cls, links: Mapping[str, str], graph: KnowledgeGraph, tokenizer: Tokenizer) -> Gazetteer:
+        """The names that are linked in one document, all of them.
+
+        :param links: name -> entity; one that the graph does not have stands for none.
+        """
+        named = [(name, graph.number(entity)) for name, entity in links.items()]
+        return _spelled(named, tokenizer, PieceTable.of(tokenizer))
+
+    def find(self, tokens: Ids, own: Gazetteer | None = None) -> Ids:
         """The entities that texts mention, at the first piece of each mention: [B, T] ids -> [B, T].
 
+        :param own: names of these texts themselves, which come before others of the same pieces.
         :returns: 1 + the entity's number, 0 where no mention begins.
         """
+        ends, entities = self._longest(tokens)
+        if own is not None:
+            its_ends, its_entities = own._longest(tokens)
+            first = (its_ends > 0) & (its_ends >= ends)
+            ends, entities = np.where(first, its_ends, ends), np.where(first, its_entities, entities)
+        return _apart(ends, entities)
+
+    def _longest(self, tokens: Ids) -> tuple[Ids, Ids]:
+        """Pieces of the longest name that begins at each place, 0: none, and 1 + its entity: [B, T] -> [B, T] each."""
         n_rows, length = tokens.shape
         ends = np.zeros((n_rows, length), np.int64)  # pieces of the longest name that begins at a position
         entities = np.zeros((n_rows, length), np.int64)
@@ -105,7 +119,7 @@ class Gazetteer:
             same = (spelled == tokens[rows[:, None], starts[:, None] + np.arange(size)]).all(1)
             rows, starts = rows[same], starts[same]
             ends[rows, starts], entities[rows, starts] = size, self.entities[name[same]] + 1
-        return _apart(ends, entities)
+        return ends, entities
 
     @cached_property
     def _by_size(self) -> dict[int, tuple[_Hashes, Ids]]:
@@ -119,6 +133,18 @@ class Gazetteer:
             order = np.argsort(hashes, kind="stable")
             found[size] = hashes[order], names[order]
         return found
+
+
+def _spelled(named: Sequence[tuple[str, int]], tokenizer: Tokenizer, table: PieceTable) -> Gazetteer:
+    """Names in the pieces of a vocabulary, of equal ones the first; those that it cannot spell are left out."""
+    found: dict[tuple[int, ...], int] = {}
+    for ids, (_, entity) in zip(tokenizer.encode_batch([name for name, _ in named]), named, strict=True):
+        if 0 < len(ids) <= LONGEST and not table.special[list(ids)].any():
+            found.setdefault(tuple(ids), entity)
+    names = sorted(found, key=lambda name: (len(name), name))
+    pieces = np.array([piece for name in names for piece in name], np.int64)
+    stops = np.cumsum([len(name) for name in names], dtype=np.int64)
+    return Gazetteer(pieces, stops, np.array([found[name] for name in names], np.int64), table.tail)
 
 
 def _spread(tokens: Ids, place: int) -> _Hashes:

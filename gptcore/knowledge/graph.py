@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,14 @@ class KnowledgeGraph:
     """Entity -> what people call it, the best name first."""
     n_false: int = 0
     """Rows that say of themselves that they are false."""
+
+    def number(self, name: str) -> int:
+        """An entity's number; -1: there is none of this name."""
+        return self._numbers.get(name, -1)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.entities)}
 
     def called(self, entity: int) -> str:
         """What people call an entity."""

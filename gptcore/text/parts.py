@@ -52,6 +52,16 @@ def read_part(path: Path) -> Iterator[tuple[int, str, str]]:
                 yield number, document.as_py(), text.as_py()
 
 
+def read_sources(folder: Path) -> dict[str, str]:
+    """Hash of each document of a cleaned corpus -> the file that it came from; its text is not read."""
+    found: dict[str, str] = {}
+    for path in (path for split in SPLITS for path in part_files(folder, split)):
+        with pa.memory_map(str(path)) as file:
+            rows = pa.ipc.open_file(file).read_all().select(["document", "source"])
+            found.update(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    return found
+
+
 class Parts:
     """The Arrow files of one group of sources, one a split, made when a first row comes and complete when closed."""
 

@@ -90,7 +90,8 @@ class MaskedWords:
 
     _others_settings: tuple[str, ...] = (
         *("replaced_weight", "replaced_objective", "hidden_share", "entity_weight"),
-        "repeating_steps", "repeating_share",
+        "repeating_steps",
+        "repeating_share",
     )
     _counting: type[Counted] = Counted
 

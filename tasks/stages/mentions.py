@@ -8,11 +8,17 @@ from typing import Any
 
 from prefect import task
 
+from gptcore.errors import InputError
+from gptcore.files import sha256_json
+from gptcore.filesystems import file_fingerprint
 from gptcore.knowledge.entities import Entities, link_shards
 from gptcore.knowledge.gazetteer import Gazetteer
 from gptcore.knowledge.graph import KnowledgeGraph
+from gptcore.knowledge.links import read_links
 from gptcore.knowledge.neighbours import entity_vectors
+from gptcore.text.parts import read_sources
 from gptcore.text.tokenizer import Tokenizer
+from tasks.stages.partitions import partitions_of
 from tasks.stages.shards import local_shards
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
@@ -24,31 +30,60 @@ VERSION = 1
 
 
 @task(name="mentions", task_run_name="mentions in shards {shards.short}", **STAGE_OPTIONS)
-def link_entities(store: Store, shards: Artifact, vectors: Artifact) -> Artifact:
+def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str = "") -> Artifact:
     """Find the names of a graph's entities in shards; see :mod:`gptcore.knowledge.entities`.
 
-    The manifest's counts hold the sizes of what a network takes over, and for each split what was found.
+    The manifest's counts hold the sizes of what a network takes over, for each split what was found, and where links
+    are given, of how many documents there are "links".
 
     :param vectors: of the graph's entities.
-    :raises InputError: a graph without names, or a text that speaks of none of them.
+    :param links: address of a file that says what names in single documents mean; see :mod:`gptcore.knowledge.links`.
+    :raises InputError: a graph without names, a text that speaks of none of them, a broken file of links, or one of
+        other documents.
     """
-    recipe = Recipe("mentions", VERSION, {}, {"shards": shards, "vectors": vectors})
+    inputs = {"shards": shards, "vectors": vectors}
+    given = {"links": sha256_json(file_fingerprint(links))} if links else {}
+    recipe = Recipe("mentions", VERSION, {}, {**inputs, **given})
 
     def produce(out: Path) -> dict[str, Any]:
+        known = _of_documents(store, ancestor(store, shards, "corpus"), links) if links else {}
         tokenizer = Tokenizer.load(str(store.local(own_tokenizer(store, shards))))
         graph = KnowledgeGraph.load(store.local(ancestor(store, vectors, "graph")))
         gazetteer = Gazetteer.of(graph, tokenizer)
         entities = Entities(entity_vectors(store.local(vectors)).numpy(), gazetteer)
         tokens = sum(split["n_tokens"] for split in store.manifest(shards)["counts"]["splits"].values())
         done = Meter("mentions", "tokens").counting("link", tokens)
-        found = link_shards(local_shards(store, shards), gazetteer, out, done)
+
+        def own(document: str) -> Gazetteer | None:
+            return Gazetteer.linked(known[document], graph, tokenizer) if document in known else None
+
+        found = link_shards(local_shards(store, shards), gazetteer, out, done, own)
         entities.save(out)
-        return {**entities.sizes, "splits": found}
+        return {**entities.sizes, "splits": found, **({"links": len(known)} if links else {})}
 
     return build(store, recipe, produce, "mentions", _made).artifact
+
+
+def _of_documents(store: Store, corpus: Artifact, links: str) -> dict[str, dict[str, str]]:
+    """Hash of each document of a corpus that has links -> these.
+
+    :raises InputError: no document of the corpus has any.
+    """
+    known = read_links(links)
+    sources: dict[str, str] = {}
+    for part in (corpus, *partitions_of(store, corpus)):
+        sources |= read_sources(store.local(part))
+    found = {document: known[source] for document, source in sources.items() if source in known}
+    if not found:
+        raise InputError(
+            f"{links}: found links of {next(iter(known))!r:.60} and others, none of which is a file of the corpus; "
+            f"expected files such as {min(sources.values())!r:.60}"
+        )
+    return found
 
 
 def _made(counts: Mapping[str, Any]) -> str:
     train = counts["splits"]["train"]
     share = train["tokens"] / max(1, train["mentions"])
-    return f"{train['mentions']:,} mentions of {train['entities']:,} entities, one in {share:,.0f} tokens"
+    linked = f"; {counts['links']:,} documents have links of their own" if "links" in counts else ""
+    return f"{train['mentions']:,} mentions of {train['entities']:,} entities, one in {share:,.0f} tokens{linked}"

@@ -114,6 +114,12 @@ def is_one_split(store: Store, corpus: Artifact) -> bool:
     return not (documents["train"] and documents["validation"])
 
 
+def partitions_of(store: Store, corpus: Artifact) -> list[Artifact]:
+    """The partitions of a corpus, which hold its text; none where it holds that itself."""
+    inputs = store.manifest(corpus)["inputs"].values()
+    return [store.artifact(item["stage"], item["digest"]) for item in inputs if item.get("stage") == CORPUS_PART]
+
+
 def partitions_made(counts: Mapping[str, Any]) -> str:
     """A corpus by partition in few words: what its build had to read."""
     parts = counts["partitions"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +12,18 @@ from typing import Any
 
 import pytest
 
+from flows.forms.checks import check_graph
 from flows.forms.parameters import AnalysisParameters
 from gptcore.config import preset_named
+from gptcore.data.mentions import Mentions
 from gptcore.errors import InputError
 from gptcore.knowledge.config import TransEConfig
+from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.training.masked_words import MASKED_WORDS_AND_SENTENCE_ORDER
 from tasks.report.analysis import Analysis
+from tasks.stages.mentions import link_entities
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tests.flows.world import OVERRIDES, with_blimp
 
@@ -61,7 +68,6 @@ def test_entities_are_left_out_in_fine_tuning_and_untold_in_pre_training(
     world: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from flows import graph
-    from flows.forms.checks import check_graph
 
     monkeypatch.setattr(graph, "TransEConfig", partial(TransEConfig, steps=3, dim=8, eval_facts=5))
     books, datasets = world
@@ -89,8 +95,41 @@ def test_entities_are_left_out_in_fine_tuning_and_untold_in_pre_training(
     check_graph(shelf, vectors.short, "ernie")
     with pytest.raises(InputError, match="BERT has no entities beside words; expected no graph"):
         check_graph(shelf, vectors.short, "bert")
+    check_links(shelf, vectors, next(a for a in shelf.list("mentions")), Path(about[0]), tmp_path)
     with pytest.raises(InputError, match=r"pretrain.entity_weight = 2.0: the analysis compares its values"):
         run("entities", about, store, tmp_path, **{**given, "overrides": {"pretrain": {"entity_weight": 2.0}}})
+
+
+def check_links(store: Store, vectors: Artifact, found: Artifact, books: Path, folder: Path) -> None:
+    """A name that one document says is somebody else is so in that document alone."""
+    shards = ancestor(store, found, "shards")
+    graph = KnowledgeGraph.load(store.local(ancestor(store, vectors, "graph")))
+    book = min(path.name for path in books.glob("*.txt"))
+    said = next(line for line in (books / book).read_text().splitlines() if line.startswith("Jack "))
+    name = " ".join(said.split()[:2])
+    (folder / "links.tsv").write_text(f"{book}\t{name}\t{graph.entities[0]}\n")
+    linked = link_entities(store, shards, vectors, str(folder / "links.tsv"))
+    assert store.manifest(linked)["counts"]["links"] == 1
+    before, after = (
+        Counter(
+            int(entity)
+            for split in ("train", "validation")
+            for entity in Mentions.read(store.local(artifact) / split).entities
+        )
+        for artifact in (found, linked)
+    )
+    moved = before[graph.number(name)] - after[graph.number(name)]
+    assert moved >= 1
+    assert after[0] - before[0] == moved
+    assert after.total() == before.total()
+    (folder / "links.tsv").write_text(f"other.txt\t{name}\tQ1\n")
+    with pytest.raises(
+        InputError, match=r"found links of 'other.txt' and others, none of which is a file of the corpu"
+    ):
+        link_entities(store, shards, vectors, str(folder / "links.tsv"))
+    check_graph(store, "", "ernie", str(folder / "links.tsv"))
+    with pytest.raises(InputError, match=r"--links .*links.tsv: GPT-1 has no entities beside words; expected no links"):
+        check_graph(store, "", "gpt", str(folder / "links.tsv"))
 
 
 def test_objectives_take_equal_operations_for_each_budget(

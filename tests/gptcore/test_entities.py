@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from gptcore.errors import InputError
 from gptcore.knowledge.entities import Entities
 from gptcore.knowledge.gazetteer import Gazetteer
 from gptcore.knowledge.graph import KnowledgeGraph
+from gptcore.knowledge.links import read_links, write_links
 from gptcore.storyworld.chronicle import write_chronicle
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import GRAPH, facts
@@ -64,6 +66,26 @@ def test_names_are_found_as_a_plain_search_finds_them(names: list[list[int]], ro
     assert found.tolist() == [plain_find(names, row) for row in rows]
 
 
+@given(
+    names_of,
+    names_of,
+    st.lists(st.lists(st.integers(4, 12), min_size=9, max_size=9), min_size=1, max_size=3),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_documents_own_names_come_before_others_of_the_same_pieces(
+    names: list[list[int]], own: list[list[int]], rows: list[list[int]]
+) -> None:
+    """As if they stood first in one list of all; the first of them is linked to what the graph does not have."""
+    its = gazetteer(own)
+    its = dataclasses.replace(its, entities=np.arange(100, 100 + len(own)))
+    its.entities[0] = -1
+    merged = [*own, *(name for name in names if name not in own)]
+    numbers = [0, *(101 + place for place in range(1, len(own))), *(names.index(n) + 1 for n in merged[len(own) :])]
+    found = gazetteer(names).find(np.array(rows), its)
+    expected = [[numbers[number - 1] if number else 0 for number in plain_find(merged, row)] for row in rows]
+    assert found.tolist() == expected
+
+
 VOCABULARY = [
     "[PAD]",
     "[UNK]",
@@ -107,6 +129,36 @@ def test_labels_name_entities_and_the_one_of_most_facts_has_a_shared_name(tmp_pa
     assert at == {1: "Q1", 4: "anna_barlow", 10: "Q3"}
     with pytest.raises(InputError, match="none of its 1 entities has a name"):
         Gazetteer.of(graph_of([("Q4", "Q4")], labels), tokenizer)
+
+
+def test_a_document_says_what_its_names_mean(tmp_path: Path) -> None:
+    tokenizer = word_pieces(tmp_path / "v")
+    graph = graph_of([("Q1", "Q2"), ("Q2", "Q3")], {"Q1": ("New York",), "Q2": ("York",), "Q3": ("Barlow",)})
+    found = Gazetteer.of(graph, tokenizer)
+    own = Gazetteer.linked({"new York": "Q3", "Barlow": "nobody", "the": "Q1", "unknown word": "Q2"}, graph, tokenizer)
+    tokens = np.array([tokenizer.encode("the New York of Barlow york")])
+    assert found.find(tokens).tolist() == [[0, 1, 0, 0, 3, 0, 2]]
+    assert found.find(tokens, own).tolist() == [[1, 3, 0, 0, 0, 0, 2]]
+
+
+def test_links_are_read_strictly(tmp_path: Path) -> None:
+    path = tmp_path / "links.tsv"
+    links = {"a.txt": {"Anna": "Q1", "New York": "Q2"}, "b/c.txt": {"Anna": "Q7"}}
+    write_links(links, path)
+    assert read_links(str(path)) == links
+    path.write_text("\n a.txt\t Anna \tQ1\r\na.txt\tAnna\tQ1\n")
+    assert read_links(str(path)) == {"a.txt": {"Anna": "Q1"}}
+    for text, message in (
+        ("a.txt\tAnna\n", "line 1: found 2 columns between tabs, expected document, name, entity"),
+        ("a.txt\tAnna\tQ1\na.txt\t \tQ1\n", "line 2, name: found nothing, expected a name"),
+        ("a.txt\tAnna\tQ1\na.txt\tAnna\tQ2\n", "line 2, entity: found 'Q2' for 'Anna' of a.txt, which an earlier "),
+        ("\n", "found no link, expected rows of document, name, entity"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            read_links(str(path))
+    with pytest.raises(InputError, match=r"none.tsv"):
+        read_links(str(tmp_path / "none.tsv"))
 
 
 def test_a_chronicle_speaks_of_its_graphs_people_where_the_search_finds_them(tmp_path: Path) -> None:
