@@ -18,7 +18,7 @@ from flows.graph import mentioned
 from flows.servers import signals
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.config.operations import updates_of
-from gptcore.config.training import OF_HIDDEN_WORDS
+from gptcore.config.training import OF_OBJECTIVES
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES, Family
 from gptcore.nlu.own_task import Task
@@ -85,11 +85,12 @@ class Chain:
         return checkpoint
 
     def pretrain_lstm(self, parameters: OnBooks, operations: float | None = None) -> Artifact:
-        """The LSTM of Table 5 on the same text with the same settings, but for those of hidden words.
+        """The LSTM of Table 5 on the same text with the same settings, but for those that only other objectives read.
 
         :param operations: see :func:`run_chain`.
         """
-        without: dict[str, Any] = dict.fromkeys(OF_HIDDEN_WORDS)
+        others = set(OF_OBJECTIVES) - set(FAMILIES["lstm"].objective_settings)
+        without: dict[str, Any] = dict.fromkeys(others)
         config = dataclasses.replace(self.preset.pretrain, **without)
         if operations:
             config = _for_operations(self.store, self.shards, self.preset.lstm, config, operations)

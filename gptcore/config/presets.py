@@ -18,7 +18,7 @@ from gptcore.config.network import LSTMConfig, ModelConfig, NetworkConfig
 from gptcore.config.text import CorpusConfig, ShardConfig, TokenizerConfig
 from gptcore.config.training import FinetuneConfig, PretrainConfig
 from gptcore.errors import InputError
-from gptcore.families import DEFAULT, FAMILIES, Family, family_settings, offered, shape_settings
+from gptcore.families import DEFAULT, FAMILIES, Family, family_settings, shape_settings
 from gptcore.settings import checked, nearest, replace_settings
 
 _TASKS: Mapping[str, Mapping[str, Any]] = {"openentity": {"epochs": 10}}
@@ -212,15 +212,8 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     if "shape" in given:
         preset = _changed(preset, shape_settings(given.pop("shape"), source), source)
     preset = _changed(preset, given, source)
-    for setting in ("repeating_steps", "repeating_share"):
-        value = getattr(preset.pretrain, setting)
-        if value is not None and not FAMILIES[preset.family].generates:
-            fitting = ", ".join(known for known, each in FAMILIES.items() if each.generates and known in offered())
-            own = getattr(PRESETS[name]().pretrain, setting) is not None
-            what = f"preset {name}" if own else f"{source}: pretrain.{setting} = {value}"
-            raise InputError(
-                f"{what}: found the family {preset.family}, expected one that predicts next tokens ({fitting})"
-            )
+    PRESETS[name]().pretrain.require_family(preset.family, f"preset {name}: pretrain")
+    preset.pretrain.require_family(preset.family, f"{source}: pretrain")
     preset.finetune.require_family(preset.family, f"{source}: finetune")
     for task in preset.tasks:
         preset.finetune_for(task).require_family(preset.family, f"{source}: tasks.{task}")

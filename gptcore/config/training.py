@@ -6,14 +6,15 @@ import math
 from dataclasses import dataclass
 
 from gptcore.errors import InputError
-from gptcore.families import FAMILIES
+from gptcore.families import FAMILIES, offered
 from gptcore.limits import require_hiding, require_training
 
-OF_HIDDEN_WORDS = (
+OF_OBJECTIVES = (
+    *("repeating_steps", "repeating_share"),
     *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
     *("replaced_weight", "replaced_objective", "hidden_share", "entity_weight"),
 )
-"""Settings of pre-training that a network which predicts next tokens has no use for."""
+"""Settings of pre-training that only some objectives read; each family names its own."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,21 @@ class PretrainConfig:
                 f"pretrain.original = True with optimizer = {self.optimizer!r}: expected adam, as released"
             )
         require_hiding(self)
+
+    def require_family(self, name: str, where: str) -> None:
+        """See that a family's objective reads all settings that are there.
+
+        :param where: "file: section", which messages begin with.
+        :raises InputError: naming the first that it does not.
+        """
+        for setting in OF_OBJECTIVES:
+            value = getattr(self, setting)
+            if value is not None and setting not in FAMILIES[name].objective_settings:
+                those = [known for known in offered() if setting in FAMILIES[known].objective_settings]
+                raise InputError(
+                    f"{where}.{setting} = {value!r}: {FAMILIES[name].title} does not learn so, "
+                    f"expected a family that does ({', '.join(those)})"
+                )
 
     def mean_length(self, n_ctx: int) -> float:
         """Tokens of a sequence, over the whole run."""

@@ -15,6 +15,12 @@ def shape(n_layer: int, n_embd: int) -> dict[str, int]:
 FORMS = ("single", "labels", "pair", "choices", "span", "tags")
 """Every word sees all others, so that an encoder can point at places of a text, too."""
 
+OF_HIDDEN_WORDS = (
+    *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams"),
+    "mask_copies",
+)
+"""Settings of an objective that hides words of sentences."""
+
 ENCODER: dict[str, Any] = {
     "raw_text": True,
     "sentences": True,
@@ -22,6 +28,7 @@ ENCODER: dict[str, Any] = {
     "config": "gptcore.config:EncoderConfig",
     "network": "gptcore.models.encoder:Encoder",
     "reader": "",
+    "objective_settings": OF_HIDDEN_WORDS,
     "inputs": "gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
     "head": "gptcore.models.encoder_head:EncoderClassificationModel",
     "forms": FORMS,

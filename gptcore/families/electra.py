@@ -5,14 +5,14 @@ The family's network is the discriminator, which is what is fine-tuned (section 
 
 from __future__ import annotations
 
-from gptcore.families.bert import DECAY, ENCODER, FINETUNING, PRETRAINING, brief, shape
+from gptcore.families.bert import DECAY, ENCODER, FINETUNING, OF_HIDDEN_WORDS, PRETRAINING, brief, shape
 from gptcore.families.family import Family
 
 FAMILY = Family(
     "electra",
     "ELECTRA",
     "English",
-    **ENCODER,
+    **{**ENCODER, "objective_settings": (*OF_HIDDEN_WORDS, "replaced_weight", "replaced_objective")},
     network_title="ELECTRA discriminator",
     objective="gptcore.training.replaced_tokens:REPLACED_TOKENS",
     layout="gptcore.models.files.electra:LAYOUT",

@@ -6,7 +6,7 @@ paper's starts from the released base model and reads Wikipedia once.
 
 from __future__ import annotations
 
-from gptcore.families.bert import DECAY, ENCODER, FINETUNING, brief, shape
+from gptcore.families.bert import DECAY, ENCODER, FINETUNING, OF_HIDDEN_WORDS, brief, shape
 from gptcore.families.family import Family
 
 FAMILY = Family(
@@ -17,6 +17,7 @@ FAMILY = Family(
         **ENCODER,
         "config": "gptcore.config:KnowledgeEncoderConfig",
         "network": "gptcore.models.knowledge_encoder:KnowledgeEncoder",
+        "objective_settings": (*OF_HIDDEN_WORDS, "entity_weight"),
     },
     network_title="ERNIE encoder",
     objective="gptcore.training.entities:MASKED_WORDS_NEXT_SENTENCE_AND_ENTITIES",

@@ -47,6 +47,8 @@ class Family:
     objective: str = "gptcore.training.pretraining_objective:NEXT_TOKEN"
     """What pre-training learns, a :class:`gptcore.training.pretraining_objective.PretrainingObjective`; empty: its
     folders are read, and none is made here."""
+    objective_settings: tuple[str, ...] = ("repeating_steps", "repeating_share")
+    """Those of the settings `OF_OBJECTIVES` (:mod:`gptcore.config.training`) that this objective reads."""
     inputs: str = "gptcore.nlu.inputs:DECODER_INPUTS"
     """How a row of a task becomes sequences, a :class:`gptcore.nlu.inputs.Inputs`: specials, order, truncation."""
     head: str = "gptcore.models.heads:ClassificationModel"

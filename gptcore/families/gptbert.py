@@ -21,6 +21,7 @@ FAMILY = Family(
     network="gptcore.models.both_ways:BothWays",
     network_title="GPT-BERT Transformer",
     objective="gptcore.training.both_ways:NEXT_TOKEN_AND_HIDDEN_WORDS",
+    objective_settings=("mask_share", "hidden_share", "repeating_steps", "repeating_share"),
     auxiliary_loss=False,
     settings={
         # The special row is what stands in a hidden word's place.

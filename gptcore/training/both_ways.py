@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.config import NetworkConfig, PretrainConfig
-from gptcore.config.training import OF_HIDDEN_WORDS
 from gptcore.data.feed import Data, MicroBatch, Objective, Update
 from gptcore.data.masking import Masking, WordMasker
 from gptcore.data.piece_table import PieceTable
@@ -38,7 +37,6 @@ from gptcore.objectives.losses import fused_language_model_loss
 from gptcore.training.masked_words import told
 
 _HELD_OUT = 0  # seed of what is hidden in held-out text: the same for every model
-_MADE_OF_SENTENCES = tuple(name for name in OF_HIDDEN_WORDS if name not in ("mask_share", "hidden_share"))
 
 
 class NextTokenAndHiddenWords:
@@ -47,13 +45,7 @@ class NextTokenAndHiddenWords:
     def data(
         self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
     ) -> Data:
-        """Windows of the text, of which some have hidden words.
-
-        :raises InputError: settings of objectives that are made of sentences.
-        """
-        for name in _MADE_OF_SENTENCES:
-            if (value := getattr(config, name)) is not None:
-                raise InputError(f"pretrain.{name} = {value!r}: this family reads windows, expected no such setting")
+        """Windows of the text, of which some have hidden words."""
         return _MixedData(shards, model, config, micro_batch_size, world)
 
     def network(self, model: Network, generator: torch.Generator) -> Network:

@@ -58,7 +58,6 @@ class MaskedWordsAndEntities(MaskedWords):
     See :class:`gptcore.training.pretraining_objective.PretrainingObjective`.
     """
 
-    _others_settings = ("replaced_weight", "replaced_objective", "hidden_share", "repeating_steps", "repeating_share")
     _counting = _CountedMentions
 
     def data(
@@ -66,8 +65,7 @@ class MaskedWordsAndEntities(MaskedWords):
     ) -> Data:
         """Sequences of sentences with hidden words and the entities that they mention.
 
-        :raises InputError: shards without sentence borders or whose mentions are not known, or settings of another
-            objective.
+        :raises InputError: shards without sentence borders, or whose mentions are not known.
         """
         if shards.mentions is None:
             raise InputError(f"{shards.folder}: no mentions of entities known, expected some beside the shards")

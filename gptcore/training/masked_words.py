@@ -22,7 +22,6 @@ from gptcore.data.masking import Masking
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 from gptcore.evaluation.held_out import summed_metrics
 from gptcore.machine.distributed import World
 from gptcore.models.network import Network
@@ -88,11 +87,6 @@ class MaskedWords:
     See :class:`gptcore.training.pretraining_objective.PretrainingObjective`.
     """
 
-    _others_settings: tuple[str, ...] = (
-        *("replaced_weight", "replaced_objective", "hidden_share", "entity_weight"),
-        "repeating_steps",
-        "repeating_share",
-    )
     _counting: type[Counted] = Counted
 
     def __init__(self, pairs: str, masking: Masking) -> None:
@@ -104,13 +98,8 @@ class MaskedWords:
     ) -> Data:
         """Sequences of sentences with hidden words.
 
-        :raises InputError: shards without sentence borders, or settings of another objective.
+        :raises InputError: shards without sentence borders.
         """
-        for name in self._others_settings:
-            if (value := getattr(config, name)) is not None:
-                raise InputError(
-                    f"pretrain.{name} = {value!r}: this family tells hidden words alone, expected no such setting"
-                )
         table = PieceTable.read(shards.folder.parent)
         return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)
 

@@ -75,6 +75,7 @@ class PretrainJob:
         parsed = parse_job(cls, "pretrain", job)
         parsed._check_shards()
         parsed._check_teacher()
+        parsed.pretrain.require_family(parsed.model.family, "pretrain job: pretrain")
         if parsed.sharded and parsed.pretrain.optimizer == "muon":
             raise InputError("pretrain job: pretrain.optimizer = 'muon' of a sharded training: expected adam")
         if (parsed.entities is not None) != (family := FAMILIES[parsed.model.family]).knowledge:

@@ -9,11 +9,9 @@ import torch
 from torch import nn
 
 from gptcore.config import NetworkConfig, PretrainConfig
-from gptcore.config.training import OF_HIDDEN_WORDS
 from gptcore.data.feed import Data, Objective
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.machine.distributed import World
 from gptcore.models.language_model import LanguageModel
@@ -72,15 +70,7 @@ class NextToken:
     def data(
         self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
     ) -> Data:
-        """See :class:`PretrainingObjective`.
-
-        :raises InputError: settings of hidden words.
-        """
-        for name in OF_HIDDEN_WORDS:
-            if (value := getattr(config, name)) is not None:
-                raise InputError(
-                    f"pretrain.{name} = {value!r}: this family predicts next tokens, expected no such setting"
-                )
+        """See :class:`PretrainingObjective`."""
         sampler = WindowSampler(shards, model.n_ctx, config.seed, *config.repeating)
         return PretrainData(sampler, config.batch_size, micro_batch_size, world)
 

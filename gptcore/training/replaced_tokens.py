@@ -78,16 +78,10 @@ class ReplacedTokens:
     ) -> Data:
         """Sequences of sentences with hidden words.
 
-        :raises InputError: shards without sentence borders, or settings of another objective.
+        :raises InputError: shards without sentence borders, or pairs of segments.
         """
         if config.pairs not in (None, "none"):
             raise InputError(f"pretrain.pairs = {config.pairs!r}: this family tells nothing of pairs, expected none")
-        for name in ("hidden_share", "entity_weight", "repeating_steps", "repeating_share"):
-            if (value := getattr(config, name)) is not None:
-                raise InputError(
-                    f"pretrain.{name} = {value}: this family hides words in every sequence, repeats none of them and "
-                    "knows no entities"
-                )
         table = PieceTable.read(shards.folder.parent)
         return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)
 

@@ -217,8 +217,8 @@ def test_the_curves_are_those_of_one_process(tmp_path: Path, job_for: JobFor) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pairs": "nsp"}, "pretrain.pairs = 'nsp': this family reads windows"),
-        ({"short_length": 8}, "pretrain.short_length = 8: this family reads windows"),
+        ({"pairs": "nsp"}, "pretrain.pairs = 'nsp': GPT-BERT does not learn so"),
+        ({"short_length": 8}, "pretrain.short_length = 8: GPT-BERT does not learn so"),
         ({"hidden_share": None}, "pretrain.hidden_share: found none"),
         ({"hidden_share": 1.0}, "pretrain.hidden_share = 1.0: expected more than 0, and less than 1"),
     ],
@@ -238,7 +238,7 @@ def _changed(job_for: JobFor, workspace: Path, changes: dict[str, Any]) -> Job: 
 
 
 def test_others_take_no_share_of_hidden_sequences(tmp_path: Path, job_for: JobFor) -> None:  # noqa: F811
-    with pytest.raises(InputError, match=r"pretrain.hidden_share = 0.5: this family predicts next tokens"):
+    with pytest.raises(InputError, match=r"pretrain.hidden_share = 0.5: GPT-1 does not learn so, .*gptbert"):
         pretrain.run(job_for(tmp_path, hidden_share=0.5), process.StopRequest())
 
 

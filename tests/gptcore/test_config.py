@@ -150,12 +150,12 @@ def test_the_best_preset_is_the_long_one_but_for_what_makes_it_look_up_what_was_
     assert {name for name in ours if ours[name] != theirs[name]} == changed
     assert (found.finetune, found.tasks, found.seeds) == (extended.finetune, extended.tasks, extended.seeds)
     assert preset_named("best", {"family": "gptbert"}).pretrain.repeating_steps == 1500
-    with pytest.raises(InputError, match="preset best: found the family bert, expected one that predicts next"):
+    with pytest.raises(InputError, match=r"preset best: pretrain.repeating_steps = 1500: BERT does not learn so"):
         preset_named("best", {"family": "bert"})
-    with pytest.raises(
-        InputError, match=r"x: pretrain.repeating_steps = 9: found the family bert, .*gpt, gpt2, gptbert"
-    ):
+    with pytest.raises(InputError, match=r"x: pretrain.repeating_steps = 9: BERT .*that does .gpt, gpt2, gptbert"):
         preset_named("demo", {"family": "bert", "pretrain": {"repeating_steps": 9}}, "x")
+    with pytest.raises(InputError, match=r"x: pretrain.mask_share = 0.3: GPT-1 .*albert, bert, dist"):
+        preset_named("demo", {"pretrain": {"mask_share": 0.3}}, "x")
 
 
 def test_a_width_that_heads_do_not_divide_is_refused() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gptcore.config import ModelConfig
 from gptcore.families import FAMILIES, Family
+from gptcore.families.bert import OF_HIDDEN_WORDS
 from gptcore.models.dropout import dropout
 from gptcore.models.language_model import LanguageModel, initialise
 from gptcore.training.replaced_tokens import ReplacedTokens
@@ -88,7 +89,7 @@ class ToyReplaced(ReplacedTokens):
 TOY_REPLACED = ToyReplaced()
 
 
-def _family(name: str, objective: str) -> Family:
+def _family(name: str, objective: str, *settings: str) -> Family:
     return Family(
         name,
         name,
@@ -97,13 +98,14 @@ def _family(name: str, objective: str) -> Family:
         network="tests.gptcore.toy_encoder:ToyEncoder",
         reader="",
         objective=objective,
+        objective_settings=(*OF_HIDDEN_WORDS, *settings),
         ablation=True,
     )
 
 
 MASKED = _family("toy_masked", "gptcore.training.masked_words:MASKED_WORDS_AND_NEXT_SENTENCE")
 ORDER = _family("toy_order", "gptcore.training.masked_words:MASKED_WORDS_AND_SENTENCE_ORDER")
-REPLACED = _family("toy_replaced", "tests.gptcore.toy_encoder:TOY_REPLACED")
+REPLACED = _family("toy_replaced", "tests.gptcore.toy_encoder:TOY_REPLACED", "replaced_weight", "replaced_objective")
 TOYS = {family.name: family for family in (MASKED, ORDER, REPLACED)}
 
 
