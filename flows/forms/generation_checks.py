@@ -112,8 +112,9 @@ def check_prompts(form: Any) -> None:
             pretrained_model(store, ref)
     room = least_room(form)
     check_corpus(form.corpus)
-    if form.datasets:
-        tasks_with_room(form.tasks, form.datasets, room if not form.checkpoints else None)
+    tasks = form.tasks if form.datasets else [name for name in form.tasks if is_task_file(name)]
+    if form.datasets or tasks:  # the generated world's are there once it is made
+        tasks_with_room(tasks, form.datasets, room if not form.checkpoints else None)
 
 
 def least_room(form: Any) -> int:

@@ -139,8 +139,8 @@ def read_graph(url: str, columns: Sequence[str] = COLUMNS) -> KnowledgeGraph:
     if len(relations) > max(_MANY, len(entities) / 10):  # as where the relation stands first and is taken for the head
         raise InputError(
             f"{url}: found {len(relations):,} relations between {len(entities):,} entities, read as the columns "
-            f"{', '.join(columns)}; expected a tenth at most: is another column the relation? `gptmill knowledge --columns` reads it so, "
-            "and other commands take its vectors"
+            f"{', '.join(columns)}; expected a tenth at most: is another column the relation? "
+            "`gptmill knowledge --columns` reads it so, and other commands take its vectors"
         )
     return KnowledgeGraph(tuple(entities), tuple(relations), facts, _labels(url, entities), n_false)
 

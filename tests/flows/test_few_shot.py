@@ -183,6 +183,18 @@ def test_tasks_without_room_are_told_of_and_refused_where_there_is_no_other(
     assert "too few positions (n_ctx) for summaries, summaries-no-hint: not asked" in shots.notes
 
 
+def test_an_own_task_that_no_prompt_can_ask_is_refused_before_a_world_is_made(tmp_path: Path) -> None:
+    task = tmp_path / "kinds.toml"
+    task.write_text(
+        'name = "kinds"\nformat = "jsonl"\nform = "labels"\nfields = ["text"]\nlabel = "label"\n'
+        'labels = ["a", "b"]\nmetrics = ["micro_f1"]\ntrain = "rows.jsonl"\ndev = "rows.jsonl"\n'
+    )
+    (tmp_path / "rows.jsonl").write_text('{"text": "x", "label": ["a"]}\n')
+    with pytest.raises(InputError, match=r"kinds.toml: form = 'labels': a prompt has one answer"):
+        few_shot(FewShotParameters(preset="demo", store=str(tmp_path / "store"), tasks=[str(task)]))
+    assert not (tmp_path / "store").exists()
+
+
 def test_sizes_differ_in_their_networks_alone() -> None:
     for name, sizes in SIZES.items():
         presets = [sized_preset(name, size, PROMPT_SETTINGS[name]) for size in sizes]
