@@ -33,7 +33,7 @@ from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import pin_tokenizer, train_tokenizer
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import own_tokenizer
+from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.references import check_start, teacher_model
 from tasks.store.store import Store
 
@@ -128,16 +128,7 @@ def run_chain(
     chosen = chosen_tasks(tasks or parameters.tasks, datasets_url)
     for task in chosen:
         family.require_form(task.name, task.spec.form)
-    left_out: Failures = {}
-    for task in chosen:
-        try:
-            score_baselines(store, datasets_url, task.spec)
-        except InputError as error:
-            if whole:
-                raise
-            leave_out(left_out, task.name, error)
-    raise_if_all(left_out, [task.name for task in chosen])
-    chosen = [task for task in chosen if task.name not in left_out]
+    chosen, left_out = _readable(store, datasets_url, chosen, whole)
 
     dask = parameters.dask
     corpus, encode = None, encode_partitions
@@ -156,6 +147,46 @@ def run_chain(
     ngrams, checkpoint = pretrain_on(store, shards, preset, dask, start=start, **how)
     made = (corpus, tokenizer, datasets, shards, ngrams, checkpoint)
     return Chain(store, preset, datasets_url, chosen, *made, left_out, start, known)
+
+
+def chain_of(parameters: OnBooks, checkpoint: Artifact, tasks: Sequence[str] = ()) -> Chain:
+    """The chain that ended in a model of the store: the text that it was made from, and the tasks' rows in its pieces.
+
+    :param tasks: only these; empty: the form's, or every one whose data is there.
+    :raises InputError: missing or broken data, before anything is computed from it, or the store lost the text.
+    """
+    signals.listen()
+    preset = chosen_preset(parameters)
+    store = Store(parameters.store)
+    family = FAMILIES[preset.family]
+    datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
+    chosen = chosen_tasks(tasks or parameters.tasks, datasets_url)
+    for task in chosen:
+        family.require_form(task.name, task.spec.form)
+    chosen, left_out = _readable(store, datasets_url, chosen, whole=True)
+    tokenizer = own_tokenizer(store, checkpoint)
+    datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer) for task in chosen}
+    corpus, shards = (ancestor(store, checkpoint, stage) for stage in ("corpus", "shards"))
+    ngrams = measure_ngrams(store, shards, parameters.dask)
+    made = (corpus, tokenizer, datasets, shards, ngrams, checkpoint)
+    return Chain(store, preset, datasets_url, chosen, *made, left_out, None, {})
+
+
+def _readable(store: Store, datasets_url: str, chosen: Sequence[Task], whole: bool) -> tuple[list[Task], Failures]:
+    """The tasks whose rows can be read, as fitting the baselines does, and why the others cannot.
+
+    :param whole: stop at the first one that cannot.
+    """
+    left_out: Failures = {}
+    for task in chosen:
+        try:
+            score_baselines(store, datasets_url, task.spec)
+        except InputError as error:
+            if whole:
+                raise
+            leave_out(left_out, task.name, error)
+    raise_if_all(left_out, [task.name for task in chosen])
+    return [task for task in chosen if task.name not in left_out], left_out
 
 
 def _for_operations(

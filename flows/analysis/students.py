@@ -19,15 +19,16 @@ from flows.analysis.common import (
     short,
     synthetic_notes,
 )
-from flows.chain import Chain, run_chain
+from flows.chain import Chain, chain_of, run_chain
 from flows.dispatch import pretrained
 from flows.fanout import score_tasks
 from flows.finetune import pretrained_arm, seeds_of, settings_of
 from flows.forms.parameters import AnalysisParameters
+from flows.forms.references import in_store
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.grid import Arm, Grid
-from gptcore.config import EncoderConfig, network_config
+from gptcore.config import EncoderConfig, ModelConfig, network_config
 from gptcore.config.distillation import student_of
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
@@ -38,6 +39,8 @@ from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
 from tasks.stages.speed import measure_speed
 from tasks.store.artifact import Artifact
+from tasks.store.references import teacher_model
+from tasks.store.store import Store
 
 _TASKS = tuple(REGISTRY)
 _KINDS = {"torch": "torch, float32", "onnx": "ONNX", "int8": "ONNX, int8"}
@@ -60,20 +63,23 @@ class _Student:
 
 @flow(name="analysis-students", flow_run_name=from_form, persist_result=False)
 def students(parameters: AnalysisParameters) -> list[Analysis]:
-    """A BERT, its students of half and a quarter of its layers, and the same without a teacher: scores over costs."""
+    """A model, its students of half and a quarter of its layers, and the same without a teacher: scores over costs.
+
+    A BERT that is pre-trained as the form says, or the model that it names as the teacher.
+    """
     wanted = chosen_tasks(parameters, _TASKS)
-    chain = run_chain(of_family(parameters, "bert"), wanted)
-    depth = _teacher(chain).n_layer
+    chain = _taught(parameters, wanted)
+    shape = _teacher(chain)
+    depth, title = shape.n_layer, FAMILIES[shape.family].title
     half, quarter = max(1, depth // 2), max(1, depth // 4)
-    compared = [
-        _Student(f"DistilBERT, {half} of {depth} layers", "distilbert", half),
-        _Student(f"TinyBERT, {half} of {depth} layers", "tinybert", half),
-        _Student(f"BERT of {half} layers, no teacher", "bert", half, alone=True),
-    ]
-    if quarter < half:
-        compared.insert(1, _Student(f"DistilBERT, {quarter} of {depth} layers", "distilbert", quarter))
+    learner = "distilbert" if isinstance(shape, EncoderConfig) else shape.family
+    sizes = [half, quarter] if quarter < half else [half]
+    compared = [_Student(f"{FAMILIES[learner].title}, {n} of {depth} layers", learner, n) for n in sizes]
+    if isinstance(shape, EncoderConfig):
+        compared.append(_Student(f"TinyBERT, {half} of {depth} layers", "tinybert", half))
+    compared.append(_Student(f"{title} of {half} layers, no teacher", shape.family, half, alone=True))
     grid, rows = _scored(chain, parameters, compared)
-    labels = [f"BERT, {depth} layers: the teacher", *(student.label for student in compared)]
+    labels = [f"{title}, {depth} layers: the teacher", *(student.label for student in compared)]
     return publish_all([_costs(chain, grid, rows, labels)], parameters)
 
 
@@ -81,8 +87,10 @@ def students(parameters: AnalysisParameters) -> list[Analysis]:
 def distillation(parameters: AnalysisParameters) -> list[Analysis]:
     """DistilBERT's and TinyBERT's ablations: a student of half the layers, one part of what it learns left out."""
     wanted = chosen_tasks(parameters, _TASKS)
-    chain = run_chain(of_family(parameters, "bert"), wanted)
-    half = max(1, _teacher(chain).n_layer // 2)
+    chain = _taught(parameters, wanted)
+    if not isinstance(shape := _teacher(chain), EncoderConfig):
+        raise InputError(f"--teacher {parameters.teacher}: found {FAMILIES[shape.family].title}, expected BERT")
+    half = max(1, shape.n_layer // 2)
     compared = [
         _Student("DistilBERT", "distilbert", half),
         _Student("no soft targets", "distilbert", half, {"soft_weight": 0.0}),
@@ -98,9 +106,25 @@ def distillation(parameters: AnalysisParameters) -> list[Analysis]:
     return publish_all([_ablations(chain, rows[1:], compared)], parameters)
 
 
-def _teacher(chain: Chain) -> EncoderConfig:
+def _taught(parameters: AnalysisParameters, tasks: Sequence[str]) -> Chain:
+    """The chain that ends in the teacher: the model that the form names, else a BERT.
+
+    :raises InputError: a model of another family than the form's, or one that is nobody's teacher.
+    """
+    if not parameters.teacher:
+        return run_chain(of_family(parameters, "bert"), tasks)
+    store = Store(parameters.store)
+    teacher = store.adopt(teacher_model(store, in_store(store, parameters.teacher, ("pretrain",))))
+    family = network_config(store.manifest(teacher)["config"]["model"]).family
+    chosen = parameters.overrides.get("family", parameters.family)
+    if family != chosen or not FAMILIES[family].distillation:
+        raise InputError(f"--teacher {teacher.short}: found {FAMILIES[family].title}, expected --family {chosen}")
+    return chain_of(parameters, teacher, tasks)
+
+
+def _teacher(chain: Chain) -> EncoderConfig | ModelConfig:
     found = network_config(chain.store.manifest(chain.checkpoint)["config"]["model"])
-    assert isinstance(found, EncoderConfig), "of a BERT"
+    assert isinstance(found, EncoderConfig | ModelConfig), "of a family that learns from a teacher"
     if found.n_layer < 2:
         raise InputError(f"model.n_layer = {found.n_layer}: expected 2 or more, so that a student has fewer")
     return found
@@ -121,7 +145,7 @@ def _arm(chain: Chain, parameters: AnalysisParameters, student: _Student, teache
     overrides = {name: value for name, value in parameters.overrides.items() if name not in ("family", "model")}
     preset, schedule = (
         chosen_preset(parameters.model_copy(update={"family": family, "overrides": overrides}))
-        for family in (student.family, "distilbert" if student.alone else student.family)
+        for family in (student.family, "distilbert" if student.family == "bert" else student.family)
     )
     shape, config = student_of(_teacher(chain), preset.model, student.n_layer), schedule.pretrain
     if student.alone:  # as many updates as a student has
@@ -181,7 +205,8 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
             metrics |= {f"{_plain(label)}/{kind}/{name}": cost[name] for name in ("milliseconds", "rows_per_second")}
         metrics[f"{_plain(label)}/average"] = average
         curves.append(Curve(label, [(found[kind]["milliseconds"], average) for kind in ("torch", "onnx")], place))
-    body += [_published(row, tasks) for row in DISTILLED]
+    if isinstance(_teacher(chain), EncoderConfig):
+        body += [_published(row, tasks) for row in DISTILLED]
     header = ("model", "as", "weights", "MB", "ms a row", "rows/s", "memory, MB", "average", "of the teacher", *tasks)
     notes = [
         *synthetic_notes(chain),
