@@ -70,16 +70,10 @@ def students(parameters: AnalysisParameters) -> list[Analysis]:
     wanted = chosen_tasks(parameters, _TASKS)
     chain = _taught(parameters, wanted)
     shape = _teacher(chain)
-    depth, title = shape.n_layer, FAMILIES[shape.family].title
-    half, quarter = max(1, depth // 2), max(1, depth // 4)
-    learner = "distilbert" if isinstance(shape, EncoderConfig) else shape.family
-    sizes = [half, quarter] if quarter < half else [half]
-    compared = [_Student(f"{FAMILIES[learner].title}, {n} of {depth} layers", learner, n) for n in sizes]
-    if isinstance(shape, EncoderConfig):
-        compared.append(_Student(f"TinyBERT, {half} of {depth} layers", "tinybert", half))
-    compared.append(_Student(f"{title} of {half} layers, no teacher", shape.family, half, alone=True))
+    compared = _students_of(shape)
     grid, rows = _scored(chain, parameters, compared)
-    labels = [f"{title}, {depth} layers: the teacher", *(student.label for student in compared)]
+    title = f"{FAMILIES[shape.family].title}, {shape.n_layer} layers: the teacher"
+    labels = [title, *(student.label for student in compared)]
     return publish_all([_costs(chain, grid, rows, labels)], parameters)
 
 
@@ -104,6 +98,24 @@ def distillation(parameters: AnalysisParameters) -> list[Analysis]:
     ]
     _, rows = _scored(chain, parameters, compared)
     return publish_all([_ablations(chain, rows[1:], compared)], parameters)
+
+
+def _students_of(teacher: EncoderConfig | ModelConfig) -> list[_Student]:
+    """Students of half and a quarter of a teacher's layers, and what learns from the text alone.
+
+    A decoder's are of its own family; an encoder's are DistilBERTs, and a TinyBERT beside them.
+    """
+    depth, title = teacher.n_layer, FAMILIES[teacher.family].title
+    half, quarter = max(1, depth // 2), max(1, depth // 4)
+    encoder = isinstance(teacher, EncoderConfig)
+    family = "distilbert" if encoder else teacher.family
+    found = [
+        _Student(f"{FAMILIES[family].title}, {n_layer} of {depth} layers", family, n_layer)
+        for n_layer in dict.fromkeys((half, quarter))
+    ]
+    if encoder:
+        found.append(_Student(f"TinyBERT, {half} of {depth} layers", "tinybert", half))
+    return [*found, _Student(f"{title} of {half} layers, no teacher", teacher.family, half, alone=True)]
 
 
 def _taught(parameters: AnalysisParameters, tasks: Sequence[str]) -> Chain:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.forms.parameters import AnalysisParameters, DistilParameters, PipelineParameters, PretrainParameters
+from gptcore.config import EncoderConfig, ModelConfig
 from gptcore.errors import InputError
 from gptcore.evaluation.speed import KINDS
 from tasks.report.leaderboard import Leaderboard
@@ -121,6 +122,26 @@ def test_a_models_speed_is_measured_as_it_is_and_as_onnx(taught: Leaderboard, st
     assert cost["int8"]["bytes"] < cost["onnx"]["bytes"]
     assert [cost[kind]["score"] is None for kind in KINDS] == [True, False, False]
     assert not (found.local(tuned) / "exported").exists()
+
+
+def test_a_given_teacher_has_students_of_its_kind(taught: Leaderboard, world: tuple[str, str], store: str) -> None:
+    analysis = import_module("flows.analysis.students")  # the package has a flow of that name
+    shelf = Store(store)
+    teacher = teacher_model(shelf, "latest")
+    chosen = {"datasets": world[1], "store": store, "tasks": ["rte"], "overrides": OVERRIDES, "teacher": teacher.short}
+    chain = analysis._taught(AnalysisParameters(preset="demo", family="bert", **chosen), ["rte"])
+    assert (chain.checkpoint, list(chain.datasets)) == (teacher, ["rte"])
+    assert chain.shards == ancestor(shelf, teacher, "shards")
+    with pytest.raises(InputError, match=f"--teacher {teacher.short}: found BERT, expected --family gpt"):
+        analysis._taught(AnalysisParameters(preset="demo", **chosen), ["rte"])
+    for network, expected in (
+        (ModelConfig(n_layer=4, smeared_keys=True), [("gpt", 2), ("gpt", 1), ("gpt", 2)]),
+        (ModelConfig(n_layer=2, family="gpt2"), [("gpt2", 1), ("gpt2", 1)]),
+        (EncoderConfig(n_layer=12), [("distilbert", 6), ("distilbert", 3), ("tinybert", 6), ("bert", 6)]),
+    ):
+        found = analysis._students_of(network)
+        assert [(student.family, student.n_layer) for student in found] == expected
+        assert [student.alone for student in found] == [False] * (len(found) - 1) + [True]
 
 
 def test_students_are_compared_by_scores_and_costs(
