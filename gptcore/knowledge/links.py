@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gptcore.errors import InputError
+from gptcore.filesystems import file_system
 from gptcore.nlu.readers.text_files import lines
 
 COLUMNS = ("document", "name", "entity")
@@ -29,6 +30,9 @@ def read_links(url: str) -> dict[str, dict[str, str]]:
     :raises InputError: no such file, no row, a row of other columns or without one of them, a name of two entities in
         one document. Names file, line and column.
     """
+    system, path = file_system(url)
+    if not system.isfile(path):
+        raise InputError(f"{url}: found no file there, expected rows of {', '.join(COLUMNS)}")
     found: dict[str, dict[str, str]] = {}
     for number, line in lines(url):
         if not line.strip():
