@@ -5,8 +5,9 @@
 JOB.json: {"transe": fields of TransEConfig, "graph": folder of a graph (:meth:`KnowledgeGraph.save`), "workspace":
 folder, "threads": int or null}.
 
-The workspace then holds vectors/model.safetensors (entities [E, D], relations [R, D]), checkpoints/, metrics.jsonl and
-result.json. Exit codes: gptcore.machine.process.
+The workspace then holds vectors/model.safetensors (entities [E, D], relations [R, D]), vectors/ranks.safetensors (of
+the test facts' tails and heads, [N, 2]), checkpoints/, metrics.jsonl and result.json. Exit codes:
+gptcore.machine.process.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from gptcore.settings import recorded
 from gptcore.training.job import Training, costs, parse_job, run_job, train
 from gptcore.training.schedules import warmup_steps_linear
 
+RANKS_FILE = "ranks.safetensors"
 _RANKED_AT_ONCE = 2048  # facts between two questions whether to stop
 
 
@@ -106,12 +108,15 @@ def _learn(job: VectorsJob, world: World, stop: process.StopRequest) -> None:
     if not world.main:
         return
     scores: dict[str, float] = {}
+    found = {}
     for split in ("valid", "test"):
         if len(facts := graph.facts.get(split, graph.facts["train"][:0])):
-            found = link_prediction(_ranked(model.cpu(), graph, facts, stop))
-            scores |= {f"{split}/{name}": value for name, value in found.items()}
+            found[split] = _ranked(model.cpu(), graph, facts, stop)
+            scores |= {f"{split}/{name}": value for name, value in link_prediction(found[split]).items()}
     folder = job.workspace / "vectors"
     folder.mkdir(exist_ok=True)
+    if "test" in found:
+        save_file({"test": found["test"]}, str(folder / RANKS_FILE))
     vectors = {"entities": model.entities.weight, "relations": model.relations.weight}
     save_file({name: part.detach().contiguous() for name, part in vectors.items()}, str(folder / "model.safetensors"))
     write_json_atomic(job.workspace / "result.json", {**costs(progress, config.precision, world), **scores})

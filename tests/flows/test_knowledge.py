@@ -41,7 +41,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 def test_a_graph_is_learnt_ranked_and_found_again(datasets: Path, store: str, tmp_path: Path) -> None:
     chosen = {"graph": str(datasets / FOLDER), "store": store, "out": str(tmp_path)}
-    prediction, neighbours = run(**chosen, entities=["Oakford", "rose"])
+    prediction, relations, neighbours = run(**chosen, entities=["Oakford", "rose"])
     rows = read_csv(tmp_path / "knowledge.csv")
     assert [row["vectors"] for row in rows] == ["TransE, 8 numbers: valid", "TransE, 8 numbers: test"]
     assert all(0 < float(row["MRR"]) <= float(row["Hits@10"]) <= 100 for row in rows)
@@ -52,8 +52,15 @@ def test_a_graph_is_learnt_ranked_and_found_again(datasets: Path, store: str, tm
     shelf = Store(store)
     counts = shelf.manifest(shelf.list("graph")[0])["counts"]
     assert counts["facts"]["valid"] == counts["facts"]["test"] == sum(counts["facts"].values()) // 20
+    assert sum(int(row[1]) for row in relations.rows) == counts["facts"]["test"]
+    assert relations.header[2:] == ("MRR", "Hits@10", "known turned, %")
+    turned = {row[0]: float(row[4]) for row in relations.rows}
+    assert turned["sibling of"] > 50
+    assert turned["lives in"] == 0
+    weighted = sum(int(row[1]) * float(row[2]) for row in relations.rows) / counts["facts"]["test"]
+    assert weighted == pytest.approx(float(rows[1]["MRR"]), abs=0.1)
     before = {stage: len(shelf.list(stage)) for stage in ("graph", "vectors")}
-    _, most = run(**chosen)
+    *_, most = run(**chosen)
     assert {stage: len(shelf.list(stage)) for stage in before} == before
     assert len(most.rows) == 6
 
