@@ -145,7 +145,7 @@ def test_the_best_preset_is_the_long_one_but_for_what_makes_it_look_up_what_was_
     extended, found = preset_named("long"), preset_named("best")
     assert isinstance(extended.model, ModelConfig)
     assert found.model == dataclasses.replace(extended.model, smeared_keys=True)
-    changed = {"optimizer", "lr", "steps", "repeating_steps", "eval_every", "checkpoint_every"}
+    changed = {"optimizer", "lr", "steps", "repeating_steps", "repeating_share", "eval_every", "checkpoint_every"}
     ours, theirs = (dataclasses.asdict(each.pretrain) for each in (found, extended))
     assert {name for name in ours if ours[name] != theirs[name]} == changed
     assert (found.finetune, found.tasks, found.seeds) == (extended.finetune, extended.tasks, extended.seeds)
