@@ -154,6 +154,8 @@ def best() -> Preset:
             eval_every=2500,
             checkpoint_every=500,
         ),
+        # who can look a choice's words up in its passage learns from more rows than `long` (34.4, with 1,000 29.3)
+        tasks={**extended.tasks, "race": {**extended.tasks["race"], "max_train_rows": 6000}},
     )
 
 
