@@ -130,7 +130,9 @@ def _taught(parameters: AnalysisParameters, tasks: Sequence[str]) -> Chain:
     family = network_config(store.manifest(teacher)["config"]["model"]).family
     chosen = parameters.overrides.get("family", parameters.family)
     if family != chosen or not FAMILIES[family].distillation:
-        raise InputError(f"--teacher {teacher.short}: found {FAMILIES[family].title}, expected --family {chosen}")
+        raise InputError(
+            f"--teacher {teacher.short}: found {FAMILIES[family].title}, expected a {FAMILIES[chosen].title} (--family)"
+        )
     return chain_of(parameters, teacher, tasks)
 
 

@@ -80,7 +80,16 @@ class Gazetteer:
         """The names that are linked in one document, all of them.
 
         :param links: name -> entity; one that the graph does not have stands for none.
+        :raises InputError: names that are one in this vocabulary, as "Rose" and "rose" may be, of different entities.
         """
+        meant: dict[tuple[int, ...], str] = {}
+        for ids, name in zip(tokenizer.encode_batch(list(links)), links, strict=True):
+            first = meant.setdefault(tuple(ids), name)
+            if links[first] != links[name]:
+                raise InputError(
+                    f"links: found {links[first]!r:.60} for {first!r:.60} and {links[name]!r:.60} for {name!r:.60}, "
+                    "which are one in the vocabulary; expected one entity a name of a document"
+                )
         named = [(name, graph.number(entity)) for name, entity in links.items()]
         return _spelled(named, tokenizer, PieceTable.of(tokenizer))
 

@@ -76,8 +76,8 @@ def _of_documents(store: Store, corpus: Artifact, links: str) -> dict[str, dict[
     found = {document: known[source] for document, source in sources.items() if source in known}
     if not found:
         raise InputError(
-            f"{links}: found links of {next(iter(known))!r:.60} and others, none of which is a file of the corpus; "
-            f"expected files such as {min(sources.values())!r:.60}"
+            f"{links}: found links of {len(known):,} documents, the first {next(iter(known))!r:.60}, none of them a "
+            f"file of the corpus; expected files such as {min(sources.values())!r:.60}"
         )
     return found
 

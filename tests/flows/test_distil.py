@@ -132,7 +132,7 @@ def test_a_given_teacher_has_students_of_its_kind(taught: Leaderboard, world: tu
     chain = analysis._taught(AnalysisParameters(preset="demo", family="bert", **chosen), ["rte"])
     assert (chain.checkpoint, list(chain.datasets)) == (teacher, ["rte"])
     assert chain.shards == ancestor(shelf, teacher, "shards")
-    with pytest.raises(InputError, match=f"--teacher {teacher.short}: found BERT, expected --family gpt"):
+    with pytest.raises(InputError, match=f"--teacher {teacher.short}: found BERT, expected a GPT-1 .--family."):
         analysis._taught(AnalysisParameters(preset="demo", **chosen), ["rte"])
     for network, expected in (
         (ModelConfig(n_layer=4, smeared_keys=True), [("gpt", 2), ("gpt", 1), ("gpt", 2)]),

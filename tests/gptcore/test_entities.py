@@ -139,6 +139,9 @@ def test_a_document_says_what_its_names_mean(tmp_path: Path) -> None:
     tokens = np.array([tokenizer.encode("the New York of Barlow york")])
     assert found.find(tokens).tolist() == [[0, 1, 0, 0, 3, 0, 2]]
     assert found.find(tokens, own).tolist() == [[1, 3, 0, 0, 0, 0, 2]]
+    Gazetteer.linked({"York": "Q1", "york": "Q1"}, graph, tokenizer)
+    with pytest.raises(InputError, match="found 'Q1' for 'York' and 'Q2' for 'york', which are one in the vocabulary"):
+        Gazetteer.linked({"York": "Q1", "york": "Q2"}, graph, tokenizer)
 
 
 def test_links_are_read_strictly(tmp_path: Path) -> None:
