@@ -125,10 +125,7 @@ def run_chain(
     if start:
         known = store.manifest(pinned)["counts"]["tokenizer_digest"] if pinned else ""
         check_start(store, start, preset.model, known)
-    chosen = chosen_tasks(tasks or parameters.tasks, datasets_url)
-    for task in chosen:
-        family.require_form(task.name, task.spec.form)
-    chosen, left_out = _readable(store, datasets_url, chosen, whole)
+    chosen, left_out = _readable(store, datasets_url, tasks or parameters.tasks, family, whole)
 
     dask = parameters.dask
     corpus, encode = None, encode_partitions
@@ -158,12 +155,8 @@ def chain_of(parameters: OnBooks, checkpoint: Artifact, tasks: Sequence[str] = (
     signals.listen()
     preset = chosen_preset(parameters)
     store = Store(parameters.store)
-    family = FAMILIES[preset.family]
     datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
-    chosen = chosen_tasks(tasks or parameters.tasks, datasets_url)
-    for task in chosen:
-        family.require_form(task.name, task.spec.form)
-    chosen, left_out = _readable(store, datasets_url, chosen, whole=True)
+    chosen, left_out = _readable(store, datasets_url, tasks or parameters.tasks, FAMILIES[preset.family])
     tokenizer = own_tokenizer(store, checkpoint)
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer) for task in chosen}
     corpus, shards = (ancestor(store, checkpoint, stage) for stage in ("corpus", "shards"))
@@ -172,11 +165,18 @@ def chain_of(parameters: OnBooks, checkpoint: Artifact, tasks: Sequence[str] = (
     return Chain(store, preset, datasets_url, chosen, *made, left_out, None, {})
 
 
-def _readable(store: Store, datasets_url: str, chosen: Sequence[Task], whole: bool) -> tuple[list[Task], Failures]:
+def _readable(
+    store: Store, datasets_url: str, names: Sequence[str], family: Family, whole: bool = True
+) -> tuple[list[Task], Failures]:
     """The tasks whose rows can be read, as fitting the baselines does, and why the others cannot.
 
+    :param names: of tasks; empty: every one whose data is there.
     :param whole: stop at the first one that cannot.
+    :raises InputError: a task without data, or of a form that the family cannot be fine-tuned on.
     """
+    chosen = chosen_tasks(names, datasets_url)
+    for task in chosen:
+        family.require_form(task.name, task.spec.form)
     left_out: Failures = {}
     for task in chosen:
         try:

@@ -93,8 +93,8 @@ def require_training(config: Any, section: str) -> None:
         raise InputError(f"{section}.precision = {config.precision!r}: expected one of {', '.join(PRECISIONS)}")
 
 
-def require_hiding(config: Any) -> None:
-    """Refuse settings of hidden words and pairs of segments under which nothing is learnt.
+def require_objective(config: Any) -> None:
+    """Refuse settings of what pre-training learns under which nothing is learnt.
 
     :raises InputError: naming the first.
     """

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gptcore.data.piece_table import PieceTable
 from gptcore.errors import InputError
 from gptcore.files import read_object
 from gptcore.knowledge.gazetteer import Gazetteer
@@ -46,14 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     graph = read_graph(str(given.graph))
     tokenizer = Tokenizer.load(str(given.vocabulary))
-    gazetteer = Gazetteer.of(graph, tokenizer)
+    gazetteer, table = Gazetteer.of(graph, tokenizer), PieceTable.of(tokenizer)
     numbers = wikidata_numbers(graph, given.graph)
     names = {wikidata: graph.entities[number] for wikidata, number in numbers.items()}
     counts, told = Counter[str](), Counter[str]()
     found: dict[str, dict[str, str]] = {}
     for number, article in enumerate(articles(given.linked), start=1):
         links = found[f"article-{number:03d}.txt"] = links_of(article, tokenizer, names)
-        own = Gazetteer.linked(links, graph, tokenizer)
+        own = Gazetteer.linked(links, graph, tokenizer, table)
         for sentence in article:
             counts.update(compare(gazetteer, numbers, *sentence))
             told.update(compare(gazetteer, numbers, *sentence, own))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES, offered
-from gptcore.limits import require_hiding, require_training
+from gptcore.limits import require_objective, require_training
 
 OF_OBJECTIVES = (
     *("repeating_steps", "repeating_share"),
@@ -99,7 +99,7 @@ class PretrainConfig:
             raise InputError(
                 f"pretrain.original = True with optimizer = {self.optimizer!r}: expected adam, as released"
             )
-        require_hiding(self)
+        require_objective(self)
 
     def require_family(self, name: str, where: str) -> None:
         """See that a family's objective reads all settings that are there.

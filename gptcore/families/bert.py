@@ -15,10 +15,7 @@ def shape(n_layer: int, n_embd: int) -> dict[str, int]:
 FORMS = ("single", "labels", "pair", "choices", "span", "tags")
 """Every word sees all others, so that an encoder can point at places of a text, too."""
 
-OF_HIDDEN_WORDS = (
-    *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams"),
-    "mask_copies",
-)
+OF_HIDDEN_WORDS = ("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies")
 """Settings of an objective that hides words of sentences."""
 
 ENCODER: dict[str, Any] = {

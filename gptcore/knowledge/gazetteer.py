@@ -14,7 +14,7 @@ Legend of shape comments: B sequences, T positions, N names, P pieces of all nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -67,31 +67,36 @@ class Gazetteer:
                 words = name.lower().split()
                 if sum(map(str.isalpha, name)) >= _LETTERS and not all(word in STOP_WORDS for word in words):
                     named.append((name, entity))
-        found = _spelled(named, tokenizer, table)
-        if not len(found.stops):
+        found: dict[tuple[int, ...], int] = {}
+        for ids, place in _spelled([name for name, _ in named], tokenizer, table):
+            found.setdefault(ids, named[place][1])
+        if not found:
             raise InputError(
                 f"graph: none of its {len(graph.entities):,} entities has a name that texts can be searched for; "
                 "expected words, or labels in entity2wikidata.json or labels.tsv"
             )
-        return found
+        return _gazetteer(found, table)
 
     @classmethod
-    def linked(cls, links: Mapping[str, str], graph: KnowledgeGraph, tokenizer: Tokenizer) -> Gazetteer:
+    def linked(
+        cls, links: Mapping[str, str], graph: KnowledgeGraph, tokenizer: Tokenizer, table: PieceTable
+    ) -> Gazetteer:
         """The names that are linked in one document, all of them.
 
         :param links: name -> entity; one that the graph does not have stands for none.
+        :param table: of the tokenizer.
         :raises InputError: names that are one in this vocabulary, as "Rose" and "rose" may be, of different entities.
         """
+        names = list(links)
         meant: dict[tuple[int, ...], str] = {}
-        for ids, name in zip(tokenizer.encode_batch(list(links)), links, strict=True):
-            first = meant.setdefault(tuple(ids), name)
-            if links[first] != links[name]:
+        for ids, place in _spelled(names, tokenizer, table):
+            name = names[place]
+            if links[first := meant.setdefault(ids, name)] != links[name]:
                 raise InputError(
                     f"links: found {links[first]!r:.60} for {first!r:.60} and {links[name]!r:.60} for {name!r:.60}, "
                     "which are one in the vocabulary; expected one entity a name of a document"
                 )
-        named = [(name, graph.number(entity)) for name, entity in links.items()]
-        return _spelled(named, tokenizer, PieceTable.of(tokenizer))
+        return _gazetteer({ids: graph.number(links[name]) for ids, name in meant.items()}, table)
 
     def find(self, tokens: Ids, own: Gazetteer | None = None) -> Ids:
         """The entities that texts mention, at the first piece of each mention: [B, T] ids -> [B, T].
@@ -144,12 +149,15 @@ class Gazetteer:
         return found
 
 
-def _spelled(named: Sequence[tuple[str, int]], tokenizer: Tokenizer, table: PieceTable) -> Gazetteer:
-    """Names in the pieces of a vocabulary, of equal ones the first; those that it cannot spell are left out."""
-    found: dict[tuple[int, ...], int] = {}
-    for ids, (_, entity) in zip(tokenizer.encode_batch([name for name, _ in named]), named, strict=True):
+def _spelled(names: Sequence[str], tokenizer: Tokenizer, table: PieceTable) -> Iterator[tuple[tuple[int, ...], int]]:
+    """The pieces and the place of each name that a vocabulary can spell in few of them."""
+    for place, ids in enumerate(tokenizer.encode_batch(names)):
         if 0 < len(ids) <= LONGEST and not table.special[list(ids)].any():
-            found.setdefault(tuple(ids), entity)
+            yield tuple(ids), place
+
+
+def _gazetteer(found: Mapping[tuple[int, ...], int], table: PieceTable) -> Gazetteer:
+    """From the entity of each name's pieces."""
     names = sorted(found, key=lambda name: (len(name), name))
     pieces = np.array([piece for name in names for piece in name], np.int64)
     stops = np.cumsum([len(name) for name in names], dtype=np.int64)

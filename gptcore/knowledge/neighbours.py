@@ -1,13 +1,12 @@
-"""What the vectors of a graph say of its entities, whose are alike, and of its relations, which are predicted.
+"""What the vectors of a graph say of its entities: whose are alike.
 
-Legend of shape comments: E entities, D width, N facts.
+Legend of shape comments: E entities, D width.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor
 
 from gptcore.errors import InputError
 from gptcore.knowledge.graph import KnowledgeGraph
-from gptcore.knowledge.transe import link_prediction
 
 
 def entity_vectors(folder: Path) -> Tensor:
@@ -39,34 +37,6 @@ def chosen_entities(graph: KnowledgeGraph, names: Sequence[str], count: int) -> 
     if missing := next((name for name in names if name.casefold() not in known), None):
         raise InputError(f"--entities: found no entity called {missing!r:.60}, expected one of the graph's")
     return [known[name.casefold()] for name in names]
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """How well the test facts of a relation are predicted."""
-
-    relation: int
-    n_facts: int
-    mrr: float
-    hits_10: float
-    both_ways: float
-    """Share of the facts whose two entities stand the other way round in a fact to learn from."""
-
-
-def by_relation(graph: KnowledgeGraph, ranks: Tensor) -> list[Predicted]:
-    """Link prediction of each relation that has test facts, the one of most facts first.
-
-    :param ranks: of their tails and heads, [N, 2].
-    """
-    known = set(map(tuple, graph.facts["train"].tolist()))
-    test = graph.facts["test"]
-    found = []
-    for relation, n_facts in Counter(test[:, 1].tolist()).most_common():
-        its = test[:, 1] == relation
-        scores = link_prediction(ranks[torch.from_numpy(its)])
-        turned = [(tail, relation, head) in known for head, _, tail in test[its].tolist()]
-        found.append(Predicted(relation, n_facts, scores["mrr"], scores["hits_10"], sum(turned) / n_facts))
-    return found
 
 
 def nearest(vectors: Tensor, entity: int, count: int) -> list[int]:

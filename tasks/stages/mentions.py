@@ -8,6 +8,7 @@ from typing import Any
 
 from prefect import task
 
+from gptcore.data.piece_table import PieceTable
 from gptcore.errors import InputError
 from gptcore.files import sha256_json
 from gptcore.filesystems import file_fingerprint
@@ -49,13 +50,13 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
         known = _of_documents(store, ancestor(store, shards, "corpus"), links) if links else {}
         tokenizer = Tokenizer.load(str(store.local(own_tokenizer(store, shards))))
         graph = KnowledgeGraph.load(store.local(ancestor(store, vectors, "graph")))
-        gazetteer = Gazetteer.of(graph, tokenizer)
+        gazetteer, table = Gazetteer.of(graph, tokenizer), PieceTable.of(tokenizer)
         entities = Entities(entity_vectors(store.local(vectors)).numpy(), gazetteer)
         tokens = sum(split["n_tokens"] for split in store.manifest(shards)["counts"]["splits"].values())
         done = Meter("mentions", "tokens").counting("link", tokens)
 
         def own(document: str) -> Gazetteer | None:
-            return Gazetteer.linked(known[document], graph, tokenizer) if document in known else None
+            return Gazetteer.linked(known[document], graph, tokenizer, table) if document in known else None
 
         found = link_shards(local_shards(store, shards), gazetteer, out, done, own)
         entities.save(out)

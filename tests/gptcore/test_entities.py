@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gptcore.data.entity_masking import mask_entities
 from gptcore.data.mentions import Mentions
+from gptcore.data.piece_table import PieceTable
 from gptcore.data.sentence_pairs import SentencePairs
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
@@ -135,13 +136,15 @@ def test_a_document_says_what_its_names_mean(tmp_path: Path) -> None:
     tokenizer = word_pieces(tmp_path / "v")
     graph = graph_of([("Q1", "Q2"), ("Q2", "Q3")], {"Q1": ("New York",), "Q2": ("York",), "Q3": ("Barlow",)})
     found = Gazetteer.of(graph, tokenizer)
-    own = Gazetteer.linked({"new York": "Q3", "Barlow": "nobody", "the": "Q1", "unknown word": "Q2"}, graph, tokenizer)
+    links = {"new York": "Q3", "Barlow": "nobody", "the": "Q1", "unknown word": "Q2", "unknown": "Q1", "other": "Q2"}
+    table = PieceTable.of(tokenizer)
+    own = Gazetteer.linked(links, graph, tokenizer, table)
     tokens = np.array([tokenizer.encode("the New York of Barlow york")])
     assert found.find(tokens).tolist() == [[0, 1, 0, 0, 3, 0, 2]]
     assert found.find(tokens, own).tolist() == [[1, 3, 0, 0, 0, 0, 2]]
-    Gazetteer.linked({"York": "Q1", "york": "Q1"}, graph, tokenizer)
+    Gazetteer.linked({"York": "Q1", "york": "Q1"}, graph, tokenizer, table)
     with pytest.raises(InputError, match="found 'Q1' for 'York' and 'Q2' for 'york', which are one in the vocabulary"):
-        Gazetteer.linked({"York": "Q1", "york": "Q2"}, graph, tokenizer)
+        Gazetteer.linked({"York": "Q1", "york": "Q2"}, graph, tokenizer, table)
 
 
 def test_links_are_read_strictly(tmp_path: Path) -> None:
