@@ -10,7 +10,7 @@ from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import COLUMNS
 from gptcore.storyworld.knowledge import FOLDER
 from tasks.stages.graph import read_knowledge
-from tasks.stages.mentions import link_entities
+from tasks.stages.mentions import link_entities, links_of_corpus
 from tasks.stages.storyworld import generate_world
 from tasks.stages.vectors import learn_vectors
 from tasks.store.artifact import Artifact
@@ -49,8 +49,11 @@ def mentioned(store: Store, graph: str, links: str, family: Family, shards: Arti
     """The arguments of pre-training that put entities beside words; none for a family that knows none.
 
     :param links: a file that says what names in single documents mean, empty: none does.
+    :raises InputError: a file of links that is broken, or of other documents than the shards'.
     """
     if not family.knowledge:
         return {}
+    if links:  # a file of other documents is refused before vectors are learnt
+        links_of_corpus(store, ancestor(store, shards, "corpus"), links)
     _, vectors = vectors_of(store, graph, COLUMNS, TransEConfig())
     return {"mentions": link_entities(store, shards, vectors, links)}

@@ -96,5 +96,5 @@ def checked(value: Any, annotation: str, where: str) -> Any:
     if fits and kind == "float":
         fits = abs(value) <= 1e308  # so no NaN, and no integer beyond what a float takes
     if not fits:
-        raise InputError(f"{where} = {value!r:.60}; expected {annotation}{' up to 1e308' if kind == 'float' else ''}")
+        raise InputError(f"{where} = {value!r:.60}; expected {kind}{' up to 1e308' if kind == 'float' else ''}")
     return float(value) if kind == "float" else value

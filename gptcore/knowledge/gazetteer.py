@@ -68,7 +68,7 @@ class Gazetteer:
                 if sum(map(str.isalpha, name)) >= _LETTERS and not all(word in STOP_WORDS for word in words):
                     named.append((name, entity))
         found: dict[tuple[int, ...], int] = {}
-        for ids, place in _spelled([name for name, _ in named], tokenizer, table):
+        for ids, place in spelled([name for name, _ in named], tokenizer, table):
             found.setdefault(ids, named[place][1])
         if not found:
             raise InputError(
@@ -89,7 +89,7 @@ class Gazetteer:
         """
         names = list(links)
         meant: dict[tuple[int, ...], str] = {}
-        for ids, place in _spelled(names, tokenizer, table):
+        for ids, place in spelled(names, tokenizer, table):
             name = names[place]
             if links[first := meant.setdefault(ids, name)] != links[name]:
                 raise InputError(
@@ -149,8 +149,8 @@ class Gazetteer:
         return found
 
 
-def _spelled(names: Sequence[str], tokenizer: Tokenizer, table: PieceTable) -> Iterator[tuple[tuple[int, ...], int]]:
-    """The pieces and the place of each name that a vocabulary can spell in few of them."""
+def spelled(names: Sequence[str], tokenizer: Tokenizer, table: PieceTable) -> Iterator[tuple[tuple[int, ...], int]]:
+    """The pieces and the place of each name that a vocabulary can spell in :data:`LONGEST` of them."""
     for place, ids in enumerate(tokenizer.encode_batch(names)):
         if 0 < len(ids) <= LONGEST and not table.special[list(ids)].any():
             yield tuple(ids), place

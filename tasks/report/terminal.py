@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gptcore.nlu.blimp import BLIMP
-from gptcore.nlu.registry import COLUMNS, task_spec
+from gptcore.nlu.registry import COLUMNS, REGISTRY, task_spec
 from gptcore.nlu.spec import METRIC_TITLES
 from tasks.report.leaderboard import Leaderboard, Row, is_paper, published_notes
 
@@ -176,6 +176,22 @@ def _others(board: Leaderboard, width: int) -> Table:
     return table
 
 
+def _higher(board: Leaderboard, shown: Sequence[Row], left: Sequence[Row]) -> list[str]:
+    """Scores above all that are shown on the same rows, of suites of ours that had no room."""
+    found = []
+    for column in (*COLUMNS, *board.own_tasks):
+        scored = [row for row in left if column in row.percent]
+        if not scored:
+            continue
+        best = max(scored, key=lambda row: row.percent[column])
+        task = next((name for name, spec in REGISTRY.items() if column in spec.paper), column)
+        same = [row for row in shown if row.kind == "ours" and row.data.get(task) == best.data.get(task)]
+        beside = [row for row in same if column in row.percent]
+        if beside and best.percent[column] > max(row.percent[column] for row in beside):
+            found.append(f"{column} {best.percent[column]:.1f} ({best.name})")
+    return [f"higher there: {', '.join(found)}"] if found else []
+
+
 def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row]) -> list[str]:
     """Which suites had no room, what the numbers are, then the board's own notes on the rows that are shown."""
     names = [suite.row.name for suite in suites]
@@ -183,6 +199,7 @@ def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row])
     remarks = [""]
     if left:
         remarks.append(f"{len(left)} more: {', '.join(row.name for row in left)} (gptmill leaderboard --wide)")
+        remarks += _higher(board, [suite.row for suite in suites], left)
     by_metric: dict[str, list[str]] = {}
     for name in shown.tasks:
         by_metric.setdefault(METRIC_TITLES[task_spec(name).headline], []).append(name)

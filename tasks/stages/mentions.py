@@ -13,7 +13,7 @@ from gptcore.errors import InputError
 from gptcore.files import sha256_json
 from gptcore.filesystems import file_fingerprint
 from gptcore.knowledge.entities import Entities, link_shards
-from gptcore.knowledge.gazetteer import Gazetteer
+from gptcore.knowledge.gazetteer import LONGEST, Gazetteer, spelled
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.knowledge.links import read_links
 from gptcore.knowledge.neighbours import entity_vectors
@@ -35,7 +35,7 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
     """Find the names of a graph's entities in shards; see :mod:`gptcore.knowledge.entities`.
 
     The manifest's counts hold the sizes of what a network takes over, for each split what was found, and where links
-    are given, of how many documents there are "links".
+    are given, of how many documents there are "links", and how many links apply nowhere ("links_unused").
 
     :param vectors: of the graph's entities.
     :param links: address of a file that says what names in single documents mean; see :mod:`gptcore.knowledge.links`.
@@ -47,7 +47,7 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
     recipe = Recipe("mentions", VERSION, {}, {**inputs, **given})
 
     def produce(out: Path) -> dict[str, Any]:
-        known = _of_documents(store, ancestor(store, shards, "corpus"), links) if links else {}
+        known = links_of_corpus(store, ancestor(store, shards, "corpus"), links) if links else {}
         tokenizer = Tokenizer.load(str(store.local(own_tokenizer(store, shards))))
         graph = KnowledgeGraph.load(store.local(ancestor(store, vectors, "graph")))
         gazetteer, table = Gazetteer.of(graph, tokenizer), PieceTable.of(tokenizer)
@@ -60,15 +60,16 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
 
         found = link_shards(local_shards(store, shards), gazetteer, out, done, own)
         entities.save(out)
-        return {**entities.sizes, "splits": found, **({"links": len(known)} if links else {})}
+        counts = {**entities.sizes, "splits": found}
+        return counts | _used(links, known, tokenizer, table) if links else counts
 
     return build(store, recipe, produce, "mentions", _made).artifact
 
 
-def _of_documents(store: Store, corpus: Artifact, links: str) -> dict[str, dict[str, str]]:
+def links_of_corpus(store: Store, corpus: Artifact, links: str) -> dict[str, dict[str, str]]:
     """Hash of each document of a corpus that has links -> these.
 
-    :raises InputError: no document of the corpus has any.
+    :raises InputError: a broken file of links, or none of its documents is one of the corpus.
     """
     known = read_links(links)
     sources: dict[str, str] = {}
@@ -83,8 +84,19 @@ def _of_documents(store: Store, corpus: Artifact, links: str) -> dict[str, dict[
     return found
 
 
+def _used(
+    links: str, known: Mapping[str, Mapping[str, str]], tokenizer: Tokenizer, table: PieceTable
+) -> dict[str, int]:
+    """What a mentions' manifest counts of a file of links."""
+    elsewhere = sum(map(len, read_links(links).values())) - sum(map(len, known.values()))
+    unspelt = sum(len(own) - sum(1 for _ in spelled(list(own), tokenizer, table)) for own in known.values())
+    return {"links": len(known), "links_unused": elsewhere + unspelt}
+
+
 def _made(counts: Mapping[str, Any]) -> str:
     train = counts["splits"]["train"]
     share = train["tokens"] / max(1, train["mentions"])
     linked = f"; {counts['links']:,} documents have links of their own" if "links" in counts else ""
+    if unused := counts.get("links_unused"):
+        linked += f" ({unused:,} more are of no document here, or no name in {LONGEST} pieces)"
     return f"{train['mentions']:,} mentions of {train['entities']:,} entities, one in {share:,.0f} tokens{linked}"

@@ -14,9 +14,11 @@ import pytest
 
 from flows.forms.checks import check_graph
 from flows.forms.parameters import AnalysisParameters
+from flows.graph import mentioned
 from gptcore.config import preset_named
 from gptcore.data.mentions import Mentions
 from gptcore.errors import InputError
+from gptcore.families import FAMILIES
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.training.masked_words import MASKED_WORDS_AND_SENTENCE_ORDER
@@ -107,9 +109,11 @@ def check_links(store: Store, vectors: Artifact, found: Artifact, books: Path, f
     book = min(path.name for path in books.glob("*.txt"))
     said = next(line for line in (books / book).read_text().splitlines() if line.startswith("Jack "))
     name = " ".join(said.split()[:2])
-    (folder / "links.tsv").write_text(f"{book}\t{name}\t{graph.entities[0]}\n")
+    unused = f"{book}\t{'Jack and Jill ' * 12}\tQ1\nother.txt\t{name}\tQ1\n"
+    (folder / "links.tsv").write_text(f"{book}\t{name}\t{graph.entities[0]}\n{unused}")
     linked = link_entities(store, shards, vectors, str(folder / "links.tsv"))
-    assert store.manifest(linked)["counts"]["links"] == 1
+    counts = store.manifest(linked)["counts"]
+    assert (counts["links"], counts["links_unused"]) == (1, 2)
     before, after = (
         Counter(
             int(entity)
@@ -125,6 +129,9 @@ def check_links(store: Store, vectors: Artifact, found: Artifact, books: Path, f
     (folder / "links.tsv").write_text(f"other.txt\t{name}\tQ1\n")
     with pytest.raises(InputError, match=r"found links of 1 documents, the first 'other.txt', none of them a "):
         link_entities(store, shards, vectors, str(folder / "links.tsv"))
+    with pytest.raises(InputError, match="none of them a "):
+        mentioned(store, "", str(folder / "links.tsv"), FAMILIES["ernie"], shards)
+    assert store.list("vectors") == [vectors], "refused before vectors are learnt"
     check_graph(store, "", "ernie", str(folder / "links.tsv"))
     with pytest.raises(InputError, match=r"--links .*links.tsv: GPT-1 has no entities beside words; expected no links"):
         check_graph(store, "", "gpt", str(folder / "links.tsv"))

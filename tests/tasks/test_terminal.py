@@ -81,6 +81,12 @@ def test_five_suites_fit_and_the_ones_that_do_not_are_named() -> None:
     assert int(left.split()[0]) == len(many) - (len(first) - 3)
     assert "older 5 fff005" in named
     assert "older 3 fff003" not in named
+    assert not any(line.startswith("higher there") for line in lines)
+    many[-1] = dataclasses.replace(many[-1], percent={**all_columns(10.0), "cola": 95.04})
+    assert "higher there: cola 95.0 (older 5 fff005)" in shown(*many, *BASELINES)
+    elsewhere = [dataclasses.replace(row, data={"cola": "real"}) for row in many[:-1]]
+    others = dataclasses.replace(many[-1], data={"cola": "generated"})
+    assert not any(line.startswith("higher there") for line in shown(*elsewhere, others, *BASELINES))
 
 
 def test_a_suite_stands_beside_the_baselines_of_its_own_rows() -> None:
