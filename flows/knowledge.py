@@ -89,7 +89,7 @@ def _relations(store: Store, graph: Artifact, vectors: Artifact, facts: Knowledg
     ]
     notes = [
         *_synthetic(store.manifest(graph)["counts"]),
-        f"of {len(predicted):,} relations those of most test facts",
+        *([f"of {len(predicted):,} relations those of most test facts"] if len(predicted) > len(body) else []),
         "known turned: of so many test facts the same one with head and tail exchanged is there to learn from. The "
         "step of a relation that goes both ways is nearly nothing, so that an entity is nearest to itself and the "
         "answer comes second: an MRR of 50 at best",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ def train_kagnet(
                 "workspace": str(workspace),
                 "threads": threads,
             }
-            observer = JobObserver("kagnet", run, "kagnet-progress", lambda: store.sync_partial(recipe, workspace))
+            mirror = partial(store.sync_partial, recipe, workspace)
+            observer = JobObserver("kagnet", run, "kagnet-progress", mirror, unit="questions")
             module = "gptcore.training.kagnet"
             found = run_job(module, job, workspace, on_metrics=observer, on_waiting=observer.waiting)
             return {**found, "threads": threads}

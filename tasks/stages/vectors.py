@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ def learn_vectors(store: Store, graph: Artifact, config: TransEConfig) -> Artifa
                 "workspace": str(workspace),
                 "threads": threads,
             }
-            observer = JobObserver("vectors", run, "vectors-progress", lambda: store.sync_partial(recipe, workspace))
+            mirror = partial(store.sync_partial, recipe, workspace)
+            observer = JobObserver("vectors", run, "vectors-progress", mirror, unit="facts")
             found = run_job(
                 "gptcore.training.vectors", job, workspace, on_metrics=observer, on_waiting=observer.waiting
             )

@@ -24,10 +24,14 @@ class JobObserver:
     :param key: key of the progress artifact (letters, digits, dashes); None: log lines only, for one of many jobs.
     :param mirror: sends the workspace to a remote store, so that another host can go on from its checkpoints.
     :param item: which one of several jobs of the stage.
+    :param unit: what the job reads, in the plural: its speed is so many of them a second.
     """
 
-    def __init__(self, stage: str, run: Run, key: str | None, mirror: Callable[[], None], item: str = "") -> None:
+    def __init__(
+        self, stage: str, run: Run, key: str | None, mirror: Callable[[], None], item: str = "", unit: str = "tokens"
+    ) -> None:
         self._stage, self._run, self._key, self._mirror, self._item = stage, run, key, mirror, item
+        self._unit = unit
         self._mirrored = time.monotonic()
         self._artifact: UUID | None = None
         self._shown = time.monotonic()
@@ -76,7 +80,7 @@ class JobObserver:
             if name in latest:
                 parts.append(form.format(latest[name]))
         if "tokens_per_second" in latest:
-            parts.append(f"{latest['tokens_per_second']:,.0f} tokens/s")
+            parts.append(f"{latest['tokens_per_second']:,.0f} {self._unit}/s")
         if latest.get("progress", 0.0) >= 1.0:  # the updates are made; how long the rest takes nobody has measured yet
             parts.append("the last evaluation runs")
         elif "eta_seconds" in latest:

@@ -136,11 +136,12 @@ def test_after_the_last_update_the_progress_speaks_of_the_evaluation(caplog: pyt
         def log_metrics(self, records: list[dict[str, Any]]) -> None: ...
 
     caplog.set_level("INFO", PROGRESS)
-    observer = JobObserver("pretrain", cast(Run, Ignored()), None, lambda: None)
+    observer = JobObserver("vectors", cast(Run, Ignored()), None, lambda: None, unit="facts")
     for step, share in ((1, 0.5), (2, 1.0)):
-        observer([{"step": step, "time": 0.0, "metrics": {"progress": share, "eta_seconds": 60 * (1 - share)}}])
+        told = {"progress": share, "eta_seconds": 60 * (1 - share), "tokens_per_second": 1234.5}
+        observer([{"step": step, "time": 0.0, "metrics": told}])
     words = [vars(record)["news"].words for record in caplog.records]
-    assert words == ["step 1, ETA 0:30", "step 2, the last evaluation runs"]
+    assert words == ["step 1, 1,234 facts/s, ETA 0:30", "step 2, 1,234 facts/s, the last evaluation runs"]
 
 
 def test_a_job_that_ignores_sigterm_is_killed_after_the_grace(cluster: Path, work: Path) -> None:
