@@ -20,6 +20,7 @@ _HOME = tempfile.mkdtemp(prefix="gptmill-tests-")
 os.environ["GPTMILL_HOME"] = _HOME
 os.environ["PREFECT_HOME"] = os.path.join(_HOME, "prefect")
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # there are more test processes than cores
 for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
     os.environ.pop(name, None)
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", MLFLOW_DISABLE_TELEMETRY="true")
@@ -29,6 +30,8 @@ _LONGEST = (
     "test_pipeline.py",
     "test_abstracts.py",
     "test_analysis.py",
+    "test_analysis_encoders.py",
+    "test_distil.py",
     "test_worlds.py",
     "test_kill.py",
     "test_encoders.py",
