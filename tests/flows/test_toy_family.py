@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,8 +28,10 @@ def install(folder: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_family_from_outside_goes_the_whole_way(tmp_path: Path) -> None:
+def test_a_family_from_outside_goes_the_whole_way(tmp_path: Path, prefect_server: Path) -> None:
     install(tmp_path / "site")
+    (tmp_path / "home" / "prefect").mkdir(parents=True)
+    shutil.copy(prefect_server, tmp_path / "home" / "prefect" / "prefect.db")  # making its tables is tested elsewhere
     books, datasets = small_world(tmp_path / "world")
     settings = {**OVERRIDES, "model": {"n_ctx": 32, "n_embd": 16}}
     (tmp_path / "settings.toml").write_text(toml(settings), encoding="utf-8")
