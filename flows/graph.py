@@ -49,11 +49,11 @@ def mentioned(store: Store, graph: str, links: str, family: Family, shards: Arti
     """The arguments of pre-training that put entities beside words; none for a family that knows none.
 
     :param links: a file that says what names in single documents mean, empty: none does.
-    :raises InputError: a file of links that is broken, or of other documents than the shards'.
+    :raises InputError: see :func:`tasks.stages.mentions.links_of_corpus`.
     """
     if not family.knowledge:
         return {}
-    if links:  # a file of other documents is refused before vectors are learnt
-        links_of_corpus(store, ancestor(store, shards, "corpus"), links)
+    if links:  # a file that does not fit is refused before vectors are learnt
+        links_of_corpus(store, shards, links)
     _, vectors = vectors_of(store, graph, COLUMNS, TransEConfig())
     return {"mentions": link_entities(store, shards, vectors, links)}

@@ -45,7 +45,7 @@ def reason(parameters: ReasonParameters) -> list[Analysis]:
     grounded = ground_questions(store, datasets_url, spec, graph, vectors, parameters.grounding)
     configs = [dataclasses.replace(parameters.kagnet, seed=seed) for seed in range(parameters.seeds)]
     trained = [train_kagnet(store, grounded, vectors, model, config) for config in configs]
-    _record(store, parameters, graph, model, trained)
+    _record(store, parameters, graph, grounded, model, trained)
     found = [_scores(store, parameters, graph, grounded, model, trained)]
     found += _why(store, parameters, graph, grounded, trained[0])
     for analysis in found:
@@ -54,13 +54,19 @@ def reason(parameters: ReasonParameters) -> list[Analysis]:
 
 
 def _record(
-    store: Store, parameters: ReasonParameters, graph: Artifact, model: Artifact, trained: Sequence[Artifact]
+    store: Store,
+    parameters: ReasonParameters,
+    graph: Artifact,
+    grounded: Artifact,
+    model: Artifact,
+    trained: Sequence[Artifact],
 ) -> None:
     """A row of the leaderboard beside those of the models that have the text alone."""
     made, counts = store.manifest(trained[0]), store.manifest(graph)["counts"]
     settings = {name: value for name, value in made["config"]["kagnet"].items() if name != "seed"}
     same = {"checkpoint": model.digest, "code": {"kagnet": made["version"]}}
-    identity = {**same, "graph": graph.digest, "grounding": recorded(parameters.grounding), "kagnet": settings}
+    laid = {"graph": graph.digest, "grounding": recorded(parameters.grounding), "grounded": grounded.digest}
+    identity = {**same, **laid, "kagnet": settings}  # "grounded": on the vectors and the questions' files, too
     suite = Suite(f"KagNET on {counts['name']}, text {model.digest[:6]}", "ours", identity)
     scores = []
     for seed, artifact in enumerate(trained):

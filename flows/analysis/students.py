@@ -33,7 +33,7 @@ from gptcore.config.distillation import student_of
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.nlu.published_encoders import DISTILLED, WITHOUT, PublishedModel
-from gptcore.nlu.registry import PLACE_FORMS, REGISTRY
+from gptcore.nlu.registry import BEYOND, PLACE_FORMS, REGISTRY
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
@@ -68,6 +68,7 @@ def students(parameters: AnalysisParameters) -> list[Analysis]:
     A BERT that is pre-trained as the form says, or the model that it names as the teacher.
     """
     wanted = chosen_tasks(parameters, _TASKS)
+    _with_class(wanted)
     chain = _taught(parameters, wanted)
     shape = _teacher(chain)
     compared = _students_of(shape)
@@ -185,9 +186,7 @@ def _arm(chain: Chain, parameters: AnalysisParameters, student: _Student, teache
 def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str]) -> Analysis:
     """Scores beside sizes and speeds; a picture of the average over milliseconds a row."""
     tasks = list(chain.datasets)
-    measured = next((task.name for task in chain.tasks if task.spec.form not in PLACE_FORMS), None)
-    if measured is None:
-        raise InputError(f"--tasks: {', '.join(tasks)} have no class; expected one that has, to measure speed on")
+    measured = _with_class([task.name for task in chain.tasks])
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     curves, full = [], 0.0
@@ -197,11 +196,11 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
         found = measure_speed(chain.store, model, chain.datasets[measured])
         cells, mean = scores_of(row, tasks)
         average = statistics.fmean(row.per_task.values()) if mean is None else mean
-        full = full or average
+        full = full if place else average
         for kind, words in _KINDS.items():
             cost = found[kind]
             own = kind == "torch"
-            kept = (percent(average), f"{100 * average / full:.1f} %") if own else ("", "")
+            kept = (percent(average), f"{100 * average / full:.1f} %" if full > 0 else "-") if own else ("", "")
             there = percent(100 * cost["score"]) if cost["score"] is not None else ""
             body.append(
                 (
@@ -232,6 +231,18 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
     figure = Figure(curves, "ms a row, one core: ONNX, then torch", "average score", "Students beside their teacher")
     identity = {"rows": [row.suite for row in rows], "tasks": tasks, "seeds": rows[0].seeds}
     return Analysis("students", "Students beside their teacher", header, body, identity, metrics, notes, figure)
+
+
+def _with_class(tasks: Sequence[str]) -> str:
+    """The first of some tasks, names or files, whose answers are classes: speed is measured on it.
+
+    :raises InputError: none is.
+    """
+    known = REGISTRY | BEYOND
+    for task in tasks:
+        if task not in known or known[task].form not in PLACE_FORMS:
+            return task
+    raise InputError(f"--tasks: {', '.join(tasks)} have no class; expected one that has, to measure speed on")
 
 
 def _seen(chain: Chain, grid: Grid) -> str:

@@ -35,7 +35,9 @@ class MaskedEntities(NamedTuple):
 
 
 def mask_entities(entities: Numbers, numbers: Numbers, seed: int) -> MaskedEntities:
-    """Replace and hide entities; what is drawn for a sequence is a pure function of (seed, its number).
+    """Replace and hide entities; the numbers drawn for a sequence are a pure function of (seed, its number, T).
+
+    An entity is replaced by one of those that the batch mentions.
 
     :param entities: [B, T] 1 + the number of the entity whose mention begins at a position, else 0.
     :param numbers: [B] of the sequences.

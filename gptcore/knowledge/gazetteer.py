@@ -59,9 +59,8 @@ class Gazetteer:
         from spacy.lang.en.stop_words import STOP_WORDS
 
         table = PieceTable.of(tokenizer)
-        degrees = np.bincount(graph.facts["train"][:, (0, 2)].ravel(), minlength=len(graph.entities))
         named: list[tuple[str, int]] = []
-        for entity in np.argsort(-degrees, kind="stable").tolist():
+        for entity in graph.by_degree:
             own = graph.entities[entity]
             for name in graph.labels.get(own, (own.replace("_", " "),)):
                 words = name.lower().split()
@@ -85,18 +84,9 @@ class Gazetteer:
 
         :param links: name -> entity; one that the graph does not have stands for none.
         :param table: of the tokenizer.
-        :raises InputError: names that are one in this vocabulary, as "Rose" and "rose" may be, of different entities.
+        :raises InputError: see :func:`meant`.
         """
-        names = list(links)
-        meant: dict[tuple[int, ...], str] = {}
-        for ids, place in spelled(names, tokenizer, table):
-            name = names[place]
-            if links[first := meant.setdefault(ids, name)] != links[name]:
-                raise InputError(
-                    f"links: found {links[first]!r:.60} for {first!r:.60} and {links[name]!r:.60} for {name!r:.60}, "
-                    "which are one in the vocabulary; expected one entity a name of a document"
-                )
-        return _gazetteer({ids: graph.number(links[name]) for ids, name in meant.items()}, table)
+        return _gazetteer({ids: graph.number(entity) for ids, entity in meant(links, tokenizer, table).items()}, table)
 
     def find(self, tokens: Ids, own: Gazetteer | None = None) -> Ids:
         """The entities that texts mention, at the first piece of each mention: [B, T] ids -> [B, T].
@@ -147,6 +137,26 @@ class Gazetteer:
             order = np.argsort(hashes, kind="stable")
             found[size] = hashes[order], names[order]
         return found
+
+
+def meant(links: Mapping[str, str], tokenizer: Tokenizer, table: PieceTable) -> dict[tuple[int, ...], str]:
+    """The entity that each name of a document's links stands for, by the name's pieces.
+
+    Names that are not spelled in :data:`LONGEST` pieces are left out.
+
+    :param table: of the tokenizer.
+    :raises InputError: names that are one in this vocabulary, as "Rose" and "rose" may be, of different entities.
+    """
+    names = list(links)
+    found: dict[tuple[int, ...], str] = {}
+    for ids, place in spelled(names, tokenizer, table):
+        name = names[place]
+        if links[first := found.setdefault(ids, name)] != links[name]:
+            raise InputError(
+                f"found {links[first]!r:.60} for {first!r:.60} and {links[name]!r:.60} for {name!r:.60}, "
+                "which are one in the vocabulary; expected one entity a name of a document"
+            )
+    return {ids: links[name] for ids, name in found.items()}
 
 
 def spelled(names: Sequence[str], tokenizer: Tokenizer, table: PieceTable) -> Iterator[tuple[tuple[int, ...], int]]:

@@ -5,7 +5,7 @@
 
 A fourth column says whether the fact is true; what is false is no fact, and counted. Blanks around a name are no part
 of it. What people call entities, where a file says it: ``entity2wikidata.json`` (label, aliases), or ``labels.tsv``
-(entity, label, further ones).
+(entity, label, further ones; an entity may have several lines).
 
 Legend of shape comments: N facts.
 """
@@ -64,6 +64,13 @@ class KnowledgeGraph:
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.entities)}
+
+    @cached_property
+    def by_degree(self) -> list[int]:
+        """The entities, those that most facts to learn from tell of first."""
+        degrees = np.bincount(self.facts["train"][:, (0, 2)].ravel(), minlength=len(self.entities))
+        order: list[int] = np.argsort(-degrees, kind="stable").tolist()
+        return order
 
     def called(self, entity: int) -> str:
         """What people call an entity."""
@@ -215,7 +222,7 @@ def _labels(url: str, entities: Mapping[str, int]) -> dict[str, tuple[str, ...]]
                 raise InputError(
                     f"{there[_LABELS]}, line {number}: found {line.strip()!r:.60}, expected an entity and its label"
                 )
-            found[cells[0]] = tuple(filter(None, cells[1:]))
+            found[cells[0]] = (*found.get(cells[0], ()), *filter(None, cells[1:]))
     return {entity: names for entity, names in found.items() if entity in entities}
 
 
@@ -232,6 +239,8 @@ def _wikidata_labels(file: str) -> dict[str, tuple[str, ...]]:
         label = about.get("label") if isinstance(about, dict) else None
         if not isinstance(label, str) or not label:
             raise InputError(f"{file}: {entity}: found {about!r:.60}, expected an object with a label")
-        others = [name for name in about.get("alternatives", []) if isinstance(name, str) and name]
-        found[entity] = (label, *others)
+        others = about.get("alternatives") or []
+        if not isinstance(others, list):
+            raise InputError(f"{file}: {entity}, alternatives: found {others!r:.60}, expected a list of names")
+        found[entity] = (label, *(name for name in others if isinstance(name, str) and name))
     return found

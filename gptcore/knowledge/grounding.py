@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from gptcore.knowledge.graph import KnowledgeGraph
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
@@ -41,11 +39,10 @@ class Concepts:
     def __init__(self, graph: KnowledgeGraph) -> None:
         from spacy.lang.en.stop_words import STOP_WORDS
 
-        degrees = np.bincount(graph.facts["train"][:, (0, 2)].ravel(), minlength=len(graph.entities))
         self._stop = STOP_WORDS
         self._known: set[str] = set()
         names: list[tuple[int, list[str]]] = []
-        for entity in np.argsort(-degrees, kind="stable").tolist():
+        for entity in graph.by_degree:
             own = graph.entities[entity]
             for name in (own.replace("_", " "), *graph.labels.get(own, ())):
                 if 0 < len(words := words_of(name)) <= _LONGEST:

@@ -89,7 +89,7 @@ class KagNET(nn.Module):
         """Entities' vectors with their neighbours' (equation 1): [M] and [X, 2] -> [M, G]."""
         states = self.get_buffer("entities")[nodes]
         start, end = edges.unbind(-1)
-        degrees = sums_of_groups(torch.ones(len(edges), 1), start, len(nodes))
+        degrees = sums_of_groups(states.new_ones(len(edges), 1), start, len(nodes))
         for number, layer in enumerate(self.neighbours):
             around = sums_of_groups(states[end], start, len(nodes))
             if not self.config.own_weights:

@@ -5,7 +5,6 @@ Legend of shape comments: E entities, D width.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,13 +25,14 @@ def entity_vectors(folder: Path) -> Tensor:
 def chosen_entities(graph: KnowledgeGraph, names: Sequence[str], count: int) -> list[int]:
     """The entities of these names or labels; of no name those that most facts tell of.
 
+    A label that several entities have is that of the one that most facts tell of.
+
     :raises InputError: no entity is called so.
     """
     if not names:
-        counts = Counter(graph.facts["train"][:, (0, 2)].flatten().tolist())
-        return [entity for entity, _ in counts.most_common(count)]
+        return graph.by_degree[:count]
     known = {name.casefold(): entity for entity, name in reversed(list(enumerate(graph.entities)))}
-    for entity in reversed(range(len(graph.entities))):
+    for entity in graph.by_degree:
         known.setdefault(graph.called(entity).casefold(), entity)
     if missing := next((name for name in names if name.casefold() not in known), None):
         raise InputError(f"--entities: found no entity called {missing!r:.60}, expected one of the graph's")

@@ -127,7 +127,7 @@ def ranks(model: TransE, graph: KnowledgeGraph, facts: Triples, at_once: int = 5
     with torch.no_grad():
         for first in range(0, len(facts), at_once):
             part = facts[first : first + at_once]
-            h, r, t = (torch.from_numpy(np.ascontiguousarray(part[:, column])) for column in range(3))
+            h, r, t = torch.from_numpy(part).to(vectors.device).unbind(-1)  # (Q,) each
             for side, (places, answers, known) in enumerate(
                 ((model.tails(h, r), t, known_tails), (model.heads(t, r), h, known_heads))
             ):
@@ -138,7 +138,7 @@ def ranks(model: TransE, graph: KnowledgeGraph, facts: Triples, at_once: int = 5
                     distances[row, known[key]] = torch.inf
                 nearer = (distances < own).sum(1)
                 alike = (distances == own).sum(1)  # the answer itself is left out with the other facts
-                found[first : first + at_once, side] = (1 + nearer + alike / 2).double()
+                found[first : first + at_once, side] = (1 + nearer + alike / 2).double().cpu()
     return found
 
 

@@ -7,7 +7,8 @@ JOB.json: {"kagnet": fields of KagNETConfig, "grounded": folder with SPLIT.jsonl
 graph's vectors, "workspace": folder, "threads": int or null}.
 
 The text's model stays as it is: its vectors are found once. The workspace then holds kagnet/ (model.safetensors), for
-each split but train SPLIT.jsonl with scores and what counted in them, checkpoints/, metrics.jsonl and result.json.
+each split but train SPLIT.jsonl with scores and what counted in them, metrics.jsonl and result.json; what only a job
+that resumes needs: checkpoints/ and those vectors (texts-SPLIT.safetensors).
 Exit codes: gptcore.machine.process.
 """
 
@@ -124,11 +125,11 @@ def _train(job: KagNETJob, world: World, stop: process.StopRequest) -> None:
     splits = sorted(file.stem for file in job.grounded.glob("*.jsonl"))
     reader = TaskModel(job.model, Tokenizer.load(str(job.tokenizer)))
     questions = {split: _questions(job, split, reader) for split in splits}
-    found = load_file(str(job.vectors / "vectors" / "model.safetensors"))
+    vectors = load_file(str(job.vectors / "vectors" / "model.safetensors"))
     learnt = questions["train"]
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(rng.derive_seed(config.seed, "kagnet weights") % 2**63)
-        model = KagNET(found["entities"], found["relations"], int(learnt.texts.shape[2]), config)
+        model = KagNET(vectors["entities"], vectors["relations"], int(learnt.texts.shape[2]), config)
     model.to(world.device)
     total_steps = max(1, math.ceil(config.epochs * len(learnt.examples) / config.batch_size))
     training = Training(
@@ -142,6 +143,8 @@ def _train(job: KagNETJob, world: World, stop: process.StopRequest) -> None:
         identity={
             "kagnet": recorded(config),
             "grounded": sha256_file(job.grounded / "train.safetensors"),
+            "questions": sha256_file(job.grounded / "train.jsonl"),
+            "vectors": sha256_file(job.vectors / "vectors" / "model.safetensors"),
             "text": sha256_file(job.model / "model.safetensors"),
         },
         keep_checkpoints=1,
@@ -149,10 +152,12 @@ def _train(job: KagNETJob, world: World, stop: process.StopRequest) -> None:
     )
     progress = train(training, job, world, stop)
     model.cpu().eval()
-    scores: dict[str, float] = {}
+    scores: dict[str, Any] = {}
     for split in splits:
         if split != "train":
-            scores |= {f"{split}/{name}": value for name, value in _scored(job, split, model, questions[split]).items()}
+            found, collapsed = _scored(job, split, model, questions[split])
+            scores |= {f"{split}/{name}": value for name, value in found.items()}
+            scores |= {"majority_collapse": collapsed} if split == "dev" else {}
     folder = job.workspace / "kagnet"
     folder.mkdir(exist_ok=True)
     save_file({name: part.contiguous() for name, part in model.state_dict().items()}, str(folder / "model.safetensors"))
@@ -177,8 +182,11 @@ def _questions(job: KagNETJob, split: str, reader: TaskModel) -> Questions:
     return Questions(examples, texts, scores, Grounded.load(job.grounded / f"{split}.safetensors"))
 
 
-def _scored(job: KagNETJob, split: str, model: KagNET, questions: Questions) -> dict[str, float]:
-    """Accuracy with the graph and without it; every question's scores, and what counted, as a file."""
+def _scored(job: KagNETJob, split: str, model: KagNET, questions: Questions) -> tuple[dict[str, float], bool]:
+    """Accuracy with the graph and without it, and whether every question got the same answer.
+
+    Every question's scores, and what counted, are written as a file.
+    """
     found, lines = [], []
     for first in range(0, len(questions.examples), _AT_ONCE):
         chosen = np.arange(first, min(first + _AT_ONCE, len(questions.examples)))
@@ -187,12 +195,15 @@ def _scored(job: KagNETJob, split: str, model: KagNET, questions: Questions) -> 
         found.append(scores.view(len(chosen), -1).numpy())
         lines += explained(questions, chosen, found[-1], attention)
     write_bytes_atomic(job.workspace / f"{split}.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
-    labels = questions.labels
-    return {
-        "score": float((np.concatenate(found).argmax(1) == labels).mean()),
+    labels, answers = questions.labels, np.concatenate(found).argmax(1)
+    right = answers == labels
+    told = {
+        "score": float(right.mean()),
+        "score_stderr": float(right.std() / math.sqrt(len(right))),
         "text_score": float((questions.scores.argmax(1) == labels).mean()),
         "rows": float(len(labels)),
     }
+    return told, bool((answers == answers[0]).all())
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def train_kagnet(
     """Train KagNET over a fine-tuned model's vectors of the texts; see :mod:`gptcore.training.kagnet`.
 
     The artifact has kagnet/model.safetensors and for each split but train SPLIT.jsonl with scores and weights; its
-    counts hold "SPLIT/score" with the graph and "SPLIT/text_score" of the fine-tuned model alone.
+    counts hold "SPLIT/score" with the graph, its standard error, and "SPLIT/text_score" of the fine-tuned model alone.
 
     :param model: fine-tuned on the task whose questions were grounded.
     """
@@ -59,7 +59,9 @@ def train_kagnet(
             found = run_job(module, job, workspace, on_metrics=observer, on_waiting=observer.waiting)
             return {**found, "threads": threads}
 
-        built = build(store, recipe, produce, "kagnet", _made, f"seed {config.seed}", transient=CHECKPOINTS)
+        texts = (f"texts-{split}.safetensors" for split in store.manifest(grounded)["counts"]["splits"])
+        scratch = (*CHECKPOINTS, *texts)
+        built = build(store, recipe, produce, "kagnet", _made, f"seed {config.seed}", transient=scratch)
         if not run.finished:
             run.log_metrics(read_metrics(store.local(built.artifact, "metrics.jsonl")))
             run.log_results(built.manifest["counts"])

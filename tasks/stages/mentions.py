@@ -13,7 +13,7 @@ from gptcore.errors import InputError
 from gptcore.files import sha256_json
 from gptcore.filesystems import file_fingerprint
 from gptcore.knowledge.entities import Entities, link_shards
-from gptcore.knowledge.gazetteer import LONGEST, Gazetteer, spelled
+from gptcore.knowledge.gazetteer import LONGEST, Gazetteer, meant, spelled
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.knowledge.links import read_links
 from gptcore.knowledge.neighbours import entity_vectors
@@ -47,7 +47,7 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
     recipe = Recipe("mentions", VERSION, {}, {**inputs, **given})
 
     def produce(out: Path) -> dict[str, Any]:
-        known = links_of_corpus(store, ancestor(store, shards, "corpus"), links) if links else {}
+        known = links_of_corpus(store, shards, links) if links else {}
         tokenizer = Tokenizer.load(str(store.local(own_tokenizer(store, shards))))
         graph = KnowledgeGraph.load(store.local(ancestor(store, vectors, "graph")))
         gazetteer, table = Gazetteer.of(graph, tokenizer), PieceTable.of(tokenizer)
@@ -66,12 +66,13 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
     return build(store, recipe, produce, "mentions", _made).artifact
 
 
-def links_of_corpus(store: Store, corpus: Artifact, links: str) -> dict[str, dict[str, str]]:
-    """Hash of each document of a corpus that has links -> these.
+def links_of_corpus(store: Store, shards: Artifact, links: str) -> dict[str, dict[str, str]]:
+    """Hash of each document of the shards' corpus that has links -> these.
 
-    :raises InputError: a broken file of links, or none of its documents is one of the corpus.
+    :raises InputError: a broken file of links, none of its documents is one of the corpus, or names that are one in
+        the shards' vocabulary have different entities in one document.
     """
-    known = read_links(links)
+    known, corpus = read_links(links), ancestor(store, shards, "corpus")
     sources: dict[str, str] = {}
     for part in (corpus, *partitions_of(store, corpus)):
         sources |= read_sources(store.local(part))
@@ -81,6 +82,13 @@ def links_of_corpus(store: Store, corpus: Artifact, links: str) -> dict[str, dic
             f"{links}: found links of {len(known):,} documents, the first {next(iter(known))!r:.60}, none of them a "
             f"file of the corpus; expected files such as {min(sources.values())!r:.60}"
         )
+    tokenizer = Tokenizer.load(str(store.local(own_tokenizer(store, shards))))
+    table = PieceTable.of(tokenizer)
+    for document, own in found.items():
+        try:
+            meant(own, tokenizer, table)
+        except InputError as error:
+            raise InputError(f"{links}, document {sources[document]}: {error}") from None
     return found
 
 

@@ -131,6 +131,9 @@ def check_links(store: Store, vectors: Artifact, found: Artifact, books: Path, f
         link_entities(store, shards, vectors, str(folder / "links.tsv"))
     with pytest.raises(InputError, match="none of them a "):
         mentioned(store, "", str(folder / "links.tsv"), FAMILIES["ernie"], shards)
+    (folder / "links.tsv").write_text(f"{book}\t{name}\tQ1\n{book}\t{name.upper()}\tQ2\n")
+    with pytest.raises(InputError, match=rf"links.tsv, document {book}: found 'Q1' for .* which are one in the vocab"):
+        mentioned(store, "", str(folder / "links.tsv"), FAMILIES["ernie"], shards)
     assert store.list("vectors") == [vectors], "refused before vectors are learnt"
     check_graph(store, "", "ernie", str(folder / "links.tsv"))
     with pytest.raises(InputError, match=r"--links .*links.tsv: GPT-1 has no entities beside words; expected no links"):

@@ -154,6 +154,10 @@ def test_students_are_compared_by_scores_and_costs(
     overrides = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}}
     overrides["finetune"] = {**OVERRIDES["finetune"], "max_train_rows": 16}
     chosen = {"corpus": books, "datasets": datasets, "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1}
+    before = Store(store).list("pretrain")
+    with pytest.raises(InputError, match="--tasks: squad, conll2003 have no class; expected one that has"):
+        analysis.students(AnalysisParameters(preset="demo", **{**chosen, "tasks": ["squad", "conll2003"]}))
+    assert Store(store).list("pretrain") == before, "refused before anything is trained"
     (found,) = analysis.students(AnalysisParameters(preset="demo", overrides=overrides, out=str(tmp_path), **chosen))
     ours = [row for row in found.rows if row[1] in ("torch, float32", "ONNX", "ONNX, int8")]
     assert [row[0] for row in ours if row[0]] == [

@@ -65,9 +65,11 @@ def test_scores_stand_beside_the_texts_alone_and_say_why(chosen: dict[str, Any],
     assert any("of the right choices" in note for note in found[0].notes)
     row = next(row for row in read_leaderboard().rows if row.name.startswith(f"KagNET on {FOLDER}, text"))
     assert row.percent["commonsenseqa"] == pytest.approx(found[0].metrics["dev/kagnet"], abs=0.1), "of two, the mean"
+    assert 0 < row.cells["commonsenseqa"].stderr < 50
     shelf = Store(chosen["store"])
     (grounded,) = shelf.list("grounded")
     trained = shelf.list("kagnet")
+    assert not list(shelf.local(trained[0]).glob("texts-*")), "only a job that resumes needs them"
     assert len(trained) == 2
     counts = shelf.manifest(trained[0])["counts"]
     assert counts["dev/rows"] == ROWS["dev"]
@@ -111,6 +113,17 @@ def test_a_question_of_ones_own_is_answered_with_the_paths_that_led_there(chosen
     assert any(" --" in path for path in paths)
     with pytest.raises(InputError, match="--explain: found no KagNET for swag"):
         explain(store, "swag", [])
+
+
+def test_other_vectors_have_a_row_of_their_own(chosen: dict[str, Any]) -> None:
+    from flows.reason import reason
+
+    changed = {**FEW, "transe": {**FEW.get("transe", {}), "dim": 4}}
+    rows = {row.suite for row in read_leaderboard().rows}
+    reason(ReasonParameters(**{**chosen, "overrides": changed}, seeds=1, questions=1))
+    (added,) = {row.suite for row in read_leaderboard().rows} - rows
+    (shown,) = [row for row in read_leaderboard().rows if row.suite == added]
+    assert shown.name.startswith(f"KagNET on {FOLDER}, text")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from gptcore.data.sentence_pairs import SentencePairs
 from gptcore.data.shards import Shards
 from gptcore.errors import InputError
 from gptcore.knowledge.entities import Entities
-from gptcore.knowledge.gazetteer import Gazetteer
+from gptcore.knowledge.gazetteer import Gazetteer, meant
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.knowledge.links import read_links, write_links
 from gptcore.storyworld.chronicle import write_chronicle
@@ -142,7 +142,7 @@ def test_a_document_says_what_its_names_mean(tmp_path: Path) -> None:
     tokens = np.array([tokenizer.encode("the New York of Barlow york")])
     assert found.find(tokens).tolist() == [[0, 1, 0, 0, 3, 0, 2]]
     assert found.find(tokens, own).tolist() == [[1, 3, 0, 0, 0, 0, 2]]
-    Gazetteer.linked({"York": "Q1", "york": "Q1"}, graph, tokenizer, table)
+    assert meant({"York": "Q1", "york": "Q1"}, tokenizer, table) == {tuple(tokenizer.encode("york")): "Q1"}
     with pytest.raises(InputError, match="found 'Q1' for 'York' and 'Q2' for 'york', which are one in the vocabulary"):
         Gazetteer.linked({"York": "Q1", "york": "Q2"}, graph, tokenizer, table)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 from collections.abc import Iterator
@@ -281,6 +282,12 @@ def test_the_network_is_its_plain_twin(
     for name, part in network.named_parameters():
         if part.grad is not None:
             torch.testing.assert_close(ours[name], part.grad, atol=1e-4, rtol=1e-3)
+
+
+def test_entities_are_convolved_on_the_device_that_they_are_on(network: KagNET) -> None:
+    """The meta device stands for a GPU: what is made on the way must not be on the CPU."""
+    nodes, edges = torch.tensor([0, 1, 2], device="meta"), torch.tensor([[0, 1], [1, 0]], device="meta")
+    assert copy.deepcopy(network).to("meta").convolved(nodes, edges).is_meta
 
 
 def test_a_question_scores_the_same_whatever_stands_beside_it(network: KagNET, questions: Questions) -> None:

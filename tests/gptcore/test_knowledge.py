@@ -24,6 +24,7 @@ from gptcore.errors import InputError
 from gptcore.files import read_json
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph, graph_files, read_graph
+from gptcore.knowledge.neighbours import chosen_entities
 from gptcore.knowledge.transe import Facts, TransE, link_prediction, ranks, transe_objective
 from gptcore.machine import process
 from gptcore.machine.distributed import World
@@ -95,9 +96,26 @@ def test_a_graph_is_kept_as_it_is_with_what_people_call_its_entities(tmp_path: P
     assert (again.entities, again.relations, again.labels) == (graph.entities, graph.relations, graph.labels)
     assert again.labels == {"/m/1": ("Ada", "Ada L.")}
     assert np.array_equal(again.facts["train"], graph.facts["train"])
+    (folder / "entity2wikidata.json").write_text(json.dumps({"/m/1": {"label": "Ada", "alternatives": None}}))
+    assert read_graph(str(folder)).labels == {"/m/1": ("Ada",)}
+    (folder / "entity2wikidata.json").write_text(json.dumps({"/m/1": {"label": "Ada", "alternatives": "Ada L."}}))
+    with pytest.raises(InputError, match=r"entity2wikidata.json: /m/1, alternatives: found 'Ada L.', expected a list"):
+        read_graph(str(folder))
     (folder / "entity2wikidata.json").unlink()
-    (folder / "labels.tsv").write_text("/m/2\tLondon\tLondinium\n")
-    assert read_graph(str(folder)).called(1) == "London"
+    (folder / "labels.tsv").write_text("/m/2\tLondon\tLondinium\n/m/2\tthe City\n")
+    assert read_graph(str(folder)).labels == {"/m/2": ("London", "Londinium", "the City")}
+
+
+def test_of_entities_with_one_label_the_one_of_most_facts_is_meant() -> None:
+    facts = {"train": np.array([[0, 0, 2], [1, 0, 2], [3, 0, 1], [1, 0, 4]])}
+    graph = KnowledgeGraph(
+        ("a", "b", "c", "d", "e"), ("r",), facts, {"a": ("Paris",), "b": ("Paris",), "d": ("paris",)}
+    )
+    assert graph.by_degree == [1, 2, 0, 3, 4]
+    assert chosen_entities(graph, ["PARIS", "d", "c"], 1) == [1, 3, 2]
+    assert chosen_entities(graph, [], 2) == [1, 2]
+    with pytest.raises(InputError, match="found no entity called 'London'"):
+        chosen_entities(graph, ["London"], 1)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,8 @@ def _place(row: Record, column: str, n_words: int) -> tuple[int, int]:
     places = entity[2][0]
     if not isinstance(places, list) or not places or not all(type(place) is int for place in places):
         raise row.error(column, show(places), wanted)
-    first, last = min(places), max(places)
-    if not 0 <= first <= last < n_words:
-        raise row.error(column, f"the places {show(places)}", f"places among the {n_words} words of the sentence")
+    first, last = places[0], places[-1]
+    if places != list(range(first, last + 1)) or not 0 <= first <= last < n_words:
+        wanted = f"places of words that follow each other among the {n_words} of the sentence"
+        raise row.error(column, f"the places {show(places)}", wanted)
     return first, last
