@@ -81,7 +81,7 @@ class Ways:
     def between(self, start: int, goal: int, max_hops: int, most: int, least: float = 0.0) -> list[Path]:
         """The paths from one entity to another that come by no entity twice: the shortest first.
 
-        :param most: no more than so many.
+        :param most: no more than so many: of the longest that have room those whose facts were read first.
         :param least: none of a lower score, which no further edge would raise again.
         """
         if start == goal:
