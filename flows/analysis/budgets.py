@@ -13,7 +13,6 @@ from flows.analysis.common import (
     identity_of,
     named,
     of_family,
-    power,
     publish_all,
     require_own_families,
     scored,
@@ -47,6 +46,8 @@ def objectives(parameters: AnalysisParameters) -> list[Analysis]:
         raise InputError(f"pretrain.steps = {steps}: expected --operations, which the updates follow from")
     wanted = chosen_tasks(parameters, _GLUE_TASKS)
     budgets = sorted(set(parameters.operations)) or _budgets(parameters)
+    for name in OBJECTIVES:  # what one of them refuses is refused before the first is trained
+        chosen_preset(of_family(parameters, name))
     models: list[Trained] = []
     rows: list[Row] = []
     for name in OBJECTIVES:
@@ -93,7 +94,7 @@ def _table(models: list[Trained], rows: list[Row], parameters: AnalysisParameter
         for score, value in told.items():
             if value is not None:
                 points.setdefault(score, {}).setdefault(model.label, []).append((model.operations / 1e12, value))
-                metrics[f"{model.label}/{score} at {power(model.operations)}"] = value
+                metrics[f"{model.label}/{score} at {model.operations / 1e12:.6g}e12"] = value
     cells, mean = scores_of(words, tasks)
     body.append(("bag of words", *("-",) * 7, cell_text(mean), *(cells.get(task, "-") for task in tasks)))
     title = "Objectives at equal operations"

@@ -13,7 +13,7 @@ from flows.finetune import pretrained_arm, seeds_of, settings_of
 from flows.forms.parameters import AnalysisParameters
 from flows.grid import Arm, Grid
 from gptcore.config import NetworkConfig, Preset, PretrainConfig, network_config
-from gptcore.config.operations import pretraining_flops
+from gptcore.config.operations import pretraining_flops, share_seen
 from gptcore.errors import InputError
 from gptcore.families import DEFAULT, FAMILIES
 from gptcore.nlu.published_encoders import PublishedModel
@@ -115,9 +115,16 @@ class Trained:
 
     def operations_after(self, steps: int) -> float:
         """Those of its first updates."""
+        return pretraining_flops(self.network, self._pretrain, self.counts["steps"], steps)
+
+    def share_after(self, steps: int) -> float:
+        """The share of its tokens that its first updates had seen."""
+        return share_seen(self.network, self._pretrain, self.counts["steps"], steps)
+
+    @property
+    def _pretrain(self) -> PretrainConfig:
         recorded = self.chain.store.manifest(self.checkpoint)["config"]["pretrain"]
-        config = replace_settings(PretrainConfig(), recorded, "pretrain")
-        return pretraining_flops(self.network, config, self.counts["steps"], steps)
+        return replace_settings(PretrainConfig(), recorded, "pretrain")
 
     @property
     def loss(self) -> str:
@@ -131,7 +138,7 @@ class Trained:
 
     @property
     def masked(self) -> bool:
-        """Whether it learnt from hidden words."""
+        """Whether its held-out loss is of hidden words."""
         return "validation/unigram_entropy" in self.counts
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 from prefect import flow
 
-from flows.analysis.common import about, named, percent, publish_all, scored
+from flows.analysis.common import Trained, about, named, percent, publish_all, scored
 from flows.chain import Chain, run_chain
 from flows.finetune import pretrained_arm
 from flows.forms.parameters import AnalysisParameters
@@ -146,7 +146,8 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
     rows, words = board.rows[: len(arms) + 1], next(row for row in board.rows if row.name.startswith(_BAG_OF_WORDS))
     steps = [*kept, counts["steps"]]
     before = counts.get("tokens_seen_before", 0)
-    seen = [(before + counts["tokens_seen"] * step / counts["steps"]) / 1e6 for step in steps]
+    model = Trained("", chain, chain.checkpoint)
+    seen = [(before + counts["tokens_seen"] * model.share_after(step)) / 1e6 for step in steps]
     scores = [*(snapshot_scores(chain.store, chain.checkpoint, step) for step in kept), counts]
     held_out = [score["validation/perplexity"] for score in scores]
     averages = [row.average(wanted) or 0.0 for row in rows]

@@ -28,8 +28,8 @@ from flows.forms.references import in_store
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.grid import Arm, Grid
-from gptcore.config import EncoderConfig, ModelConfig, network_config
-from gptcore.config.distillation import student_of
+from gptcore.config import EncoderConfig, ModelConfig, NetworkConfig, Preset, PretrainConfig, network_config
+from gptcore.config.distillation import DistilConfig, check_teacher, student_of
 from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.nlu.published_encoders import DISTILLED, WITHOUT, PublishedModel
@@ -106,7 +106,7 @@ def _students_of(teacher: EncoderConfig | ModelConfig) -> list[_Student]:
 
     A decoder's are of its own family; an encoder's are DistilBERTs, and a TinyBERT beside them.
     """
-    depth, title = teacher.n_layer, FAMILIES[teacher.family].title
+    depth = teacher.n_layer
     half, quarter = max(1, depth // 2), max(1, depth // 4)
     encoder = isinstance(teacher, EncoderConfig)
     family = "distilbert" if encoder else teacher.family
@@ -114,9 +114,11 @@ def _students_of(teacher: EncoderConfig | ModelConfig) -> list[_Student]:
         _Student(f"{FAMILIES[family].title}, {n_layer} of {depth} layers", family, n_layer)
         for n_layer in dict.fromkeys((half, quarter))
     ]
-    if encoder:
+    if encoder and depth % half == 0:  # TinyBERT's layers stand for equal parts of the teacher's
         found.append(_Student(f"TinyBERT, {half} of {depth} layers", "tinybert", half))
-    return [*found, _Student(f"{title} of {half} layers, no teacher", teacher.family, half, alone=True)]
+    alone = "bert" if FAMILIES[teacher.family].teacher else teacher.family  # of a family that needs no teacher
+    title = FAMILIES[alone].title
+    return [*found, _Student(f"{title} of {half} layers, no teacher", alone, half, alone=True)]
 
 
 def _taught(parameters: AnalysisParameters, tasks: Sequence[str]) -> Chain:
@@ -148,36 +150,58 @@ def _teacher(chain: Chain) -> EncoderConfig | ModelConfig:
 def _scored(chain: Chain, parameters: AnalysisParameters, compared: Sequence[_Student]) -> tuple[Grid, list[Row]]:
     """The grid of the teacher and what is compared with it, and its rows, the teacher's first."""
     teacher = pretrained_arm(chain.checkpoint)
-    arms = [teacher, *(_arm(chain, parameters, student, teacher) for student in compared)]
+    plans = [_plan(chain, parameters, student) for student in compared]  # all of them, before the first is trained
+    arms = [teacher, *(_arm(chain, parameters, plan, teacher) for plan in plans)]
     settings, seeds = settings_of(chain.preset, chain.tasks), seeds_of(chain.preset, parameters.seeds)
     grid = Grid(chain.store, chain.datasets_url, chain.tasks, chain.datasets, arms, settings, seeds)
     board = score_tasks(grid, parameters.jobs).only(list(chain.datasets))
     return grid, list(board.rows[: len(arms)])
 
 
-def _arm(chain: Chain, parameters: AnalysisParameters, student: _Student, teacher: Arm) -> Arm:
-    """Its row; a TinyBERT learns from the teacher's models of the tasks, as its family's settings say."""
+@dataclass(frozen=True)
+class _Plan:
+    """What a student's pre-training and fine-tunes are made from."""
+
+    student: _Student
+    preset: Preset
+    shape: NetworkConfig
+    pretrain: PretrainConfig
+    distil: DistilConfig
+
+
+def _plan(chain: Chain, parameters: AnalysisParameters, student: _Student) -> _Plan:
+    """:raises InputError: settings that its family refuses, or a teacher that it cannot learn from."""
     overrides = {name: value for name, value in parameters.overrides.items() if name not in ("family", "model")}
     preset, schedule = (
         chosen_preset(parameters.model_copy(update={"family": family, "overrides": overrides}))
         for family in (student.family, "distilbert" if student.family == "bert" else student.family)
     )
-    shape, config = student_of(_teacher(chain), preset.model, student.n_layer), schedule.pretrain
-    if student.alone:  # as many updates as a student has
-        return Arm(student.label, chain.pretrain(parameters, shape, config))
+    teacher = _teacher(chain)
+    shape = student_of(teacher, preset.model, student.n_layer)
+    distil = dataclasses.replace(preset.distil, **student.distil)
+    if not student.alone:
+        check_teacher(distil, shape, teacher, f"--teacher {chain.checkpoint.short}")
+    return _Plan(student, preset, shape, schedule.pretrain, distil)  # alone: as many updates as a student has
+
+
+def _arm(chain: Chain, parameters: AnalysisParameters, plan: _Plan, teacher: Arm) -> Arm:
+    """Its row; a TinyBERT learns from the teacher's models of the tasks, as its family's settings say."""
+    label, preset = plan.student.label, plan.preset
+    if plan.student.alone:
+        return Arm(label, chain.pretrain(parameters, plan.shape, plan.pretrain))
     model: Artifact = pretrained(
         chain.store,
         shards=chain.shards,
-        model=shape,
-        config=config,
+        model=plan.shape,
+        config=plan.pretrain,
         ngrams=chain.ngrams,
         nproc=parameters.nproc,
         sharded=parameters.shard,
         teacher=chain.checkpoint,
-        distil=dataclasses.replace(preset.distil, **student.distil),
+        distil=plan.distil,
     )
     changes = {name: getattr(preset.finetune, name) for name in _TAUGHT if getattr(preset.finetune, name)}
-    return Arm(student.label, model, changes, teacher)
+    return Arm(label, model, changes, teacher)
 
 
 # --- tables ---

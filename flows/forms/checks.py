@@ -107,12 +107,15 @@ def check_weights(store: Store, start: str, model: Any, tokenizer: Mapping[str, 
         check_start(store, pretrained_model(store, start), model, tokenizer.get("tokenizer_digest", ""))
 
 
-def check_teacher(store: Store, teacher: str, preset: Preset) -> None:
+def check_teacher(store: Store, teacher: str, preset: Preset, start: str = "") -> None:
     """See that a network that learns from a teacher has one that it can learn from.
 
-    :raises InputError: there is none, or it does not fit.
+    :param start: the model whose weights it goes on from, empty: none.
+    :raises InputError: there is none, it does not fit, or both it and ``start`` give the first weights.
     """
     family = FAMILIES[preset.family]
+    if teacher and start and preset.distil.start == "teacher":
+        raise InputError(f"--from {start}: --teacher gives the first weights, too; expected distil.start = random")
     if teacher:
         found = store.manifest(teacher_model(store, in_store(store, teacher, ("pretrain",))))
         shape = network_config(found["config"]["model"])

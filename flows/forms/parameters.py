@@ -70,7 +70,7 @@ class OnBooks(Form):
         checks.check_corpus(self.corpus)
         tokenizer = checks.known_tokenizer(store, self.tokenizer)
         checks.check_weights(store, self.start, preset.model, tokenizer)
-        checks.check_teacher(store, self.teacher, preset)
+        checks.check_teacher(store, self.teacher, preset, self.start)
         checks.check_graph(store, self.graph, preset.family, self.links)
         checks.check_dask(self.dask)
         checks.check_tasks(self.tasks, self.datasets)
@@ -131,7 +131,7 @@ class PretrainParameters(Form):
         checks.check_graph(store, self.graph, preset.family, self.links)
         shards = store.manifest(store.resolve(self.shards, "shards"))
         checks.check_weights(store, self.start, preset.model, shards["counts"])
-        checks.check_teacher(store, self.teacher, preset)
+        checks.check_teacher(store, self.teacher, preset, self.start)
 
 
 class DistilParameters(Form):

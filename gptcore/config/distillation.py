@@ -123,6 +123,13 @@ def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: Network
     if teacher.n_ctx < student.n_ctx:
         raise InputError(f"{where}: its n_ctx is {teacher.n_ctx}, expected the student's {student.n_ctx} or more")
     config.layer_map(student.n_layer, teacher.n_layer)
+    if config.start == "teacher":
+        if theirs.knowledge:
+            raise InputError(f"{where}: {theirs.title} has layers of two inputs; expected distil.start = random")
+        for name in ("n_special", "n_segments"):
+            mine, its = (getattr(found, name, 0) for found in (student, teacher))
+            if mine > its > 0:
+                raise InputError(f"{where}: its {name} is {its}, the student's {mine}; expected as many or fewer")
     alike: dict[str, str] = {}
     if config.cosine_weight:
         alike["n_embd"] = "distil.cosine_weight = 0"

@@ -51,12 +51,27 @@ def pretraining_flops(
 
     :param steps: of the first so many updates, in which sequences may be shorter; None: of all.
     """
-    steps = total_steps if steps is None else steps
+    phases = _phases(model, config, total_steps, total_steps if steps is None else steps)
+    return config.batch_size * sum(count * length * _of_token(model, config, length) for count, length in phases)
+
+
+def share_seen(model: NetworkConfig, config: PretrainConfig, total_steps: int, steps: float) -> float:
+    """The share of a pre-training's positions that its first updates have read; the first may be shorter."""
+    read, whole = (
+        sum(count * length for count, length in _phases(model, config, total_steps, some))
+        for some in (steps, total_steps)
+    )
+    return read / whole
+
+
+def _phases(
+    model: NetworkConfig, config: PretrainConfig, total_steps: int, steps: float
+) -> tuple[tuple[float, int], ...]:
+    """Of the first updates how many have short sequences, and of which length; then the same of whole ones."""
     first_long = round(config.share_of_short * total_steps) if config.short_length is not None else 0
     n_short = min(steps, first_long)
     short = min(config.short_length or model.n_ctx, model.n_ctx)
-    phases = ((n_short, short), (steps - n_short, model.n_ctx))
-    return config.batch_size * sum(count * length * _of_token(model, config, length) for count, length in phases)
+    return (n_short, short), (steps - n_short, model.n_ctx)
 
 
 _MANY = 1000  # updates
@@ -72,14 +87,18 @@ def updates_of(operations: float, model: NetworkConfig, config: PretrainConfig) 
     return max(1, round(operations / operations_of_update(model, config)))
 
 
-def teaching_flops(model: NetworkConfig, teacher: NetworkConfig, config: PretrainConfig, total_steps: int) -> float:
-    """What a student's pre-training takes beside its own: the teacher's forward pass, and the product of every position
-    of both with the vocabulary, which soft targets ask for.
+def teaching_flops(
+    model: NetworkConfig, teacher: NetworkConfig, config: PretrainConfig, total_steps: int, soft: bool
+) -> float:
+    """What a student's pre-training takes beside its own: the teacher's forward pass.
+
+    :param soft: with soft targets, which ask for the product of every position of both with the vocabulary.
     """
     length = config.mean_length(model.n_ctx)
     told = (MASK_SHARE if config.mask_share is None else config.mask_share) if isinstance(model, EncoderConfig) else 1.0
-    own = network_flops(model, length) - network_flops(model, length, told)
-    return config.batch_size * length * total_steps * (own + network_flops(teacher, length) / 3)
+    own = network_flops(model, length) - network_flops(model, length, told) if soft else 0.0
+    its = network_flops(teacher, length, 1.0 if soft else 0.0) / 3
+    return config.batch_size * length * total_steps * (own + its)
 
 
 def _of_token(model: NetworkConfig, config: PretrainConfig, n_positions: int) -> float:

@@ -217,11 +217,14 @@ class FinetuneConfig:
         """See that a family's networks can be fine-tuned so.
 
         :param where: "file: section", which messages begin with.
-        :raises InputError: GPT-1's auxiliary objective or released recipe, and a family that predicts no next token.
+        :raises InputError: GPT-1's auxiliary objective or released recipe, and a family that predicts no next token;
+            a teacher of tasks, and a family that has none.
         """
         family = FAMILIES[name]
         if self.unlinked and not family.knowledge:
             raise InputError(f"{where}.unlinked = True: {family.title} has no entities beside words; expected False")
+        if self.taught and family.generates:
+            raise InputError(f"{where}.taught = True: {family.title} has no teacher of tasks; expected False")
         if family.auxiliary_loss:
             return
         for setting, off in (("lm_coef", 0.0), ("original", False)):

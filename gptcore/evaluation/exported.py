@@ -49,7 +49,8 @@ def write_onnx(folder: Path, tokenizer: Tokenizer, dataset: Path, out: Path, int
     network = model.network.config
     family = FAMILIES[network.family]
     if not family.layout:
-        raise InputError(f"--format onnx: found a model of the kind {family.title}, expected a Transformer")
+        known = ", ".join(other.title for other in FAMILIES.values() if other.layout)
+        raise InputError(f"--format onnx: found a model of the kind {family.title}, expected one of {known}")
     if spec.form in PLACE_FORMS:
         raise InputError(
             f"--format onnx: found a model for {spec.name}, which points at places; expected one that classifies"

@@ -26,7 +26,8 @@ from gptcore.objectives.losses import (
 )
 
 _MICRO_TOKENS = 8192
-"""Padded tokens that go through the network at once: a RACE batch at paper size has 65 536. The update is the same."""
+"""Padded tokens that go through the network at once: a RACE batch at paper size has 65 536. The update is the
+same, but for tags, whose mean is over a micro-batch's."""
 
 
 class FinetuneData:

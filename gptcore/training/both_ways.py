@@ -84,7 +84,7 @@ class NextTokenAndHiddenWords:
         batches = _HeldOut(shards, model, config, max_tokens)
         sums = summed_metrics(objective, batches, world, interrupted)
         if not batches.next_tokens:
-            raise ValueError("no token to score")
+            raise InputError(f"{shards.folder}: found no token to score; expected more held-out text")
         loss = sums["next_loss"] / batches.next_tokens
         n_words = max(1, batches.words)
         return {

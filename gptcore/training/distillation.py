@@ -19,6 +19,7 @@ from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.shards import Shards
+from gptcore.errors import InputError
 from gptcore.machine.distributed import World
 from gptcore.models.encoder import Encoder, draw_weights
 from gptcore.models.network import LayerStates, Network
@@ -88,15 +89,22 @@ class HiddenWords:
     def words(self, network: Network, states: Tensor) -> WordScores:
         """See :class:`Reading`."""
         encoder = cast(Encoder, network)
-        assert encoder.word_head is not None, "the settings saw to it"
+        if encoder.word_head is None:
+            raise InputError("model.words = False: a student is told words; expected True")
         return WordScores(encoder.word_head.hidden(states), encoder.embeddings.words.weight, encoder.word_head.bias)
 
     def told(self, network: Network, batch: MicroBatch, states: Tensor, probe: bool) -> dict[str, Tensor]:
         """See :class:`Reading`."""
-        hidden, table, bias = self.words(network, (states.detach() if probe else states).flatten(0, 1)[batch["places"]])
+        states = states.detach() if probe else states
+        hidden, table, bias = self.words(network, states.flatten(0, 1)[batch["places"]])
         scores = nn.functional.linear(hidden, table.detach() if probe else table, bias).float()  # (N, V)
         loss, accuracy = told(scores, batch["targets"], batch["word_weight"])
-        return {"word_loss": loss, "word_accuracy": accuracy}
+        found = {"word_loss": loss, "word_accuracy": accuracy}
+        encoder, labels = cast(Encoder, network), batch.get("labels")
+        if encoder.pair_head is not None and labels is not None and bool((labels != IGNORE_INDEX).any()):
+            pair_scores = encoder.pair_scores(states).float()  # (B, 2)
+            found["pair_loss"], found["pair_accuracy"] = told(pair_scores, labels, batch["pair_weight"])
+        return found
 
 
 class NextTokens:
@@ -206,7 +214,8 @@ def distillation_objective(
     """What a student loses, as an objective of the training loop.
 
     A student that is told nothing of words has a head all the same, which learns to read the states as they are: so its
-    held-out loss says what they know, and costs them nothing.
+    held-out loss says what they know. It moves nothing below the head; where the norm of all gradients is clipped, the
+    head's count in it.
 
     :param layers: the teacher's, counted from 1, that the student's stand for.
     """
@@ -217,15 +226,18 @@ def distillation_objective(
         asked = trained.training
         ours = reading.layers(student, batch, asked and config.attention_weight > 0)
         found = reading.told(student, batch, ours.states[-1], probe)
+        own = found["word_loss"] + found["pair_loss"] if "pair_loss" in found else found["word_loss"]
         if not asked:
-            return found["word_loss"], {"loss": found["word_loss"], **found}
+            return own, {"loss": own, **found}
         with torch.no_grad():
             theirs = reading.layers(teacher, batch, config.attention_weight > 0)
         counted = reading.counted(batch)
         losses = _told_losses(student, teacher, reading, config, counted, ours, theirs)
         losses |= layer_losses(trained.fit, config, layers, counted, ours, theirs)
         weighted = [getattr(config, f"{name}_weight") * loss for name, loss in losses.items()]
-        loss = own_weight * found["word_loss"] + torch.stack(weighted).sum() if weighted else found["word_loss"]
+        loss = own_weight * own
+        if weighted:
+            loss = loss + torch.stack(weighted).sum()
         return loss, {"loss": loss, **found, **{f"{name}_loss": value for name, value in losses.items()}}
 
     return objective

@@ -22,7 +22,9 @@ from gptcore.data.masking import Masking
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.shards import Shards
+from gptcore.errors import InputError
 from gptcore.evaluation.held_out import summed_metrics
+from gptcore.families import FAMILIES
 from gptcore.machine.distributed import World
 from gptcore.models.network import Network
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
@@ -65,10 +67,10 @@ class Counted:
         """Loss, perplexity and accuracy of hidden words; loss and accuracy of pairs, where there are any.
 
         :param sums: of the objective's metrics.
-        :raises ValueError: no word was hidden.
+        :raises InputError: no word was hidden.
         """
         if not self.words:
-            raise ValueError("no hidden word to score")
+            raise InputError("held-out text: found no hidden word to score; expected more of it")
         loss = sums["word_loss"] / self.words
         found = {
             "loss": loss,
@@ -98,8 +100,11 @@ class MaskedWords:
     ) -> Data:
         """Sequences of sentences with hidden words.
 
-        :raises InputError: shards without sentence borders.
+        :raises InputError: shards without sentence borders, or pairs to tell and a network that has no head for them.
         """
+        if (pairs := self._hiding.with_settings(config).pairs) != "none" and not getattr(model, "pair", True):
+            title = FAMILIES[model.family].title
+            raise InputError(f"pretrain.pairs = {pairs!r}: {title} has no head of pairs here; expected none")
         table = PieceTable.read(shards.folder.parent)
         return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)
 

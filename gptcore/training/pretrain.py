@@ -86,6 +86,8 @@ class PretrainJob:
     def _check_teacher(self) -> None:
         if (self.teacher is None) != (self.distil is None):
             raise InputError("pretrain job: teacher and distil: expected both or neither")
+        if self.start is not None and self.distil is not None and self.distil.start == "teacher":
+            raise InputError("pretrain job: start and distil.start = 'teacher': expected distil.start = 'random'")
         if self.teacher is None and (family := FAMILIES[self.model.family]).teacher:
             raise InputError(f"pretrain job: no teacher; expected one, from which {family.title} learns")
 

@@ -86,9 +86,9 @@ def taught_classifier(
             f"{where}: answers {teacher.form} of {teacher.n_outputs}, expected {model.form} of {model.n_outputs}"
         )
     theirs = teacher.network.config
-    if theirs.n_ctx != model.network.config.n_ctx:
+    if theirs.n_ctx < model.network.config.n_ctx:  # rows are cut to the student's
         raise InputError(
-            f"{where}: its n_ctx is {theirs.n_ctx}, the student's {model.network.config.n_ctx}; expected equal"
+            f"{where}: its n_ctx is {theirs.n_ctx}, expected the student's {model.network.config.n_ctx} or more"
         )
     if not finetune.layer_epochs:
         return TaughtClassifier(model, None)

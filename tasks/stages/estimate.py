@@ -79,7 +79,9 @@ def operations(store: Store, stage: str, arguments: Mapping[str, Any]) -> tuple[
         model = dataclasses.replace(model, n_vocab=counts["n_vocab"])
         flops = pretraining_flops(model, config, total)
         if (teacher := arguments.get("teacher")) is not None:
-            flops += teaching_flops(model, _network(store, teacher), config, total)
+            flops += teaching_flops(
+                model, _network(store, teacher), config, total, soft=arguments["distil"].soft_weight > 0
+            )
         return flops, total
     model = _network(store, arguments["checkpoint"])
     told, beside = 1.0, 0.0

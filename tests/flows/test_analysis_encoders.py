@@ -145,6 +145,11 @@ def test_objectives_take_equal_operations_for_each_budget(
 ) -> None:
     from flows.analysis import budgets
 
+    refused = {**OVERRIDES, "pretrain": {"repeating_steps": 1}}
+    before = Store(store).list("pretrain")
+    with pytest.raises(InputError, match=r"pretrain.repeating_steps = 1: BERT does not learn so"):
+        run("objectives", world, store, tmp_path, overrides=refused, operations=[1e8])
+    assert Store(store).list("pretrain") == before, "refused before the families that learn so are trained"
     monkeypatch.setattr(budgets, "OBJECTIVES", ("gpt",))  # with the LSTM; a family more is another chain of the same
     without = {**OVERRIDES, "pretrain": {name: value for name, value in PRETRAIN.items() if name != "steps"}}
     given: dict[str, Any] = {"overrides": without, "operations": [1e8, 2e8], "max_rows": 4}

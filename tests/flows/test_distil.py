@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from flows.forms.checks import check_teacher
 from flows.forms.parameters import AnalysisParameters, DistilParameters, PipelineParameters, PretrainParameters
-from gptcore.config import EncoderConfig, ModelConfig
+from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.errors import InputError
 from gptcore.evaluation.speed import KINDS
+from gptcore.training.pretrain import PretrainJob
 from tasks.report.leaderboard import Leaderboard
 from tasks.store.lineage import ancestor
 from tasks.store.references import checkpoint_label, pretrained_model, teacher_model
@@ -95,6 +98,19 @@ def test_a_folder_of_hugging_faces_is_a_teacher(
     assert (tuned["counts"]["best_epoch"], tuned["counts"]["steps"]) == (1, 2 * its["counts"]["steps"])
 
 
+def test_a_student_has_its_first_weights_from_one_place(taught: Leaderboard, store: str) -> None:
+    shelf, preset = Store(store), preset_named("demo", {"family": "distilbert"})
+    teacher = teacher_model(shelf, "latest")
+    with pytest.raises(
+        InputError, match=r"--from latest: --teacher gives the first weights, too; expected distil.start"
+    ):
+        check_teacher(shelf, teacher.short, preset, "latest")
+    job = json.loads((shelf.local(teacher) / "JOB.json").read_text())
+    job |= {"start": "a", "teacher": "b", "distil": {}}
+    with pytest.raises(InputError, match=r"start and distil.start = 'teacher': expected distil.start = 'random'"):
+        PretrainJob.parse(job)
+
+
 def test_what_cannot_be_taught_is_refused_in_one_line(taught: Leaderboard, store: str, tmp_path: Path) -> None:
     short = teacher_model(Store(store), "latest").short
     asked = {
@@ -138,6 +154,8 @@ def test_a_given_teacher_has_students_of_its_kind(taught: Leaderboard, world: tu
         (ModelConfig(n_layer=4, smeared_keys=True), [("gpt", 2), ("gpt", 1), ("gpt", 2)]),
         (ModelConfig(n_layer=2, family="gpt2"), [("gpt2", 1), ("gpt2", 1)]),
         (EncoderConfig(n_layer=12), [("distilbert", 6), ("distilbert", 3), ("tinybert", 6), ("bert", 6)]),
+        (EncoderConfig(n_layer=5), [("distilbert", 2), ("distilbert", 1), ("bert", 2)]),
+        (EncoderConfig(n_layer=2, family="distilbert"), [("distilbert", 1), ("tinybert", 1), ("bert", 1)]),
     ):
         found = analysis._students_of(network)
         assert [(student.family, student.n_layer) for student in found] == expected
@@ -158,6 +176,11 @@ def test_students_are_compared_by_scores_and_costs(
     with pytest.raises(InputError, match="--tasks: squad, conll2003 have no class; expected one that has"):
         analysis.students(AnalysisParameters(preset="demo", **{**chosen, "tasks": ["squad", "conll2003"]}))
     assert Store(store).list("pretrain") == before, "refused before anything is trained"
+    with monkeypatch.context() as patch:
+        patch.setattr(analysis, "pretrained", lambda *_, **__: pytest.fail("a student was trained"))
+        decayed = {**overrides, "finetune": {**overrides["finetune"], "layer_decay": 0.9}}
+        with pytest.raises(InputError, match=r"finetune.taught = True with layer_decay = 0.9"):
+            analysis.students(AnalysisParameters(preset="demo", overrides=decayed, **chosen))
     (found,) = analysis.students(AnalysisParameters(preset="demo", overrides=overrides, out=str(tmp_path), **chosen))
     ours = [row for row in found.rows if row[1] in ("torch, float32", "ONNX", "ONNX, int8")]
     assert [row[0] for row in ours if row[0]] == [

@@ -11,7 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcore.config import DistilConfig, EncoderConfig, ModelConfig, NetworkConfig, preset_named
+from gptcore.config import (
+    DistilConfig,
+    EncoderConfig,
+    KnowledgeEncoderConfig,
+    ModelConfig,
+    NetworkConfig,
+    preset_named,
+)
 from gptcore.config.distillation import check_teacher, student_of
 from gptcore.data.feed import MicroBatch
 from gptcore.errors import InputError
@@ -237,6 +244,28 @@ def test_in_eval_mode_the_familys_own_loss_is_left() -> None:
     assert torch.equal(loss, metrics["word_loss"])
 
 
+def test_a_bert_that_has_a_teacher_is_told_pairs_too() -> None:
+    config = DistilConfig(soft_weight=0.0, cosine_weight=0.0, word_weight=3.0)
+    trained, objective = objective_of(dataclasses.replace(BERT, n_layer=2), network(BERT, 0), config, HIDDEN_WORDS)
+    batch = hidden_words() | {"labels": torch.tensor([0, 1, 1]), "pair_weight": torch.tensor(1 / 3)}
+    loss, metrics = objective(batch)
+    assert isinstance(trained.network, Encoder)
+    states = trained.network.encode(batch["tokens"], batch["segments"], batch["mask"])
+    pairs = F.cross_entropy(trained.network.pair_scores(states), batch["labels"])
+    torch.testing.assert_close(metrics["pair_loss"], pairs)
+    torch.testing.assert_close(loss, 3 * (metrics["word_loss"] + pairs), msg="by the weight of words")
+    trained.eval()
+    assert set(objective(batch)[1]) == {"loss", "word_loss", "word_accuracy", "pair_loss", "pair_accuracy"}
+    _, wordless = objective_of(dataclasses.replace(DISTILBERT, words=False), network(BERT, 0), config, HIDDEN_WORDS)
+    with pytest.raises(InputError, match=r"model.words = False: a student is told words; expected True"):
+        wordless(batch)
+    settings = dataclasses.replace(preset_named("demo", {"family": "distilbert"}).pretrain, pairs="nsp")
+    with pytest.raises(
+        InputError, match=r"pretrain.pairs = 'nsp': DistilBERT has no head of pairs here; expected none"
+    ):
+        FAMILIES["distilbert"].part("objective").data(None, DISTILBERT, settings, None, None)
+
+
 def test_layers_of_a_network_are_those_that_it_runs() -> None:
     """Last states are encode's, and a softmax of the scores mixes the values as attention does."""
     encoder, batch = network(BERT, 0), hidden_words()
@@ -315,6 +344,18 @@ REFUSED: dict[str, tuple[DistilConfig, NetworkConfig, NetworkConfig, str]] = {
         dataclasses.replace(DISTILBERT, n_inner=16),
         BERT,
         "its n_inner is 12, the student's 16; expected equal, or distil.start = random",
+    ),
+    "entities": (
+        DistilConfig(),
+        DISTILBERT,
+        KnowledgeEncoderConfig(**SIZES, n_layer=4),
+        "ERNIE has layers of two inputs; expected distil.start = random",
+    ),
+    "marks": (
+        DistilConfig(),
+        dataclasses.replace(GPT_STUDENT, n_special=3),
+        dataclasses.replace(GPT_TEACHER, n_special=1),
+        "its n_special is 1, the student's 3; expected as many or fewer",
     ),
     "heads": (LAYERS, dataclasses.replace(TINYBERT, n_head=3), BERT, "expected equal, or distil.attention_weight = 0"),
     "no words": (

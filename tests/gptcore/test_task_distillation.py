@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gptcore.config import DistilConfig, FinetuneConfig
+from gptcore.config import DistilConfig, FinetuneConfig, preset_named
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.errors import InputError
@@ -200,9 +200,18 @@ def test_what_does_not_go_together_is_refused(world: dict[str, Path], tmp_path: 
     with pytest.raises(InputError, match="answers choices of 1, expected pair of 2"):
         finetune.run(job(world, "rte", tmp_path, world["storycloze teacher"]), process.StopRequest())
     student, _ = Classifier.load(world["rte teacher"])
-    longer = type(student)(Encoder(dataclasses.replace(student.network.config, n_ctx=30)), "pair", 2, 0.1)  # type: ignore[call-arg,arg-type]  # an encoder's
-    with pytest.raises(InputError, match="its n_ctx is 30, the student's 24; expected equal"):
-        taught_classifier(student, longer, DistilConfig(), FinetuneConfig(taught=True, lm_coef=0.0), "there")
+    shorter, longer = (
+        type(student)(Encoder(dataclasses.replace(student.network.config, n_ctx=n_ctx)), "pair", 2, 0.1)  # type: ignore[call-arg,arg-type]  # an encoder's
+        for n_ctx in (20, 30)
+    )
+    settings = DistilConfig(), FinetuneConfig(taught=True, lm_coef=0.0), "there"
+    with pytest.raises(InputError, match="its n_ctx is 20, expected the student's 24 or more"):
+        taught_classifier(student, shorter, *settings)
+    assert taught_classifier(student, longer, *settings).classifier is student, (
+        "rows are cut to the student's positions"
+    )
+    with pytest.raises(InputError, match=r"finetune.taught = True: GPT-1 has no teacher of tasks; expected False"):
+        preset_named("demo", {"finetune": {"taught": True, "lm_coef": 0.0}})
 
 
 # --- more rows ---

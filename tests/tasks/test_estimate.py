@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, preset_named
-from gptcore.config.operations import network_flops, pretraining_flops
+from gptcore.config.operations import network_flops, pretraining_flops, share_seen
 from gptcore.settings import recorded
 from tasks.jobs import speed
 from tasks.stages import estimate as module
@@ -85,6 +85,9 @@ def test_short_sequences_come_first_and_are_counted_as_such() -> None:
     of = {length: 2 * length * network_flops(model, length, 0.15) for length in (32, 96)}
     assert pretraining_flops(model, config, 100, 75) == pytest.approx(75 * of[32])
     assert pretraining_flops(model, config, 100) == pytest.approx(75 * of[32] + 25 * of[96])
+    assert share_seen(model, config, 100, 75) == pytest.approx(75 * 32 / (75 * 32 + 25 * 96))
+    assert share_seen(model, config, 100, 100) == 1
+    assert share_seen(preset_named("demo").model, PretrainConfig(), 100, 25) == 0.25
     longer = dataclasses.replace(config, short_length=512)
     assert longer.mean_length(96) == 96, "no sequence is longer than the network's"
     assert pretraining_flops(model, longer, 100) == pytest.approx(100 * of[96])
