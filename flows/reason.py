@@ -7,6 +7,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from prefect import flow
@@ -45,23 +46,32 @@ def reason(parameters: ReasonParameters) -> list[Analysis]:
     grounded = ground_questions(store, datasets_url, spec, graph, vectors, parameters.grounding)
     configs = [dataclasses.replace(parameters.kagnet, seed=seed) for seed in range(parameters.seeds)]
     trained = [train_kagnet(store, grounded, vectors, model, config) for config in configs]
-    _record(store, parameters, graph, grounded, model, trained)
-    found = [_scores(store, parameters, graph, grounded, model, trained)]
-    found += _why(store, parameters, graph, grounded, trained[0])
+    answered = _Answered(store, parameters, graph, grounded, model, trained)
+    _record(answered)
+    found = [_scores(answered), *_why(answered)]
     for analysis in found:
         publish(analysis, parameters.out)
     return found
 
 
-def _record(
-    store: Store,
-    parameters: ReasonParameters,
-    graph: Artifact,
-    grounded: Artifact,
-    model: Artifact,
-    trained: Sequence[Artifact],
-) -> None:
+@dataclass(frozen=True)
+class _Answered:
+    """What a run of the flow was asked, and what it has made."""
+
+    store: Store
+    parameters: ReasonParameters
+    graph: Artifact
+    grounded: Artifact
+    model: Artifact
+    """Fine-tuned, reads the texts."""
+    trained: Sequence[Artifact]
+    """A KagNET a seed."""
+
+
+def _record(answered: _Answered) -> None:
     """A row of the leaderboard beside those of the models that have the text alone."""
+    store, parameters, model, trained = answered.store, answered.parameters, answered.model, answered.trained
+    graph, grounded = answered.graph, answered.grounded
     made, counts = store.manifest(trained[0]), store.manifest(graph)["counts"]
     settings = {name: value for name, value in made["config"]["kagnet"].items() if name != "seed"}
     same = {"checkpoint": model.digest, "code": {"kagnet": made["version"]}}
@@ -77,17 +87,11 @@ def _record(
         record_row(run, row_of(suite, scores))
 
 
-def _scores(
-    store: Store,
-    parameters: ReasonParameters,
-    graph: Artifact,
-    grounded: Artifact,
-    model: Artifact,
-    trained: Sequence[Artifact],
-) -> Analysis:
+def _scores(answered: _Answered) -> Analysis:
     """The text alone, KagNET over the seeds, their difference with its error; what the graph covers."""
+    store, task, model, trained = answered.store, answered.parameters.task, answered.model, answered.trained
     counts = [store.manifest(artifact)["counts"] for artifact in trained]
-    about = store.manifest(grounded)["counts"]["splits"]
+    about = store.manifest(answered.grounded)["counts"]["splits"]
     splits = [split for split in ("dev", "test") if f"{split}/score" in counts[0]]
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
@@ -105,10 +109,10 @@ def _scores(
         metrics |= {f"{split}/text": alone, f"{split}/kagnet": mean}
     body += [(label, *texts) for label, texts in cells.items()]
     for printed in PUBLISHED if "test" in splits else ():
-        if parameters.task in printed.percent:
-            by_split = ("-" if split == "dev" else f"{printed.percent[parameters.task]:.1f}" for split in splits)
+        if task in printed.percent:
+            by_split = ("-" if split == "dev" else f"{printed.percent[task]:.1f}" for split in splits)
             body.append((f"{printed.method} (published)", *by_split))
-    kind = store.manifest(graph)["counts"]
+    kind = store.manifest(answered.graph)["counts"]
     notes = [
         *(["Synthetic data: the numbers are of gptmill's generated world."] if kind["synthetic"] else []),
         *(
@@ -122,21 +126,21 @@ def _scores(
         "the last weights are scored: no epoch is chosen by dev questions",
     ]
     identity = {"kagnet": [artifact.digest for artifact in trained]}
-    title = f"KagNET on {parameters.task}"
+    title = f"KagNET on {task}"
     return Analysis("kagnet", title, ("answers by", *splits), body, identity, metrics, notes)
 
 
-def _why(
-    store: Store, parameters: ReasonParameters, graph: Artifact, grounded: Artifact, trained: Artifact
-) -> list[Analysis]:
-    """For some dev questions what led to each choice: a table of paths, and a picture."""
-    facts = KnowledgeGraph.load(store.local(graph))
+def _why(answered: _Answered) -> list[Analysis]:
+    """For some dev questions what led to each choice by the first seed: a table of paths, and a picture."""
+    store, trained = answered.store, answered.trained[0]
+    facts = KnowledgeGraph.load(store.local(answered.graph))
     asked, told = (
         [json.loads(line) for line in (store.local(artifact) / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
-        for artifact in (grounded, trained)
+        for artifact in (answered.grounded, trained)
     )
     found = []
-    chosen = range(0, len(asked), max(1, len(asked) // parameters.questions))[: parameters.questions]
+    wanted = answered.parameters.questions
+    chosen = range(0, len(asked), max(1, len(asked) // wanted))[:wanted]
     for number, place in enumerate(chosen, start=1):
         routes = routes_of(facts, asked[place], told[place])
         body = [

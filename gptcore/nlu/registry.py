@@ -27,6 +27,7 @@ __all__ = [
     "ONE_TEXT_FORMS",
     "PLACE_FORMS",
     "REGISTRY",
+    "TASK_OF_COLUMN",
     "Form",
     "Format",
     "Holdout",
@@ -44,7 +45,8 @@ __all__ = [
 REGISTRY: dict[str, TaskSpec] = {spec.name: spec for spec in TWELVE}
 """Task name -> entry, in the order of Tables 2, 3 and 4."""
 
-COLUMNS = tuple(column for spec in TWELVE for column in spec.paper)
+TASK_OF_COLUMN = {column: spec.name for spec in TWELVE for column in spec.paper}
+COLUMNS = tuple(TASK_OF_COLUMN)
 """The leaderboard's columns, in the order of Tables 2, 3 and 4."""
 
 BEYOND: dict[str, TaskSpec] = {spec.name: spec for spec in BEYOND_THE_PAPER}

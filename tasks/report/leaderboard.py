@@ -14,7 +14,7 @@ from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import glue_average
 from gptcore.nlu.published import OURS, PUBLISHED, PublishedRow
-from gptcore.nlu.registry import BEYOND, COLUMNS, REGISTRY, columns_of
+from gptcore.nlu.registry import BEYOND, COLUMNS, REGISTRY, TASK_OF_COLUMN, columns_of
 from gptcore.nlu.spec import METRIC_TITLES, PLACE_FORMS, Metric
 
 Kind = Literal["ours", "baseline", "published"]
@@ -318,8 +318,7 @@ def published_notes(rows: Sequence[Row]) -> Iterator[str]:
 
 def _tested(row: Row) -> str:
     """The tasks of a row that were scored on test rows, those beyond the twelve behind them."""
-    columns = {column: name for name, spec in REGISTRY.items() for column in spec.paper}
-    found = {columns.get(column, column): None for column, cell in row.cells.items() if cell.split == "test"}
+    found = {TASK_OF_COLUMN.get(column, column): None for column, cell in row.cells.items() if cell.split == "test"}
     return ", ".join(sorted(found, key=[*REGISTRY, *found].index))
 
 

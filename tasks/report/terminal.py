@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gptcore.nlu.blimp import BLIMP
-from gptcore.nlu.registry import COLUMNS, REGISTRY, task_spec
+from gptcore.nlu.registry import COLUMNS, TASK_OF_COLUMN, task_spec
 from gptcore.nlu.spec import METRIC_TITLES
 from tasks.report.leaderboard import Leaderboard, Row, is_paper, published_notes
 
@@ -184,7 +184,7 @@ def _higher(board: Leaderboard, shown: Sequence[Row], left: Sequence[Row]) -> li
         if not scored:
             continue
         best = max(scored, key=lambda row: row.percent[column])
-        task = next((name for name, spec in REGISTRY.items() if column in spec.paper), column)
+        task = TASK_OF_COLUMN.get(column, column)
         same = [row for row in shown if row.kind == "ours" and row.data.get(task) == best.data.get(task)]
         beside = [row for row in same if column in row.percent]
         if beside and best.percent[column] > max(row.percent[column] for row in beside):

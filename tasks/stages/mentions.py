@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
     recipe = Recipe("mentions", VERSION, {}, {**inputs, **given})
 
     def produce(out: Path) -> dict[str, Any]:
-        known = links_of_corpus(store, shards, links) if links else {}
+        known = links_of_corpus(store, shards, links) if links else CorpusLinks({}, 0)
         tokenizer = Tokenizer.load(str(store.local(own_tokenizer(store, shards))))
         graph = KnowledgeGraph.load(store.local(ancestor(store, vectors, "graph")))
         gazetteer, table = Gazetteer.of(graph, tokenizer), PieceTable.of(tokenizer)
@@ -56,18 +57,29 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
         done = Meter("mentions", "tokens").counting("link", tokens)
 
         def own(document: str) -> Gazetteer | None:
-            return Gazetteer.linked(known[document], graph, tokenizer, table) if document in known else None
+            its = known.documents.get(document)
+            return None if its is None else Gazetteer.linked(its, graph, tokenizer, table)
 
         found = link_shards(local_shards(store, shards), gazetteer, out, done, own)
         entities.save(out)
         counts = {**entities.sizes, "splits": found}
-        return counts | _used(links, known, tokenizer, table) if links else counts
+        return counts | {"links": len(known.documents), "links_unused": known.unused} if links else counts
 
     return build(store, recipe, produce, "mentions", _made).artifact
 
 
-def links_of_corpus(store: Store, shards: Artifact, links: str) -> dict[str, dict[str, str]]:
-    """Hash of each document of the shards' corpus that has links -> these.
+@dataclass(frozen=True)
+class CorpusLinks:
+    """What a file of links says of a corpus."""
+
+    documents: Mapping[str, Mapping[str, str]]
+    """Hash of each document that has links -> name -> entity."""
+    unused: int
+    """Links of other documents, and of names that the vocabulary does not spell in few pieces."""
+
+
+def links_of_corpus(store: Store, shards: Artifact, links: str) -> CorpusLinks:
+    """The links of the documents of the shards' corpus.
 
     :raises InputError: a broken file of links, none of its documents is one of the corpus, or names that are one in
         the shards' vocabulary have different entities in one document.
@@ -84,21 +96,14 @@ def links_of_corpus(store: Store, shards: Artifact, links: str) -> dict[str, dic
         )
     tokenizer = Tokenizer.load(str(store.local(own_tokenizer(store, shards))))
     table = PieceTable.of(tokenizer)
+    used = 0
     for document, own in found.items():
         try:
             meant(own, tokenizer, table)
         except InputError as error:
             raise InputError(f"{links}, document {sources[document]}: {error}") from None
-    return found
-
-
-def _used(
-    links: str, known: Mapping[str, Mapping[str, str]], tokenizer: Tokenizer, table: PieceTable
-) -> dict[str, int]:
-    """What a mentions' manifest counts of a file of links."""
-    elsewhere = sum(map(len, read_links(links).values())) - sum(map(len, known.values()))
-    unspelt = sum(len(own) - sum(1 for _ in spelled(list(own), tokenizer, table)) for own in known.values())
-    return {"links": len(known), "links_unused": elsewhere + unspelt}
+        used += sum(1 for _ in spelled(list(own), tokenizer, table))
+    return CorpusLinks(found, sum(map(len, known.values())) - used)
 
 
 def _made(counts: Mapping[str, Any]) -> str:
