@@ -26,8 +26,8 @@ FAMILY = Family(
     presets={
         "demo": brief(batch_size=48, steps=500),
         "small": brief(batch_size=64, steps=2400, lr=1e-3),
-        # Original code: 256 tokens, 512 sequences an update, 5e-5, one epoch, the rate rising for a tenth of it: the
-        # 4,500 million pieces of Wikipedia (section 4.1) are some 34,000 updates.
+        # Original code: 256 tokens, 512 sequences an update, 5e-5, one epoch, the rate rising for a tenth of it: of
+        # some 34,000 updates, if the text has 4,500 million pieces.
         "paper": {
             "tokenizer": {"n_merges": 29_000},
             "model": {"n_ctx": 256},
