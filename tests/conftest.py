@@ -21,7 +21,8 @@ os.environ["GPTMILL_HOME"] = _HOME
 os.environ["PREFECT_HOME"] = os.path.join(_HOME, "prefect")
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # there are more test processes than cores
-for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
+# PYTHONDONTWRITEBYTECODE: each of some hundred processes would compile what it imports of this project.
+for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "PYTHONDONTWRITEBYTECODE"):
     os.environ.pop(name, None)
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", MLFLOW_DISABLE_TELEMETRY="true")
 os.makedirs(os.environ["PREFECT_HOME"], exist_ok=True)

@@ -1,8 +1,8 @@
 """Jobs of this machine from a process that has their imports behind it (gptcore.machine.fork_server).
 
-There is one a process, started with its second such job; jobs do not wait for its imports, but are processes of their
-own until then. It ends with this process, which it learns from a closed socket, so that it does not matter which thread
-started it.
+There is one a process, started with the second such job in a row of one environment; jobs do not wait for its imports,
+but are processes of their own until then. It ends when another has taken its place and its jobs have ended, or with
+this process: it learns either from a closed socket, so that it does not matter which thread started it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ _POLL_SECONDS = 0.05
 _ANSWER_SECONDS = 10.0  # a fork takes milliseconds
 _LOST = -9  # the exit code of a job whose end nobody could tell
 _lock = threading.Lock()
-_asked = 0
+_latest: Mapping[str, str] = {}  # the environment of the job before
 _warm: _Warm | None = None
 
 
 class WarmProcess:
     """A forked job, with as much of `subprocess.Popen` as its follower uses."""
 
-    def __init__(self, pid: int, answer: socket.socket) -> None:
+    def __init__(self, pid: int, answer: socket.socket, forked_by: _Warm) -> None:
         self.pid = pid
+        self._forked_by = forked_by  # which ends, and its jobs with it, once nobody holds it
         self._process: psutil.Process | None = None
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended already
             self._process = psutil.Process(pid)
@@ -117,7 +118,7 @@ class _Warm:
             ours.close()  # a job that is forked after all ends as it finds nobody there
             return None
         ours.setblocking(False)
-        return WarmProcess(int(message.removeprefix(b"pid ")), ours)
+        return WarmProcess(int(message.removeprefix(b"pid ")), ours, self)
 
 
 def fork_job(
@@ -125,21 +126,17 @@ def fork_job(
 ) -> WarmProcess | None:
     """The job as a fork; None where it has to be a process of its own.
 
-    That is: another kind of job, the first one (it may be the only one), another environment than the one
-    that the second had (what a library reads once cannot be changed), or a process that has not imported all yet, does
-    not start or was killed.
+    That is: another kind of job, the first one of an environment (it may be the only one; what a library reads once
+    cannot be changed), or a process that has not imported all yet, does not start or was killed.
 
     :param environment: all of the job's, but for its parent and its outcome.
     """
-    global _asked, _warm  # noqa: PLW0603  # one a process
+    global _latest, _warm  # noqa: PLW0603  # one a process
     if module not in WARM_MODULES or not sys.platform.startswith("linux"):
         return None
     with _lock:
-        _asked += 1
-        if _asked == 1:
-            return None
-        if _warm is None or _warm.process.poll() is not None:
+        again, _latest = environment == _latest, dict(environment)
+        if again and (_warm is None or _warm.environment != environment or _warm.process.poll() is not None):
             _warm = _Warm(environment)
-        warm = _warm
-        usable = warm.environment == environment and warm.ready
-    return warm.fork(module, job, outcome, log) if usable else None
+        warm = _warm if _warm is not None and _warm.environment == environment and _warm.ready else None
+    return warm.fork(module, job, outcome, log) if warm is not None else None

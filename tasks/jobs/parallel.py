@@ -40,6 +40,7 @@ def partition_map(
     processes: int | None = None,
     shared: Path | None = None,
     reads: Path | None = None,
+    small: bool = False,
 ) -> Iterator[PartitionMap]:
     """Give a parallel ``map`` for picklable functions.
 
@@ -48,6 +49,7 @@ def partition_map(
     :param processes: how many; None: one a core.
     :param shared: a local folder that the work writes: a cluster's workers have to see it.
     :param reads: a local file that the work reads: on a cluster's workers one has to be there under this name.
+    :param small: all of the work takes no longer than processes take to start: where no cluster is, this one does it.
     :raises InputError: no cluster at the address, one without a worker, or a worker that does not see either of these.
     """
     if dask_address:
@@ -63,6 +65,9 @@ def partition_map(
                 return _in_order(partial(client.submit, function, pure=False), iterables, ahead, cancels=True)
 
             yield dask_map
+        return
+    if small:
+        yield map
         return
 
     # spawn, not fork: s3fs and threads do not survive a fork.

@@ -73,9 +73,8 @@ def score_blimp_ngrams(
         def produce(out: Path) -> dict[str, Any]:
             train = Shards(local_shards(store, shards) / "train")
             done = Meter(BLIMP, "M tokens", 1_000_000).counting(name, train.n_tokens)
-            with partition_map(dask_address, shared=out) as parallel:
-                chosen = parallel if dask_address or train.n_tokens > SMALL else map
-                model = UnigramModel(train) if order == 1 else NgramModel(train, order, done, chosen)
+            with partition_map(dask_address, shared=out, small=train.n_tokens <= SMALL) as parallel:
+                model = UnigramModel(train) if order == 1 else NgramModel(train, order, done, parallel)
             return _scored(model, store, shards, datasets_url, max_pairs)
 
         settings = {"max_pairs": max_pairs, "order": order}

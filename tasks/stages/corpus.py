@@ -23,6 +23,8 @@ from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter, logger
 
 VERSION = 2
+_SMALL = 1_000_000
+"""Bytes that are cleaned before other processes have started."""
 _WARNED = 10  # documents left out
 
 
@@ -40,7 +42,8 @@ def clean_corpus(store: Store, raw: RawCorpus, config: CorpusConfig, dask_addres
     recipe = Recipe("corpus", VERSION, recorded(config), {"sources": sources})
 
     def produce(out: Path) -> dict[str, Any]:
-        with partition_map(dask_address, shared=out, reads=local_path(raw.sources[0])) as parallel:
+        small = sum(source.size for source in raw.sources) <= _SMALL
+        with partition_map(dask_address, shared=out, reads=local_path(raw.sources[0]), small=small) as parallel:
             return build_corpus(raw, out, config, map=parallel, progress=Meter("corpus", "MB", 1_000_000))
 
     built = build(store, recipe, produce, "corpus", corpus_made)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +31,8 @@ from tasks.tracking.logs import Meter
 
 VERSION = 1
 _BLOCK = 64  # questions that a process takes at a time
-_ALONE = 2000
+_SMALL = 2000
+"""Questions that are grounded before other processes have started."""
 
 
 @task(name="grounded", task_run_name="ground {spec.name} in graph {graph.short}", **STAGE_OPTIONS)
@@ -55,7 +55,7 @@ def ground_questions(
         splits = {split: load_task(spec.name, datasets_url, split) for split in labelled_splits(spec, datasets_url)}
         folders = store.local(graph), store.local(vectors)
         meter = Meter("grounded", "questions")
-        with _mapped(sum(map(len, splits.values()))) as each:
+        with partition_map(small=sum(map(len, splits.values())) <= _SMALL) as each:
             for split, examples in splits.items():
                 blocks = [examples[first : first + _BLOCK] for first in range(0, len(examples), _BLOCK)]
                 jobs = [_Block(*folders, config, tuple(block)) for block in blocks]
@@ -85,11 +85,6 @@ class _Block:
     vectors: Path
     config: GroundingConfig
     examples: tuple[Example, ...]
-
-
-def _mapped(questions: int) -> AbstractContextManager[Callable[..., Iterable[Any]]]:
-    """A ``map`` over blocks: for some hundred questions in this process, as others take seconds to start."""
-    return partition_map() if questions > _ALONE else nullcontext(map)
 
 
 def _ground(block: _Block) -> tuple[Grounded, Coverage]:

@@ -19,7 +19,7 @@ from tasks.tracking.logs import Meter
 
 VERSION = 1
 SMALL = 8_000_000
-"""Tokens that are counted before a pool of processes has started."""
+"""Tokens that are counted before other processes have started."""
 ORDERS = {"bigram": 2, "trigram": 3}
 """Name of a model -> its order."""
 
@@ -36,10 +36,9 @@ def measure_ngrams(store: Store, shards: Artifact, dask_address: str = "") -> Ar
         folder = local_shards(store, shards)
         train, validation = Shards(folder / "train"), Shards(folder / "validation")
         meter = Meter("n-grams", "M tokens", 1_000_000)
-        with partition_map(dask_address, shared=out) as parallel:
-            chosen = parallel if dask_address or train.n_tokens > SMALL else map
+        with partition_map(dask_address, shared=out, small=train.n_tokens <= SMALL) as parallel:
             return {
-                name: ngram_perplexity(train, validation, order, meter.counting(name, train.n_tokens), chosen)
+                name: ngram_perplexity(train, validation, order, meter.counting(name, train.n_tokens), parallel)
                 for name, order in ORDERS.items()
             }
 

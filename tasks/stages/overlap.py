@@ -19,7 +19,7 @@ from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter
 
 VERSION = 1
-_SMALL = 4  # parts of a corpus that are read before a pool of processes has started
+_SMALL = 4  # parts of a corpus that are read before other processes have started
 
 
 @task(name="overlap", task_run_name="overlap with corpus {corpus.short}", **STAGE_OPTIONS)
@@ -39,9 +39,8 @@ def measure_overlap(store: Store, corpus: Artifact, datasets_url: str, dask_addr
         wanted = wanted_hashes(sets)
         parts = part_files(store.local(corpus), "train")
         meter = Meter("overlap", "parts")
-        with partition_map(dask_address, shared=out) as parallel:
-            chosen = parallel if dask_address or len(parts) > _SMALL else map
-            found = find_in_corpus(wanted, parts, out, chosen, lambda done, of: meter("corpus", done, of))
+        with partition_map(dask_address, shared=out, small=len(parts) <= _SMALL) as parallel:
+            found = find_in_corpus(wanted, parts, out, parallel, lambda done, of: meter("corpus", done, of))
         counts: dict[str, Any] = {}
         for each, test in zip(texts, sets, strict=True):
             own = None

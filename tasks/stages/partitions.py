@@ -83,8 +83,8 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
         done = Meter("corpus", "MB", 1_000_000).counting("clean", sum(source.size for source in missing))
         shared = _local_folder(store)
         reads = local_path(missing[0]) if missing else None
-        with partition_map(dask_address, shared=shared, reads=reads) as parallel:
-            for job, _ in zip(jobs, _chosen(parallel, jobs, dask_address)(_clean, jobs), strict=True):
+        with partition_map(dask_address, shared=shared, reads=reads, small=len(jobs) <= 1) as parallel:
+            for job, _ in zip(jobs, parallel(_clean, jobs), strict=True):
                 done(sum(source.size for source in job.sources))
         # Read several at once, parsed one after the other: numpy parses a header with ast.literal_eval, and that of
         # Python 3.11 fails where a garbage collection lets in another thread that does the same (SystemError).
@@ -157,8 +157,8 @@ def encode_partitions(
             for bundle in _bundled(missing, sizes)
         ]
         done = Meter("shards", "partitions").counting("encode", len(missing))
-        with partition_map(dask_address, shared=_local_folder(store)) as parallel:
-            for job, _ in zip(jobs, _chosen(parallel, jobs, dask_address)(_encode, jobs), strict=True):
+        with partition_map(dask_address, shared=_local_folder(store), small=len(jobs) <= 1) as parallel:
+            for job, _ in zip(jobs, parallel(_encode, jobs), strict=True):
                 done(len(job.recipes))
         dropped = [frozenset(entry["dropped"]) for entry in listed]
         pieces = _each(partial(_piece, store), list(zip(parts, dropped, strict=True)))
@@ -265,11 +265,6 @@ def _piece(store: Store, part_and_dropped: tuple[Artifact, frozenset[str]]) -> P
     # two folders up is where a store, and its copy on another machine, has all stages
     place = f"../../{part.stage}/{part.digest}"
     return Piece(place, indices, dropped, store.local(part) if dropped else None)
-
-
-def _chosen(parallel: Callable[..., Iterable[Any]], jobs: Sequence[Any], dask_address: str) -> Callable[..., Any]:
-    """For one job this process: others take seconds to start."""
-    return parallel if dask_address or len(jobs) > 1 else map
 
 
 def _local_folder(store: Store) -> Path | None:

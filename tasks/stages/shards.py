@@ -25,6 +25,8 @@ from tasks.tracking.logs import Meter
 VERSION = 1
 PART = "shards-part"
 """Stage of the shards of one partition (:mod:`tasks.stages.partitions`)."""
+_SMALL = 4_000_000
+"""Bytes that are encoded before other processes have started."""
 _DOWNLOADS = 8  # at a time
 
 
@@ -41,8 +43,10 @@ def encode_shards(
     def produce(out: Path) -> dict[str, Any]:
         loaded = Tokenizer.load(str(store.local(tokenizer)))
         folder = store.local(corpus)
-        done = Meter("shards", "files").counting("encode", sum(1 for _ in folder.glob("*/part-*.arrow")))
-        with partition_map(dask_address, shared=out) as parallel:
+        files = list(folder.glob("*/part-*.arrow"))
+        done = Meter("shards", "files").counting("encode", len(files))
+        small = sum(file.stat().st_size for file in files) <= _SMALL
+        with partition_map(dask_address, shared=out, small=small) as parallel:
             report = encode_corpus(folder, loaded, out, config, map=parallel, progress=done)
         require_validation(report)
         return report

@@ -33,9 +33,8 @@ def train_tokenizer(store: Store, corpus: Artifact, config: TokenizerConfig, das
         folder = store.local(corpus)
         files = len(part_files(folder, "train"))
         done = Meter("tokenizer", "files").counting("count", files)
-        with partition_map(dask_address, shared=out) as parallel:
-            chosen = parallel if dask_address or files > 1 else map
-            return _saved(_kind(config).from_corpus(folder, config.n_merges, chosen, done), out)
+        with partition_map(dask_address, shared=out, small=files == 1) as parallel:
+            return _saved(_kind(config).from_corpus(folder, config.n_merges, parallel, done), out)
 
     return build(store, recipe, produce, "tokenizer", _made).artifact
 

@@ -48,7 +48,7 @@ def _end_warm() -> None:
         fork_server._warm.process.kill()
         fork_server._warm.process.wait()
         fork_server._warm = None
-    fork_server._asked = 0
+    fork_server._latest = {}
 
 
 def write_job(dataset: Path, workspace: Path, **settings: Any) -> Path:
@@ -182,6 +182,26 @@ def test_what_cannot_be_forked_is_not(dataset: Path, tmp_path: Path) -> None:
         done = wait_for(lambda: fork(FINETUNE))
         assert fork(FINETUNE, OMP_NUM_THREADS="7") is None  # read once, by whoever imports torch
         assert done.wait(120) == 0
+
+
+def test_another_environment_has_its_own_process_and_ends_no_job_of_the_one_before(
+    dataset: Path, tmp_path: Path
+) -> None:
+    """As where a library sets a variable on the way: later jobs would each import all again."""
+    before = forked(write_job(dataset, tmp_path / "before", epochs=200))
+    assert fork_server._warm is not None
+    replaced = fork_server._warm.process.pid
+    job = write_job(dataset, tmp_path / "after")
+    with open(os.devnull, "wb") as log:
+        changed = {**ENVIRONMENT, "A_LIBRARY_WAS": "here"}
+        after = wait_for(lambda: fork_job(FINETUNE, job, job.with_name("outcome.json"), log, changed))
+    assert after.wait(120) == 0
+    assert before.poll() is None, "it goes on"
+    assert psutil.pid_exists(replaced)
+    os.kill(before.pid, signal.SIGTERM)
+    assert before.wait(120) == EXIT_INTERRUPTED
+    del before
+    wait_for(lambda: not psutil.pid_exists(replaced) or psutil.Process(replaced).status() == psutil.STATUS_ZOMBIE)
 
 
 def test_the_first_job_is_a_process_of_its_own_and_starts_nothing(dataset: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     import fsspec
 
     fsspec.register_implementation("watched", Watched, clobber=True)
-    monkeypatch.setattr(partitions, "_chosen", lambda *_: map)
+    monkeypatch.setattr(partitions, "partition_map", lambda *_, **__: nullcontext(map))
     monkeypatch.setattr(partitions, "publish_report", lambda *_: None)
     monkeypatch.setattr("tasks.stages.corpus.publish_report", lambda *_: None)  # where no server is, one would start
     OPENED.clear()
