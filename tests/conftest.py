@@ -6,7 +6,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,13 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     from prefect.settings import PREFECT_SERVER_DATABASE_CONNECTION_URL
     from prefect.testing.utilities import prefect_test_harness
 
-    with prefect_test_harness(server_startup_timeout=120):
+    from flows.servers.temporary_server_process import SETTINGS
+
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:  # read as it starts; servers that tests start have their own
+            for name, value in SETTINGS.items():
+                patch.setenv(name, value)
+            stack.enter_context(prefect_test_harness(server_startup_timeout=120))
         database = str(PREFECT_SERVER_DATABASE_CONNECTION_URL.value()).partition("///")[2]
         fresh = tmp_path_factory.mktemp("prefect") / "prefect.db"
         with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(fresh)) as copy:

@@ -20,7 +20,7 @@ from flows.servers.guard import Application, guarded, own_names
 from gptcore.machine.process import die_with_parent
 
 STOP_SECONDS = 5  # for writing down what has been reported
-_SETTINGS = {
+SETTINGS = {
     # Types of blocks are for forms, and a server with pages registers them. It takes 1.2 s: every integration that is
     # installed is imported for it.
     "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
@@ -45,7 +45,7 @@ def serve(listener: socket.socket) -> None:
     """
     die_with_parent()
     gc.disable()  # what is imported stays: looking through it again and again takes a sixth of the start
-    for name, value in _SETTINGS.items():
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     from prefect.settings import get_current_settings
 

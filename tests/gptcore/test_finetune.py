@@ -348,7 +348,7 @@ def wait_for(condition, child, seconds=120.0):
 
 
 def test_killed_then_terminated_then_finished_equals_undisturbed(world, tmp_path):
-    settings = {"batch_size": 2, "epochs": 10, "lr": 1e-3}
+    settings = {"batch_size": 2, "epochs": 5, "lr": 1e-3}
     run(job(world, "mnli", tmp_path / "whole", **settings))
     given = job(world, "mnli", tmp_path / "disturbed", **settings)
     workspace = tmp_path / "disturbed"
@@ -363,7 +363,7 @@ def test_killed_then_terminated_then_finished_equals_undisturbed(world, tmp_path
         return max([int(path.name[5:]) for path in (workspace / "checkpoints").glob("step-*")], default=0)
 
     child = start()
-    wait_for(lambda: steps() >= 60, child)
+    wait_for(lambda: steps() >= 30, child)
     time.sleep(0.05)
     child.send_signal(signal.SIGKILL)
     assert child.wait(timeout=120) == -signal.SIGKILL
