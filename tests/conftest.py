@@ -10,11 +10,13 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import certifi
 import pytest
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
+_END = "-----END CERTIFICATE-----\n"
 _HOME = tempfile.mkdtemp(prefix="gptmill-tests-")
 # Before anything imports Prefect or MLflow: both read their homes once.
 os.environ["GPTMILL_HOME"] = _HOME
@@ -26,6 +28,11 @@ for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "PYTHONDONTWRITEBYTECODE"
     os.environ.pop(name, None)
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", MLFLOW_DISABLE_TELEMETRY="true")
 os.makedirs(os.environ["PREFECT_HOME"], exist_ok=True)
+
+# Each of a thousand clients would read all authorities, 20 ms, and no server here has a certificate.
+_AUTHORITY = Path(_HOME) / "authority.pem"
+_AUTHORITY.write_text(Path(certifi.where()).read_text(encoding="utf-8").partition(_END)[0] + _END, encoding="utf-8")
+os.environ["PREFECT_API_SSL_CERT_FILE"] = str(_AUTHORITY)
 
 _LONGEST = (
     "test_pipeline.py",
@@ -119,9 +126,19 @@ def forget_deployments(client: SyncPrefectClient) -> None:
 
 
 def _forget_runs(database: Path) -> None:
-    """Empty MLflow's tables, but for what a fresh database has."""
+    """Empty MLflow's tables, but for what a fresh database has, and the published scores, which never change."""
+    from tasks.report.suites import PUBLISHED_EXPERIMENT
+
     with closing(sqlite3.connect(database, timeout=60)) as connection, connection:
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for table in set(tables) - {"alembic_version", "workspaces", "experiments"}:
-            connection.execute(f'DELETE FROM "{table}"')
-        connection.execute("DELETE FROM experiments WHERE experiment_id != 0")
+        columns = {table: {row[1] for row in connection.execute(f"PRAGMA table_info('{table}')")} for table in tables}
+        published = "SELECT experiment_id FROM experiments WHERE name = ?"
+        kept = {
+            "run_uuid": f"SELECT run_uuid FROM runs WHERE experiment_id IN ({published})",
+            "experiment_id": published,
+        }
+        last = ["runs", "experiments"]  # they say what is kept
+        for table in [*sorted(set(tables) - {"alembic_version", "workspaces", *last}), *last]:
+            column = next((name for name in kept if name in columns[table]), None)
+            where = f"WHERE {column} NOT IN ({kept[column]}) AND {column} != '0'" if column else ""  # 0: MLflow's own
+            connection.execute(f'DELETE FROM "{table}" {where}', (PUBLISHED_EXPERIMENT,) if column else ())

@@ -221,7 +221,7 @@ def member(rank: int, size: int, port: int, job: Job) -> None:
 
 @pytest.mark.parametrize("family", ["bert", "albert", "electra", "tinybert", "ernie"])
 def test_the_curves_are_those_of_one_process(family: str, tmp_path: Path, job_for: MakeJob) -> None:
-    changes = {"steps": 16, "micro_batch_size": 1, "eval_every": 8, "checkpoint_every": 8, "dropout": 0.0}
+    changes = {"steps": 8, "micro_batch_size": 1, "eval_every": 4, "checkpoint_every": 8, "dropout": 0.0}
     pretrain.run(job_for(tmp_path / "1", family, **changes), process.StopRequest())
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.gptcore.test_masked_jobs", "torch.distributed.fsdp", "torch._dynamo"])

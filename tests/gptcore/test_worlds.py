@@ -39,7 +39,7 @@ from tests.gptcore.test_pretrain import (  # noqa: F401 - fixtures are found by 
 
 STEADY = dataclasses.replace(MODEL, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0)
 LSTM = LSTMConfig(n_vocab=N_VOCAB, n_ctx=N_CTX, n_units=24, n_embd=16, embd_pdrop=0.0, resid_pdrop=0.0)
-SETTINGS = {"steps": 24, "batch_size": 6, "micro_batch_size": 1, "eval_every": 12, "checkpoint_every": 8}
+SETTINGS = {"steps": 16, "batch_size": 6, "micro_batch_size": 1, "eval_every": 8, "checkpoint_every": 8}
 Members = Callable[..., None]
 
 
