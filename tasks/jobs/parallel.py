@@ -49,7 +49,7 @@ def partition_map(
     :param processes: how many; None: one a core.
     :param shared: a local folder that the work writes: a cluster's workers have to see it.
     :param reads: a local file that the work reads: on a cluster's workers one has to be there under this name.
-    :param small: all of the work takes no longer than processes take to start: where no cluster is, this one does it.
+    :param small: the whole work takes no longer than processes take to start: without a cluster this process does it.
     :raises InputError: no cluster at the address, one without a worker, or a worker that does not see either of these.
     """
     if dask_address:
