@@ -43,8 +43,11 @@ from gptcore.training.schedules import Schedule
 class Monitor(Protocol):
     """Evaluations during training."""
 
-    def due(self, step: int) -> bool:
-        """Whether to evaluate after ``step`` updates."""
+    def due(self, step: int) -> float:
+        """How much is to be scored after ``step`` updates, in a unit of the monitor's own; 0: no evaluation is due.
+
+        From this and from what the evaluations so far took follows how long those to come will take.
+        """
         ...
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> Mapping[str, float]:
@@ -104,6 +107,10 @@ class Progression:
     """`train_seconds` at the last log line."""
     evaluated: int = 0
     """Updates after which the last evaluation was made."""
+    scored: float = 0.0
+    """Of all evaluations, in the unit of :meth:`Monitor.due`."""
+    score_seconds: float = 0.0
+    """Spent in evaluations, over all attempts."""
     metrics: dict[str, float] = field(default_factory=dict)
     """The last training metrics logged."""
 
@@ -159,6 +166,8 @@ class Trainer:
         :raises InputError: if the workspace belongs to a run with other settings.
         """
         log_size = self._resume()
+        steps = range(1, self.settings.total_steps + 1)
+        self._evaluations = [(step, amount) for step in steps if (amount := self.monitor.due(step))]
         self.log = MetricsLog(self.metrics_path, log_size) if self.world.main else None
         self.progress = Progress(self.settings.total_steps, self.at.step, shown=self.world.main)
         try:
@@ -245,16 +254,23 @@ class Trainer:
             at.train_seconds - at.logged_seconds, 1e-9
         )
         metrics["progress"] = at.step / self.settings.total_steps
-        metrics["eta_seconds"] = at.train_seconds / at.step * (self.settings.total_steps - at.step)
+        metrics["eta_seconds"] = at.train_seconds / at.step * (self.settings.total_steps - at.step) + self._to_score()
         at.logged_tokens, at.logged_seconds, at.metrics = at.tokens_seen, at.train_seconds, metrics
         self._write(metrics)
 
+    def _to_score(self) -> float:
+        """Seconds that the evaluations to come will take; 0 as long as there has been none to go by."""
+        at = self.at
+        left = sum(amount for step, amount in self._evaluations if step > at.evaluated)
+        return at.score_seconds / at.scored * left if at.scored else 0.0
+
     def _evaluate_if_due(self) -> None:
         step = self.at.step
-        if step <= self.at.evaluated or not self.monitor.due(step):
+        if step <= self.at.evaluated or not (amount := self.monitor.due(step)):
             return
         self._read_device()
         self.model.eval()
+        began = time.monotonic()
         try:
             metrics = self.monitor.evaluate(step, lambda: self.world.agree(self.stop.requested)[0])
         except Interrupted:
@@ -264,6 +280,8 @@ class Trainer:
             if not math.isfinite(value):  # this update broke the weights, after its own loss was measured
                 raise self._broken(step, name, value)
         self.at.evaluated = step
+        self.at.scored += amount
+        self.at.score_seconds += time.monotonic() - began
         self._write(metrics)
         self._clock = time.monotonic()
 

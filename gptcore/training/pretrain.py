@@ -113,6 +113,7 @@ class ValidationMonitor:
 
     :param score: what held-out documents cost the model, of at most so many tokens (None: of all); see
         :meth:`gptcore.training.pretraining_objective.PretrainingObjective.score`.
+    :param n_targets: tokens of all held-out documents.
     :param snapshots: folder where the model of each of :func:`snapshot_steps` but the last is kept, with its scores.
     """
 
@@ -122,10 +123,12 @@ class ValidationMonitor:
         score: Callable[[int | None, World, Callable[[], bool]], dict[str, float]],
         config: PretrainConfig,
         total_steps: int,
+        n_targets: int,
         world: World,
         snapshots: Path,
     ) -> None:
         self._model, self._score = model, score
+        self._n_targets = max(1, n_targets)
         self._config, self._world = config, world
         self._total_steps = total_steps
         self._snapshots = snapshots
@@ -133,9 +136,12 @@ class ValidationMonitor:
         self.scores: dict[str, float] = {}
         """Of the last evaluation: validation/loss, validation/perplexity, validation/tokens."""
 
-    def due(self, step: int) -> bool:
-        """After every `eval_every` updates, at every snapshot, and after the last."""
-        return step % self._config.eval_every == 0 or step in self._snapshot_steps or step == self._total_steps
+    def due(self, step: int) -> float:
+        """Targets: after every `eval_every` updates, at every snapshot, and after the last, when all are scored."""
+        if step == self._total_steps:
+            return self._n_targets
+        due = step % self._config.eval_every == 0 or step in self._snapshot_steps
+        return min(self._config.eval_tokens, self._n_targets) if due else 0
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         """Scores over at most `eval_tokens` targets, the same ones each time; over all of them after the last."""
@@ -189,7 +195,9 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     else:
         trained.to(world.device)
     score = partial(learnt.score, objective, held_out, job.model, config)
-    monitor = ValidationMonitor(model, score, config, total_steps, world, job.workspace / "snapshots")
+    monitor = ValidationMonitor(
+        model, score, config, total_steps, held_out.n_tokens, world, job.workspace / "snapshots"
+    )
     training = Training(
         model=trained,
         objective=objective,

@@ -81,8 +81,9 @@ class JobObserver:
                 parts.append(form.format(latest[name]))
         if "tokens_per_second" in latest:
             parts.append(f"{latest['tokens_per_second']:,.0f} {self._unit}/s")
-        if latest.get("progress", 0.0) >= 1.0:  # the updates are made; how long the rest takes nobody has measured yet
+        made = latest.get("progress", 0.0) >= 1.0
+        if made:
             parts.append("the last evaluation runs")
-        elif "eta_seconds" in latest:
+        if latest.get("eta_seconds", 0.0) >= 1.0 or ("eta_seconds" in latest and not made):
             parts.append(f"ETA {duration(latest['eta_seconds'])}")
         return ", ".join(parts)

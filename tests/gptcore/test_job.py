@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +51,8 @@ class Points:
 
 
 class Silent:
-    def due(self, step: int) -> bool:
-        return False
+    def due(self, step: int) -> float:
+        return 0
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> Mapping[str, float]:
         raise AssertionError("never due")
@@ -113,6 +114,34 @@ def test_another_job_learns_and_resumes_to_the_bit(tmp_path: Path) -> None:
     assert result["loss"] < 1.0
     with pytest.raises(InputError, match="rows = 8 there, 9 here"):
         run(tmp_path / "straight", rows=9)
+
+
+def test_the_eta_counts_evaluations_by_what_they_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hardly anything takes time but evaluations: 3 s a row, of 2 rows after update 10 and of 50 after the last."""
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 1e-6
+        return now
+
+    class Slow(Silent):
+        def due(self, step: int) -> float:
+            return {10: 2, UPDATES: 50}.get(step, 0)
+
+        def evaluate(self, step: int, interrupted: Callable[[], bool]) -> Mapping[str, float]:
+            nonlocal now
+            now += 3 * self.due(step)
+            return {}
+
+    monkeypatch.setattr(sys.modules[__name__], "Silent", Slow)
+    monkeypatch.setattr("gptcore.training.loop.time.monotonic", clock)
+    with pytest.raises(process.Interrupted):
+        run(tmp_path, StopAfter(17))
+    run(tmp_path)
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    eta = {record["step"]: record["metrics"]["eta_seconds"] for record in records if record["metrics"]}
+    assert eta == {step: pytest.approx(0 if step <= 10 else 150, abs=0.1) for step in range(1, UPDATES + 1)}
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_validation_in_bfloat16_training_scores_in_float32(shards: Path, tmp_p
         assert -82 < model(torch.zeros(1, 4, dtype=torch.int64)).mean() < -78
     config = PretrainConfig(precision="bfloat16", steps=1)
     score = partial(NEXT_TOKEN.score, objective, held_out, model.config, config)
-    monitor = ValidationMonitor(model, score, config, 1, ALONE, tmp_path)
+    monitor = ValidationMonitor(model, score, config, 1, held_out.n_tokens, ALONE, tmp_path)
     found = monitor.evaluate(1, lambda: False)["validation/loss"]
     with autocast(ALONE.device, torch.bfloat16):
         rounded = perplexity(objective, sequential_windows(held_out, 16, None), ALONE)["loss"]

@@ -137,11 +137,12 @@ def test_after_the_last_update_the_progress_speaks_of_the_evaluation(caplog: pyt
 
     caplog.set_level("INFO", PROGRESS)
     observer = JobObserver("vectors", cast(Run, Ignored()), None, lambda: None, unit="facts")
-    for step, share in ((1, 0.5), (2, 1.0)):
-        told = {"progress": share, "eta_seconds": 60 * (1 - share), "tokens_per_second": 1234.5}
+    for step, share, eta in ((1, 0.5, 30), (2, 1.0, 0), (2, 1.0, 240)):
+        told = {"progress": share, "eta_seconds": eta, "tokens_per_second": 1234.5}
         observer([{"step": step, "time": 0.0, "metrics": told}])
     words = [vars(record)["news"].words for record in caplog.records]
-    assert words == ["step 1, 1,234 facts/s, ETA 0:30", "step 2, 1,234 facts/s, the last evaluation runs"]
+    evaluating = "step 2, 1,234 facts/s, the last evaluation runs"
+    assert words == ["step 1, 1,234 facts/s, ETA 0:30", evaluating, f"{evaluating}, ETA 4:00"]
 
 
 def test_a_job_that_ignores_sigterm_is_killed_after_the_grace(cluster: Path, work: Path) -> None:
