@@ -46,7 +46,8 @@ class Monitor(Protocol):
     def due(self, step: int) -> float:
         """How much is to be scored after ``step`` updates, in a unit of the monitor's own; 0: no evaluation is due.
 
-        From this and from what the evaluations so far took follows how long those to come will take.
+        Asked once for every update, before the first. From this and from what the evaluations so far took follows how
+        long those to come will take; where all score the same, True and False do.
         """
         ...
 
@@ -108,7 +109,7 @@ class Progression:
     evaluated: int = 0
     """Updates after which the last evaluation was made."""
     scored: float = 0.0
-    """Of all evaluations, in the unit of :meth:`Monitor.due`."""
+    """In all evaluations so far, in the unit of :meth:`Monitor.due`."""
     score_seconds: float = 0.0
     """Spent in evaluations, over all attempts."""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -155,6 +156,7 @@ class Trainer:
         self._names: list[str] = []  # of the objective's metrics, "loss" first
         self._unread: list[Tensor] = []  # per update since the last reading: [n_metrics + 1], on the device
         self._read: list[list[float]] = []  # per update since the last log line
+        self._due: dict[int, float] = {}  # updates after which an evaluation is due, and how much it scores
         self._saved = (-1, -1)  # step and last evaluation of the newest checkpoint
         self._clock = self._wall_clock = 0.0  # since when training and wall seconds are not counted yet
 
@@ -167,7 +169,7 @@ class Trainer:
         """
         log_size = self._resume()
         steps = range(1, self.settings.total_steps + 1)
-        self._evaluations = [(step, amount) for step in steps if (amount := self.monitor.due(step))]
+        self._due = {step: amount for step in steps if (amount := self.monitor.due(step))}
         self.log = MetricsLog(self.metrics_path, log_size) if self.world.main else None
         self.progress = Progress(self.settings.total_steps, self.at.step, shown=self.world.main)
         try:
@@ -254,19 +256,21 @@ class Trainer:
             at.train_seconds - at.logged_seconds, 1e-9
         )
         metrics["progress"] = at.step / self.settings.total_steps
-        metrics["eta_seconds"] = at.train_seconds / at.step * (self.settings.total_steps - at.step) + self._to_score()
+        metrics["eta_seconds"] = (
+            at.train_seconds / at.step * (self.settings.total_steps - at.step) + self._evaluation_eta()
+        )
         at.logged_tokens, at.logged_seconds, at.metrics = at.tokens_seen, at.train_seconds, metrics
         self._write(metrics)
 
-    def _to_score(self) -> float:
+    def _evaluation_eta(self) -> float:
         """Seconds that the evaluations to come will take; 0 as long as there has been none to go by."""
         at = self.at
-        left = sum(amount for step, amount in self._evaluations if step > at.evaluated)
+        left = sum(amount for step, amount in self._due.items() if step > at.evaluated)
         return at.score_seconds / at.scored * left if at.scored else 0.0
 
     def _evaluate_if_due(self) -> None:
         step = self.at.step
-        if step <= self.at.evaluated or not (amount := self.monitor.due(step)):
+        if step <= self.at.evaluated or step not in self._due:
             return
         self._read_device()
         self.model.eval()
@@ -280,7 +284,7 @@ class Trainer:
             if not math.isfinite(value):  # this update broke the weights, after its own loss was measured
                 raise self._broken(step, name, value)
         self.at.evaluated = step
-        self.at.scored += amount
+        self.at.scored += self._due[step]
         self.at.score_seconds += time.monotonic() - began
         self._write(metrics)
         self._clock = time.monotonic()

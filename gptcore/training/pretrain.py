@@ -128,7 +128,7 @@ class ValidationMonitor:
         snapshots: Path,
     ) -> None:
         self._model, self._score = model, score
-        self._n_targets = max(1, n_targets)
+        self._n_targets = max(1, n_targets)  # none at all: the last evaluation is due, and says so
         self._config, self._world = config, world
         self._total_steps = total_steps
         self._snapshots = snapshots

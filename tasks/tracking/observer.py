@@ -81,9 +81,10 @@ class JobObserver:
                 parts.append(form.format(latest[name]))
         if "tokens_per_second" in latest:
             parts.append(f"{latest['tokens_per_second']:,.0f} {self._unit}/s")
-        made = latest.get("progress", 0.0) >= 1.0
-        if made:
+        eta = latest.get("eta_seconds")
+        if latest.get("progress", 0.0) >= 1.0:
             parts.append("the last evaluation runs")
-        if latest.get("eta_seconds", 0.0) >= 1.0 or ("eta_seconds" in latest and not made):
-            parts.append(f"ETA {duration(latest['eta_seconds'])}")
+            eta = eta or None  # 0: no evaluation has been timed
+        if eta is not None:
+            parts.append(f"ETA {duration(eta)}")
         return ", ".join(parts)
