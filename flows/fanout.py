@@ -17,7 +17,7 @@ from flows.dispatch import IN_FLIGHT, Training, dispatch_training, dispatches_tr
 from flows.failures import Failures, leave_out, raise_for, raise_if_all
 from flows.forms.option import as_typed
 from flows.grid import Arm, Grid, TaskSettings
-from flows.progress import show_progress
+from flows.progress import show_progress, work_of
 from flows.rates import choose_rates
 from flows.servers import signals
 from flows.servers.tags import INTERNAL
@@ -151,8 +151,8 @@ def fine_tunes(grid: Grid, engine: Engine) -> FineTuned:
     with ExitStack() as stack:
         runs = [stack.enter_context(open_suite(tracker, suite)) for suite in suites]
         with jobs_of_threads():
-            futures = _submitted(grid, engine, runs)
-            show_progress([waiting.score for arm in futures for waiting in arm], "fine-tunes")
+            futures, work = _submitted(grid, engine, runs)
+            show_progress(work, "fine-tunes")
             failures: Failures = {}
             scores = [_scores(arm, failures) for arm in futures]
         rows = [
@@ -222,20 +222,29 @@ def _with_sources(grid: Grid, left_out: Failures) -> Grid:
     return dataclasses.replace(grid, datasets=datasets, sources=sources)
 
 
-def _submitted(grid: Grid, engine: Engine, runs: Sequence[Run]) -> list[list[Waiting]]:
+def _submitted(
+    grid: Grid, engine: Engine, runs: Sequence[Run]
+) -> tuple[list[list[Waiting]], dict[PrefectFuture[Score], float]]:
     """Each arm's fine-tunes, the longest task's first; those that start from another's model wait for it.
+
+    And what every training has to do, those that others start from, too.
 
     :param runs: the MLflow run of each arm.
     """
 
+    work: dict[PrefectFuture[Score], float] = {}
+
     def submit(arm: int, training: Training, *first: PrefectFuture[Score]) -> PrefectFuture[Score]:
+        still = work_of(grid.store, training)  # before it can be done
         arguments = {**training.arguments, "suite_run": runs[arm].run_id, "threads": engine.threads}
         if engine.dispatched:
             given: dict[str, Any] = {"title": training.title, "stage": "finetune", "recipe": training.recipe}
             future = dispatch_training.submit(grid.store, arguments=arguments, wait_for=first, **given)
         else:
             future = finetune_model.submit(grid.store, **arguments, wait_for=first)
-        return cast(PrefectFuture[Score], future)
+        submitted = cast(PrefectFuture[Score], future)
+        work[submitted] = still
+        return submitted
 
     started: dict[tuple[int, str], PrefectFuture[Score]] = {}
     for arm, training in grid.starts():
@@ -248,7 +257,7 @@ def _submitted(grid: Grid, engine: Engine, runs: Sequence[Run]) -> list[list[Wai
         first = tuple(by_digest[artifact.digest] for artifact in needed)
         score = started.get((arm, training.recipe.digest)) or submit(arm, training, *first)
         futures[arm].append(Waiting(training.arguments["name"], score, first))
-    return futures
+    return futures, work
 
 
 def _scores(futures: list[Waiting], failures: Failures) -> list[Score]:

@@ -3,32 +3,48 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, cast
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.futures import PrefectFuture, as_completed
 
+from flows.dispatch import Training
+from tasks.stages.estimate import operations
+from tasks.store.store import Store
 from tasks.tracking.logs import Underway, duration, progress
 
 _SHOWN = 1.0  # seconds between two states of the progress on Prefect's page
-_TRAINED = 2.0  # seconds: runs that take less on average were found in the store, and tell nothing of the others
 
 
-def show_progress(futures: list[PrefectFuture[Any]], stage: str) -> None:
-    """One progress artifact for all of ``futures``, until the last has ended, however it ended.
+def work_of(store: Store, training: Training) -> float:
+    """Floating-point operations that a training still has to do: 0 where its artifact is in the store."""
+    if store.find(training.recipe) is not None:
+        return 0.0
+    return operations(store, training.stage, training.arguments)[0]
 
+
+def show_progress(work: Mapping[PrefectFuture[Any], float], stage: str) -> None:
+    """One progress artifact for all of some trainings, until the last has ended, however it ended.
+
+    The ETA is for the work that is left, at the rate of what has ended. Long trainings under way count when they end:
+    until then it is too long.
+
+    :param work: of each training, see :func:`work_of`.
     :param stage: what people call them: letters and dashes.
     """
     start = time.monotonic()
     artifact = cast(UUID, create_progress_artifact(0.0, key=f"{stage}-progress", description="starting"))
-    progress(Underway(stage, 0.0, f"0 of {len(futures)}"))
+    progress(Underway(stage, 0.0, f"0 of {len(work)}"))
     shown = start
-    for done, _ in enumerate(as_completed(futures), start=1):
-        each = (time.monotonic() - start) / done
-        eta = f", ETA {duration(each * (len(futures) - done))}" if each >= _TRAINED else ""
-        words = f"{done} of {len(futures)}{eta}"
-        if done == len(futures) or time.monotonic() - shown > _SHOWN:  # those in the store come all at once
-            update_progress_artifact(artifact, 100.0 * done / len(futures), description=words)
+    whole, ended = sum(work.values()), 0.0
+    for done, training in enumerate(as_completed(list(work)), start=1):
+        ended += work[training]
+        share = ended / whole if whole and done < len(work) else done / len(work)
+        eta = f", ETA {duration((time.monotonic() - start) * (1 / share - 1))}" if ended else ""
+        words = f"{done} of {len(work)}{eta}"
+        if done == len(work) or time.monotonic() - shown > _SHOWN:  # those in the store come all at once
+            update_progress_artifact(artifact, 100.0 * share, description=words)
             shown = time.monotonic()
-        progress(Underway(stage, done / len(futures), words), line=True)
+        progress(Underway(stage, share, words), line=True)

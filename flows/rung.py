@@ -18,7 +18,7 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows.dispatch import IN_FLIGHT, Training, dispatch_training, dispatches_trainings
 from flows.failures import first_line
-from flows.progress import show_progress
+from flows.progress import show_progress, work_of
 from flows.servers import signals
 from flows.servers.tags import INTERNAL
 from flows.train import TRAININGS
@@ -204,8 +204,9 @@ def trainings(store: Store, calls: list[Training], stage: str, dispatched: bool)
     """Trainings side by side; a failed one ends no other. Who calls it chooses the number of workers."""
     signals.listen()
     with jobs_of_threads():
+        work = [work_of(store, call) for call in calls]
         futures: list[PrefectFuture[Any]] = [_submitted(store, call, dispatched) for call in calls]
-        show_progress(futures, stage)
+        show_progress(dict(zip(futures, work, strict=True)), stage)
         return Trained([_result_or_error(future) for future in futures])
 
 
