@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 _POINTS = 1000  # of a curve: more than its figure has pixels
 _CROWD = 4  # of curves, beyond which a legend among them hides some
-_PANELS_A_ROW = 5
+_PANELS_A_ROW = 5  # at most
 _FEW = 4  # places on an axis, each of which is named
 _COLORS = ("#4c78a8", "#e45756", "#54a24b", "#b279a2", "#f58518", "#72b7b2")
 
@@ -81,16 +83,20 @@ class Panels:
 
         n_panels = len(self.figures)
         n_rows = n_panels // _PANELS_A_ROW + 1  # a panel stays free for the legend
+        n_columns = math.ceil((n_panels + 1) / n_rows)
         canvas = Canvas(figsize=(11, 2.1 * n_rows + 0.8), dpi=110, layout="constrained")
         FigureCanvasAgg(canvas)
-        grid = list(canvas.subplots(n_rows, _PANELS_A_ROW, sharex=True, sharey=self.one_scale, squeeze=False).flat)
+        grid = list(canvas.subplots(n_rows, n_columns, sharex=True, sharey=self.one_scale, squeeze=False).flat)
+        names = dict.fromkeys(name for references in self.references for name in references)
+        styles = dict(zip(names, itertools.cycle(("--", ":", "-."))))  # of a name the same in every panel
+        one_unit = len({figure.y_label for figure in self.figures}) == 1
         drawn: list[Axes] = []
         for axes, figure, references in zip(grid, self.figures, self.references, strict=False):
             for curve in figure.curves:
                 style, color = "o--" if curve.dashed else "o-", _COLORS[curve.color % len(_COLORS)]
                 axes.plot(*zip(*curve.points, strict=True), style, color=color, label=curve.label, lw=1.2, ms=2.5)
-            for (name, level), style in zip(references.items(), ("--", ":", "-."), strict=False):
-                axes.axhline(level, color="#54a24b", ls=style, lw=1.0, label=name)
+            for name, level in references.items():
+                axes.axhline(level, color="#54a24b", ls=styles[name], lw=1.0, label=name)
             if figure.level is not None:
                 axes.axhline(figure.level, color="#999999", lw=0.8)
             if figure.log_x:
@@ -100,8 +106,8 @@ class Panels:
                 if len(ticks) <= _FEW:  # between which no power of two may lie
                     axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
             axes.set_title(figure.title, fontsize=9)
-            axes.tick_params(labelsize=7, labelbottom=len(drawn) + _PANELS_A_ROW >= n_panels)
-            if not self.one_scale:
+            axes.tick_params(labelsize=7, labelbottom=len(drawn) + n_columns >= n_panels)
+            if not one_unit:
                 axes.set_ylabel(figure.y_label, fontsize=7)
             drawn.append(axes)
             axes.grid(alpha=0.25)
@@ -109,9 +115,10 @@ class Panels:
                 axes.spines[side].set_visible(False)
         for axes in grid[n_panels:]:
             axes.axis("off")
-        grid[n_panels].legend(*grid[0].get_legend_handles_labels(), loc="center", frameon=False)
+        lines = {label: line for axes in drawn for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        grid[n_panels].legend(lines.values(), lines.keys(), loc="center", frameon=False)
         canvas.supxlabel(self.figures[0].x_label, fontsize=9)
-        if self.one_scale:
+        if one_unit:
             canvas.supylabel(self.figures[0].y_label, fontsize=9)
         canvas.suptitle(self.title, fontsize=10)
         canvas.savefig(path)
