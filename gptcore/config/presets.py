@@ -154,8 +154,13 @@ def best() -> Preset:
             eval_every=2500,
             checkpoint_every=500,
         ),
-        # who can look a choice's words up in its passage learns from more rows than `long` (34.4, with 1,000 29.3)
-        tasks={**extended.tasks, "race": {**extended.tasks["race"], "max_train_rows": 6000}},
+        tasks={
+            **extended.tasks,
+            # by dev rows: 10.1, the others' rate 7.1 (medians of five seeds)
+            "cola": {**extended.tasks["cola"], "lr": 2e-4},
+            # who can look a choice's words up in its passage learns from more rows than `long` (34.7, with 1,000 29.3)
+            "race": {**extended.tasks["race"], "max_train_rows": 6000},
+        },
     )
 
 
