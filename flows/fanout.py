@@ -225,17 +225,16 @@ def _with_sources(grid: Grid, left_out: Failures) -> Grid:
 def _submitted(
     grid: Grid, engine: Engine, runs: Sequence[Run]
 ) -> tuple[list[list[Waiting]], dict[PrefectFuture[Score], float]]:
-    """Each arm's fine-tunes, the longest task's first; those that start from another's model wait for it.
+    """Each arm's fine-tunes, the longest task's first, and the work of all trainings.
 
-    And what every training has to do, those that others start from, too.
+    Fine-tunes that start from another's model wait for it; that one's training is among the work, too.
 
     :param runs: the MLflow run of each arm.
     """
-
     work: dict[PrefectFuture[Score], float] = {}
 
     def submit(arm: int, training: Training, *first: PrefectFuture[Score]) -> PrefectFuture[Score]:
-        still = work_of(grid.store, training)  # before it can be done
+        operations = work_of(grid.store, training)  # asked before it runs, as what is done has none
         arguments = {**training.arguments, "suite_run": runs[arm].run_id, "threads": engine.threads}
         if engine.dispatched:
             given: dict[str, Any] = {"title": training.title, "stage": "finetune", "recipe": training.recipe}
@@ -243,7 +242,7 @@ def _submitted(
         else:
             future = finetune_model.submit(grid.store, **arguments, wait_for=first)
         submitted = cast(PrefectFuture[Score], future)
-        work[submitted] = still
+        work[submitted] = operations
         return submitted
 
     started: dict[tuple[int, str], PrefectFuture[Score]] = {}

@@ -204,7 +204,7 @@ def trainings(store: Store, calls: list[Training], stage: str, dispatched: bool)
     """Trainings side by side; a failed one ends no other. Who calls it chooses the number of workers."""
     signals.listen()
     with jobs_of_threads():
-        work = [work_of(store, call) for call in calls]
+        work = [work_of(store, call) for call in calls]  # asked before they run, as what is done has none
         futures: list[PrefectFuture[Any]] = [_submitted(store, call, dispatched) for call in calls]
         show_progress(dict(zip(futures, work, strict=True)), stage)
         return Trained([_result_or_error(future) for future in futures])

@@ -150,13 +150,8 @@ def test_the_best_preset_is_the_long_one_but_for_what_makes_it_look_up_what_was_
     ours, theirs = (dataclasses.asdict(each.pretrain) for each in (found, extended))
     assert {name for name in ours if ours[name] != theirs[name]} == changed
     assert (found.finetune, found.seeds) == (extended.finetune, extended.seeds)
-    own = {task: {**extended.tasks[task], **found.tasks[task]} for task in found.tasks}
-    assert found.tasks == own, "none of a task's settings is lost"
-    differs = {task: set(own[task].items()) - set(extended.tasks[task].items()) for task in own}
-    assert {task: dict(more) for task, more in differs.items() if more} == {
-        "cola": {"lr": 2e-4},
-        "race": {"max_train_rows": 6000},
-    }
+    own = {"cola": {"lr": 2e-4}, "race": {"max_train_rows": 6000}}
+    assert found.tasks == {task: {**settings, **own.get(task, {})} for task, settings in extended.tasks.items()}
     assert preset_named("best", {"family": "gptbert"}).pretrain.repeating_steps == 1500
     with pytest.raises(InputError, match=r"preset best: pretrain.repeating_steps = 1500: BERT does not learn so"):
         preset_named("best", {"family": "bert"})
