@@ -159,6 +159,7 @@ class Trainer:
         self._due: dict[int, float] = {}  # updates after which an evaluation is due, and how much it scores
         self._saved = (-1, -1)  # step and last evaluation of the newest checkpoint
         self._clock = self._wall_clock = 0.0  # since when training and wall seconds are not counted yet
+        self._resumed_at = (0, 0.0)  # updates made and seconds trained before this attempt
 
     def run(self) -> Progression:
         """Train until the last update.
@@ -168,6 +169,7 @@ class Trainer:
         :raises InputError: if the workspace belongs to a run with other settings.
         """
         log_size = self._resume()
+        self._resumed_at = (self.at.step, self.at.train_seconds)
         steps = range(1, self.settings.total_steps + 1)
         self._due = {step: amount for step in steps if (amount := self.monitor.due(step))}
         self.log = MetricsLog(self.metrics_path, log_size) if self.world.main else None
@@ -256,11 +258,15 @@ class Trainer:
             at.train_seconds - at.logged_seconds, 1e-9
         )
         metrics["progress"] = at.step / self.settings.total_steps
-        metrics["eta_seconds"] = (
-            at.train_seconds / at.step * (self.settings.total_steps - at.step) + self._evaluation_eta()
-        )
+        metrics["eta_seconds"] = self._training_eta() + self._evaluation_eta()
         at.logged_tokens, at.logged_seconds, at.metrics = at.tokens_seen, at.train_seconds, metrics
         self._write(metrics)
+
+    def _training_eta(self) -> float:
+        """Seconds that the updates to come will take, at the speed of this attempt; others had their own machines."""
+        updates, seconds = self._resumed_at
+        pace = (self.at.train_seconds - seconds) / (self.at.step - updates)
+        return pace * (self.settings.total_steps - self.at.step)
 
     def _evaluation_eta(self) -> float:
         """Seconds that the evaluations to come will take; 0 as long as there has been none to go by."""

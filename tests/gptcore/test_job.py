@@ -144,6 +144,26 @@ def test_the_eta_counts_evaluations_by_what_they_score(tmp_path: Path, monkeypat
     assert eta == {step: pytest.approx(0 if step <= 10 else 150, abs=0.1) for step in range(1, UPDATES + 1)}
 
 
+def test_the_eta_of_a_resumed_job_goes_by_its_own_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preempted job often goes on where an update takes a hundredth of the time."""
+    now, tick = 0.0, 1.0
+
+    def clock() -> float:
+        nonlocal now
+        now += tick
+        return now
+
+    monkeypatch.setattr("gptcore.training.loop.time.monotonic", clock)
+    with pytest.raises(process.Interrupted):
+        run(tmp_path, StopAfter(17))
+    tick = 0.01
+    run(tmp_path)
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    pace = {at["step"]: at["metrics"]["eta_seconds"] / (UPDATES - at["step"]) for at in records[: UPDATES - 1]}
+    assert all(0.5 < pace[step] < 5 for step in range(1, 17)), pace
+    assert all(0.005 < pace[step] < 0.05 for step in range(18, UPDATES)), pace
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
