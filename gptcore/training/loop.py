@@ -263,7 +263,7 @@ class Trainer:
         self._write(metrics)
 
     def _training_eta(self) -> float:
-        """Seconds that the updates to come will take, at the speed of this attempt; others had their own machines."""
+        """Seconds that the updates to come will take, at this attempt's speed: others may have had faster machines."""
         updates, seconds = self._resumed_at
         pace = (self.at.train_seconds - seconds) / (self.at.step - updates)
         return pace * (self.settings.total_steps - self.at.step)
