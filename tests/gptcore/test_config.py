@@ -150,8 +150,15 @@ def test_the_best_preset_is_the_long_one_but_for_what_makes_it_look_up_what_was_
     ours, theirs = (dataclasses.asdict(each.pretrain) for each in (found, extended))
     assert {name for name in ours if ours[name] != theirs[name]} == changed
     assert (found.finetune, found.seeds) == (extended.finetune, extended.seeds)
-    own = {"cola": {"lr": 2e-4}, "race": {"max_train_rows": 6000}}
-    assert found.tasks == {task: {**settings, **own.get(task, {})} for task, settings in extended.tasks.items()}
+    own = {
+        "cola": {"lr": 2e-4},
+        "qqp": {"epochs": 2},
+        "race": {"max_train_rows": 6000},
+        "rte": {"from_task": "mnli"},
+        "stsb": {"epochs": 3},
+    }
+    tasks = dict.fromkeys([*extended.tasks, *own])
+    assert found.tasks == {task: {**extended.tasks.get(task, {}), **own.get(task, {})} for task in tasks}
     assert preset_named("best", {"family": "gptbert"}).pretrain.repeating_steps == 1500
     with pytest.raises(InputError, match=r"preset best: pretrain.repeating_steps = 1500: BERT does not learn so"):
         preset_named("best", {"family": "bert"})
