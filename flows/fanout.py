@@ -108,7 +108,7 @@ def score_tasks(
     :raises SomeFailed: after all is done, told and shown: some tasks failed, or were left out.
     """
     left_out, sections = dict(left_out or {}), dict(sections or {})
-    grid = _with_sources(grid, left_out)
+    grid = with_sources(grid, left_out)
     if rates:
         grid, tried = choose_rates(grid, rates, jobs, left_out)
         sections = {"Rates tried": tried, **sections}
@@ -130,7 +130,7 @@ def score_tasks(
     shown = {name: dataset for name, dataset in grid.datasets.items() if name in scored}
     if shown:
         arm = grid.arms[0]
-        configs = {name: arm.settings(grid.settings[name]) for name in shown}
+        configs = {name: grid.config(arm, name) for name in shown}
         card = result_card(grid.store, grid.datasets_url, shown, arm.checkpoint, configs, found, sections)
         publish_result(card)  # on the calling flow's page, where its starter looks
     raise_for(failures, found.board)
@@ -200,7 +200,7 @@ def _fingerprints(datasets_url: str, wanted: list[str]) -> dict[str, str]:
     return found
 
 
-def _with_sources(grid: Grid, left_out: Failures) -> Grid:
+def with_sources(grid: Grid, left_out: Failures) -> Grid:
     """The grid with the rows of the tasks that others start from; without those whose source has broken rows.
 
     :param left_out: takes the tasks that go no further, with their reasons.

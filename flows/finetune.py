@@ -82,7 +82,7 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
     chosen = chosen_tasks(parameters.tasks, datasets_url)
     datasets, left_out = encoded_tasks(store, datasets_url, chosen, family, own_tokenizer(store, checkpoint))
-    arms, seeds = arms_of(store, preset, checkpoint), seeds_of(preset, parameters.seeds)
+    arms, seeds = arms_of(store, preset, checkpoint, parameters.from_task), seeds_of(preset, parameters.seeds)
     grid = Grid(store, datasets_url, chosen, datasets, arms, settings_of(preset, chosen), seeds)
     return score_tasks(grid, parameters.jobs, left_out=left_out, rates=parameters.rates)
 
@@ -128,10 +128,12 @@ def scratch_arm(checkpoint: Artifact) -> Arm:
     return Arm("from scratch", checkpoint, {"pretrained": False})
 
 
-def arms_of(store: Store, preset: Preset, checkpoint: Artifact) -> list[Arm]:
-    """The rows of ours that a preset fills."""
-    sources = dict.fromkeys(preset.finetune_for(name).from_task or "" for name in REGISTRY)
-    arms = [pretrained_arm(checkpoint, "+".join(filter(None, sources)), teacher_of(store, checkpoint))]
+def arms_of(store: Store, preset: Preset, checkpoint: Artifact, source: str = "") -> list[Arm]:
+    """The rows of ours that a preset fills.
+
+    :param source: the task that a form has others start from; of what the settings say so the notes tell.
+    """
+    arms = [pretrained_arm(checkpoint, source, teacher_of(store, checkpoint))]
     return [*arms, scratch_arm(checkpoint)] if preset.scratch else arms
 
 

@@ -65,6 +65,8 @@ class Grid:
     """Task -> its encoded rows, of those that others start from (``from_task``) and that have no cells of their own."""
     rates: tuple[float, ...] = ()
     """Learning rates of which each task's was chosen on dev rows; empty: the settings' own."""
+    chosen: Mapping[str, float] = field(default_factory=dict)
+    """Task -> the rate that was chosen. It is of the rows alone: whom a row's students learn from keeps its own."""
     notes: tuple[str, ...] = ()
     """What the leaderboard says of the settings."""
 
@@ -78,7 +80,10 @@ class Grid:
 
     def config(self, arm: Arm, task: str, seed: int = 0) -> FinetuneConfig:
         """The settings of one run."""
-        return dataclasses.replace(arm.settings(self.settings[task]), seed=seed)
+        config = dataclasses.replace(arm.settings(self.settings[task]), seed=seed)
+        if task in self.chosen and arm in self.arms:
+            config = dataclasses.replace(config, lr=self.chosen[task])
+        return config
 
     def source_of(self, arm: Arm, task: str) -> str | None:
         """The task that one starts from in an arm.

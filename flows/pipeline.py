@@ -28,7 +28,7 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
     Where the folder of datasets has BLiMP, the pre-trained model is scored on it before it is fine-tuned; an encoder on
     some of the pairs, and on all of them by the analysis of zero-shot curves.
     """
-    check_from_task(parameters.from_task, parameters.tasks, parameters.datasets)
+    check_from_task(parameters, parameters.datasets)
     blimp = bool(parameters.datasets) and has_blimp(parameters.datasets)
     if blimp:
         check_blimp(Store(parameters.store), parameters.datasets)
@@ -40,8 +40,8 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
         scores = score_blimp(chain.store, chain.checkpoint, chain.datasets_url, most)
         drawn = "" if of_all else f", {scores['pairs']:,} pairs drawn by a seed"
         sections = {f"BLiMP, without fine-tuning{drawn}": _blimp_table(scores), **sections}
-    arms, settings = arms_of(chain.store, chain.preset, chain.checkpoint), settings_of(chain.preset, chain.tasks)
-    seeds = seeds_of(chain.preset, parameters.seeds)
+    arms = arms_of(chain.store, chain.preset, chain.checkpoint, parameters.from_task)
+    settings, seeds = settings_of(chain.preset, chain.tasks), seeds_of(chain.preset, parameters.seeds)
     grid = Grid(chain.store, chain.datasets_url, chain.tasks, chain.datasets, arms, settings, seeds)
     return score_tasks(grid, parameters.jobs, sections, chain.left_out, parameters.rates)
 

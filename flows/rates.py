@@ -33,7 +33,8 @@ def choose_rates(grid: Grid, rates: Sequence[float], jobs: int, left_out: Failur
     """The grid with each task's best rate, which every arm and seed has then, and a table of what was tried.
 
     Trials are of the first arm and of seed 0. Tasks that others start from have their rates first, so that the others
-    start from the model that the row has. Of equal scores the rate that comes first wins.
+    start from the model that the row has; a student's trials learn from the teacher's models with the settings' own
+    rate, as its row does. Of equal scores the rate that comes first wins.
 
     :param jobs: see :func:`flows.fanout.score_tasks`.
     :param left_out: takes the tasks of which every trial failed.
@@ -43,12 +44,14 @@ def choose_rates(grid: Grid, rates: Sequence[float], jobs: int, left_out: Failur
     tried: dict[str, Tried] = {}
     with _open(grid, arm, rates) as run:
         sources = {name: grid.source_of(arm, name) for name in grid.datasets}
-        names = [name for name, source in sources.items() if source is None]
+        teachers = {name: grid.teaching(arm, name) for name in grid.datasets if grid.config(arm, name).taught}
+        grid = _made_first(grid, run, jobs, "whom students learn from", teachers, left_out)
+        names = [name for name in grid.datasets if sources[name] is None]
         grid = _tried(grid, arm, rates, names, run, jobs, tried, left_out)
-        if any(sources.values()):
-            grid = _started(grid, arm, run, jobs, left_out)
-            names = [name for name in grid.datasets if sources[name] is not None]
-            grid = _tried(grid, arm, rates, names, run, jobs, tried, left_out)
+        starts = {name: grid.start(arm, source) for name in grid.datasets if (source := sources[name]) is not None}
+        grid = _made_first(grid, run, jobs, "what tasks start from", starts, left_out)
+        names = [name for name in starts if name in grid.datasets]
+        grid = _tried(grid, arm, rates, names, run, jobs, tried, left_out)
         text = _as_table(rates, tried)
         run.set_tags({"mlflow.note.content": text})
         run.log_results(
@@ -63,22 +66,26 @@ def choose_rates(grid: Grid, rates: Sequence[float], jobs: int, left_out: Failur
         raise_if_all(left_out, list(left_out))
     said = ", ".join(map(as_typed, rates))
     notes = [
-        f"{name}: rate {as_typed(grid.settings[name].lr)} of {said}, by the dev score of seed 0"
-        for name in grid.datasets
+        f"{name}: rate {as_typed(grid.chosen[name])} of {said}, by the dev score of seed 0" for name in grid.datasets
     ]
     return dataclasses.replace(grid, rates=tuple(rates), notes=(*grid.notes, *notes)), text
 
 
-def _started(grid: Grid, arm: Arm, run: Run, jobs: int, left_out: Failures) -> Grid:
-    """The grid once the models are there that tasks start from; without those whose model failed."""
-    starts = [start for place, start in grid.starts() if place == 0]
-    results = _train(grid, run, jobs, "what tasks start from", starts)
-    names = [start.arguments["name"] for start in starts]
-    failed = {name: result for name, result in zip(names, results, strict=True) if isinstance(result, Exception)}
-    for name in list(grid.datasets):
-        if (source := grid.source_of(arm, name)) in failed:
-            assert source is not None
-            leave_out(left_out, name, failed[source])
+def _made_first(
+    grid: Grid, run: Run, jobs: int, words: str, needed: Mapping[str, Training], left_out: Failures
+) -> Grid:
+    """The grid once the models are there that tasks' trials start or learn from; without those whose model failed.
+
+    :param words: what these models are.
+    :param needed: task -> the training of its model, which several may share.
+    """
+    if not needed:
+        return grid
+    calls = {training.recipe.digest: training for training in needed.values()}
+    results = dict(zip(calls, _train(grid, run, jobs, words, list(calls.values())), strict=True))
+    for name, training in needed.items():
+        if isinstance(result := results[training.recipe.digest], Exception):
+            leave_out(left_out, name, result)
     return _without(grid, left_out)
 
 
@@ -105,14 +112,14 @@ def _tried(
     }
     words = f"{len(rates)} rates on {names[0] if len(names) == 1 else f'{len(names)} tasks'}"
     results = dict(zip(calls, _train(grid, run, jobs, words, list(calls.values())), strict=True))
-    settings = dict(grid.settings)
+    chosen = dict(grid.chosen)
     for name in names:
         tried[name] = {rate: _score(grid, calls[name, rate], results[name, rate]) for rate in rates}
         if (best := _best(tried[name])) is None:
             leave_out(left_out, name, next(error for error in tried[name].values() if isinstance(error, Exception)))
         else:
-            settings[name] = dataclasses.replace(settings[name], lr=best)
-    return _without(dataclasses.replace(grid, settings=settings), left_out)
+            chosen[name] = best
+    return _without(dataclasses.replace(grid, chosen=chosen), left_out)
 
 
 def _score(grid: Grid, call: Training, result: object) -> float | Exception:

@@ -23,6 +23,7 @@ What the store holds is not computed again: after a pipeline an analysis adds on
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from flows.analysis.budgets import objectives
 from flows.analysis.curves import learning, zero_shot_curves
@@ -32,10 +33,9 @@ from flows.analysis.networks import families, sharing, sizes
 from flows.analysis.overlap import overlap
 from flows.analysis.paper import layers, table5, tables
 from flows.analysis.students import distillation, students
-from flows.forms.parameters import AnalysisParameters
 from tasks.report.analysis import Analysis
 
-ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
+ANALYSES: dict[str, Callable[[Any], list[Analysis]]] = {
     "tables": tables,
     "table5": table5,
     "layers": layers,
@@ -52,4 +52,4 @@ ANALYSES: dict[str, Callable[[AnalysisParameters], list[Analysis]]] = {
     "distillation": distillation,
     "entities": entities,
 }
-"""Name on the command line -> flow."""
+"""Name on the command line -> flow, which takes its form."""

@@ -89,8 +89,12 @@ def zero_shot(options: argparse.Namespace) -> None:
     print(rows_scored(store, options.datasets))
 
 
+_ANALYSES_OWN = {"students": "StudentsParameters", "distillation": "DistillationParameters"}
+"""The forms of analyses that look up more, or less, than the others; all have the same fields."""
+
+
 def analysis(options: argparse.Namespace) -> None:
-    filled = fill("AnalysisParameters", options)
+    filled = fill(_ANALYSES_OWN.get(options.name, "AnalysisParameters"), options)
     from flows.analysis import ANALYSES
 
     for found in run(ANALYSES[options.name], filled, options):

@@ -24,11 +24,13 @@ from flows.forms.generation import AbstractsParameters, AbstractsTablesParameter
 from flows.forms.knowledge import KnowledgeParameters, ReasonParameters
 from flows.forms.parameters import (
     AnalysisParameters,
+    DistillationParameters,
     DistilParameters,
     FinetuneAllParameters,
     FinetuneParameters,
     PipelineParameters,
     PretrainParameters,
+    StudentsParameters,
     SweepParameters,
 )
 from flows.knowledge import knowledge
@@ -108,8 +110,8 @@ OFFERS = [
     Offer(sharing, CPU, AnalysisParameters),
     Offer(replaced, CPU, AnalysisParameters),
     Offer(sizes, CPU, AnalysisParameters),
-    Offer(students, CPU, AnalysisParameters),
-    Offer(distillation, CPU, AnalysisParameters),
+    Offer(students, CPU, StudentsParameters),
+    Offer(distillation, CPU, DistillationParameters),
     Offer(entities, CPU, AnalysisParameters),
     Offer(sweep, CPU, SweepParameters),
     Offer(abstracts, CPU, AbstractsParameters),

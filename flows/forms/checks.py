@@ -13,14 +13,15 @@ from typing import Any
 from flows.forms.option import as_typed
 from flows.forms.readers import task_name
 from flows.forms.references import WORDS, in_store, pretrained_model
-from flows.forms.settings import FROM_TASK, distilled_preset
+from flows.forms.settings import FROM_TASK, chosen_preset, distilled_preset
+from flows.forms.students import Compared, ablations_of, plans, refuse_varied, students_of, teachers_form
 from gptcore.config import Preset, distillation, network_config
 from gptcore.connectivity import require_s3
 from gptcore.errors import InputError, refuse_password
 from gptcore.families import FAMILIES
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import available, fitted
-from gptcore.nlu.registry import check_source, task_spec
+from gptcore.nlu.registry import REGISTRY, check_source, task_spec
 from tasks.store.artifact import Artifact
 from tasks.store.references import check_start, named_tokenizer, teacher_model, without_label
 from tasks.store.store import Store
@@ -59,20 +60,29 @@ def check_network(store: Store, checkpoint: str, layers: int = -1) -> None:
         raise InputError(f"--layers: found {layers}, the checkpoint has {network.layers} blocks")
 
 
-def check_from_task(source: str, tasks: Sequence[str], datasets_url: str) -> None:
-    """See that the tasks that start from another's model can, where that is asked for.
+def check_from_task(form: Any, datasets_url: str) -> None:
+    """See that the tasks that start from another's model can, where the form or its settings say so.
 
-    :param tasks: those that are fine-tuned; empty: every one whose data is there.
+    :param form: its tasks, if any, are those that are fine-tuned, else every one whose data is there.
     :param datasets_url: empty: the generated world, which has them all.
     :raises InputError: unknown task, or one that would start from itself, or whose data is not there; or none starts.
     """
-    if not source:
-        return
-    check_source(source, FROM_TASK)
-    if tasks and not set(tasks) & set(FROM_TASK):
-        raise InputError(f"--from-task {source}: expected one of {', '.join(FROM_TASK)} among the tasks, to start so")
-    if datasets_url:
-        chosen_tasks([source], datasets_url)
+    preset = chosen_preset(form)
+    there = available(datasets_url, form.tasks) if datasets_url else list(REGISTRY)
+    wanted = [name for name in form.tasks or there if name in REGISTRY]
+    if form.from_task and not set(wanted) & set(FROM_TASK):
+        known = ", ".join(FROM_TASK)
+        raise InputError(f"--from-task {form.from_task}: expected one of {known} among the tasks, to start so")
+    for name in wanted:
+        if (source := preset.finetune_for(name).from_task) is not None and source not in there:
+            setting = "--from-task" if form.from_task else f"preset {preset.name}: tasks.{name}.from_task ('': off)"
+            raise InputError(f"{setting}: {name} starts from {source}'s model, {datasets_url}: no data for {source}")
+
+
+def check_sharded(form: Any, preset: Preset) -> None:
+    """:raises InputError: a training that is to be sharded changes matrices whole (:func:`adam_and_muon`)."""
+    if form.shard and preset.pretrain.optimizer == "muon":
+        raise InputError(f"--shard: preset {preset.name} has pretrain.optimizer = 'muon'; expected adam beside it")
 
 
 def check_start_task(form: Any) -> None:
@@ -84,6 +94,21 @@ def check_start_task(form: Any) -> None:
         raise InputError(f"--from-task {form.from_task}: expected no --no-pretraining beside it")
     if form.layers >= 0:
         raise InputError(f"--from-task {form.from_task}: every block is its model's; expected no --layers beside it")
+
+
+def check_taught(store: Store, checkpoint: str, given: Mapping[str, Any]) -> None:
+    """See that of a model which learns its tasks from a teacher nothing is asked that such a training has not.
+
+    :param given: option -> value, falsy where it is not given.
+    :raises InputError: naming the first option that does not go with it.
+    """
+    network = network_config(store.manifest(pretrained_model(store, checkpoint))["config"]["model"])
+    family = FAMILIES[network.family]
+    if not family.settings.get("finetune", {}).get("taught"):
+        return
+    for option, value in given.items():
+        if value:
+            raise InputError(f"--{option}: {family.title} learns its tasks from its teacher's models; expected none")
 
 
 def check_rates(rates: Sequence[float]) -> None:
@@ -170,6 +195,44 @@ def check_distil(store: Store, form: Any) -> None:
             raise InputError(f"--corpus: the teacher {found.short} was made from text of the store; expected none")
         distilled_preset(form, network_config(store.manifest(found)["config"]["model"]), found.short)
     chosen_tasks(form.tasks, datasets_folder(store, form.datasets, form.tasks))
+
+
+def check_students(store: Store, form: Any) -> None:
+    """See that a teacher's students can be made, and that their speed can be measured.
+
+    :raises InputError: for the first thing that is not there, or does not fit.
+    """
+    from gptcore.models.onnx import require_onnx
+
+    require_onnx("analysis students")
+    _check_students(store, form, students_of)
+
+
+def check_distillation(store: Store, form: Any) -> None:
+    """See that the students can be made whose loss has one part less, and that no setting says which.
+
+    :raises InputError: for the first thing that is not there, or does not fit.
+    """
+    refuse_varied(form)
+    _check_students(store, form, ablations_of)
+
+
+def _check_students(store: Store, form: Any, compared: Compared) -> None:
+    if not form.teacher:
+        if form.start:
+            raise InputError(f"--from {form.start}: this analysis pre-trains what it compares; expected no --from")
+        model = chosen_preset(teachers_form(form)).model
+        plans(form, model, f"--preset {form.preset}", compared)
+        known_tokenizer(store, form.tokenizer)
+        check_graph(store, form.graph, model.family, form.links)
+        return
+    found = teacher_model(store, in_store(store, form.teacher, ("pretrain",)))
+    for name, option in (("corpus", "corpus"), ("tokenizer", "tokenizer"), ("start", "from")):
+        if getattr(form, name):
+            raise InputError(f"--{option}: the teacher {found.short} was made from text of the store; expected none")
+    shape = network_config(store.manifest(found)["config"]["model"])
+    teachers_form(form, shape.family)
+    plans(form, shape, f"--teacher {found.short}", compared)
 
 
 def check_sweep(store: Store, form: Any) -> None:

@@ -67,6 +67,7 @@ class OnBooks(Form):
         from flows.forms import checks
 
         preset = chosen_preset(self)
+        checks.check_sharded(self, preset)
         checks.check_corpus(self.corpus)
         tokenizer = checks.known_tokenizer(store, self.tokenizer)
         checks.check_weights(store, self.start, preset.model, tokenizer)
@@ -86,7 +87,7 @@ class PipelineParameters(OnBooks):
         from flows.forms import checks
 
         super()._look_up(store)
-        checks.check_from_task(self.from_task, self.tasks, self.datasets)
+        checks.check_from_task(self, self.datasets)
         checks.check_rates(self.rates)
 
 
@@ -104,6 +105,34 @@ class AnalysisParameters(OnBooks):
         empty="an eighth, a quarter and a half of what the preset's GPT-1 takes",
         option=Option(metavar="N,N", read=budgets),
     )
+
+
+class StudentsParameters(AnalysisParameters):
+    """A teacher and its students, from the artifacts of a pipeline; what is missing is made."""
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        checks.check_students(store, self)
+        self._look_up_text()
+
+    def _look_up_text(self) -> None:
+        """Those of the checks on books that a teacher of the store leaves."""
+        from flows.forms import checks
+
+        checks.check_corpus(self.corpus)
+        checks.check_dask(self.dask)
+        checks.check_tasks(self.tasks, self.datasets)
+
+
+class DistillationParameters(StudentsParameters):
+    """Students whose loss has one part less, from the artifacts of a pipeline; what is missing is made."""
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        checks.check_distillation(store, self)
+        self._look_up_text()
 
 
 class PretrainParameters(Form):
@@ -128,6 +157,7 @@ class PretrainParameters(Form):
         from flows.forms import checks
 
         preset = chosen_preset(self)
+        checks.check_sharded(self, preset)
         checks.check_graph(store, self.graph, preset.family, self.links)
         shards = store.manifest(store.resolve(self.shards, "shards"))
         checks.check_weights(store, self.start, preset.model, shards["counts"])
@@ -225,6 +255,12 @@ class FinetuneParameters(Form):
         checks.check_start_task(self)
         if self.checkpoint:
             checks.check_network(store, self.checkpoint, self.layers)
+            never = {
+                "from-task": self.from_task,
+                "layer-decay": self.layer_decay,
+                "no-pretraining": not self.pretrained,
+            }
+            checks.check_taught(store, self.checkpoint, never)
         wanted = [self.task, *([self.from_task] if self.from_task else [])]
         checks.chosen_tasks(wanted, checks.datasets_folder(store, self.datasets, wanted))
 
@@ -250,9 +286,10 @@ class FinetuneAllParameters(Form):
         chosen_preset(self)
         if self.checkpoint:
             checks.check_network(store, self.checkpoint)
+            checks.check_taught(store, self.checkpoint, {"from-task": self.from_task})
         datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
         checks.chosen_tasks(self.tasks, datasets_url)
-        checks.check_from_task(self.from_task, self.tasks, datasets_url)
+        checks.check_from_task(self, datasets_url)
 
 
 class SweepParameters(Form):

@@ -10,12 +10,16 @@ from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import AbstractsPreset, SamplingConfig
 from gptcore.config import NetworkConfig, Preset, distillation, preset_named
 from gptcore.errors import InputError
-from gptcore.families import FAMILIES
+from gptcore.families import FAMILIES, shape_settings
 from gptcore.nlu.registry import REGISTRY, check_source
 from gptcore.settings import replace_settings
 
 FROM_TASK = ("rte", "stsb", "mrpc")
 """The tasks that start from another's model where a form names one (ALBERT, section 4.5)."""
+
+
+_STUDENT = "distilbert"
+"""The family that a form of distillation has of itself."""
 
 
 def chosen_preset(form: Any, family: str = "") -> Preset:
@@ -52,16 +56,35 @@ def distilled_preset(form: Any, teacher: NetworkConfig, short: str) -> Preset:
     :param short: what messages call the teacher.
     :raises InputError: an unknown setting, a value that does not fit, or a student that cannot learn from the teacher.
     """
-    encoder = not FAMILIES[teacher.family].generates
-    preset = preset_named(form.preset, {"family": form.family if encoder else teacher.family, **form.overrides})
+    family = _students_family(form, teacher, short)
+    preset = preset_named(form.preset, {**form.overrides, "family": family})
     depth = form.layers or max(1, getattr(teacher, "n_layer", 2) // 2)
-    said = form.overrides.get("model", {})
+    size = form.overrides.get("shape")
+    said = {**(shape_settings(size, "overrides")["model"] if size else {}), **form.overrides.get("model", {})}
     if form.layers and said.get("n_layer", form.layers) != form.layers:
         raise InputError(f"--layers {form.layers}: the settings have model.n_layer = {said['n_layer']}; expected one")
     shape = distillation.student_of(teacher, preset.model, said.get("n_layer", depth))
     model = replace_settings(shape, said, "overrides: model")
     distillation.check_teacher(preset.distil, model, teacher, f"--teacher {short}")
     return dataclasses.replace(preset, model=model)
+
+
+def _students_family(form: Any, teacher: NetworkConfig, short: str) -> str:
+    """The family of a teacher's student: a decoder's own, an encoder's as the form or its settings say.
+
+    :raises InputError: the form or its settings say another one, or two.
+    """
+    said, own = form.overrides.get("family"), FAMILIES[teacher.family]
+    if own.generates:
+        is_one = f"a student of {own.title} ({short}) is one, too; expected none"
+        if said not in (None, own.name):
+            raise InputError(f"family = {said!r} in the settings: {is_one}")
+        if form.family not in (own.name, _STUDENT):
+            raise InputError(f"--family {form.family}: {is_one}")
+        return own.name
+    if said is not None and form.family not in (said, _STUDENT):
+        raise InputError(f"family = {said!r} in the settings, --family {form.family}; expected one of the two")
+    return str(said or form.family)
 
 
 _ADAPTATION = ("adapt", "sampling", "star")

@@ -122,6 +122,10 @@ def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: Network
         raise InputError(f"{where}: its n_vocab is {teacher.n_vocab}, the student's {student.n_vocab}; expected equal")
     if teacher.n_ctx < student.n_ctx:
         raise InputError(f"{where}: its n_ctx is {teacher.n_ctx}, expected the student's {student.n_ctx} or more")
+    if config.tells_layers and not student.n_layer:
+        raise InputError("model.n_layer = 0: expected 1 or more, where single layers are told")
+    if isinstance(student, EncoderConfig) and config.tells_words and not student.words:
+        raise InputError(f"model.words = False: {ours.title} learns words; expected True, or no weight of words")
     config.layer_map(student.n_layer, teacher.n_layer)
     if config.start == "teacher":
         if theirs.knowledge:

@@ -55,9 +55,10 @@ class PretrainConfig:
     None: adam."""
     repeating_steps: int | None = None
     """Updates, the first ones, of whose sequences half repeat their beginning over and over, so that the network learns
-    early to look up what followed before; for families that predict next tokens. None: none."""
+    early to look up what followed before; for families that predict next tokens. None, which 0 becomes: none."""
     repeating_share: float | None = None
-    """Share of the sequences of all later updates that do so too: what is no longer needed is unlearnt. None: none."""
+    """Share of the sequences of all later updates that do so too: what is no longer needed is unlearnt. None, which 0
+    becomes: none."""
     decay: str | None = None
     """How the rate falls to 0 after the warm-up: cosine, or linear (BERT, section A.2). None: cosine."""
     short_length: int | None = None
@@ -92,8 +93,9 @@ class PretrainConfig:
     where there are entities."""
 
     def __post_init__(self) -> None:
-        if self.optimizer == "adam":
-            object.__setattr__(self, "optimizer", None)
+        for name, nothing in (("optimizer", "adam"), ("repeating_steps", 0), ("repeating_share", 0)):
+            if getattr(self, name) == nothing:  # as a settings file says it, which has no None
+                object.__setattr__(self, name, None)
         require_training(self, "pretrain")
         if self.original and self.optimizer is not None:
             raise InputError(
@@ -170,7 +172,7 @@ class FinetuneConfig:
     from_task: str | None = None
     """The task on which the checkpoint is fine-tuned first, with that task's settings and seed 0; what it learns, but
     for its linear layer, is what every seed of this task starts from (ALBERT, section 4.5: MNLI, for RTE, STS-B and
-    MRPC). None: the checkpoint itself."""
+    MRPC). None, which "" becomes: the checkpoint itself."""
     layer_decay: float | None = None
     """Factor of the learning rate from a layer to the one below it, the linear layer's being ``lr`` (ELECTRA, appendix
     A: 0.8 for the small and the base model). None, which 1 becomes, too: one rate for all."""
@@ -194,8 +196,9 @@ class FinetuneConfig:
     position rows too, n_ctx shrunk to the longest example."""
 
     def __post_init__(self) -> None:
-        if self.layer_decay == 1:
-            object.__setattr__(self, "layer_decay", None)
+        for name, nothing in (("layer_decay", 1), ("from_task", "")):
+            if getattr(self, name) == nothing:  # as a settings file says it, which has no None
+                object.__setattr__(self, name, None)
         require_training(self, "finetune")
         if self.layer_decay is not None and not 0 < self.layer_decay < 1:
             raise InputError(f"finetune.layer_decay = {self.layer_decay}: expected more than 0, and 1 or less")

@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ KINDS = ("torch", "onnx", "int8")
 """As it is, in float32; the same as ONNX, run by onnxruntime; with int8 weights."""
 _ROWS = 320  # of the dev split, drawn by a seed
 _BATCH = 32
+_REFUSED = 2  # exit code of a child that an InputError ended
 _SECONDS = 1.0  # of each of the two measurements at least, after one pass that nobody times
 
 
@@ -89,15 +91,30 @@ def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
 def _apart(job: SpeedJob, stop: process.StopRequest, work: Callable[..., None], *arguments: Any) -> None:
     """``work(job, *arguments)`` in a process of its own.
 
-    :raises InputError: it failed, and has said why.
+    :raises InputError: what it raised.
+    :raises RuntimeError: it ended otherwise, after it has said why.
     """
-    child = multiprocessing.get_context("spawn").Process(target=work, args=(job, *arguments))
+    spawn = multiprocessing.get_context("spawn")
+    received, sent = spawn.Pipe(duplex=False)
+    child = spawn.Process(target=_telling, args=(sent, work, job, *arguments))
     child.start()
+    sent.close()
     child.join()
     if stop.requested:
         raise process.Interrupted("SIGTERM during a measurement")
+    if child.exitcode == _REFUSED:
+        raise InputError(received.recv())
     if child.exitcode:
-        raise InputError(f"{job.model}: was not measured; expected a classifier of single texts, pairs or choices")
+        raise RuntimeError(f"{job.model}: the process that measures it ended with {child.exitcode}")
+
+
+def _telling(sent: Connection, work: Callable[..., None], *arguments: Any) -> None:
+    """``work(*arguments)``; of an InputError the message goes to the process that waits."""
+    try:
+        work(*arguments)
+    except InputError as error:
+        sent.send(str(error))
+        sys.exit(_REFUSED)
 
 
 def _export(job: SpeedJob, out: Path) -> None:

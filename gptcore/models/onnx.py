@@ -29,13 +29,14 @@ _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _LARGEST_FILE = 1 << 31  # bytes that one protocol buffer holds
 
 
-def require_onnx() -> None:
+def require_onnx(where: str = "--format onnx") -> None:
     """See that the packages of the extra `onnx` are installed.
 
+    :param where: what asks for them, which the message begins with.
     :raises InputError: one is not.
     """
     if missing := [name for name in _PACKAGES if find_spec(name) is None]:
-        raise InputError(f"--format onnx: found no package {missing[0]}, expected pip install 'gptmill[onnx]'")
+        raise InputError(f"{where}: found no package {missing[0]}, expected pip install 'gptmill[onnx]'")
 
 
 def export_onnx(model: Classifier, path: Path) -> None:

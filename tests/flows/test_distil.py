@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from flows.forms.checks import check_teacher
-from flows.forms.parameters import AnalysisParameters, DistilParameters, PipelineParameters, PretrainParameters
-from gptcore.config import EncoderConfig, ModelConfig, preset_named
+from flows.forms.parameters import DistilParameters, PipelineParameters, PretrainParameters, StudentsParameters
+from gptcore.config import preset_named
 from gptcore.errors import InputError
 from gptcore.evaluation.speed import KINDS
 from gptcore.training.pretrain import PretrainJob
@@ -119,6 +119,15 @@ def test_what_cannot_be_taught_is_refused_in_one_line(taught: Leaderboard, store
         "--corpus: the teacher": DistilParameters(store=store, corpus="books"),
         "--family distilbert: found no --teacher": PretrainParameters(preset="demo", store=store, family="distilbert"),
         f"--teacher {short}: found BERT, expected a decoder": PipelineParameters(store=store, teacher="latest"),
+        "family = 'distilbert' in the settings, --family tinybert": DistilParameters(
+            store=store, family="tinybert", overrides={"family": "distilbert"}
+        ),
+        "its n_embd is 16, the student's 1024": DistilParameters(
+            store=store, overrides={"shape": "bert-large"}, layers=1
+        ),
+        "model.n_layer = 0: expected 1 or more": DistilParameters(
+            store=store, family="tinybert", overrides={"model": {"n_layer": 0}}
+        ),
     }
     for message, form in asked.items():
         with pytest.raises(InputError) as refused:
@@ -140,28 +149,6 @@ def test_a_models_speed_is_measured_as_it_is_and_as_onnx(taught: Leaderboard, st
     assert not (found.local(tuned) / "exported").exists()
 
 
-def test_a_given_teacher_has_students_of_its_kind(taught: Leaderboard, world: tuple[str, str], store: str) -> None:
-    analysis = import_module("flows.analysis.students")  # the package has a flow of that name
-    shelf = Store(store)
-    teacher = teacher_model(shelf, "latest")
-    chosen = {"datasets": world[1], "store": store, "tasks": ["rte"], "overrides": OVERRIDES, "teacher": teacher.short}
-    chain = analysis._taught(AnalysisParameters(preset="demo", family="bert", **chosen), ["rte"])
-    assert (chain.checkpoint, list(chain.datasets)) == (teacher, ["rte"])
-    assert chain.shards == ancestor(shelf, teacher, "shards")
-    with pytest.raises(InputError, match=f"--teacher {teacher.short}: found BERT, expected a GPT-1 .--family."):
-        analysis._taught(AnalysisParameters(preset="demo", **chosen), ["rte"])
-    for network, expected in (
-        (ModelConfig(n_layer=4, smeared_keys=True), [("gpt", 2), ("gpt", 1), ("gpt", 2)]),
-        (ModelConfig(n_layer=2, family="gpt2"), [("gpt2", 1), ("gpt2", 1)]),
-        (EncoderConfig(n_layer=12), [("distilbert", 6), ("distilbert", 3), ("tinybert", 6), ("bert", 6)]),
-        (EncoderConfig(n_layer=5), [("distilbert", 2), ("distilbert", 1), ("bert", 2)]),
-        (EncoderConfig(n_layer=2, family="distilbert"), [("distilbert", 1), ("tinybert", 1), ("bert", 1)]),
-    ):
-        found = analysis._students_of(network)
-        assert [(student.family, student.n_layer) for student in found] == expected
-        assert [student.alone for student in found] == [False] * (len(found) - 1) + [True]
-
-
 def test_students_are_compared_by_scores_and_costs(
     taught: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,21 +160,21 @@ def test_students_are_compared_by_scores_and_costs(
     overrides["finetune"] = {**OVERRIDES["finetune"], "max_train_rows": 16}
     chosen = {"corpus": books, "datasets": datasets, "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1}
     before = Store(store).list("pretrain")
-    with pytest.raises(InputError, match="--tasks: squad, conll2003 have no class; expected one that has"):
-        analysis.students(AnalysisParameters(preset="demo", **{**chosen, "tasks": ["squad", "conll2003"]}))
+    with pytest.raises(InputError, match="--tasks: found squad, conll2003, expected one with classes"):
+        analysis.students(StudentsParameters(preset="demo", **{**chosen, "tasks": ["squad", "conll2003"]}))
     assert Store(store).list("pretrain") == before, "refused before anything is trained"
     with monkeypatch.context() as patch:
         patch.setattr(analysis, "pretrained", lambda *_, **__: pytest.fail("a student was trained"))
         decayed = {**overrides, "finetune": {**overrides["finetune"], "layer_decay": 0.9}}
         with pytest.raises(InputError, match=r"finetune.taught = True with layer_decay = 0.9"):
-            analysis.students(AnalysisParameters(preset="demo", overrides=decayed, **chosen))
-    (found,) = analysis.students(AnalysisParameters(preset="demo", overrides=overrides, out=str(tmp_path), **chosen))
+            analysis.students(StudentsParameters(preset="demo", overrides=decayed, **chosen))
+    (found,) = analysis.students(StudentsParameters(preset="demo", overrides=overrides, out=str(tmp_path), **chosen))
     ours = [row for row in found.rows if row[1] in ("torch, float32", "ONNX", "ONNX, int8")]
     assert [row[0] for row in ours if row[0]] == [
         "BERT, 2 layers: the teacher",
         "DistilBERT, 1 of 2 layers",
         "TinyBERT, 1 of 2 layers",
-        "BERT of 1 layers, no teacher",
+        "BERT of 1 layer, no teacher",
     ]
     cells = [dict(zip(found.header, row, strict=True)) for row in ours]
     assert {(cell["ms a row"], cell["rows/s"], cell["MB"]) for cell in cells} == {("2.00", "900", "0.01")}

@@ -56,6 +56,19 @@ def test_the_row_has_its_own_name_and_only_the_tasks_that_were_asked_for(board: 
     assert not [note for note in board.notes if note.startswith("sst2: started")]
 
 
+def test_a_row_whose_settings_start_a_task_so_is_called_as_any_other(
+    board: Leaderboard, world: tuple[str, str], store: str
+) -> None:
+    from flows.finetune import finetune_all
+
+    overrides = {**OVERRIDES, "scratch": False, "tasks": {"rte": {"from_task": "mnli", "epochs": 1}}}
+    given = {"checkpoint": "latest", "store": store, "datasets": world[1], "seeds": 1}
+    found = finetune_all(FinetuneAllParameters(preset="demo", tasks=["rte"], overrides=overrides, **given))
+    assert isinstance(found, Leaderboard)
+    assert ours(found).name.startswith("pre-trained ")
+    assert "rte: started from a model fine-tuned on MNLI" in found.notes
+
+
 def test_the_other_tasks_model_is_an_input_and_is_trained_once(board: Leaderboard, store: str) -> None:
     (mnli,) = tuned(store, "mnli")
     assert (mnli["config"]["finetune"]["seed"], "from_task" in mnli["config"]["finetune"]) == (0, False)
@@ -147,8 +160,17 @@ def test_a_task_without_data_is_refused_before_any_work(world: tuple[str, str], 
     given: dict[str, Any] = {"store": store, "datasets": str(tmp_path), "from_task": "mnli"}
     with pytest.raises(InputError, match="no data for mnli; found rte"):
         FinetuneParameters(task="rte", checkpoint="", **given).check()
-    with pytest.raises(InputError, match="no data for mnli; found rte"):
+    with pytest.raises(InputError, match=r"^--from-task: rte starts from mnli's model, \S+: no data for mnli"):
         FinetuneAllParameters(checkpoint="", **given).check()
+    (tmp_path / "SST-2").symlink_to(Path(world[1]) / "SST-2")
+    own = {"store": store, "datasets": str(tmp_path), "preset": "best"}
+    with pytest.raises(InputError, match=r"preset best: tasks\.rte\.from_task .'': off.: rte starts from mnli's model"):
+        PipelineParameters(**own).check()
+    PipelineParameters(**own, tasks=["sst2"]).check()
+    PipelineParameters(**own, overrides={"tasks": {"rte": {"from_task": ""}}}).check()
+    (tmp_path / "RTE").unlink()
+    with pytest.raises(InputError, match="--from-task mnli: expected one of rte, stsb, mrpc among the tasks"):
+        PipelineParameters(store=store, datasets=str(tmp_path), from_task="mnli").check()
     with pytest.raises(InputError, match="--from-task mnli: expected one of rte, stsb, mrpc among the tasks"):
         PipelineParameters(store=store, tasks=["sst2"], from_task="mnli").check()
     with pytest.raises(InputError, match=r"tasks\.rte\.from_task: rte cannot start from itself"):

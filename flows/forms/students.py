@@ -1,0 +1,158 @@
+"""The students that analyses compare with their teacher: how deep, of which family, by which settings.
+
+All of it follows from settings: a form asks here before anything is trained, then the flow for what it trains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flows.forms.settings import chosen_preset
+from gptcore.config import EncoderConfig, ModelConfig, NetworkConfig, Preset, PretrainConfig
+from gptcore.config.distillation import DistilConfig, check_teacher, student_of
+from gptcore.errors import InputError
+from gptcore.families import DEFAULT, FAMILIES
+
+TAUGHT = ("taught", "layer_epochs", "augmentation")
+"""Settings of fine-tuning that only those have who learn from the teacher's models of the tasks."""
+
+Teacher = EncoderConfig | ModelConfig
+
+
+@dataclass(frozen=True)
+class Student:
+    """One of the models that are compared with the teacher."""
+
+    label: str
+    family: str
+    n_layer: int
+    distil: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the family's distillation that differ."""
+    alone: bool = False
+    """Whether it learns from the text alone."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a student's pre-training and fine-tunes are made from."""
+
+    student: Student
+    preset: Preset
+    shape: NetworkConfig
+    pretrain: PretrainConfig
+    distil: DistilConfig
+
+    @property
+    def taught(self) -> dict[str, Any]:
+        """What its fine-tunes have of :data:`TAUGHT`."""
+        found = {name: getattr(self.preset.finetune, name) for name in TAUGHT}
+        return {name: value for name, value in found.items() if value}
+
+
+Compared = Callable[[Teacher], list[Student]]
+"""The students of a teacher that an analysis compares."""
+
+
+def students_of(teacher: Teacher) -> list[Student]:
+    """Students of half and a quarter of a teacher's layers, and what learns from the text alone.
+
+    A decoder's are of its own family; an encoder's are DistilBERTs, and a TinyBERT beside them.
+    """
+    depth = teacher.n_layer
+    half, quarter = max(1, depth // 2), max(1, depth // 4)
+    encoder = isinstance(teacher, EncoderConfig)
+    family = "distilbert" if encoder else teacher.family
+    found = [
+        Student(f"{FAMILIES[family].title}, {n_layer} of {depth} layers", family, n_layer)
+        for n_layer in dict.fromkeys((half, quarter))
+    ]
+    if encoder and depth % half == 0:  # TinyBERT's layers stand for equal parts of the teacher's
+        found.append(Student(f"TinyBERT, {half} of {depth} layers", "tinybert", half))
+    alone = "bert" if FAMILIES[teacher.family].teacher else teacher.family  # of a family that needs no teacher
+    title, layers = FAMILIES[alone].title, "layer" if half == 1 else "layers"
+    return [*found, Student(f"{title} of {half} {layers}, no teacher", alone, half, alone=True)]
+
+
+def ablations_of(teacher: Teacher) -> list[Student]:
+    """DistilBERT and TinyBERT of half of a BERT's layers, or as near below as makes equal parts, and each less a part.
+
+    :raises InputError: the teacher is a decoder.
+    """
+    if not isinstance(teacher, EncoderConfig):
+        raise InputError(f"--teacher: found {FAMILIES[teacher.family].title}, expected BERT, whose students these are")
+    half = next((n for n in range(teacher.n_layer // 2, 0, -1) if teacher.n_layer % n == 0), 1)
+    return [
+        Student("DistilBERT", "distilbert", half),
+        Student("no soft targets", "distilbert", half, {"soft_weight": 0.0}),
+        Student("no cosine", "distilbert", half, {"cosine_weight": 0.0}),
+        Student("no masked words", "distilbert", half, {"word_weight": 0.0}),
+        Student("random start", "distilbert", half, {"start": "random"}),
+        Student("TinyBERT", "tinybert", half),
+        Student("no attention", "tinybert", half, {"attention_weight": 0.0}),
+        Student("no hidden states", "tinybert", half, {"hidden_weight": 0.0}),
+        Student("no embeddings", "tinybert", half, {"embedding_weight": 0.0}),
+    ]
+
+
+def teachers_form(form: Any, family: str = "bert") -> Any:
+    """The form as it says how the teacher is trained, without what is said of its students' fine-tunes.
+
+    :param family: of the teacher.
+    :raises InputError: the form asks for another family.
+    """
+    if (chosen := form.overrides.get("family", form.family)) not in (DEFAULT, family):
+        raise InputError(f"--family {chosen}: found {FAMILIES[family].title} as the teacher; expected no --family")
+    return form.model_copy(update={"family": family, "overrides": _without(form.overrides, "family", taught=False)})
+
+
+def plans(form: Any, teacher: NetworkConfig, where: str, compared: Compared) -> list[Plan]:
+    """How each of the students of a teacher is made.
+
+    :param where: what holds the teacher, for messages.
+    :raises InputError: nobody's teacher, settings that a family refuses, or a student that cannot learn from it.
+    """
+    if not isinstance(teacher, Teacher) or not FAMILIES[teacher.family].distillation:
+        raise InputError(f"{where}: {FAMILIES[teacher.family].title} has no students; expected one that has")
+    if teacher.n_layer < 2:
+        raise InputError(f"{where}: its n_layer is {teacher.n_layer}; expected 2 or more, so that a student has fewer")
+    students = compared(teacher)
+    return [_plan(form, teacher, where, student, students[0].family) for student in students]
+
+
+def refuse_varied(form: Any) -> None:
+    """:raises InputError: a setting of distillation is given that the ablation varies."""
+    varied: Sequence[str] = [name for each in ablations_of(EncoderConfig(n_layer=2)) for name in each.distil]
+    for name in varied:
+        if (value := form.overrides.get("distil", {}).get(name)) is not None:
+            raise InputError(f"distil.{name} = {value!r}: the analysis compares its values; expected no such setting")
+
+
+def _plan(form: Any, teacher: Teacher, where: str, student: Student, schedule: str) -> Plan:
+    """:param schedule: the family whose number of updates who learns alone has, too."""
+
+    def preset_of(family: str) -> Preset:
+        overrides = _without(form.overrides, "family", "model", taught=_is_taught(family))
+        return chosen_preset(form.model_copy(update={"family": family, "overrides": overrides}))
+
+    preset = preset_of(student.family)
+    shape = student_of(teacher, preset.model, student.n_layer)
+    distil = dataclasses.replace(preset.distil, **student.distil)
+    if student.alone:
+        return Plan(student, preset, shape, preset_of(schedule).pretrain, distil)
+    check_teacher(distil, shape, teacher, where)
+    return Plan(student, preset, shape, preset.pretrain, distil)
+
+
+def _is_taught(family: str) -> bool:
+    return bool(FAMILIES[family].settings.get("finetune", {}).get("taught", False))
+
+
+def _without(overrides: Mapping[str, Any], *sections: str, taught: bool) -> dict[str, Any]:
+    """Settings without some sections, and without those of :data:`TAUGHT` where nobody is taught."""
+    found = {name: value for name, value in overrides.items() if name not in sections}
+    if not taught and isinstance(section := found.get("finetune"), Mapping):
+        found["finetune"] = {name: value for name, value in section.items() if name not in TAUGHT}
+    return found

@@ -1,0 +1,295 @@
+"""What analyses compare with a teacher: the plans that follow from settings, the forms, and the flows end to end."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.forms.checks import check_taught
+from flows.forms.parameters import (
+    DistillationParameters,
+    DistilParameters,
+    FinetuneAllParameters,
+    FinetuneParameters,
+    PipelineParameters,
+    PretrainParameters,
+    StudentsParameters,
+)
+from flows.forms.settings import distilled_preset
+from flows.forms.students import ablations_of, plans, students_of
+from gptcore.config import EncoderConfig, ModelConfig, preset_named
+from gptcore.config.distillation import DistilConfig, check_teacher
+from gptcore.errors import InputError
+from gptcore.evaluation import speed
+from gptcore.evaluation.speed import KINDS
+from gptcore.machine.process import StopRequest
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor, teacher_of
+from tasks.store.store import Store
+from tests.flows.world import OVERRIDES
+
+DEEPER = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}, "scratch": False}
+RATES = [1e-3, 4e-3]
+
+
+# --- plans, of settings alone ---
+
+
+@pytest.mark.parametrize(
+    ("network", "expected"),
+    [
+        (ModelConfig(n_layer=4, smeared_keys=True), [("gpt", 2), ("gpt", 1), ("gpt", 2)]),
+        (ModelConfig(n_layer=2, family="gpt2"), [("gpt2", 1), ("gpt2", 1)]),
+        (EncoderConfig(n_layer=12), [("distilbert", 6), ("distilbert", 3), ("tinybert", 6), ("bert", 6)]),
+        (EncoderConfig(n_layer=5), [("distilbert", 2), ("distilbert", 1), ("bert", 2)]),
+        (EncoderConfig(n_layer=2, family="distilbert"), [("distilbert", 1), ("tinybert", 1), ("bert", 1)]),
+    ],
+)
+def test_a_teacher_has_students_of_its_kind(network: Any, expected: list[tuple[str, int]]) -> None:
+    found = students_of(network)
+    assert [(student.family, student.n_layer) for student in found] == expected
+    assert [student.alone for student in found] == [False] * (len(found) - 1) + [True]
+
+
+@pytest.mark.parametrize(("depth", "half"), [(2, 1), (4, 2), (5, 1), (9, 3), (12, 6)])
+def test_an_ablations_students_stand_for_equal_parts_of_the_teacher(depth: int, half: int) -> None:
+    form = StudentsParameters(preset="demo")
+    teacher = dataclasses.replace(preset_named("demo", {"family": "bert"}).model, n_layer=depth)
+    found = plans(form, teacher, "here", ablations_of)
+    assert {plan.shape.layers for plan in found} == {half}
+    assert [plan.student.label for plan in found if plan.taught] == [
+        *("TinyBERT", "no attention", "no hidden states", "no embeddings")
+    ]
+    assert len({tuple(dataclasses.asdict(plan.distil).items()) for plan in found}) == len(found)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_who_learns_alone_has_as_many_updates_as_the_students(family: str) -> None:
+    teacher = preset_named("demo", {"family": family}).model
+    found = plans(StudentsParameters(preset="demo"), teacher, "here", students_of)
+    assert [plan.student.alone for plan in found] == [False, False, False, True]
+    assert found[-1].shape.family == family
+    assert {plan.pretrain.steps for plan in found} == {1000}
+
+
+def test_settings_of_fine_tunes_that_are_taught_reach_those_alone() -> None:
+    form = StudentsParameters(preset="demo", overrides={"finetune": {"layer_epochs": 7, "lr": 1e-4}})
+    found = plans(form, preset_named("demo", {"family": "bert"}).model, "here", students_of)
+    assert [plan.taught.get("layer_epochs") for plan in found] == [None, None, 7, None]
+    assert {plan.preset.finetune.lr for plan in found} == {1e-4}
+
+
+@pytest.mark.parametrize(
+    ("teacher", "message"),
+    [
+        (EncoderConfig(n_layer=1), "here: its n_layer is 1; expected 2 or more, so that a student has fewer"),
+        (preset_named("demo", {"family": "electra"}).model, "here: ELECTRA has no students; expected one that has"),
+        (preset_named("demo").model, "--teacher: found GPT-1, expected BERT, whose students these are"),
+    ],
+)
+def test_nobodys_teacher_is_refused(teacher: Any, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}$"):
+        plans(StudentsParameters(preset="demo"), teacher, "here", ablations_of)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        ({"hidden_weight": 1.0, "cosine_weight": 0.0}, {"n_layer": 0}, "model.n_layer = 0: expected 1 or more, where"),
+        ({}, {"words": False}, "model.words = False: DistilBERT learns words; expected True, or no weight of words"),
+    ],
+)
+def test_a_student_without_what_is_told_is_refused(config: Any, changes: Any, message: str) -> None:
+    student = dataclasses.replace(preset_named("demo", {"family": "distilbert"}).model, **changes)
+    teacher = dataclasses.replace(preset_named("demo", {"family": "bert"}).model)
+    with pytest.raises(InputError, match=f"^{message}"):
+        check_teacher(DistilConfig(**config), student, teacher, "here")
+
+
+@pytest.mark.parametrize(
+    ("teacher", "fields", "message"),
+    [
+        ("gpt", {"family": "tinybert"}, "--family tinybert: a student of GPT-1 .abc. is one, too; expected none"),
+        ("gpt", {"overrides": {"family": "gpt2"}}, "family = 'gpt2' in the settings: a student of GPT-1 .abc. is one"),
+        (
+            "bert",
+            {"family": "tinybert", "overrides": {"family": "distilbert"}},
+            "family = 'distilbert' in the settings, --family tinybert; expected one of the two",
+        ),
+    ],
+)
+def test_a_students_family_is_said_once(teacher: str, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        distilled_preset(
+            DistilParameters(preset="demo", **fields), preset_named("demo", {"family": teacher}).model, "abc"
+        )
+
+
+def test_a_students_size_may_be_a_published_one() -> None:
+    teacher = preset_named("demo", {"family": "bert"}).model
+    form = DistilParameters(preset="demo", family="tinybert", overrides={"shape": "tinybert-4"})
+    with pytest.raises(
+        InputError, match=r"its n_head is \d+, the student's 12; expected equal, or distil.attention_wei"
+    ):
+        distilled_preset(form, teacher, "abc")
+    found = distilled_preset(form, dataclasses.replace(teacher, n_embd=384, n_head=12), "abc").model
+    assert (found.n_layer, found.n_embd, found.n_inner) == (4, 312, 1200)  # type: ignore[union-attr]  # an encoder's
+
+
+@pytest.mark.parametrize("form", [PipelineParameters, PretrainParameters])
+def test_muon_is_not_sharded(form: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"^--shard: preset best has pretrain.optimizer = 'muon'; expected adam beside"
+    ):
+        form(preset="best", shard=True, store=str(tmp_path)).check()
+
+
+@pytest.mark.parametrize("name", ["soft_weight", "cosine_weight", "word_weight", "start", "attention_weight"])
+def test_an_ablation_varies_its_weights_itself(name: str, tmp_path: Path) -> None:
+    given = {"start": "random"}.get(name, 0.5)
+    form = DistillationParameters(preset="demo", store=str(tmp_path), overrides={"distil": {name: given}})
+    with pytest.raises(InputError, match=rf"^distil.{name} = {given!r}: the analysis compares its values"):
+        form.check()
+
+
+# --- with models of a store ---
+
+
+@pytest.fixture(scope="module")
+def teachers(world: tuple[str, str], store: str, prefect_server: Path) -> dict[str, Artifact]:
+    """A BERT and a GPT-1 of two layers on the same text; RTE is fine-tuned from BERT."""
+    from flows.pipeline import pipeline
+    from flows.pretrain import pretrain
+
+    books, datasets = world
+    chosen = {"corpus": books, "datasets": datasets, "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1}
+    pipeline(PipelineParameters(preset="demo", family="bert", overrides=DEEPER, **chosen))
+    pretrain(PretrainParameters(preset="demo", store=store, overrides=DEEPER))
+    found = {
+        Store(store).manifest(each)["config"]["model"].get("family", "gpt"): each
+        for each in Store(store).list("pretrain")
+    }
+    assert set(found) == {"bert", "gpt"}
+    return found
+
+
+def test_a_named_teacher_brings_its_family_and_shape(teachers: dict[str, Artifact], store: str) -> None:
+    for name, teacher in teachers.items():
+        for preset in ("demo", "small"):
+            StudentsParameters(preset=preset, store=store, teacher=teacher.short, tasks=["rte"]).check()
+        asked = "gpt2" if name == "gpt" else "albert"
+        with pytest.raises(
+            InputError, match=rf"^--family {asked}: found \w+-?\w* as the teacher; expected no --family"
+        ):
+            StudentsParameters(preset="demo", store=store, teacher=teacher.short, family=asked).check()
+    DistillationParameters(preset="demo", store=store, teacher=teachers["bert"].short, tasks=["rte"]).check()
+    with pytest.raises(InputError, match=r"^--teacher: found GPT-1, expected BERT"):
+        DistillationParameters(preset="demo", store=store, teacher=teachers["gpt"].short, tasks=["rte"]).check()
+    with pytest.raises(InputError, match=r"^--corpus: the teacher \w+ was made from text of the store; expected none"):
+        StudentsParameters(preset="demo", store=store, teacher="latest", corpus="books").check()
+
+
+def test_a_decoders_students_are_compared_where_a_task_starts_from_another(
+    teachers: dict[str, Artifact], world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analysis = import_module("flows.analysis.students")  # the package has a flow of that name
+    cost = {"milliseconds": 2.0, "rows_per_second": 900.0, "bytes": 10_000, "peak_memory_bytes": 0, "score": 0.5}
+    measured: list[str] = []
+
+    def cost_of(shelf: Store, model: Artifact, _: Artifact) -> dict[str, Any]:
+        measured.append(shelf.manifest(model)["config"]["finetune"]["from_task"])
+        return {"parameters": 4000, **dict.fromkeys(KINDS, cost)}
+
+    monkeypatch.setattr(analysis, "measure_speed", cost_of)
+    chosen = {"datasets": world[1], "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1}
+    overrides = {**OVERRIDES, "scratch": False, "tasks": {"rte": {"from_task": "mnli"}}}
+    form = StudentsParameters(preset="demo", teacher=teachers["gpt"].short, overrides=overrides, **chosen)
+    (found,) = analysis.students(form)
+    ours = [row[0] for row in found.rows if row[0]]
+    assert ours == ["GPT-1, 2 layers: the teacher", "GPT-1, 1 of 2 layers", "GPT-1 of 1 layer, no teacher"]
+    assert measured == ["mnli"] * 3
+
+
+def test_an_ablation_has_a_row_a_part(teachers: dict[str, Artifact], world: tuple[str, str], store: str) -> None:
+    from flows.analysis import ANALYSES
+
+    shelf = Store(store)
+    chosen = {"datasets": world[1], "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1, "overrides": OVERRIDES}
+    (found,) = ANALYSES["distillation"](DistillationParameters(preset="demo", teacher=teachers["bert"].short, **chosen))
+    assert found.header == ("what is learnt", "perplexity", "average", "difference", "published difference", "rte")
+    assert [row[0] for row in found.rows] == [
+        *("DistilBERT", "no soft targets", "no cosine", "no masked words", "random start"),
+        *("TinyBERT", "no attention", "no hidden states", "no embeddings"),
+    ]
+    first, *others = found.rows
+    assert first[3] == found.rows[5][3] == ""
+    assert all(float(row[1]) > 1 for row in found.rows)
+    whole = {row[0]: float(row[2]) for row in found.rows}
+    for row in others:
+        if row[3]:
+            base = whole["DistilBERT" if others.index(row) < 4 else "TinyBERT"]
+            assert float(row[3]) == pytest.approx(whole[row[0]] - base, abs=0.11)
+    made = [each for each in shelf.list("pretrain") if teacher_of(shelf, each) == teachers["bert"]]
+    assert len({str(shelf.manifest(each)["config"]["distil"]) for each in made}) == 9
+
+
+def test_rates_of_who_is_taught_are_tried_with_the_teachers_own(
+    teachers: dict[str, Artifact], world: tuple[str, str], store: str
+) -> None:
+    from flows.distil import distil
+    from flows.finetune import finetune_all
+
+    shelf = Store(store)
+    chosen = {"datasets": world[1], "store": store, "tasks": ["mrpc"], "jobs": 1, "seeds": 1, "preset": "demo"}
+    before = {each.digest for each in shelf.list("pretrain")}
+    short = {
+        "pretrain": {**OVERRIDES["pretrain"], "steps": 4},
+        "finetune": {**OVERRIDES["finetune"], "layer_epochs": 1},
+    }
+    distil(
+        DistilParameters(
+            teacher=teachers["bert"].short, family="tinybert", overrides=short, **{**chosen, "tasks": ["rte"]}
+        )
+    )
+    (student,) = [each for each in shelf.list("pretrain") if each.digest not in before]
+    form = FinetuneAllParameters(
+        checkpoint=student.short, rates=RATES, overrides={"finetune": short["finetune"]}, **chosen
+    )
+    form.check()
+    finetune_all(form)
+    tuned = [dict(shelf.manifest(each)) for each in shelf.list("finetune")]
+    mrpc = [manifest for manifest in tuned if manifest["config"]["task"] == "mrpc"]
+    taught = [manifest for manifest in mrpc if manifest["config"]["finetune"].get("taught")]
+    assert sorted(manifest["config"]["finetune"]["lr"] for manifest in taught) == RATES, "the row's run is a trial"
+    (its,) = {manifest["inputs"]["teacher"]["digest"] for manifest in taught}
+    assert shelf.manifest(shelf.artifact("finetune", its))["config"]["finetune"]["lr"] == 1e-3
+    assert len(mrpc) == 3
+
+    with pytest.raises(
+        InputError, match=r"^--layer-decay: TinyBERT learns its tasks from its teacher's models; expected"
+    ):
+        FinetuneParameters(
+            task="rte", checkpoint=student.short, store=store, datasets=world[1], layer_decay=0.8
+        ).check()
+    with pytest.raises(InputError, match=r"^--from-task: TinyBERT learns its tasks"):
+        FinetuneAllParameters(checkpoint=student.short, from_task="mnli", **chosen).check()
+    check_taught(shelf, teachers["bert"].short, {"from-task": "mnli"})
+
+
+def test_what_a_measurement_cannot_read_is_said_as_the_reader_says_it(
+    teachers: dict[str, Artifact], store: str, tmp_path: Path
+) -> None:
+    shelf = Store(store)
+    tuned = next(each for each in shelf.list("finetune") if shelf.manifest(each)["config"]["task"] == "rte")
+    job = {
+        "model": str(shelf.local(tuned) / "model"),
+        "tokenizer": str(tmp_path / "nowhere"),
+        "dataset": str(shelf.local(ancestor(shelf, tuned, "dataset"))),
+        "workspace": str(tmp_path),
+    }
+    with pytest.raises(InputError, match="nowhere"):
+        speed.run(job, StopRequest())
