@@ -10,6 +10,7 @@ from flows.finetune import arms_of, seeds_of, settings_of
 from flows.forms.checks import check_from_task
 from flows.forms.parameters import PipelineParameters
 from flows.forms.run_names import from_form
+from flows.forms.settings import chosen_preset
 from flows.grid import Grid
 from gptcore.families import FAMILIES
 from gptcore.nlu.blimp import has_blimp
@@ -28,7 +29,7 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
     Where the folder of datasets has BLiMP, the pre-trained model is scored on it before it is fine-tuned; an encoder on
     some of the pairs, and on all of them by the analysis of zero-shot curves.
     """
-    check_from_task(parameters, parameters.datasets)
+    check_from_task(parameters, chosen_preset(parameters), parameters.datasets)
     blimp = bool(parameters.datasets) and has_blimp(parameters.datasets)
     if blimp:
         check_blimp(Store(parameters.store), parameters.datasets)

@@ -163,7 +163,19 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
         curves.append(Curve(label, [(found[kind]["milliseconds"], average) for kind in ("torch", "onnx")], place))
     if isinstance(_shape(chain), EncoderConfig):
         body += [_published(row, tasks) for row in DISTILLED]
-    header = ("model", "as", "perplexity", "weights", "MB", "ms a row", "rows/s", "memory, MB", "average", "of the teacher", *tasks)
+    header = (
+        "model",
+        "as",
+        "perplexity",
+        "weights",
+        "MB",
+        "ms a row",
+        "rows/s",
+        "memory, MB",
+        "average",
+        "of the teacher",
+        *tasks,
+    )
     notes = [
         *synthetic_notes(chain),
         f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s); {_seen(chain, grid)}",

@@ -18,7 +18,7 @@ from flows.forms.students import Compared, ablations_of, plans, refuse_varied, s
 from gptcore.config import Preset, distillation, network_config
 from gptcore.connectivity import require_s3
 from gptcore.errors import InputError, refuse_password
-from gptcore.families import FAMILIES
+from gptcore.families import FAMILIES, Family
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import available, fitted
 from gptcore.nlu.registry import REGISTRY, check_source, task_spec
@@ -49,25 +49,27 @@ def check_dask(address: str) -> None:
         check_cluster(address)
 
 
-def check_network(store: Store, checkpoint: str, layers: int = -1) -> None:
+def check_network(store: Store, checkpoint: str, layers: int = -1) -> Family:
     """See that a pre-trained model is there, and has the blocks that are to be transferred.
 
     :param layers: -1: all that it has.
+    :return: its family.
     :raises InputError: the model is not there, or has fewer blocks.
     """
     network = network_config(store.manifest(pretrained_model(store, checkpoint))["config"]["model"])
     if layers > network.layers:
         raise InputError(f"--layers: found {layers}, the checkpoint has {network.layers} blocks")
+    return FAMILIES[network.family]
 
 
-def check_from_task(form: Any, datasets_url: str) -> None:
+def check_from_task(form: Any, preset: Preset, datasets_url: str) -> None:
     """See that the tasks that start from another's model can, where the form or its settings say so.
 
     :param form: its tasks, if any, are those that are fine-tuned, else every one whose data is there.
+    :param preset: that it asks for.
     :param datasets_url: empty: the generated world, which has them all.
     :raises InputError: unknown task, or one that would start from itself, or whose data is not there; or none starts.
     """
-    preset = chosen_preset(form)
     there = available(datasets_url, form.tasks) if datasets_url else list(REGISTRY)
     wanted = [name for name in form.tasks or there if name in REGISTRY]
     if form.from_task and not set(wanted) & set(FROM_TASK):
@@ -96,14 +98,12 @@ def check_start_task(form: Any) -> None:
         raise InputError(f"--from-task {form.from_task}: every block is its model's; expected no --layers beside it")
 
 
-def check_taught(store: Store, checkpoint: str, given: Mapping[str, Any]) -> None:
+def check_taught(family: Family, given: Mapping[str, Any]) -> None:
     """See that of a model which learns its tasks from a teacher nothing is asked that such a training has not.
 
     :param given: option -> value, falsy where it is not given.
     :raises InputError: naming the first option that does not go with it.
     """
-    network = network_config(store.manifest(pretrained_model(store, checkpoint))["config"]["model"])
-    family = FAMILIES[network.family]
     if not family.settings.get("finetune", {}).get("taught"):
         return
     for option, value in given.items():

@@ -24,7 +24,7 @@ from flows.forms.form import (
 from flows.forms.option import Option, field
 from flows.forms.readers import budgets, task_name
 from flows.forms.settings import chosen_preset
-from gptcore.families import students
+from gptcore.families import DEFAULT, FAMILIES, students
 from gptcore.nlu.registry import BEYOND, REGISTRY
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class PipelineParameters(OnBooks):
         from flows.forms import checks
 
         super()._look_up(store)
-        checks.check_from_task(self, self.datasets)
+        checks.check_from_task(self, chosen_preset(self), self.datasets)
         checks.check_rates(self.rates)
 
 
@@ -254,13 +254,13 @@ class FinetuneParameters(Form):
         checks.check_rates(self.rates)
         checks.check_start_task(self)
         if self.checkpoint:
-            checks.check_network(store, self.checkpoint, self.layers)
+            family = checks.check_network(store, self.checkpoint, self.layers)
             never = {
                 "from-task": self.from_task,
                 "layer-decay": self.layer_decay,
                 "no-pretraining": not self.pretrained,
             }
-            checks.check_taught(store, self.checkpoint, never)
+            checks.check_taught(family, never)
         wanted = [self.task, *([self.from_task] if self.from_task else [])]
         checks.chosen_tasks(wanted, checks.datasets_folder(store, self.datasets, wanted))
 
@@ -283,13 +283,12 @@ class FinetuneAllParameters(Form):
         from flows.forms import checks
 
         checks.check_rates(self.rates)
-        chosen_preset(self)
-        if self.checkpoint:
-            checks.check_network(store, self.checkpoint)
-            checks.check_taught(store, self.checkpoint, {"from-task": self.from_task})
+        family = checks.check_network(store, self.checkpoint) if self.checkpoint else FAMILIES[DEFAULT]
+        checks.check_taught(family, {"from-task": self.from_task})
+        preset = chosen_preset(self, "" if family.ablation else family.name)
         datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
         checks.chosen_tasks(self.tasks, datasets_url)
-        checks.check_from_task(self, datasets_url)
+        checks.check_from_task(self, preset, datasets_url)
 
 
 class SweepParameters(Form):

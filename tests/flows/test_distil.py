@@ -122,7 +122,7 @@ def test_what_cannot_be_taught_is_refused_in_one_line(taught: Leaderboard, store
         "family = 'distilbert' in the settings, --family tinybert": DistilParameters(
             store=store, family="tinybert", overrides={"family": "distilbert"}
         ),
-        "its n_embd is 16, the student's 1024": DistilParameters(
+        "--layers 1: the settings have model.n_layer = 24; expected one": DistilParameters(
             store=store, overrides={"shape": "bert-large"}, layers=1
         ),
         "model.n_layer = 0: expected 1 or more": DistilParameters(

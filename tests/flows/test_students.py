@@ -26,6 +26,7 @@ from gptcore.config.distillation import DistilConfig, check_teacher
 from gptcore.errors import InputError
 from gptcore.evaluation import speed
 from gptcore.evaluation.speed import KINDS
+from gptcore.families import FAMILIES
 from gptcore.machine.process import StopRequest
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, teacher_of
@@ -254,7 +255,7 @@ def test_rates_of_who_is_taught_are_tried_with_the_teachers_own(
     )
     (student,) = [each for each in shelf.list("pretrain") if each.digest not in before]
     form = FinetuneAllParameters(
-        checkpoint=student.short, rates=RATES, overrides={"finetune": short["finetune"]}, **chosen
+        checkpoint=student.short, rates=RATES, overrides={"finetune": short["finetune"], "scratch": False}, **chosen
     )
     form.check()
     finetune_all(form)
@@ -274,7 +275,7 @@ def test_rates_of_who_is_taught_are_tried_with_the_teachers_own(
         ).check()
     with pytest.raises(InputError, match=r"^--from-task: TinyBERT learns its tasks"):
         FinetuneAllParameters(checkpoint=student.short, from_task="mnli", **chosen).check()
-    check_taught(shelf, teachers["bert"].short, {"from-task": "mnli"})
+    check_taught(FAMILIES["bert"], {"from-task": "mnli"})
 
 
 def test_what_a_measurement_cannot_read_is_said_as_the_reader_says_it(
