@@ -150,7 +150,7 @@ def _fine_tuned(
     for task in inputs.tasks:
         for trial in trials:
             dataset, checkpoint = inputs.text(trial).datasets[task], models[trial.number]
-            config = trial.preset.finetune_for(task)
+            config = dataclasses.replace(trial.preset.finetune_for(task), from_task=None)  # nothing is trained first
             if inputs.by_rows:
                 rows = store.manifest(dataset)["counts"]["splits"]["train"]["rows"]
                 config = fewer_rows(config, rung.part, rows)

@@ -64,7 +64,7 @@ def students(parameters: StudentsParameters) -> list[Analysis]:
 
 @flow(name="analysis-distillation", flow_run_name=from_form, persist_result=False)
 def distillation(parameters: DistillationParameters) -> list[Analysis]:
-    """DistilBERT's and TinyBERT's ablations: a student of half the layers, one part of what it learns left out."""
+    """DistilBERT's and TinyBERT's ablations: a student, one part of what it learns left out."""
     check_distillation(Store(parameters.store), parameters)
     wanted = chosen_tasks(parameters, _TASKS)
     chain = _taught(parameters, wanted)
@@ -217,6 +217,10 @@ def _perplexity(chain: Chain, arm: Arm) -> str:
     return f"{chain.store.manifest(arm.checkpoint)['counts']['validation/perplexity']:.1f}"
 
 
+def _layers(chain: Chain, arm: Arm) -> int:
+    return network_config(chain.store.manifest(arm.checkpoint)["config"]["model"]).layers
+
+
 def _ablations(chain: Chain, grid: Grid, rows: Sequence[Row], compared: Sequence[Student]) -> Analysis:
     tasks = list(chain.datasets)
     printed = {row.method: row for row in WITHOUT}
@@ -236,7 +240,8 @@ def _ablations(chain: Chain, grid: Grid, rows: Sequence[Row], compared: Sequence
     header = ("what is learnt", "perplexity", "average", "difference", "published difference", *tasks)
     notes = [
         *synthetic_notes(chain),
-        f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s), pre-trained once",
+        f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s), pre-trained once; "
+        f"students of {_layers(chain, grid.arms[1])} of the teacher's {_layers(chain, grid.arms[0])} layers",
         _PERPLEXITY,
         "published: DistilBERT, Table 4 (GLUE, dev)",
     ]

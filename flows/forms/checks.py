@@ -14,7 +14,7 @@ from flows.forms.option import as_typed
 from flows.forms.readers import task_name
 from flows.forms.references import WORDS, in_store, pretrained_model
 from flows.forms.settings import FROM_TASK, chosen_preset, distilled_preset
-from flows.forms.students import Compared, ablations_of, plans, refuse_varied, students_of, teachers_form
+from flows.forms.students import Compared, Plan, ablations_of, plans, refuse_varied, students_of, teachers_form
 from gptcore.config import Preset, distillation, network_config
 from gptcore.connectivity import require_s3
 from gptcore.errors import InputError, refuse_password
@@ -70,15 +70,36 @@ def check_from_task(form: Any, preset: Preset, datasets_url: str) -> None:
     :param datasets_url: empty: the generated world, which has them all.
     :raises InputError: unknown task, or one that would start from itself, or whose data is not there; or none starts.
     """
-    there = available(datasets_url, form.tasks) if datasets_url else list(REGISTRY)
-    wanted = [name for name in form.tasks or there if name in REGISTRY]
+    wanted = form.tasks or (available(datasets_url) if datasets_url else REGISTRY)
     if form.from_task and not set(wanted) & set(FROM_TASK):
         known = ", ".join(FROM_TASK)
         raise InputError(f"--from-task {form.from_task}: expected one of {known} among the tasks, to start so")
-    for name in wanted:
-        if (source := preset.finetune_for(name).from_task) is not None and source not in there:
-            setting = "--from-task" if form.from_task else f"preset {preset.name}: tasks.{name}.from_task ('': off)"
-            raise InputError(f"{setting}: {name} starts from {source}'s model, {datasets_url}: no data for {source}")
+    check_sources(preset, form.tasks, datasets_url, form.from_task)
+
+
+def check_sources(preset: Preset, tasks: Sequence[str], datasets_url: str, asked: str = "") -> None:
+    """See that there is data for the tasks that others start from.
+
+    :param tasks: those that are fine-tuned; empty: every one whose data is there.
+    :param datasets_url: empty: the generated world, which has them all.
+    :param asked: the source that a form says.
+    :raises InputError: naming the task, its source and what there is data for.
+    """
+    if not datasets_url:
+        return
+    there = available(datasets_url)
+    for task in chosen_tasks(tasks, datasets_url):
+        if (source := task.settings(preset.finetune_for(task.name)).from_task) is None:
+            continue
+        setting = f"tasks.{task.name}.from_task = {source!r} (of preset or settings; '' switches it off)"
+        if asked and task.name in FROM_TASK:
+            setting = f"--from-task {asked}"
+        check_source(source, [task.name], setting)
+        if source not in there:
+            found = ", ".join(there)
+            raise InputError(
+                f"{setting}: {task.name} starts from its model; {datasets_url}: no data for {source}; found {found}"
+            )
 
 
 def check_sharded(form: Any, preset: Preset) -> None:
@@ -101,14 +122,15 @@ def check_start_task(form: Any) -> None:
 def check_taught(family: Family, given: Mapping[str, Any]) -> None:
     """See that of a model which learns its tasks from a teacher nothing is asked that such a training has not.
 
-    :param given: option -> value, falsy where it is not given.
+    :param given: option -> value, None where it is not given.
     :raises InputError: naming the first option that does not go with it.
     """
     if not family.settings.get("finetune", {}).get("taught"):
         return
     for option, value in given.items():
-        if value:
-            raise InputError(f"--{option}: {family.title} learns its tasks from its teacher's models; expected none")
+        if value is not None:
+            title = family.title
+            raise InputError(f"--{option} {value}: {title} learns its tasks from its teacher's models; expected none")
 
 
 def check_rates(rates: Sequence[float]) -> None:
@@ -193,7 +215,8 @@ def check_distil(store: Store, form: Any) -> None:
         found = teacher_model(store, in_store(store, form.teacher, ("pretrain",)))
         if form.corpus:
             raise InputError(f"--corpus: the teacher {found.short} was made from text of the store; expected none")
-        distilled_preset(form, network_config(store.manifest(found)["config"]["model"]), found.short)
+        preset = distilled_preset(form, network_config(store.manifest(found)["config"]["model"]), found.short)
+        check_sources(preset, form.tasks, datasets_folder(store, form.datasets, form.tasks))
     chosen_tasks(form.tasks, datasets_folder(store, form.datasets, form.tasks))
 
 
@@ -213,26 +236,34 @@ def check_distillation(store: Store, form: Any) -> None:
 
     :raises InputError: for the first thing that is not there, or does not fit.
     """
-    refuse_varied(form)
     _check_students(store, form, ablations_of)
+    refuse_varied(form)
 
 
 def _check_students(store: Store, form: Any, compared: Compared) -> None:
     if not form.teacher:
         if form.start:
             raise InputError(f"--from {form.start}: this analysis pre-trains what it compares; expected no --from")
-        model = chosen_preset(teachers_form(form)).model
-        plans(form, model, f"--preset {form.preset}", compared)
+        preset = chosen_preset(teachers_form(form))
+        check_graph(store, form.graph, preset.family, form.links)
+        _check_plans(form, plans(form, preset.model, f"--preset {form.preset}", compared))
         known_tokenizer(store, form.tokenizer)
-        check_graph(store, form.graph, model.family, form.links)
+        check_sources(preset, form.tasks, form.datasets)
         return
     found = teacher_model(store, in_store(store, form.teacher, ("pretrain",)))
     for name, option in (("corpus", "corpus"), ("tokenizer", "tokenizer"), ("start", "from")):
         if getattr(form, name):
             raise InputError(f"--{option}: the teacher {found.short} was made from text of the store; expected none")
     shape = network_config(store.manifest(found)["config"]["model"])
-    teachers_form(form, shape.family)
-    plans(form, shape, f"--teacher {found.short}", compared)
+    preset = chosen_preset(teachers_form(form, shape.family))
+    check_graph(store, form.graph, shape.family, form.links)
+    _check_plans(form, plans(form, shape, f"--teacher {found.short}", compared))
+    check_sources(preset, form.tasks, datasets_folder(store, form.datasets, form.tasks))
+
+
+def _check_plans(form: Any, found: Sequence[Plan]) -> None:
+    for plan in found:
+        check_sharded(form, plan.preset)
 
 
 def check_sweep(store: Store, form: Any) -> None:

@@ -59,4 +59,7 @@ class Form(BaseModel):
         self._look_up(checks.check_addresses(dict(self)))
 
     def _look_up(self, store: Store) -> None:
-        """The form's own checks, in this order: settings, text, tokenizer, weights, scheduler, checkpoint, tasks."""
+        """The form's own checks, in this order: settings, text, tokenizer, weights, scheduler, checkpoint, tasks.
+
+        Where settings are read by the checkpoint's family, it comes before them.
+        """

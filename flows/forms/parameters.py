@@ -106,6 +106,13 @@ class AnalysisParameters(OnBooks):
         option=Option(metavar="N,N", read=budgets),
     )
 
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+
+        super()._look_up(store)
+        if self.tasks:  # else each analysis has its own
+            checks.check_sources(chosen_preset(self), self.tasks, self.datasets)
+
 
 class StudentsParameters(AnalysisParameters):
     """A teacher and its students, from the artifacts of a pipeline; what is missing is made."""
@@ -255,12 +262,9 @@ class FinetuneParameters(Form):
         checks.check_start_task(self)
         if self.checkpoint:
             family = checks.check_network(store, self.checkpoint, self.layers)
-            never = {
-                "from-task": self.from_task,
-                "layer-decay": self.layer_decay,
-                "no-pretraining": not self.pretrained,
-            }
-            checks.check_taught(family, never)
+            if self.pretrained:
+                decay = None if self.layer_decay in (0, 1) else self.layer_decay
+                checks.check_taught(family, {"from-task": self.from_task or None, "layer-decay": decay})
         wanted = [self.task, *([self.from_task] if self.from_task else [])]
         checks.chosen_tasks(wanted, checks.datasets_folder(store, self.datasets, wanted))
 
@@ -284,7 +288,7 @@ class FinetuneAllParameters(Form):
 
         checks.check_rates(self.rates)
         family = checks.check_network(store, self.checkpoint) if self.checkpoint else FAMILIES[DEFAULT]
-        checks.check_taught(family, {"from-task": self.from_task})
+        checks.check_taught(family, {"from-task": self.from_task or None})
         preset = chosen_preset(self, "" if family.ablation else family.name)
         datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
         checks.chosen_tasks(self.tasks, datasets_url)

@@ -47,9 +47,8 @@ class Plan:
 
     @property
     def taught(self) -> dict[str, Any]:
-        """What its fine-tunes have of :data:`TAUGHT`."""
-        found = {name: getattr(self.preset.finetune, name) for name in TAUGHT}
-        return {name: value for name, value in found.items() if value}
+        """What its fine-tunes have of :data:`TAUGHT`, in place of what its teacher's family has."""
+        return {name: getattr(self.preset.finetune, name) for name in TAUGHT}
 
 
 Compared = Callable[[Teacher], list[Student]]
@@ -83,7 +82,7 @@ def ablations_of(teacher: Teacher) -> list[Student]:
     """
     if not isinstance(teacher, EncoderConfig):
         raise InputError(f"--teacher: found {FAMILIES[teacher.family].title}, expected BERT, whose students these are")
-    half = next((n for n in range(teacher.n_layer // 2, 0, -1) if teacher.n_layer % n == 0), 1)
+    half = next(n for n in range(teacher.n_layer // 2, 0, -1) if teacher.n_layer % n == 0)
     return [
         Student("DistilBERT", "distilbert", half),
         Student("no soft targets", "distilbert", half, {"soft_weight": 0.0}),
@@ -118,6 +117,9 @@ def plans(form: Any, teacher: NetworkConfig, where: str, compared: Compared) -> 
         raise InputError(f"{where}: {FAMILIES[teacher.family].title} has no students; expected one that has")
     if teacher.n_layer < 2:
         raise InputError(f"{where}: its n_layer is {teacher.n_layer}; expected 2 or more, so that a student has fewer")
+    for task, own in form.overrides.get("tasks", {}).items():
+        if of_one := [name for name in TAUGHT if name in own]:
+            raise InputError(f"tasks.{task}.{of_one[0]}: of all tasks here or of none; expected finetune.{of_one[0]}")
     students = compared(teacher)
     return [_plan(form, teacher, where, student, students[0].family) for student in students]
 

@@ -125,7 +125,9 @@ def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: Network
     if config.tells_layers and not student.n_layer:
         raise InputError("model.n_layer = 0: expected 1 or more, where single layers are told")
     if isinstance(student, EncoderConfig) and config.tells_words and not student.words:
-        raise InputError(f"model.words = False: {ours.title} learns words; expected True, or no weight of words")
+        raise InputError(
+            f"model.words = False: {ours.title} learns words; expected True, or 0 as distil.soft_weight and word_weight"
+        )
     config.layer_map(student.n_layer, teacher.n_layer)
     if config.start == "teacher":
         if theirs.knowledge:

@@ -2,8 +2,8 @@
 
 Defaults are the paper's ("Improving Language Understanding by Generative Pre-Training", section 4.1 unless
 another place is named). `paper()` is the defaults; `small()` fits two CPU cores and real books, `long()` does so with
-several times as much of both, and `best()` departs from the paper where that brought more from the same hours; `demo()`
-fits two CPU cores, a generated world and a few minutes.
+several times as much of both, and `best()` departs from the paper where that brought more from the same text, and reads
+twice as much; `demo()` fits two CPU cores, a generated world and a few minutes.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def best() -> Preset:
         ),
         tasks={
             **extended.tasks,
-            # Two texts are compared from the start; more epochs take half of all fine-tunes' time, and bring little.
+            # Two texts are compared from the start; more epochs bring less than their minutes.
             **{task: {"epochs": 2} for task in ("stsb", "qqp")},
             "rte": {"epochs": 1, "from_task": "mnli"},
             # by dev rows: 10.1, the others' rate 7.1 (medians of five seeds)

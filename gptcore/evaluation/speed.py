@@ -47,7 +47,6 @@ KINDS = ("torch", "onnx", "int8")
 """As it is, in float32; the same as ONNX, run by onnxruntime; with int8 weights."""
 _ROWS = 320  # of the dev split, drawn by a seed
 _BATCH = 32
-_REFUSED = 2  # exit code of a child that an InputError ended
 _SECONDS = 1.0  # of each of the two measurements at least, after one pass that nobody times
 
 
@@ -92,7 +91,7 @@ def _apart(job: SpeedJob, stop: process.StopRequest, work: Callable[..., None], 
     """``work(job, *arguments)`` in a process of its own.
 
     :raises InputError: what it raised.
-    :raises RuntimeError: it ended otherwise, after it has said why.
+    :raises RuntimeError: something else ended it.
     """
     spawn = multiprocessing.get_context("spawn")
     received, sent = spawn.Pipe(duplex=False)
@@ -102,7 +101,7 @@ def _apart(job: SpeedJob, stop: process.StopRequest, work: Callable[..., None], 
     child.join()
     if stop.requested:
         raise process.Interrupted("SIGTERM during a measurement")
-    if child.exitcode == _REFUSED:
+    if child.exitcode and received.poll():
         raise InputError(received.recv())
     if child.exitcode:
         raise RuntimeError(f"{job.model}: the process that measures it ended with {child.exitcode}")
@@ -114,7 +113,7 @@ def _telling(sent: Connection, work: Callable[..., None], *arguments: Any) -> No
         work(*arguments)
     except InputError as error:
         sent.send(str(error))
-        sys.exit(_REFUSED)
+        sys.exit(2)
 
 
 def _export(job: SpeedJob, out: Path) -> None:

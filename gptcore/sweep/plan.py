@@ -212,6 +212,9 @@ def _check_axes(
     if not axes:
         raise InputError(f"{where}: found nothing to choose, expected [space.SECTION] or [together.NAME]")
     taken = dict.fromkeys(fields_of(settings), "settings")
+    for name in [*taken, *(name for axis in axes for name in _fields(axis))]:
+        if name.endswith(".from_task"):
+            raise InputError(f"{where}: {name}: trials start from the checkpoint itself; expected no such setting")
     for axis in axes:
         for name in _fields(axis):
             if name in taken:

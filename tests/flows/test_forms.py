@@ -53,9 +53,9 @@ FAULTS: dict[type[Form], list[tuple[str, Any, str]]] = {
         ("checkpoint", "abc", "pretrain 'abc'"),
         ("datasets", "{tmp}", "no data for rte|no dataset"),
     ],
-    FinetuneAllParameters: [
-        ("overrides", WRONG, "pretrain.stepz is not a setting"),
+    FinetuneAllParameters: [  # whose settings are those of the checkpoint's family
         ("checkpoint", "abc", "pretrain 'abc'"),
+        ("overrides", WRONG, "pretrain.stepz is not a setting"),
         ("datasets", "{tmp}", "no dataset found"),
     ],
     SweepParameters: [

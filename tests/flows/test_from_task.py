@@ -160,11 +160,15 @@ def test_a_task_without_data_is_refused_before_any_work(world: tuple[str, str], 
     given: dict[str, Any] = {"store": store, "datasets": str(tmp_path), "from_task": "mnli"}
     with pytest.raises(InputError, match="no data for mnli; found rte"):
         FinetuneParameters(task="rte", checkpoint="", **given).check()
-    with pytest.raises(InputError, match=r"^--from-task: rte starts from mnli's model, \S+: no data for mnli"):
+    with pytest.raises(
+        InputError, match=r"^--from-task mnli: rte starts from its model; \S+: no data for mnli; found rte"
+    ):
         FinetuneAllParameters(checkpoint="", **given).check()
     (tmp_path / "SST-2").symlink_to(Path(world[1]) / "SST-2")
     own = {"store": store, "datasets": str(tmp_path), "preset": "best"}
-    with pytest.raises(InputError, match=r"preset best: tasks\.rte\.from_task .'': off.: rte starts from mnli's model"):
+    with pytest.raises(
+        InputError, match=r"^tasks\.rte\.from_task = 'mnli' .of preset or settings; '' switches it off.: rte "
+    ):
         PipelineParameters(**own).check()
     PipelineParameters(**own, tasks=["sst2"]).check()
     PipelineParameters(**own, overrides={"tasks": {"rte": {"from_task": ""}}}).check()

@@ -19,8 +19,9 @@ from flows.forms.parameters import (
     PretrainParameters,
     StudentsParameters,
 )
-from flows.forms.settings import distilled_preset
-from flows.forms.students import ablations_of, plans, students_of
+from flows.forms.settings import chosen_preset, distilled_preset
+from flows.forms.students import ablations_of, plans, students_of, teachers_form
+from flows.grid import Arm
 from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.config.distillation import DistilConfig, check_teacher
 from gptcore.errors import InputError
@@ -35,6 +36,7 @@ from tests.flows.world import OVERRIDES
 
 DEEPER = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}, "scratch": False}
 RATES = [1e-3, 4e-3]
+NOWHERE = Artifact("pretrain", "0" * 64, "/nowhere")
 
 
 # --- plans, of settings alone ---
@@ -62,7 +64,7 @@ def test_an_ablations_students_stand_for_equal_parts_of_the_teacher(depth: int, 
     teacher = dataclasses.replace(preset_named("demo", {"family": "bert"}).model, n_layer=depth)
     found = plans(form, teacher, "here", ablations_of)
     assert {plan.shape.layers for plan in found} == {half}
-    assert [plan.student.label for plan in found if plan.taught] == [
+    assert [plan.student.label for plan in found if plan.taught["taught"]] == [
         *("TinyBERT", "no attention", "no hidden states", "no embeddings")
     ]
     assert len({tuple(dataclasses.asdict(plan.distil).items()) for plan in found}) == len(found)
@@ -80,7 +82,7 @@ def test_who_learns_alone_has_as_many_updates_as_the_students(family: str) -> No
 def test_settings_of_fine_tunes_that_are_taught_reach_those_alone() -> None:
     form = StudentsParameters(preset="demo", overrides={"finetune": {"layer_epochs": 7, "lr": 1e-4}})
     found = plans(form, preset_named("demo", {"family": "bert"}).model, "here", students_of)
-    assert [plan.taught.get("layer_epochs") for plan in found] == [None, None, 7, None]
+    assert [plan.taught["layer_epochs"] for plan in found] == [None, None, 7, None]
     assert {plan.preset.finetune.lr for plan in found} == {1e-4}
 
 
@@ -101,7 +103,7 @@ def test_nobodys_teacher_is_refused(teacher: Any, message: str) -> None:
     ("config", "changes", "message"),
     [
         ({"hidden_weight": 1.0, "cosine_weight": 0.0}, {"n_layer": 0}, "model.n_layer = 0: expected 1 or more, where"),
-        ({}, {"words": False}, "model.words = False: DistilBERT learns words; expected True, or no weight of words"),
+        ({}, {"words": False}, "model.words = False: DistilBERT learns words; expected True, or 0 as"),
     ],
 )
 def test_a_student_without_what_is_told_is_refused(config: Any, changes: Any, message: str) -> None:
@@ -141,6 +143,38 @@ def test_a_students_size_may_be_a_published_one() -> None:
     assert (found.n_layer, found.n_embd, found.n_inner) == (4, 312, 1200)  # type: ignore[union-attr]  # an encoder's
 
 
+def test_a_tinyberts_students_are_taught_as_their_own_family_has_it() -> None:
+    teacher = preset_named("demo", {"family": "tinybert"}).model
+    form = StudentsParameters(preset="demo")
+    theirs = chosen_preset(teachers_form(form, "tinybert")).finetune_for("rte")
+    assert theirs.taught
+    for plan in plans(form, teacher, "here", students_of):
+        arm = Arm(plan.student.label, NOWHERE, plan.taught, Arm("teacher", NOWHERE))
+        assert arm.settings(theirs).taught == (plan.student.family == "tinybert")
+
+
+def test_a_setting_of_taught_fine_tunes_is_of_all_tasks() -> None:
+    form = StudentsParameters(preset="demo", overrides={"tasks": {"rte": {"layer_epochs": 5}}})
+    with pytest.raises(InputError, match=r"^tasks.rte.layer_epochs: of all tasks here or of none; expected finetune"):
+        plans(form, preset_named("demo", {"family": "bert"}).model, "here", students_of)
+
+
+@pytest.mark.parametrize("form", [StudentsParameters, DistillationParameters])
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"shard": True, "overrides": {"pretrain": {"optimizer": "muon"}}}, "--shard: preset demo has pretrain.optimi"),
+        ({"graph": "/nowhere/x"}, "--graph /nowhere/x: BERT has no entities beside words; expected no graph"),
+        ({"start": "latest"}, "--from latest: this analysis pre-trains what it compares; expected no --from"),
+        ({"overrides": {"distil": 3}}, "overrides: distil = 3; expected a table of settings"),
+        ({"overrides": {"model": {"n_layer": 1}}}, "--preset demo: its n_layer is 1; expected 2 or more"),
+    ],
+)
+def test_what_a_form_of_students_asks_in_vain(form: Any, fields: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        form(preset="demo", store=str(tmp_path), **fields).check()
+
+
 @pytest.mark.parametrize("form", [PipelineParameters, PretrainParameters])
 def test_muon_is_not_sharded(form: Any, tmp_path: Path) -> None:
     with pytest.raises(
@@ -175,18 +209,26 @@ def teachers(world: tuple[str, str], store: str, prefect_server: Path) -> dict[s
     return found
 
 
-def test_a_named_teacher_brings_its_family_and_shape(teachers: dict[str, Artifact], store: str) -> None:
+def test_a_named_teacher_brings_its_family_and_shape(
+    teachers: dict[str, Artifact], world: tuple[str, str], store: str
+) -> None:
+    named = {"store": store, "datasets": world[1], "tasks": ["rte"]}
     for name, teacher in teachers.items():
         for preset in ("demo", "small"):
-            StudentsParameters(preset=preset, store=store, teacher=teacher.short, tasks=["rte"]).check()
+            StudentsParameters(preset=preset, teacher=teacher.short, **named).check()
         asked = "gpt2" if name == "gpt" else "albert"
         with pytest.raises(
             InputError, match=rf"^--family {asked}: found \w+-?\w* as the teacher; expected no --family"
         ):
             StudentsParameters(preset="demo", store=store, teacher=teacher.short, family=asked).check()
-    DistillationParameters(preset="demo", store=store, teacher=teachers["bert"].short, tasks=["rte"]).check()
+    DistillationParameters(preset="demo", teacher=teachers["bert"].short, **named).check()
     with pytest.raises(InputError, match=r"^--teacher: found GPT-1, expected BERT"):
         DistillationParameters(preset="demo", store=store, teacher=teachers["gpt"].short, tasks=["rte"]).check()
+    shared = {"preset": "demo", "store": store, "teacher": teachers["bert"].short}
+    with pytest.raises(InputError, match=r"^--graph /nowhere/x: BERT has no entities"):
+        StudentsParameters(**shared, graph="/nowhere/x").check()
+    with pytest.raises(InputError, match=r"^--datasets: none given, and \S+ holds no generated world"):
+        StudentsParameters(**shared).check()
     with pytest.raises(InputError, match=r"^--corpus: the teacher \w+ was made from text of the store; expected none"):
         StudentsParameters(preset="demo", store=store, teacher="latest", corpus="books").check()
 
@@ -268,12 +310,12 @@ def test_rates_of_who_is_taught_are_tried_with_the_teachers_own(
     assert len(mrpc) == 3
 
     with pytest.raises(
-        InputError, match=r"^--layer-decay: TinyBERT learns its tasks from its teacher's models; expected"
+        InputError, match=r"^--layer-decay 0.8: TinyBERT learns its tasks from its teacher's models; expected"
     ):
         FinetuneParameters(
             task="rte", checkpoint=student.short, store=store, datasets=world[1], layer_decay=0.8
         ).check()
-    with pytest.raises(InputError, match=r"^--from-task: TinyBERT learns its tasks"):
+    with pytest.raises(InputError, match=r"^--from-task mnli: TinyBERT learns its tasks"):
         FinetuneAllParameters(checkpoint=student.short, from_task="mnli", **chosen).check()
     check_taught(FAMILIES["bert"], {"from-task": "mnli"})
 

@@ -296,6 +296,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"space": {"pretrain": {"checkpoint_every": [0, 10, 20]}}},
         "pretrain.checkpoint_every = 0: expected 1 or more",
     ),
+    "another task's model": (
+        {"settings": {"tasks": {"rte": {"from_task": "mnli"}}}},
+        "tasks.rte.from_task: trials start from the checkpoint itself; expected no such setting",
+    ),
     "nothing as a setting": ({"settings": {"finetune": {"max_train_rows": None}}}, "expected a number, true, false"),
 }
 
