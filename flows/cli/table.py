@@ -48,7 +48,7 @@ _TRAINING = (
         "analysis",
         commands.analysis,
         "make one of the paper's analyses: its table or figure",
-        ("AnalysisParameters",),
+        ("AnalysisParameters", "StudentsParameters", "DistillationParameters"),
         (_VERBOSE,),
         first=(argument("name", "which", choices=_ANALYSES),),
     ),

@@ -9,19 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from flows.forms.checks import check_teacher
-from flows.forms.parameters import DistilParameters, PipelineParameters, PretrainParameters, StudentsParameters
-from gptcore.config import preset_named
+from flows.forms.checks import check_taught, check_teacher
+from flows.forms.parameters import (
+    DistillationParameters,
+    DistilParameters,
+    FinetuneAllParameters,
+    FinetuneParameters,
+    PipelineParameters,
+    PretrainParameters,
+    StudentsParameters,
+)
+from flows.forms.students import ablations_of
+from gptcore.config import EncoderConfig, network_config, preset_named
 from gptcore.errors import InputError
+from gptcore.evaluation import speed
 from gptcore.evaluation.speed import KINDS
+from gptcore.families import FAMILIES
+from gptcore.machine.process import StopRequest
 from gptcore.training.pretrain import PretrainJob
 from tasks.report.leaderboard import Leaderboard
-from tasks.store.lineage import ancestor
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor, teacher_of
 from tasks.store.references import checkpoint_label, pretrained_model, teacher_model
 from tasks.store.store import Store
 from tests.flows.world import OVERRIDES
 
 TASKS = ["rte", "storycloze"]
+RATES = [1e-3, 4e-3]
 SHORT = {"pretrain": OVERRIDES["pretrain"], "finetune": OVERRIDES["finetune"]}
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -181,3 +195,103 @@ def test_students_are_compared_by_scores_and_costs(
     assert cells[0]["of the teacher"] == "100.0 %"
     assert {"DistilBERT", "TinyBERT4"} <= {row[0] for row in found.rows}
     assert (tmp_path / "students.png").is_file()
+
+
+@pytest.fixture(scope="module")
+def bert(taught: Leaderboard, store: str) -> Artifact:
+    """The teacher of two layers."""
+    shelf = Store(store)
+    shapes = {each: network_config(shelf.manifest(each)["config"]["model"]) for each in shelf.list("pretrain")}
+    (found,) = [each for each, shape in shapes.items() if (shape.family, shape.layers) == ("bert", 2)]
+    return found
+
+
+def test_a_named_teacher_brings_its_family_and_shape(bert: Artifact, world: tuple[str, str], store: str) -> None:
+    named = {"store": store, "datasets": world[1], "tasks": ["rte"], "teacher": bert.short}
+    for preset in ("demo", "small"):
+        StudentsParameters(preset=preset, **named).check()
+        DistillationParameters(preset=preset, **named).check()
+    with pytest.raises(InputError, match=r"^--family albert: found BERT as the teacher; expected no --family"):
+        StudentsParameters(preset="demo", **named, family="albert").check()
+    shared = {"preset": "demo", "store": store, "teacher": bert.short}
+    with pytest.raises(InputError, match=r"^--graph /nowhere/x: BERT has no entities"):
+        StudentsParameters(**shared, graph="/nowhere/x").check()
+    with pytest.raises(InputError, match=r"^--datasets: none given, and \S+ holds no generated world"):
+        StudentsParameters(**shared).check()
+    with pytest.raises(InputError, match=f"^--corpus: the teacher {bert.short} was made from text of the store"):
+        StudentsParameters(**shared, corpus="books").check()
+
+
+def test_an_ablation_has_a_row_a_part(
+    bert: Artifact, world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analysis = import_module("flows.analysis.students")  # the package has a flow of that name
+    kept = ("DistilBERT", "no cosine", "TinyBERT")  # of nine, all of which tests/flows/test_students.py plans
+    some = [student for student in ablations_of(EncoderConfig(n_layer=2)) if student.label in kept]
+    monkeypatch.setattr(analysis, "ablations_of", lambda _: some)
+    shelf = Store(store)
+    chosen = {"datasets": world[1], "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1, "overrides": OVERRIDES}
+    (found,) = analysis.distillation(DistillationParameters(preset="demo", teacher=bert.short, **chosen))
+    assert found.header == ("what is learnt", "perplexity", "average", "difference", "published difference", "rte")
+    whole, without, other = found.rows
+    assert (whole[0], without[0], other[0]) == kept
+    assert whole[3] == other[3] == ""
+    assert float(without[3]) == pytest.approx(float(without[2]) - float(whole[2]), abs=0.11)
+    assert without[4] == "-1.46", "DistilBERT, Table 4"
+    assert all(float(row[1]) > 1 for row in found.rows)
+    made = [each for each in shelf.list("pretrain") if teacher_of(shelf, each) == bert]
+    assert {shelf.manifest(each)["config"]["distil"]["cosine_weight"] for each in made} == {0.0, 1.0}
+
+
+def test_rates_of_who_is_taught_are_tried_with_the_teachers_own(
+    bert: Artifact, world: tuple[str, str], store: str
+) -> None:
+    from flows.distil import distil
+    from flows.finetune import finetune_all
+
+    shelf = Store(store)
+    chosen = {"datasets": world[1], "store": store, "tasks": ["mrpc"], "jobs": 1, "seeds": 1, "preset": "demo"}
+    before = {each.digest for each in shelf.list("pretrain")}
+    short = {
+        "pretrain": {**OVERRIDES["pretrain"], "steps": 4},
+        "finetune": {**OVERRIDES["finetune"], "layer_epochs": 1},
+    }
+    distil(DistilParameters(teacher=bert.short, family="tinybert", overrides=short, **{**chosen, "tasks": ["rte"]}))
+    (student,) = [each for each in shelf.list("pretrain") if each.digest not in before]
+    form = FinetuneAllParameters(
+        checkpoint=student.short, rates=RATES, overrides={"finetune": short["finetune"], "scratch": False}, **chosen
+    )
+    form.check()
+    finetune_all(form)
+    tuned = [dict(shelf.manifest(each)) for each in shelf.list("finetune")]
+    mrpc = [manifest for manifest in tuned if manifest["config"]["task"] == "mrpc"]
+    taught = [manifest for manifest in mrpc if manifest["config"]["finetune"].get("taught")]
+    assert sorted(manifest["config"]["finetune"]["lr"] for manifest in taught) == RATES, "the row's run is a trial"
+    (its,) = {manifest["inputs"]["teacher"]["digest"] for manifest in taught}
+    assert shelf.manifest(shelf.artifact("finetune", its))["config"]["finetune"]["lr"] == 1e-3
+    assert len(mrpc) == 3
+
+    with pytest.raises(
+        InputError, match=r"^--layer-decay 0.8: TinyBERT learns its tasks from its teacher's models; expected"
+    ):
+        FinetuneParameters(
+            task="rte", checkpoint=student.short, store=store, datasets=world[1], layer_decay=0.8
+        ).check()
+    with pytest.raises(InputError, match=r"^--from-task mnli: TinyBERT learns its tasks"):
+        FinetuneAllParameters(checkpoint=student.short, from_task="mnli", **chosen).check()
+    check_taught(FAMILIES["bert"], {"from-task": "mnli"})
+
+
+def test_what_a_measurement_cannot_read_is_said_as_the_reader_says_it(
+    bert: Artifact, store: str, tmp_path: Path
+) -> None:
+    shelf = Store(store)
+    tuned = next(each for each in shelf.list("finetune") if shelf.manifest(each)["config"]["task"] == "rte")
+    job = {
+        "model": str(shelf.local(tuned) / "model"),
+        "tokenizer": str(tmp_path / "nowhere"),
+        "dataset": str(shelf.local(ancestor(shelf, tuned, "dataset"))),
+        "workspace": str(tmp_path),
+    }
+    with pytest.raises(InputError, match="nowhere"):
+        speed.run(job, StopRequest())

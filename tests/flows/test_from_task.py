@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters
+from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters, StudentsParameters
+from flows.forms.references import pretrained_model
+from flows.forms.settings import chosen_preset
 from gptcore.errors import InputError
+from gptcore.evaluation.speed import KINDS
 from tasks.report.leaderboard import Leaderboard, Row
+from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import LEADERBOARD, SWEEPS
@@ -27,7 +32,7 @@ def board(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboa
 
     books, datasets = world
     chosen = {"corpus": books, "datasets": datasets, "store": store, "jobs": 1, "seeds": 2}
-    overrides = {**OVERRIDES, "scratch": False}
+    overrides = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}, "scratch": False}
     form = PipelineParameters(
         preset="demo", overrides=overrides, tasks=["rte", "sst2"], from_task="mnli", rates=RATES, **chosen
     )
@@ -56,17 +61,14 @@ def test_the_row_has_its_own_name_and_only_the_tasks_that_were_asked_for(board: 
     assert not [note for note in board.notes if note.startswith("sst2: started")]
 
 
-def test_a_row_whose_settings_start_a_task_so_is_called_as_any_other(
-    board: Leaderboard, world: tuple[str, str], store: str
-) -> None:
-    from flows.finetune import finetune_all
+def test_a_row_whose_settings_start_a_task_so_is_called_as_any_other(board: Leaderboard, store: str) -> None:
+    from flows.finetune import arms_of
 
-    overrides = {**OVERRIDES, "scratch": False, "tasks": {"rte": {"from_task": "mnli", "epochs": 1}}}
-    given = {"checkpoint": "latest", "store": store, "datasets": world[1], "seeds": 1}
-    found = finetune_all(FinetuneAllParameters(preset="demo", tasks=["rte"], overrides=overrides, **given))
-    assert isinstance(found, Leaderboard)
-    assert ours(found).name.startswith("pre-trained ")
-    assert "rte: started from a model fine-tuned on MNLI" in found.notes
+    checkpoint = pretrained_model(Store(store), "latest")
+    for source, label in (("", "pre-trained"), ("mnli", "pre-trained, then mnli")):
+        preset = chosen_preset(PipelineParameters(preset="best", from_task=source))
+        assert preset.finetune_for("rte").from_task == "mnli"
+        assert [arm.label for arm in arms_of(Store(store), preset, checkpoint, source)] == [label]
 
 
 def test_the_other_tasks_model_is_an_input_and_is_trained_once(board: Leaderboard, store: str) -> None:
@@ -179,3 +181,24 @@ def test_a_task_without_data_is_refused_before_any_work(world: tuple[str, str], 
         PipelineParameters(store=store, tasks=["sst2"], from_task="mnli").check()
     with pytest.raises(InputError, match=r"tasks\.rte\.from_task: rte cannot start from itself"):
         PipelineParameters(store=store, overrides={"tasks": {"rte": {"from_task": "rte"}}}).check()
+
+
+def test_a_decoders_students_are_compared_where_a_task_starts_from_another(
+    board: Leaderboard, world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analysis = import_module("flows.analysis.students")  # the package has a flow of that name
+    cost = {"milliseconds": 2.0, "rows_per_second": 900.0, "bytes": 10_000, "peak_memory_bytes": 0, "score": 0.5}
+    measured: list[str] = []
+
+    def cost_of(shelf: Store, model: Artifact, _: Artifact) -> dict[str, Any]:
+        measured.append(shelf.manifest(model)["config"]["finetune"]["from_task"])
+        return {"parameters": 4000, **dict.fromkeys(KINDS, cost)}
+
+    monkeypatch.setattr(analysis, "measure_speed", cost_of)
+    chosen = {"datasets": world[1], "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1}
+    overrides = {**OVERRIDES, "scratch": False, "tasks": {"rte": {"from_task": "mnli"}}}
+    form = StudentsParameters(preset="demo", teacher="latest", overrides=overrides, **chosen)
+    (found,) = analysis.students(form)
+    ours = [row[0] for row in found.rows if row[0]]
+    assert ours == ["GPT-1, 2 layers: the teacher", "GPT-1, 1 of 2 layers", "GPT-1 of 1 layer, no teacher"]
+    assert measured == ["mnli"] * 3

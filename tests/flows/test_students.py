@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flows.forms.checks import check_taught
 from flows.forms.parameters import (
     DistillationParameters,
     DistilParameters,
-    FinetuneAllParameters,
-    FinetuneParameters,
     PipelineParameters,
     PretrainParameters,
     StudentsParameters,
@@ -25,13 +21,7 @@ from flows.grid import Arm
 from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.config.distillation import DistilConfig, check_teacher
 from gptcore.errors import InputError
-from gptcore.evaluation import speed
-from gptcore.evaluation.speed import KINDS
-from gptcore.families import FAMILIES
-from gptcore.machine.process import StopRequest
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import ancestor, teacher_of
-from tasks.store.store import Store
 from tests.flows.world import OVERRIDES
 
 DEEPER = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}, "scratch": False}
@@ -189,147 +179,3 @@ def test_an_ablation_varies_its_weights_itself(name: str, tmp_path: Path) -> Non
     form = DistillationParameters(preset="demo", store=str(tmp_path), overrides={"distil": {name: given}})
     with pytest.raises(InputError, match=rf"^distil.{name} = {given!r}: the analysis compares its values"):
         form.check()
-
-
-# --- with models of a store ---
-
-
-@pytest.fixture(scope="module")
-def teachers(world: tuple[str, str], store: str, prefect_server: Path) -> dict[str, Artifact]:
-    """A BERT and a GPT-1 of two layers on the same books, both fine-tuned on RTE."""
-    from flows.pipeline import pipeline
-
-    books, datasets = world
-    chosen = {"corpus": books, "datasets": datasets, "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1}
-    for family in ("bert", "gpt"):
-        pipeline(PipelineParameters(preset="demo", family=family, overrides=DEEPER, **chosen))
-    shelf = Store(store)
-    found = {shelf.manifest(each)["config"]["model"].get("family", "gpt"): each for each in shelf.list("pretrain")}
-    assert set(found) == {"bert", "gpt"}
-    return found
-
-
-def test_a_named_teacher_brings_its_family_and_shape(
-    teachers: dict[str, Artifact], world: tuple[str, str], store: str
-) -> None:
-    named = {"store": store, "datasets": world[1], "tasks": ["rte"]}
-    for name, teacher in teachers.items():
-        for preset in ("demo", "small"):
-            StudentsParameters(preset=preset, teacher=teacher.short, **named).check()
-        asked = "gpt2" if name == "gpt" else "albert"
-        with pytest.raises(
-            InputError, match=rf"^--family {asked}: found \w+-?\w* as the teacher; expected no --family"
-        ):
-            StudentsParameters(preset="demo", store=store, teacher=teacher.short, family=asked).check()
-    DistillationParameters(preset="demo", teacher=teachers["bert"].short, **named).check()
-    with pytest.raises(InputError, match=r"^--teacher: found GPT-1, expected BERT"):
-        DistillationParameters(preset="demo", store=store, teacher=teachers["gpt"].short, tasks=["rte"]).check()
-    shared = {"preset": "demo", "store": store, "teacher": teachers["bert"].short}
-    with pytest.raises(InputError, match=r"^--graph /nowhere/x: BERT has no entities"):
-        StudentsParameters(**shared, graph="/nowhere/x").check()
-    with pytest.raises(InputError, match=r"^--datasets: none given, and \S+ holds no generated world"):
-        StudentsParameters(**shared).check()
-    with pytest.raises(InputError, match=r"^--corpus: the teacher \w+ was made from text of the store; expected none"):
-        StudentsParameters(preset="demo", store=store, teacher="latest", corpus="books").check()
-
-
-def test_a_decoders_students_are_compared_where_a_task_starts_from_another(
-    teachers: dict[str, Artifact], world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    analysis = import_module("flows.analysis.students")  # the package has a flow of that name
-    cost = {"milliseconds": 2.0, "rows_per_second": 900.0, "bytes": 10_000, "peak_memory_bytes": 0, "score": 0.5}
-    measured: list[str] = []
-
-    def cost_of(shelf: Store, model: Artifact, _: Artifact) -> dict[str, Any]:
-        measured.append(shelf.manifest(model)["config"]["finetune"]["from_task"])
-        return {"parameters": 4000, **dict.fromkeys(KINDS, cost)}
-
-    monkeypatch.setattr(analysis, "measure_speed", cost_of)
-    chosen = {"datasets": world[1], "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1}
-    overrides = {**OVERRIDES, "scratch": False, "tasks": {"rte": {"from_task": "mnli"}}}
-    form = StudentsParameters(preset="demo", teacher=teachers["gpt"].short, overrides=overrides, **chosen)
-    (found,) = analysis.students(form)
-    ours = [row[0] for row in found.rows if row[0]]
-    assert ours == ["GPT-1, 2 layers: the teacher", "GPT-1, 1 of 2 layers", "GPT-1 of 1 layer, no teacher"]
-    assert measured == ["mnli"] * 3
-
-
-def test_an_ablation_has_a_row_a_part(teachers: dict[str, Artifact], world: tuple[str, str], store: str) -> None:
-    from flows.analysis import ANALYSES
-
-    shelf = Store(store)
-    chosen = {"datasets": world[1], "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1, "overrides": OVERRIDES}
-    (found,) = ANALYSES["distillation"](DistillationParameters(preset="demo", teacher=teachers["bert"].short, **chosen))
-    assert found.header == ("what is learnt", "perplexity", "average", "difference", "published difference", "rte")
-    assert [row[0] for row in found.rows] == [
-        *("DistilBERT", "no soft targets", "no cosine", "no masked words", "random start"),
-        *("TinyBERT", "no attention", "no hidden states", "no embeddings"),
-    ]
-    first, *others = found.rows
-    assert first[3] == found.rows[5][3] == ""
-    assert all(float(row[1]) > 1 for row in found.rows)
-    whole = {row[0]: float(row[2]) for row in found.rows}
-    for row in others:
-        if row[3]:
-            base = whole["DistilBERT" if others.index(row) < 4 else "TinyBERT"]
-            assert float(row[3]) == pytest.approx(whole[row[0]] - base, abs=0.11)
-    made = [each for each in shelf.list("pretrain") if teacher_of(shelf, each) == teachers["bert"]]
-    assert len({str(shelf.manifest(each)["config"]["distil"]) for each in made}) == 9
-
-
-def test_rates_of_who_is_taught_are_tried_with_the_teachers_own(
-    teachers: dict[str, Artifact], world: tuple[str, str], store: str
-) -> None:
-    from flows.distil import distil
-    from flows.finetune import finetune_all
-
-    shelf = Store(store)
-    chosen = {"datasets": world[1], "store": store, "tasks": ["mrpc"], "jobs": 1, "seeds": 1, "preset": "demo"}
-    before = {each.digest for each in shelf.list("pretrain")}
-    short = {
-        "pretrain": {**OVERRIDES["pretrain"], "steps": 4},
-        "finetune": {**OVERRIDES["finetune"], "layer_epochs": 1},
-    }
-    distil(
-        DistilParameters(
-            teacher=teachers["bert"].short, family="tinybert", overrides=short, **{**chosen, "tasks": ["rte"]}
-        )
-    )
-    (student,) = [each for each in shelf.list("pretrain") if each.digest not in before]
-    form = FinetuneAllParameters(
-        checkpoint=student.short, rates=RATES, overrides={"finetune": short["finetune"], "scratch": False}, **chosen
-    )
-    form.check()
-    finetune_all(form)
-    tuned = [dict(shelf.manifest(each)) for each in shelf.list("finetune")]
-    mrpc = [manifest for manifest in tuned if manifest["config"]["task"] == "mrpc"]
-    taught = [manifest for manifest in mrpc if manifest["config"]["finetune"].get("taught")]
-    assert sorted(manifest["config"]["finetune"]["lr"] for manifest in taught) == RATES, "the row's run is a trial"
-    (its,) = {manifest["inputs"]["teacher"]["digest"] for manifest in taught}
-    assert shelf.manifest(shelf.artifact("finetune", its))["config"]["finetune"]["lr"] == 1e-3
-    assert len(mrpc) == 3
-
-    with pytest.raises(
-        InputError, match=r"^--layer-decay 0.8: TinyBERT learns its tasks from its teacher's models; expected"
-    ):
-        FinetuneParameters(
-            task="rte", checkpoint=student.short, store=store, datasets=world[1], layer_decay=0.8
-        ).check()
-    with pytest.raises(InputError, match=r"^--from-task mnli: TinyBERT learns its tasks"):
-        FinetuneAllParameters(checkpoint=student.short, from_task="mnli", **chosen).check()
-    check_taught(FAMILIES["bert"], {"from-task": "mnli"})
-
-
-def test_what_a_measurement_cannot_read_is_said_as_the_reader_says_it(
-    teachers: dict[str, Artifact], store: str, tmp_path: Path
-) -> None:
-    shelf = Store(store)
-    tuned = next(each for each in shelf.list("finetune") if shelf.manifest(each)["config"]["task"] == "rte")
-    job = {
-        "model": str(shelf.local(tuned) / "model"),
-        "tokenizer": str(tmp_path / "nowhere"),
-        "dataset": str(shelf.local(ancestor(shelf, tuned, "dataset"))),
-        "workspace": str(tmp_path),
-    }
-    with pytest.raises(InputError, match="nowhere"):
-        speed.run(job, StopRequest())
