@@ -9,11 +9,12 @@ from typing import Any
 
 from flows.dispatch import pretrained
 from flows.failures import Failures, leave_out, raise_if_all
-from flows.forms.checks import check_teacher, chosen_tasks, datasets_folder
+from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import OnBooks
 from flows.forms.references import in_store, pretrained_model
 from flows.forms.settings import chosen_preset
+from flows.forms.teachers import check_teacher
 from flows.graph import mentioned
 from flows.servers import signals
 from gptcore.config import NetworkConfig, Preset, PretrainConfig

@@ -199,12 +199,6 @@ def require_family(parameters: AnalysisParameters, family: str) -> None:
         raise InputError(f"--family {chosen}: this analysis is about {FAMILIES[family].title}; expected no --family")
 
 
-def refuse_setting(parameters: AnalysisParameters, section: str, name: str) -> None:
-    """:raises InputError: a setting is given that is what the analysis varies."""
-    if (value := parameters.overrides.get(section, {}).get(name)) is not None:
-        raise InputError(f"{section}.{name} = {value!r}: the analysis compares its values; expected no such setting")
-
-
 def require_own_families(parameters: AnalysisParameters, *fields: str) -> None:
     """See that a form leaves to an analysis of several families what each has for itself.
 

@@ -20,7 +20,6 @@ from flows.analysis.common import (
     percent,
     power,
     publish_all,
-    refuse_setting,
     rows_of,
     scored,
     scores_of,
@@ -29,7 +28,7 @@ from flows.analysis.common import (
 from flows.chain import run_chain
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
-from flows.forms.settings import chosen_preset
+from flows.forms.settings import chosen_preset, refuse_setting
 from flows.grid import Arm
 from gptcore.config import EncoderConfig
 from gptcore.config.operations import operations_of_update

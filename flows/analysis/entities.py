@@ -12,7 +12,6 @@ from flows.analysis.common import (
     cell_text,
     percent,
     publish_all,
-    refuse_setting,
     require_family,
     scored,
     synthetic_notes,
@@ -21,6 +20,7 @@ from flows.analysis.common import (
 from flows.chain import Chain, run_chain
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
+from flows.forms.settings import refuse_setting
 from flows.grid import Arm
 from gptcore.nlu.published_encoders import ENTITIES
 from tasks.report.analysis import Analysis

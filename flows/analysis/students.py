@@ -20,11 +20,11 @@ from flows.dispatch import pretrained
 from flows.failures import Failures
 from flows.fanout import score_tasks, with_sources
 from flows.finetune import pretrained_arm, seeds_of, settings_of
-from flows.forms.checks import check_distillation, check_students
 from flows.forms.parameters import AnalysisParameters, DistillationParameters, StudentsParameters
 from flows.forms.references import in_store
 from flows.forms.run_names import from_form
 from flows.forms.students import Compared, Plan, Student, ablations_of, plans, students_of, teachers_form
+from flows.forms.teachers import check_distillation, check_students
 from flows.grid import Arm, Grid
 from gptcore.config import EncoderConfig, NetworkConfig, network_config
 from gptcore.errors import InputError
@@ -163,19 +163,8 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
         curves.append(Curve(label, [(found[kind]["milliseconds"], average) for kind in ("torch", "onnx")], place))
     if isinstance(_shape(chain), EncoderConfig):
         body += [_published(row, tasks) for row in DISTILLED]
-    header = (
-        "model",
-        "as",
-        "perplexity",
-        "weights",
-        "MB",
-        "ms a row",
-        "rows/s",
-        "memory, MB",
-        "average",
-        "of the teacher",
-        *tasks,
-    )
+    costs = ("weights", "MB", "ms a row", "rows/s", "memory, MB")
+    header = ("model", "as", "perplexity", *costs, "average", "of the teacher", *tasks)
     notes = [
         *synthetic_notes(chain),
         f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s); {_seen(chain, grid)}",

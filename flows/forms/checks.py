@@ -5,7 +5,6 @@ The flows use the same functions: a run that the Prefect UI starts has passed no
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ from typing import Any
 from flows.forms.option import as_typed
 from flows.forms.readers import task_name
 from flows.forms.references import WORDS, in_store, pretrained_model
-from flows.forms.settings import FROM_TASK, chosen_preset, distilled_preset
-from flows.forms.students import Compared, Plan, ablations_of, plans, refuse_varied, students_of, teachers_form
-from gptcore.config import Preset, distillation, network_config
+from flows.forms.settings import FROM_TASK
+from gptcore.config import Preset, network_config
 from gptcore.connectivity import require_s3
 from gptcore.errors import InputError, refuse_password
 from gptcore.families import FAMILIES, Family
@@ -23,10 +21,10 @@ from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import available, fitted
 from gptcore.nlu.registry import REGISTRY, check_source, task_spec
 from tasks.store.artifact import Artifact
-from tasks.store.references import check_start, named_tokenizer, teacher_model, without_label
+from tasks.store.references import check_start, named_tokenizer, without_label
 from tasks.store.store import Store
 
-_ADDRESS_OPTIONS = {
+ADDRESS_OPTIONS = {
     name: f"--{name}"
     for name in ("store", "corpus", "arxiv", "datasets", "tokenizer", "checkpoint", "shards", "model", "teacher")
 } | {"start": "--from"}
@@ -125,7 +123,7 @@ def check_taught(family: Family, given: Mapping[str, Any]) -> None:
     :param given: option -> value, None where it is not given.
     :raises InputError: naming the first option that does not go with it.
     """
-    if not family.settings.get("finetune", {}).get("taught"):
+    if not family.taught:
         return
     for option, value in given.items():
         if value is not None:
@@ -152,24 +150,6 @@ def check_weights(store: Store, start: str, model: Any, tokenizer: Mapping[str, 
             return
     if start:
         check_start(store, pretrained_model(store, start), model, tokenizer.get("tokenizer_digest", ""))
-
-
-def check_teacher(store: Store, teacher: str, preset: Preset, start: str = "") -> None:
-    """See that a network that learns from a teacher has one that it can learn from.
-
-    :param start: the model whose weights it goes on from, empty: none.
-    :raises InputError: there is none, it does not fit, or both it and ``start`` give the first weights.
-    """
-    family = FAMILIES[preset.family]
-    if teacher and start and preset.distil.start == "teacher":
-        raise InputError(f"--from {start}: --teacher gives the first weights, too; expected distil.start = random")
-    if teacher:
-        found = store.manifest(teacher_model(store, in_store(store, teacher, ("pretrain",))))
-        shape = network_config(found["config"]["model"])
-        student = dataclasses.replace(preset.model, n_vocab=shape.n_vocab)
-        distillation.check_teacher(preset.distil, student, shape, f"--teacher {found['digest'][:12]}")
-    elif family.teacher:
-        raise InputError(f"--family {family.name}: found no --teacher, expected one, from which {family.title} learns")
 
 
 def check_graph(store: Store, graph: str, family: str, links: str = "") -> None:
@@ -200,72 +180,6 @@ def is_address(graph: str) -> bool:
     return "/" in graph or Path(graph).is_dir()
 
 
-def check_distil(store: Store, form: Any) -> None:
-    """See that the teacher of a form is there, and that its student can be made.
-
-    :raises InputError: for the first thing that is not there, or does not fit.
-    """
-    from tasks.stages.imported import is_model_folder
-
-    if is_model_folder(form.teacher):  # which is looked at as it is imported
-        if not form.corpus:
-            raise InputError(f"--teacher {form.teacher}: a folder, whose text nobody knows; expected --corpus")
-        check_corpus(form.corpus)
-    else:
-        found = teacher_model(store, in_store(store, form.teacher, ("pretrain",)))
-        if form.corpus:
-            raise InputError(f"--corpus: the teacher {found.short} was made from text of the store; expected none")
-        preset = distilled_preset(form, network_config(store.manifest(found)["config"]["model"]), found.short)
-        check_sources(preset, form.tasks, datasets_folder(store, form.datasets, form.tasks))
-    chosen_tasks(form.tasks, datasets_folder(store, form.datasets, form.tasks))
-
-
-def check_students(store: Store, form: Any) -> None:
-    """See that a teacher's students can be made, and that their speed can be measured.
-
-    :raises InputError: for the first thing that is not there, or does not fit.
-    """
-    from gptcore.models.onnx import require_onnx
-
-    require_onnx("analysis students")
-    _check_students(store, form, students_of)
-
-
-def check_distillation(store: Store, form: Any) -> None:
-    """See that the students can be made whose loss has one part less, and that no setting says which.
-
-    :raises InputError: for the first thing that is not there, or does not fit.
-    """
-    _check_students(store, form, ablations_of)
-    refuse_varied(form)
-
-
-def _check_students(store: Store, form: Any, compared: Compared) -> None:
-    if not form.teacher:
-        if form.start:
-            raise InputError(f"--from {form.start}: this analysis pre-trains what it compares; expected no --from")
-        preset = chosen_preset(teachers_form(form))
-        check_graph(store, form.graph, preset.family, form.links)
-        _check_plans(form, plans(form, preset.model, f"--preset {form.preset}", compared))
-        known_tokenizer(store, form.tokenizer)
-        check_sources(preset, form.tasks, form.datasets)
-        return
-    found = teacher_model(store, in_store(store, form.teacher, ("pretrain",)))
-    for name, option in (("corpus", "corpus"), ("tokenizer", "tokenizer"), ("start", "from")):
-        if getattr(form, name):
-            raise InputError(f"--{option}: the teacher {found.short} was made from text of the store; expected none")
-    shape = network_config(store.manifest(found)["config"]["model"])
-    preset = chosen_preset(teachers_form(form, shape.family))
-    check_graph(store, form.graph, shape.family, form.links)
-    _check_plans(form, plans(form, shape, f"--teacher {found.short}", compared))
-    check_sources(preset, form.tasks, datasets_folder(store, form.datasets, form.tasks))
-
-
-def _check_plans(form: Any, found: Sequence[Plan]) -> None:
-    for plan in found:
-        check_sharded(form, plan.preset)
-
-
 def check_sweep(store: Store, form: Any) -> None:
     """See that a sweep's plan can be read, and that what the plan needs is there.
 
@@ -294,7 +208,7 @@ def check_addresses(given: Mapping[str, Any]) -> Store:
     """
     if not given["store"]:
         raise InputError("--store: found nothing, expected a folder or an address")
-    for name, option in _ADDRESS_OPTIONS.items():
+    for name, option in ADDRESS_OPTIONS.items():
         refuse_password(given.get(name) or "")
         require_s3(given.get(name) or "", option)
     for ref in given.get("checkpoints", ()):

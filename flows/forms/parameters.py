@@ -23,7 +23,7 @@ from flows.forms.form import (
 )
 from flows.forms.option import Option, field
 from flows.forms.readers import budgets, task_name
-from flows.forms.settings import chosen_preset
+from flows.forms.settings import STUDENT, chosen_preset
 from gptcore.families import DEFAULT, FAMILIES, students
 from gptcore.nlu.registry import BEYOND, REGISTRY
 
@@ -64,14 +64,14 @@ class OnBooks(Form):
     links: str = fields.links(18)
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import checks
+        from flows.forms import checks, teachers
 
         preset = chosen_preset(self)
         checks.check_sharded(self, preset)
         checks.check_corpus(self.corpus)
         tokenizer = checks.known_tokenizer(store, self.tokenizer)
         checks.check_weights(store, self.start, preset.model, tokenizer)
-        checks.check_teacher(store, self.teacher, preset, self.start)
+        teachers.check_teacher(store, self.teacher, preset, self.start)
         checks.check_graph(store, self.graph, preset.family, self.links)
         checks.check_dask(self.dask)
         checks.check_tasks(self.tasks, self.datasets)
@@ -118,9 +118,9 @@ class StudentsParameters(AnalysisParameters):
     """A teacher and its students, from the artifacts of a pipeline; what is missing is made."""
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import checks
+        from flows.forms import teachers
 
-        checks.check_students(store, self)
+        teachers.check_students(store, self)
         self._look_up_text()
 
     def _look_up_text(self) -> None:
@@ -136,9 +136,9 @@ class DistillationParameters(StudentsParameters):
     """Students whose loss has one part less, from the artifacts of a pipeline; what is missing is made."""
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import checks
+        from flows.forms import teachers
 
-        checks.check_distillation(store, self)
+        teachers.check_distillation(store, self)
         self._look_up_text()
 
 
@@ -161,14 +161,14 @@ class PretrainParameters(Form):
     links: str = fields.links(11)
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import checks
+        from flows.forms import checks, teachers
 
         preset = chosen_preset(self)
         checks.check_sharded(self, preset)
         checks.check_graph(store, self.graph, preset.family, self.links)
         shards = store.manifest(store.resolve(self.shards, "shards"))
         checks.check_weights(store, self.start, preset.model, shards["counts"])
-        checks.check_teacher(store, self.teacher, preset, self.start)
+        teachers.check_teacher(store, self.teacher, preset, self.start)
 
 
 class DistilParameters(Form):
@@ -187,7 +187,7 @@ class DistilParameters(Form):
     )
     family: StudentName = field(
         2,
-        "distilbert",
+        STUDENT,
         "What it learns: distilbert (the teacher's predictions) or tinybert (its layers). A decoder's student is of "
         "its own family, and learns predictions.",
         title="Family",
@@ -204,9 +204,9 @@ class DistilParameters(Form):
     jobs: int = fields.jobs(11)
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import checks
+        from flows.forms import teachers
 
-        checks.check_distil(store, self)
+        teachers.check_distil(store, self)
 
 
 class FinetuneParameters(Form):

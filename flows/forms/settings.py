@@ -18,7 +18,7 @@ FROM_TASK = ("rte", "stsb", "mrpc")
 """The tasks that start from another's model where a form names one (ALBERT, section 4.5)."""
 
 
-_STUDENT = "distilbert"
+STUDENT = "distilbert"
 """The family that a form of distillation has of itself."""
 
 
@@ -69,6 +69,12 @@ def distilled_preset(form: Any, teacher: NetworkConfig, short: str) -> Preset:
     return dataclasses.replace(preset, model=model)
 
 
+def refuse_setting(form: Any, section: str, name: str) -> None:
+    """:raises InputError: a setting is given that is what the analysis varies."""
+    if (value := form.overrides.get(section, {}).get(name)) is not None:
+        raise InputError(f"{section}.{name} = {value!r}: the analysis compares its values; expected no such setting")
+
+
 def _students_family(form: Any, teacher: NetworkConfig, short: str) -> str:
     """The family of a teacher's student: a decoder's own, an encoder's as the form or its settings say.
 
@@ -79,10 +85,10 @@ def _students_family(form: Any, teacher: NetworkConfig, short: str) -> str:
         is_one = f"a student of {own.title} ({short}) is one, too; expected none"
         if said not in (None, own.name):
             raise InputError(f"family = {said!r} in the settings: {is_one}")
-        if form.family not in (own.name, _STUDENT):
+        if form.family not in (own.name, STUDENT):
             raise InputError(f"--family {form.family}: {is_one}")
         return own.name
-    if said is not None and form.family not in (said, _STUDENT):
+    if said is not None and form.family not in (said, STUDENT):
         raise InputError(f"family = {said!r} in the settings, --family {form.family}; expected one of the two")
     return str(said or form.family)
 

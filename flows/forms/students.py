@@ -6,7 +6,7 @@ All of it follows from settings: a form asks here before anything is trained, th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,6 +96,10 @@ def ablations_of(teacher: Teacher) -> list[Student]:
     ]
 
 
+VARIED = tuple(name for student in ablations_of(EncoderConfig(n_layer=2)) for name in student.distil)
+"""The settings of distillation that the ablations say."""
+
+
 def teachers_form(form: Any, family: str = "bert") -> Any:
     """The form as it says how the teacher is trained, without what is said of its students' fine-tunes.
 
@@ -124,19 +128,11 @@ def plans(form: Any, teacher: NetworkConfig, where: str, compared: Compared) -> 
     return [_plan(form, teacher, where, student, students[0].family) for student in students]
 
 
-def refuse_varied(form: Any) -> None:
-    """:raises InputError: a setting of distillation is given that the ablation varies."""
-    varied: Sequence[str] = [name for each in ablations_of(EncoderConfig(n_layer=2)) for name in each.distil]
-    for name in varied:
-        if (value := form.overrides.get("distil", {}).get(name)) is not None:
-            raise InputError(f"distil.{name} = {value!r}: the analysis compares its values; expected no such setting")
-
-
 def _plan(form: Any, teacher: Teacher, where: str, student: Student, schedule: str) -> Plan:
     """:param schedule: the family whose number of updates who learns alone has, too."""
 
     def preset_of(family: str) -> Preset:
-        overrides = _without(form.overrides, "family", "model", taught=_is_taught(family))
+        overrides = _without(form.overrides, "family", "model", taught=FAMILIES[family].taught)
         return chosen_preset(form.model_copy(update={"family": family, "overrides": overrides}))
 
     preset = preset_of(student.family)
@@ -146,10 +142,6 @@ def _plan(form: Any, teacher: Teacher, where: str, student: Student, schedule: s
         return Plan(student, preset, shape, preset_of(schedule).pretrain, distil)
     check_teacher(distil, shape, teacher, where)
     return Plan(student, preset, shape, preset.pretrain, distil)
-
-
-def _is_taught(family: str) -> bool:
-    return bool(FAMILIES[family].settings.get("finetune", {}).get("taught", False))
 
 
 def _without(overrides: Mapping[str, Any], *sections: str, taught: bool) -> dict[str, Any]:

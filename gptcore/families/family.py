@@ -87,6 +87,11 @@ class Family:
     tokenizer_recorded: Mapping[str, Any] | None = None
     """What the digest of a tokenizer says of its kind; None: the name in ``tokenizer``."""
 
+    @property
+    def taught(self) -> bool:
+        """Whether it learns its tasks from its teacher's models of them, unless settings say otherwise."""
+        return bool(self.settings.get("finetune", {}).get("taught", False))
+
     def part(self, name: str) -> Any:
         """The part that a field names: ``family.part("network")`` is the class.
 

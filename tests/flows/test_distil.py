@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.forms.checks import check_taught, check_teacher
+from flows.forms.checks import check_taught
 from flows.forms.parameters import (
     DistillationParameters,
     DistilParameters,
@@ -20,6 +20,7 @@ from flows.forms.parameters import (
     StudentsParameters,
 )
 from flows.forms.students import ablations_of
+from flows.forms.teachers import check_teacher
 from gptcore.config import EncoderConfig, network_config, preset_named
 from gptcore.errors import InputError
 from gptcore.evaluation import speed
