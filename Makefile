@@ -94,7 +94,7 @@ bench: $(VENV)/.dev ## what this machine does a second, beside what people would
 	@$(BIN)/python -m tests.benchmarks
 
 chaos: $(VENV)/.dev ## kills, full disks, bad networks on purpose: counts of what the pipeline survived (an hour)
-	@$(BIN)/python -m infra.chaos
+	@$(BIN)/python -m tests.trials.chaos
 
 clean: ## remove the environment and the caches (never a store)
 	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -21,9 +21,9 @@ from flows.forms.settings import chosen_abstracts, language_overrides
 from flows.servers import signals
 from gptcore.abstracts.config import AdaptConfig, at_size
 from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
+from gptcore.base.errors import InputError
 from gptcore.config import Preset
-from gptcore.errors import InputError
-from gptcore.sizes import SIZES, sized_preset
+from gptcore.config.sizes import SIZES, sized_preset
 from gptcore.text.sources import RawCorpus
 from tasks.jobs.launch import jobs_of_threads
 from tasks.jobs.placement import slots_and_threads

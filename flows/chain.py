@@ -17,10 +17,10 @@ from flows.forms.settings import chosen_preset
 from flows.forms.teachers import check_teacher
 from flows.graph import mentioned
 from flows.servers import signals
+from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.config.operations import updates_of
 from gptcore.config.training import OF_OBJECTIVES
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES, Family
 from gptcore.nlu.own_task import Task
 from gptcore.text.sources import RawCorpus

@@ -34,8 +34,8 @@ from flows.servers.temporary_server import is_temporary
 from flows.train import TRAININGS, packed
 from flows.waiting import NONE_ONLINE, TrainHere, Wait, announced
 from flows.worker_policy import NoWorker, worker_policy
-from gptcore.errors import InputError
-from gptcore.files import sha256_json
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
 from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
 from tasks.jobs.placement import on_cluster, slots, slots_and_threads
 from tasks.stages.estimate import estimate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.jobs.launch import jobs_are_stopped
 from tasks.tracking.logs import logger
 

@@ -21,13 +21,13 @@ from flows.progress import show_progress, work_of
 from flows.rates import choose_rates
 from flows.servers import signals
 from flows.servers.tags import INTERNAL
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.settings import recorded
 from gptcore.families import recorded_family
 from gptcore.nlu.blimp import has_blimp
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
-from gptcore.settings import recorded
 from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
 from tasks.jobs.placement import slots_and_threads
 from tasks.report.entries import task_data

@@ -15,11 +15,11 @@ from flows.forms.generation_checks import check_prompts, least_room, tasks_with_
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.servers import signals
+from gptcore.base.synthetic import is_synthetic
+from gptcore.config.sizes import SIZES, sized_preset
 from gptcore.prompting.assemble import select
 from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import available_prompt_tasks, read_rows
-from gptcore.sizes import SIZES, sized_preset
-from gptcore.synthetic import is_synthetic
 from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis, publish
 from tasks.report.card import amount

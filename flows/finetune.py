@@ -16,8 +16,8 @@ from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.grid import Arm, Grid, TaskSettings
 from flows.servers import signals
+from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, Preset
-from gptcore.errors import InputError
 from gptcore.families import Family, recorded_family
 from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import REGISTRY

@@ -14,7 +14,8 @@ from typing import Any
 from flows.forms.checks import any_model, check_address
 from flows.forms.references import WORDS, fine_tuned_model, in_store
 from gptcore.abstracts.config import SamplingConfig
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.settings import replace_settings
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import own_rows
 from gptcore.evaluation.pseudo_likelihood import encoder_likelihood, pseudo_perplexity
@@ -34,7 +35,6 @@ from gptcore.models.network import Network
 from gptcore.models.transformer import GPT
 from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import recorded_task
-from gptcore.settings import replace_settings
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, home_of, model_files, tokenizer_of

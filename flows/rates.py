@@ -14,9 +14,9 @@ from flows.failures import Failures, first_line, leave_out, raise_if_all
 from flows.forms.option import as_typed
 from flows.grid import Arm, Grid
 from flows.rung import train_all
+from gptcore.base.files import sha256_json
+from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig
-from gptcore.files import sha256_json
-from gptcore.settings import recorded
 from gptcore.sweep.plan import SCORE
 from tasks.jobs.placement import slots_and_threads
 from tasks.report.card import table

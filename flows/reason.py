@@ -18,10 +18,10 @@ from flows.forms.references import fine_tuned_model
 from flows.forms.run_names import from_form
 from flows.graph import vectors_of
 from flows.servers import signals
+from gptcore.base.settings import recorded
 from gptcore.knowledge.graph import KnowledgeGraph, path_in_words
 from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.registry import task_spec
-from gptcore.settings import recorded
 from tasks.report.analysis import Analysis, publish
 from tasks.report.routes import Choice, Route, Routes
 from tasks.report.score import commit_of, score_of

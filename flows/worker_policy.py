@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 
 VARIABLE = "GPTMILL_NO_WORKER"
 SHORT_SECONDS = 600.0

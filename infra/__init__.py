@@ -1,1 +1,1 @@
-"""What runs the project elsewhere, and measures it here."""
+"""What runs the project elsewhere, and what an operator runs beside it."""

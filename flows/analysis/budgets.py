@@ -22,8 +22,8 @@ from flows.chain import run_chain
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
+from gptcore.base.errors import InputError
 from gptcore.config.operations import pretraining_flops
-from gptcore.errors import InputError
 from gptcore.families import DEFAULT, FAMILIES
 from gptcore.nlu.blimp import has_blimp
 from tasks.report.analysis import Analysis

@@ -12,14 +12,14 @@ from flows.fanout import score_tasks
 from flows.finetune import pretrained_arm, seeds_of, settings_of
 from flows.forms.parameters import AnalysisParameters
 from flows.grid import Arm, Grid
+from gptcore.base.errors import InputError
+from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig, Preset, PretrainConfig, network_config
 from gptcore.config.operations import pretraining_flops, share_seen
-from gptcore.errors import InputError
 from gptcore.families import DEFAULT, FAMILIES
 from gptcore.nlu.published_encoders import PublishedModel
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import BEYOND, REGISTRY
-from gptcore.settings import replace_settings
 from tasks.report.analysis import Analysis, publish
 from tasks.report.card import start_note, synthetic_note
 from tasks.report.leaderboard import Leaderboard, Row

@@ -28,9 +28,9 @@ from flows.chain import run_chain
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
+from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, Preset
 from gptcore.config.operations import operations_of_update
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.nlu.published_encoders import FAMILIES as PUBLISHED_FAMILIES
 from gptcore.nlu.published_encoders import SHARING, SIZES, PublishedModel

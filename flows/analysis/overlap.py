@@ -12,9 +12,9 @@ from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
+from gptcore.base.synthetic import is_synthetic
 from gptcore.evaluation.overlap import N
 from gptcore.families import FAMILIES
-from gptcore.synthetic import is_synthetic
 from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis
 from tasks.stages.corpus import clean_corpus

@@ -13,8 +13,8 @@ from flows.finetune import pretrained_arm, scratch_arm
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.grid import Arm
+from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, Preset
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.nlu.published import ABLATIONS, PUBLISHED
 from gptcore.nlu.readers import available

@@ -26,8 +26,8 @@ from flows.forms.run_names import from_form
 from flows.forms.students import Compared, Plan, Student, ablations_of, plans, students_of, teachers_form
 from flows.forms.teachers import check_distillation, check_students
 from flows.grid import Arm, Grid
+from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, NetworkConfig, network_config
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.nlu.published_encoders import DISTILLED, WITHOUT, PublishedModel
 from gptcore.nlu.registry import BEYOND, PLACE_FORMS, REGISTRY

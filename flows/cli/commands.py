@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.cli.run import fill, run, run_and_print, run_board, show_board
 from flows.forms.readers import config_file, listed, task_name, task_names, toml_file
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from gptcore.errors import InputError, without_password
+from gptcore.base.errors import InputError, without_password
+from gptcore.base.filesystems import exists, file_system
+from gptcore.base.synthetic import is_synthetic
 from gptcore.evaluation.submission import SUBMISSION
-from gptcore.filesystems import exists, file_system
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, has_blimp, read_paradigm
 from gptcore.nlu.origins import ORIGINS, Origin, origins_named
 from gptcore.nlu.readers import (
@@ -26,7 +27,6 @@ from gptcore.nlu.readers import (
 )
 from gptcore.nlu.registry import BEYOND, REGISTRY, TaskSpec, task_spec
 from gptcore.nlu.winograd import read_dprd
-from gptcore.synthetic import is_synthetic
 
 _SPLITS = ("train", "dev", "test")
 _LAYOUTS = {"race": "json", "squad": "json"}

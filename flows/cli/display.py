@@ -23,7 +23,7 @@ from rich.table import Column
 from rich.text import Text
 
 from flows.servers import signals
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.store.state import state_folder
 from tasks.tracking.logs import PROGRESS, Made, Underway
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.store.garbage import Plan, Rules, plan, sweep
 from tasks.store.inventory import Item, inventory
 from tasks.store.leases import noted

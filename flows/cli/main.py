@@ -14,7 +14,7 @@ from flows.cli.options import CommandParser, add_commands
 from flows.cli.table import COMMANDS
 from flows.servers import environment, signals
 from gptcore import __version__
-from gptcore.errors import InputError, without_password
+from gptcore.base.errors import InputError, without_password
 from tasks.store.state import state_folder
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.label_sets import from_number
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import Example, fitted, iterate, labelled_splits

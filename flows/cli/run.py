@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 
 if TYPE_CHECKING:
     from flows.forms.form import Form

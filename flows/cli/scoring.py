@@ -12,13 +12,13 @@ from typing import Any
 from flows.cli.display import shown
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.references import fine_tuned_model, pretrained_model
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.synthetic import is_synthetic
 from gptcore.families import recorded_family
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.own_task import is_task_file, read_own_task
 from gptcore.nlu.zero_shot import WITHOUT_TRAINING, available_zero_shot, check_zero_shot
-from gptcore.synthetic import is_synthetic
 from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
 

@@ -8,8 +8,8 @@ from typing import Any
 from flows.forms.checks import any_model
 from flows.forms.references import fine_tuned_model, named_task
 from flows.servers.signals import Ended
-from gptcore.errors import InputError
-from gptcore.files import read_json
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json
 from gptcore.nlu.registry import BEYOND, REGISTRY
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import model_files

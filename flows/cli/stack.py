@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 
 
 def up(options: argparse.Namespace) -> None:

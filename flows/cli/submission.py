@@ -9,9 +9,9 @@ from typing import Any
 from flows.cli.display import shown
 from flows.forms.checks import datasets_folder
 from flows.forms.references import pretrained_model
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.synthetic import is_synthetic
 from gptcore.evaluation.submission import files_of, glue_submission
-from gptcore.synthetic import is_synthetic
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.lineage import tokenizer_of
 from tasks.store.references import best_models

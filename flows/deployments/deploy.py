@@ -29,8 +29,8 @@ from flows.forms.choices import list_checkpoints, own_tasks, with_own_tasks, wit
 from flows.servers.environment import absolute
 from flows.servers.pools import POOLS
 from flows.servers.tags import INTERNAL, OFFERED
-from gptcore.errors import InputError
-from gptcore.filesystems import exists, file_system
+from gptcore.base.errors import InputError
+from gptcore.base.filesystems import exists, file_system
 from tasks.store.store import Store
 
 _BLOCK = "gptmill-alerts"

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 
 from flows.forms.parameters import PipelineParameters
 from flows.forms.settings import chosen_preset
-from gptcore.errors import InputError, refuse_password
+from gptcore.base.errors import InputError, refuse_password
 from tasks.store.state import state_folder
 
 WEBHOOK_VARIABLE = "GPTMILL_WEBHOOK"

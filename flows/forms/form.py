@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler,
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.published import TABLES
 from gptcore.config import PRESETS
+from gptcore.config.sizes import SIZES
 from gptcore.families import offered, students
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import BEYOND, REGISTRY
 from gptcore.prompting.tasks import PROMPT_TASKS
-from gptcore.sizes import SIZES
 
 if TYPE_CHECKING:
     from tasks.store.store import Store

@@ -8,9 +8,9 @@ from flows.forms import fields
 from flows.forms.form import Form
 from flows.forms.option import Option, field
 from flows.forms.readers import listed
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.settings import Settings, replace_settings
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
-from gptcore.settings import Settings, replace_settings
 
 if TYPE_CHECKING:
     from tasks.store.store import Store

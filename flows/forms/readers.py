@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 
 
 def listed(comma_separated: str) -> list[str]:

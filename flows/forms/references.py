@@ -5,7 +5,7 @@ The one place where the two meet: the store knows nothing of the tracker.
 
 from __future__ import annotations
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.own_task import is_task_file, own_task_name
 from gptcore.nlu.registry import REGISTRY, task_spec
 from tasks.store import references

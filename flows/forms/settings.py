@@ -8,11 +8,11 @@ from typing import Any
 
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import AbstractsPreset, SamplingConfig
+from gptcore.base.errors import InputError
+from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig, Preset, distillation, preset_named
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES, shape_settings
 from gptcore.nlu.registry import REGISTRY, check_source
-from gptcore.settings import replace_settings
 
 FROM_TASK = ("rte", "stsb", "mrpc")
 """The tasks that start from another's model where a form names one (ALBERT, section 4.5)."""

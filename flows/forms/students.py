@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flows.forms.settings import chosen_preset
+from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, ModelConfig, NetworkConfig, Preset, PretrainConfig
 from gptcore.config.distillation import DistilConfig, check_teacher, student_of
-from gptcore.errors import InputError
 from gptcore.families import DEFAULT, FAMILIES
 
 TAUGHT = ("taught", "layer_epochs", "augmentation")

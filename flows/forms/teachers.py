@@ -18,8 +18,8 @@ from flows.forms.checks import (
 from flows.forms.references import in_store
 from flows.forms.settings import chosen_preset, distilled_preset, refuse_setting
 from flows.forms.students import VARIED, Compared, ablations_of, plans, students_of, teachers_form
+from gptcore.base.errors import InputError
 from gptcore.config import Preset, distillation, network_config
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from tasks.store.references import teacher_model
 from tasks.store.store import Store

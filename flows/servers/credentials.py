@@ -12,8 +12,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from gptcore.errors import InputError
-from gptcore.files import fsync_folder
+from gptcore.base.errors import InputError
+from gptcore.base.files import fsync_folder
 from tasks.store.state import state_folder
 
 ADMIN = "admin"

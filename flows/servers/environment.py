@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.servers.credentials import client_environment, read_credentials
-from gptcore.errors import InputError
-from gptcore.files import checked_object, read_object
+from gptcore.base.errors import InputError
+from gptcore.base.files import checked_object, read_object
 from tasks.store.state import state_folder
 
 LIGHT_STORE = "runs/demo"

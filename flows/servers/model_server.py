@@ -33,7 +33,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.evaluation.own_rows import continue_lines, read_records
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.evaluation.task_model import TaskModel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from gptcore.connectivity import answers_at
-from gptcore.errors import InputError, without_password
+from gptcore.base.connectivity import answers_at
+from gptcore.base.errors import InputError, without_password
 from tasks.tracking.tracker import Tracker
 
 _SECONDS = 5.0

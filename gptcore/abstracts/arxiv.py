@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import fsspec
 
-from gptcore.errors import InputError
-from gptcore.filesystems import exists, file_fingerprint, file_system, is_folder
+from gptcore.base.errors import InputError
+from gptcore.base.filesystems import exists, file_fingerprint, file_system, is_folder
 
 CATEGORIES = ("cs.AI", "cs.LG", "cs.CL", "cs.CV")
 """Those of the paper's subset (section 2)."""

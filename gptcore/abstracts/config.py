@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gptcore.abstracts.published import RATES, STAR_BATCH
+from gptcore.config.limits import require_training
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.families import FAMILIES
-from gptcore.limits import require_training
 
 
 @dataclass(frozen=True)

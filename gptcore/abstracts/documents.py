@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gptcore.abstracts.arxiv import Paper
+from gptcore.base.errors import InputError
+from gptcore.base.files import write_bytes_atomic
 from gptcore.data.shards import Tokens, token_dtype, write_shards
-from gptcore.errors import InputError
-from gptcore.files import write_bytes_atomic
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import END_OF_TEXT, PAPER_MARKS
 

@@ -12,7 +12,7 @@ from gptcore.abstracts.arxiv import Paper
 from gptcore.abstracts.config import SamplingConfig
 from gptcore.abstracts.documents import marks, prompt_ids
 from gptcore.abstracts.measures import Written
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate_ids
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.models.language_model import LanguageModel

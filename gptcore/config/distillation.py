@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from gptcore.base.errors import InputError
 from gptcore.config.network import EncoderConfig, ModelConfig, NetworkConfig
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 
 STARTS = ("teacher", "random")

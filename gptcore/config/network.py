@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.settings import derived, replace_settings
+from gptcore.config.limits import require_sizes
 from gptcore.families import FAMILIES, recorded_family, with_family
-from gptcore.limits import require_sizes
-from gptcore.settings import derived, replace_settings
 
 LAYER_NORM_EPSILON = 1e-5  # original code
 SHARINGS = ("none", "attention", "feed-forward", "all")

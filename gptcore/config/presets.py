@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gptcore.base.errors import InputError
+from gptcore.base.settings import checked, nearest, replace_settings
 from gptcore.config.distillation import DistilConfig
 from gptcore.config.network import LSTMConfig, ModelConfig, NetworkConfig
 from gptcore.config.text import CorpusConfig, ShardConfig, TokenizerConfig
 from gptcore.config.training import FinetuneConfig, PretrainConfig
-from gptcore.errors import InputError
 from gptcore.families import DEFAULT, FAMILIES, Family, family_settings, shape_settings
-from gptcore.settings import checked, nearest, replace_settings
 
 _TASKS: Mapping[str, Mapping[str, Any]] = {"openentity": {"epochs": 10}}
 """Per task, what differs under every preset: ERNIE's released code reads Open Entity ten times."""

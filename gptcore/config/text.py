@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gptcore.base.settings import derived
 from gptcore.families import DEFAULT, FAMILIES
-from gptcore.settings import derived
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.config.limits import require_objective, require_training
 from gptcore.families import FAMILIES, offered
-from gptcore.limits import require_objective, require_training
 
 OF_OBJECTIVES = (
     *("repeating_steps", "repeating_share"),

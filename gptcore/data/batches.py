@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gptcore.seeds import derive_seed
+from gptcore.base.seeds import derive_seed
 
 POOL_BATCHES = 32
 """Batches a pool holds: padding falls to a few percent of the tokens while the order stays close to random."""

@@ -15,9 +15,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from gptcore.base.errors import InputError
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 
 
 class Blocks:

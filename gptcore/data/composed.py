@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from gptcore.base.files import write_json_atomic
 from gptcore.data.encode import META_FILE, SPLITS
 from gptcore.data.shards import INDEX_FILE, Shards, token_dtype
-from gptcore.files import write_json_atomic
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import write_json_atomic
 from gptcore.config import ShardConfig
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import Shards, Tokens, token_dtype, write_shards
-from gptcore.errors import InputError
-from gptcore.files import write_json_atomic
 from gptcore.text.parts import part_files, read_part
 from gptcore.text.sentences import split_sentences
 from gptcore.text.tokenizer import Tokenizer

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gptcore.base.seeds import derive_seed
 from gptcore.data.draws import below, sample_bits, uniforms
-from gptcore.seeds import derive_seed
 
 Numbers = npt.NDArray[np.int64]
 _REPLACED, _HIDDEN = 0.05, 0.15

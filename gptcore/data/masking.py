@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gptcore.base.seeds import derive_seed
 from gptcore.data.draws import below, sample_bits, uniforms
 from gptcore.data.piece_table import PieceTable
-from gptcore.seeds import derive_seed
 
 Ids = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

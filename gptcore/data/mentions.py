@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save_file
 
-from gptcore.arrays import read_arrays
-from gptcore.errors import InputError
+from gptcore.base.arrays import read_arrays
+from gptcore.base.errors import InputError
 
 MENTIONS_FILE = "mentions.safetensors"
 _COLUMNS = ("row", "place", "entity")

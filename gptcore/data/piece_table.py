@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gptcore.errors import InputError
-from gptcore.files import read_object, write_json_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_object, write_json_atomic
 from gptcore.text.tokenizer import Tokenizer
 
 PIECES_FILE = "pieces.json"

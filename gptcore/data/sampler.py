@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from gptcore.base.errors import InputError
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 
 IGNORE_INDEX = -100
 """Target of a position that has none; the losses leave it out."""

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gptcore.arrow import numbers
+from gptcore.base.arrow import numbers
+from gptcore.base.errors import InputError
+from gptcore.base.files import checked_object, read_object, sha256_file, write_json_atomic
 from gptcore.data.mentions import Mentions
-from gptcore.errors import InputError
-from gptcore.files import checked_object, read_object, sha256_file, write_json_atomic
 
 INDEX_FILE = "index.json"
 _WHAT = "the list of a folder's token shards"

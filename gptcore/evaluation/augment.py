@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gptcore.base.errors import InputError
+from gptcore.base.seeds import derive_seed
 from gptcore.data.batches import by_length
-from gptcore.errors import InputError
 from gptcore.models.build import load_model
 from gptcore.models.encoder import Encoder
 from gptcore.nlu.inputs import EncodedExample, Ids
-from gptcore.seeds import derive_seed
 from gptcore.text.tokenizer import Specials
 
 PROPOSALS = 15

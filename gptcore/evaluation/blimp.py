@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.seeds import choose_rows
 from gptcore.evaluation.likelihood import Likelihood
 from gptcore.nlu.blimp import CHANCE, FIELDS, read_paradigm
-from gptcore.seeds import choose_rows
 from gptcore.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], object]

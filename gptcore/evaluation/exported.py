@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.files import write_json_atomic
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset, predict_rows
 from gptcore.evaluation.predictions import Predictions
 from gptcore.families import FAMILIES
-from gptcore.files import write_json_atomic
 from gptcore.models.classifier import Classifier
 from gptcore.models.onnx import OnnxClassifier, export_onnx, quantise_onnx, require_onnx
 from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, recorded_task

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.machine.rng import generator
 from gptcore.models.incremental import open_reader

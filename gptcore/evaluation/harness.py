@@ -17,7 +17,7 @@ import numpy as np
 from lm_eval.api.model import LM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate_ids
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.machine.device import pick_device

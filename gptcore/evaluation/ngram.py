@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from gptcore.base.errors import InputError
 from gptcore.data.shards import INDEX_FILE, Shards
-from gptcore.errors import InputError
 
 _CHUNK = 4_000_000  # n-grams sorted or scored at a time
 

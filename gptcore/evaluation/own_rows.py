@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.base.errors import InputError
 from gptcore.data.sampler import WindowBatch
-from gptcore.errors import InputError
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.evaluation.generate import generate_batch
 from gptcore.evaluation.perplexity import perplexity

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json
 from gptcore.data.batches import by_length, evaluation_tokens
-from gptcore.errors import InputError
 from gptcore.evaluation.places import place_predictions
 from gptcore.evaluation.predictions import Predictions, SpanPredictions, TagPredictions
 from gptcore.families import FAMILIES
-from gptcore.files import read_json
 from gptcore.machine.device import autocast, pick_device, pick_dtype
 from gptcore.models.classifier import Classifier
 from gptcore.nlu.encoded import encoded_task

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.files import write_bytes_atomic
+from gptcore.base.files import write_bytes_atomic
 from gptcore.nlu.entity_metrics import entity_scores
 from gptcore.nlu.label_sets import from_number
 from gptcore.nlu.metrics import is_constant, score

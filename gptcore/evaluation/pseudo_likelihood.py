@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from gptcore.base.errors import InputError
 from gptcore.data.batches import by_length
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.models.build import load_model
 from gptcore.models.encoder import Encoder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 
 
 def check_sampling(

@@ -28,12 +28,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import checked_object, read_json, write_json_atomic
 from gptcore.config import network_config
-from gptcore.errors import InputError
 from gptcore.evaluation.exported import INT8, MODEL, write_onnx
 from gptcore.evaluation.predict import EVAL_ROW_SEED
 from gptcore.families import FAMILIES
-from gptcore.files import checked_object, read_json, write_json_atomic
 from gptcore.machine import process
 from gptcore.machine.device import device_name
 from gptcore.models.classifier import Classifier

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gptcore.errors import InputError
-from gptcore.files import write_bytes_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import write_bytes_atomic
 from gptcore.nlu.inputs import predict
 from gptcore.nlu.readers import has_test_rows, iterate_test
 from gptcore.nlu.registry import TaskSpec, task_spec

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gptcore.base.errors import InputError
 from gptcore.data.batches import by_length, evaluation_tokens
-from gptcore.errors import InputError
 from gptcore.evaluation.answers import described, described_places
 from gptcore.evaluation.predict import predict_rows
 from gptcore.evaluation.predictions import Predictions

@@ -22,9 +22,10 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
+from gptcore.base.seeds import choose_rows
 from gptcore.evaluation.likelihood import NetworkLikelihood
-from gptcore.files import sha256_json
 from gptcore.models.build import load_language_model
 from gptcore.models.language_model import LanguageModel
 from gptcore.nlu import load_task
@@ -33,7 +34,6 @@ from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import task_spec
 from gptcore.nlu.winograd import read_dprd
 from gptcore.nlu.zero_shot import ZERO_SHOT_TASKS, check_zero_shot
-from gptcore.seeds import choose_rows
 from gptcore.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]

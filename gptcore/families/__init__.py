@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from typing import Any
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.families.family import Family, SettingsBySection
 
 __all__ = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 
 SettingsBySection = Mapping[str, Mapping[str, Any]]
 """{section: {field: value}}, over a preset's."""

@@ -19,10 +19,10 @@ from typing import Any, Literal
 import requests
 from tqdm import tqdm
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.files import fsync_folder, read_json, sha256_file, sha256_json, try_lock, write_json_atomic
 from gptcore.fetch.download import FetchError, Progress, download, session
 from gptcore.fetch.unpack import is_archive, unpack
-from gptcore.files import fsync_folder, read_json, sha256_file, sha256_json, try_lock, write_json_atomic
 from gptcore.nlu.origins import Download, Origin
 
 _STATE = ".origins"

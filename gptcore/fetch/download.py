@@ -17,7 +17,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
-from gptcore.files import fsync_folder, read_json, sha256_file, write_json_atomic
+from gptcore.base.files import fsync_folder, read_json, sha256_file, write_json_atomic
 
 Progress = Callable[[int, int], None]
 """Called with (bytes there, bytes in all or 0 where the server does not say)."""

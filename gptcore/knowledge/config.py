@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gptcore.errors import InputError
-from gptcore.limits import LARGEST_SIZE, require_training
+from gptcore.base.errors import InputError
+from gptcore.config.limits import LARGEST_SIZE, require_training
 
 _NORMS = (1, 2)
 _LEAST_UPDATES = 2000

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save_file
 
-from gptcore.arrays import read_arrays
+from gptcore.base.arrays import read_arrays
+from gptcore.base.errors import InputError
 from gptcore.data.encode import SPLITS
 from gptcore.data.mentions import Mentions
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 from gptcore.knowledge.gazetteer import Gazetteer
 
 ENTITIES_FILE = "entities.safetensors"

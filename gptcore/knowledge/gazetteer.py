@@ -21,8 +21,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from gptcore.base.errors import InputError
 from gptcore.data.piece_table import PieceTable
-from gptcore.errors import InputError
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.text.tokenizer import Tokenizer
 

@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from gptcore.errors import InputError
-from gptcore.files import parse_json, read_object, write_json_atomic
-from gptcore.filesystems import file_system
+from gptcore.base.errors import InputError
+from gptcore.base.files import parse_json, read_object, write_json_atomic
+from gptcore.base.filesystems import file_system
 from gptcore.nlu.readers.text_files import lines
 
 Triples = npt.NDArray[np.int64]

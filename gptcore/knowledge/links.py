@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gptcore.errors import InputError
-from gptcore.filesystems import file_system
+from gptcore.base.errors import InputError
+from gptcore.base.filesystems import file_system
 from gptcore.nlu.readers.text_files import lines
 
 COLUMNS = ("document", "name", "entity")

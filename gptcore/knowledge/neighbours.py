@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.knowledge.graph import KnowledgeGraph
 
 

@@ -20,13 +20,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcore.base.seeds import derive_seed
 from gptcore.data.draws import below, sample_bits
 from gptcore.data.feed import MicroBatch, Objective, Update
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph, Triples
 from gptcore.machine.distributed import World
 from gptcore.machine.micro_batches import MicroBatches
-from gptcore.seeds import derive_seed
 
 _LEAST = 1e-9  # of a squared distance, whose root has no slope at 0
 

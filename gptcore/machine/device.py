@@ -10,7 +10,7 @@ import sys
 import torch
 import torch.utils.deterministic
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 
 _DENSE_BF16_PEAKS = {
     # Dense bfloat16 FLOP/s from NVIDIA's data sheets. First match wins, so the slower variants come first.

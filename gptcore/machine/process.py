@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from gptcore.errors import InputError
-from gptcore.files import read_json, read_object, try_lock, write_json_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, read_object, try_lock, write_json_atomic
 
 EXIT_DONE = 0
 EXIT_FAILED = 1

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gptcore.seeds import derive_seed as derive_seed  # for those who have torch at hand
+from gptcore.base.seeds import derive_seed as derive_seed  # for those who have torch at hand
 
 
 def seed_everything(seed: int) -> None:

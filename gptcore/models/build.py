@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.models.files.read import read_model
 from gptcore.models.language_model import LanguageModel

@@ -14,17 +14,17 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
+from gptcore.base.settings import recorded
 from gptcore.config import NetworkConfig, network_config
-from gptcore.errors import InputError
+from gptcore.config.limits import LARGEST_SIZE
 from gptcore.families import FAMILIES
-from gptcore.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
-from gptcore.limits import LARGEST_SIZE
 from gptcore.models.build import build_model
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.network import Network
 from gptcore.models.shapes import shapes_only
 from gptcore.nlu.spec import Form
-from gptcore.settings import recorded
 
 FORMS = get_args(Form)
 _RECORDED_BEFORE = {"similarity": "pair"}  # what symmetric pairs were called in files up to version 0.1.0

@@ -20,9 +20,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig
 from gptcore.config.operations import MASK_SHARE, network_flops
-from gptcore.errors import InputError
 from gptcore.models.encoder_parts import Embeddings, FeedForward, ReplacedHead, SelfAttention, WordHead
 from gptcore.models.language_model import check_transfer
 from gptcore.models.network import LayerStates, Network

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, NetworkConfig
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.models.classifier import Classifier
 from gptcore.models.dropout import dropout

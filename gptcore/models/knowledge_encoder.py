@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, KnowledgeEncoderConfig
 from gptcore.config.operations import MASK_SHARE, network_flops
-from gptcore.errors import InputError
 from gptcore.knowledge.gazetteer import Gazetteer
 from gptcore.models.dropout import dropout
 from gptcore.models.encoder import Encoder, draw_weights

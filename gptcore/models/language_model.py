@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.models.network import Network
 
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig
-from gptcore.errors import InputError
 from gptcore.models.files.own import write_own
 
 _NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

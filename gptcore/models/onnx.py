@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.models.classifier import Classifier
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.inputs import MARKS

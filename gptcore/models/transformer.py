@@ -24,9 +24,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.config.operations import network_flops
-from gptcore.errors import InputError
 from gptcore.models.cpu_attention import causal_mask, cpu_attention, is_faster, keeps_weights, visible_mask
 from gptcore.models.dropout import dropout
 from gptcore.models.files.read import read_model

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import fsspec
 
-from gptcore.errors import InputError
-from gptcore.files import sha256_json
-from gptcore.filesystems import file_fingerprint
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
+from gptcore.base.filesystems import file_fingerprint
 from gptcore.nlu.readers import Record, decoded_lines, has_folder, parse_object, show, unreadable
 
 BLIMP = "blimp"

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.entity_metrics import entity_counts
 from gptcore.nlu.label_sets import as_number
 from gptcore.nlu.metrics import METRICS, Values, cells, f1_of_counts, matthews_of_counts

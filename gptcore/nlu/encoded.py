@@ -19,16 +19,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gptcore.arrow import numbers
-from gptcore.errors import InputError
-from gptcore.files import read_json, sha256_json, write_json_atomic
-from gptcore.filesystems import file_fingerprint
+from gptcore.base.arrow import numbers
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, sha256_json, write_json_atomic
+from gptcore.base.filesystems import file_fingerprint
+from gptcore.base.synthetic import is_synthetic
 from gptcore.nlu.inputs import EncodedExample, Ids
 from gptcore.nlu.label_sets import from_number
 from gptcore.nlu.marked import MarkedSplit, MarkedWriter, entities, marks_file
 from gptcore.nlu.readers import Example, iterate, labelled_splits, parquet_layout, source_files, unreadable
 from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, recorded_task, task_settings
-from gptcore.synthetic import is_synthetic
 from gptcore.text.tokenizer import Specials, Tokenizer
 
 _ROWS = 4096

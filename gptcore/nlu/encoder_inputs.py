@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gptcore.base.errors import InputError
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.errors import InputError
 from gptcore.nlu.inputs import Ids, TaskBatch, encoded_labels, fit
 from gptcore.nlu.registry import TaskSpec
 from gptcore.text.tokenizer import Specials

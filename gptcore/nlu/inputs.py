@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.base.errors import InputError
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.errors import InputError
 from gptcore.nlu.label_sets import as_numbers, from_numbers
 from gptcore.nlu.registry import ONE_TEXT_FORMS, TaskSpec
 from gptcore.text.tokenizer import Specials as Pieces

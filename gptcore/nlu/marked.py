@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gptcore.arrow import numbers
-from gptcore.errors import InputError
+from gptcore.base.arrow import numbers
+from gptcore.base.errors import InputError
 from gptcore.nlu.inputs import EncodedExample, Ids
 from gptcore.nlu.readers import Annotation, Example
 from gptcore.nlu.registry import TaskSpec

@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.blimp import BLIMP, FOLDER, PAIRS, PARADIGMS
 
 _GLUE = "https://dl.fbaipublicfiles.com/glue/data/"

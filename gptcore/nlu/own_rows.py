@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, show
 from gptcore.nlu.readers.entity_types import MENTION, marked_mention
 from gptcore.nlu.readers.relations import HEAD, TAIL, marked_relation

@@ -24,9 +24,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gptcore.base.errors import InputError
+from gptcore.base.filesystems import exists, file_system
+from gptcore.base.settings import replace_settings
 from gptcore.config import FinetuneConfig
-from gptcore.errors import InputError
-from gptcore.filesystems import exists, file_system
 from gptcore.nlu.label_sets import MOST_LABELS
 from gptcore.nlu.readers.rows import label_text, label_texts, show
 from gptcore.nlu.readers.tasks import unlabelled_rows
@@ -43,7 +44,6 @@ from gptcore.nlu.registry import (
     TaskSpec,
 )
 from gptcore.nlu.toml_fields import TomlFields, read_toml
-from gptcore.settings import replace_settings
 
 SUFFIX = ".toml"
 """What tells the address of a task's file from a task's name."""

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.beyond import BEYOND_THE_PAPER
 from gptcore.nlu.spec import (
     ONE_TEXT_FORMS,

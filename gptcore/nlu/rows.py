@@ -9,13 +9,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.seeds import choose_rows
 from gptcore.nlu.encoded import read_marked, recorded_pieces
 from gptcore.nlu.inputs import DECODER_INPUTS, Inputs, TaskBatch
 from gptcore.nlu.registry import PLACE_FORMS, TaskSpec
 from gptcore.nlu.task_rows import TaskRows
 from gptcore.nlu.windows import WindowRows
-from gptcore.seeds import choose_rows
 
 
 class Rows(Protocol):

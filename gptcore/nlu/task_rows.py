@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.seeds import choose_rows
 from gptcore.nlu.encoded import read_encoded, recorded_pieces
 from gptcore.nlu.inputs import DECODER_INPUTS, Ids, Inputs, TaskBatch
 from gptcore.nlu.registry import TaskSpec
-from gptcore.seeds import choose_rows
 
 
 class TaskRows:

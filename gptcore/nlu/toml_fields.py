@@ -9,7 +9,7 @@ from typing import Any
 
 import fsspec
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.readers.rows import show
 
 

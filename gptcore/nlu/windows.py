@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.base.errors import InputError
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.errors import InputError
 from gptcore.nlu.inputs import Ids, Inputs, TaskBatch
 from gptcore.nlu.marked import MarkedExample
 from gptcore.nlu.registry import TaskSpec

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import fsspec
 
-from gptcore.errors import InputError
-from gptcore.filesystems import exists, file_system
+from gptcore.base.errors import InputError
+from gptcore.base.filesystems import exists, file_system
 
 _WSC = 273  # schemas of the challenge; its collection has grown since
 _LARGEST = 1 << 22  # bytes of a collection; the public one has 150 thousand

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.blimp import BLIMP, has_blimp
 from gptcore.nlu.readers import available, has_folder
 

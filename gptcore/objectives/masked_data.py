@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from gptcore.base.seeds import derive_seed
 from gptcore.config import PretrainConfig
 from gptcore.data.draws import sample_bits, uniforms
 from gptcore.data.entity_masking import MaskedEntities, mask_entities
@@ -43,7 +44,6 @@ from gptcore.data.sentence_pairs import SentenceBatch, SentencePairs
 from gptcore.data.shards import Shards
 from gptcore.machine.distributed import World
 from gptcore.machine.micro_batches import MicroBatches
-from gptcore.seeds import derive_seed
 
 _HELD_OUT = 0  # seed of what is drawn for held-out text: the same for every model
 _ROWS = 32  # held-out sequences in a batch

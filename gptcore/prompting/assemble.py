@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from gptcore.base.seeds import choose_rows, derive_seed
 from gptcore.prompting.items import NO_CONTENT, SEED, Graded, Item, MultipleChoice, Rows
 from gptcore.prompting.rows import digest
-from gptcore.seeds import choose_rows, derive_seed
 from gptcore.text.byte_bpe import CLOSING
 from gptcore.text.tokenizer import Tokenizer
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.readers import lines, show
 from gptcore.prompting.items import MultipleChoice, Rows
 from gptcore.prompting.reading import detokenised, file_of

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gptcore.errors import InputError
-from gptcore.files import sha256_json
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, has_blimp, read_paradigm
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available, has_folder, iterate, labelled_splits

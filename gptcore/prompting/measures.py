@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
+from gptcore.base.seeds import derive_seed
 from gptcore.prompting.items import SEED, UNKNOWN, FreeForm
-from gptcore.seeds import derive_seed
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')\u2019\u201d]*\s+")

@@ -14,8 +14,8 @@ from typing import Any, TypeGuard
 
 import fsspec
 
-from gptcore.errors import InputError
-from gptcore.filesystems import file_system, is_folder, names_in
+from gptcore.base.errors import InputError
+from gptcore.base.filesystems import file_system, is_folder, names_in
 from gptcore.nlu.readers import csv_rows, lines, parse_object, show, unreadable
 from gptcore.prompting.items import UNKNOWN, FreeForm, Item, MultipleChoice, Rows
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate_ids
 from gptcore.models.language_model import LanguageModel
 from gptcore.nlu.metrics import METRICS

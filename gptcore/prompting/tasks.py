@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.settings import recorded
 from gptcore.nlu.own_task import is_task_file, read_own_task
 from gptcore.nlu.readers import available, has_folder
 from gptcore.nlu.registry import REGISTRY, TaskSpec
 from gptcore.prompting import childrens_book, classification, measures, reading, schemas
 from gptcore.prompting.items import Decoding, FreeForm, Normalisation, Rows
 from gptcore.prompting.published import PUBLISHED_PROMPTED, PublishedScore
-from gptcore.settings import recorded
 
 
 @dataclass(frozen=True)

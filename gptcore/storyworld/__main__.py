@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.storyworld.web import PAGES
 from gptcore.storyworld.write import BOOKS, CHARACTERS, generate
 

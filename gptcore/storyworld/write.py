@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.synthetic import mark_synthetic
 from gptcore.storyworld.beyond import beyond
 from gptcore.storyworld.books import book
 from gptcore.storyworld.chronicle import write_chronicle, write_relations
@@ -16,7 +17,6 @@ from gptcore.storyworld.lexicon import MEN, WOMEN
 from gptcore.storyworld.papers import archive
 from gptcore.storyworld.prompted import prompted
 from gptcore.storyworld.web import PAGES, web
-from gptcore.synthetic import mark_synthetic
 
 BOOKS = 36
 CHARACTERS = 85_000

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from gptcore.base.errors import InputError
+from gptcore.base.settings import checked_value, setting_type
 from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, TokenizerConfig
-from gptcore.errors import InputError
 from gptcore.nlu.registry import task_spec
-from gptcore.settings import checked_value, setting_type
 from gptcore.sweep.space import Axis, Choice, Overrides, Range, fields_of
 
 KINDS = {"tokenizer": TokenizerConfig, "model": ModelConfig, "pretrain": PretrainConfig, "finetune": FinetuneConfig}

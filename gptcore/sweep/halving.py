@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, PretrainConfig
-from gptcore.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from gptcore.base.errors import InputError
 from gptcore.config import PRESETS, Preset, preset_named
-from gptcore.errors import InputError
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import task_spec
 from gptcore.sweep.axes import check_storable, named, space_axes, together_axes

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from gptcore.errors import InputError
-from gptcore.seeds import derive_seed
+from gptcore.base.errors import InputError
+from gptcore.base.seeds import derive_seed
 
 Value = int | float | str | bool
 """What a trial drew on an axis; of a group of settings its label."""

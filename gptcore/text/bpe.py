@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.errors import InputError
-from gptcore.files import sha256_json
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
 from gptcore.text.clean import clean_stream, repaired_lines, split_clean, splitter
 from gptcore.text.pieces import BREAK, Pieces, lines_with
 from gptcore.text.spacy_words import NEIGHBOURS

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.text.parts import part_files, read_part
 from gptcore.text.pieces import BREAK, Pieces
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, trainers
 
-from gptcore.errors import InputError
-from gptcore.files import sha256_json
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
 from gptcore.text.parts import part_files, read_part
 from gptcore.text.raw import encodable, raw_rows
 from gptcore.text.tokenizer import BytePairTokenizer

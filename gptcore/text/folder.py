@@ -8,9 +8,9 @@ from typing import Any
 
 import fsspec
 
-from gptcore.errors import InputError
-from gptcore.files import checked_object
-from gptcore.filesystems import exists, file_system, names_in
+from gptcore.base.errors import InputError
+from gptcore.base.files import checked_object
+from gptcore.base.filesystems import exists, file_system, names_in
 
 SETTINGS_FILE = "tokenizer_config.json"  # Hugging Face's: what a vocabulary alone does not say
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 
 ROW = 1 << 19  # characters of a row
 SEGMENT = 1 << 16  # so many more, where no place to cut comes sooner

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.errors import InputError
-from gptcore.files import sha256_json, write_bytes_atomic, write_json_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
 from gptcore.text.bpe_train import MAX_LENGTH, count_corpus, count_words
 from gptcore.text.folder import SETTINGS_FILE, TokenizerFolder, read_bytes
 from gptcore.text.raw import encodable, raw_rows

@@ -20,10 +20,10 @@ from typing import Any, BinaryIO
 
 import fsspec
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_file
+from gptcore.base.filesystems import file_system
 from gptcore.config import CorpusConfig
-from gptcore.errors import InputError
-from gptcore.files import sha256_file
-from gptcore.filesystems import file_system
 from gptcore.text.gutenberg import strip_gutenberg
 
 BLOCK = 1 << 18  # bytes read at a time

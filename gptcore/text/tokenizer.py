@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.text.folder import TokenizerFolder
 from gptcore.text.vocabulary import (
     LIBRARY_FILE,

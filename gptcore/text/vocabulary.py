@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gptcore.errors import InputError
-from gptcore.files import write_bytes_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import write_bytes_atomic
 from gptcore.text.folder import parse_object, read_text
 
 VOCABULARY_FILE = "vocab.json"

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, trainers
 
-from gptcore.errors import InputError
-from gptcore.files import sha256_json, write_bytes_atomic, write_json_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
 from gptcore.text.bpe_train import MAX_LENGTH, MIN_PAIRS, alphabet, count_corpus, count_words, repeated
 from gptcore.text.folder import SETTINGS_FILE, TokenizerFolder, read_text
 from gptcore.text.raw import encodable, raw_rows

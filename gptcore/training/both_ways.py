@@ -21,13 +21,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective, Update
 from gptcore.data.masking import Masking, WordMasker
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch, WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 from gptcore.evaluation.held_out import summed_metrics
 from gptcore.machine.distributed import World
 from gptcore.machine.micro_batches import MicroBatches

@@ -21,7 +21,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from gptcore.files import fsync_folder, read_json, sha256_file, write_json_atomic
+from gptcore.base.files import fsync_folder, read_json, sha256_file, write_json_atomic
 from gptcore.machine.sharding import placed_like
 
 FORMAT = 2

@@ -15,11 +15,11 @@ from typing import NamedTuple, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 from gptcore.machine.distributed import World
 from gptcore.models.encoder import Encoder, draw_weights
 from gptcore.models.network import LayerStates, Network

@@ -14,11 +14,11 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 from gptcore.machine.distributed import World
 from gptcore.training.masked_words import Counted, MaskedLanguageModel, MaskedWords, told, word_and_pair_losses
 

@@ -29,14 +29,16 @@ from typing import Any
 
 from torch import nn
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, sha256_file, write_bytes_atomic, write_json_atomic
+from gptcore.base.seeds import choose_rows
+from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig
 from gptcore.data.feed import Objective
 from gptcore.data.piece_table import PieceTable
-from gptcore.errors import InputError
 from gptcore.evaluation.augment import WordProposer, augmented
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
 from gptcore.families import FAMILIES
-from gptcore.files import read_json, sha256_file, write_bytes_atomic, write_json_atomic
 from gptcore.machine import process, rng
 from gptcore.machine.device import pick_dtype
 from gptcore.machine.distributed import World
@@ -52,8 +54,6 @@ from gptcore.nlu.rows import split_rows
 from gptcore.nlu.task_rows import TaskRows
 from gptcore.nlu.windows import WindowRows
 from gptcore.objectives.task import FinetuneData, finetune_objective
-from gptcore.seeds import choose_rows
-from gptcore.settings import recorded
 from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.job import Training, costs, parse_job, run_job, train
 from gptcore.training.layer_decay import rates_by_depth

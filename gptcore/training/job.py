@@ -18,16 +18,16 @@ from typing import Any, Protocol, TypeVar, get_args, get_type_hints
 import torch
 from torch import nn
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import checked_object, write_json_atomic
+from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig, network_config
 from gptcore.data.feed import Data, Objective
-from gptcore.errors import InputError
-from gptcore.files import checked_object, write_json_atomic
 from gptcore.machine import process
 from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_device, pick_dtype
 from gptcore.machine.distributed import World, join_world
 from gptcore.machine.sharding import whole
 from gptcore.models.network import Network
-from gptcore.settings import replace_settings
 from gptcore.training.loop import LoopSettings, Monitor, Progression, Trainer
 from gptcore.training.optim import AdamSettings, Rated, adam, adam_and_muon
 from gptcore.training.schedules import Schedule

@@ -27,10 +27,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from gptcore.base.files import sha256_file, write_bytes_atomic, write_json_atomic
+from gptcore.base.seeds import derive_seed
+from gptcore.base.settings import recorded
 from gptcore.data.draws import below, sample_bits
 from gptcore.data.feed import MicroBatch, Objective, Update
 from gptcore.evaluation.task_model import TaskModel
-from gptcore.files import sha256_file, write_bytes_atomic, write_json_atomic
 from gptcore.knowledge.config import KagNETConfig
 from gptcore.knowledge.grounded import Grounded
 from gptcore.knowledge.kagnet import KagNET, choice_loss
@@ -39,8 +41,6 @@ from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step
 from gptcore.nlu.readers.rows import Example
-from gptcore.seeds import derive_seed
-from gptcore.settings import recorded
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.job import Training, costs, parse_job, run_job, train
 from gptcore.training.schedules import warmup_steps_linear

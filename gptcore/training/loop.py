@@ -27,8 +27,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.data.feed import Data, Objective, Update, prefetched
-from gptcore.errors import InputError
 from gptcore.machine import rng
 from gptcore.machine.device import autocast
 from gptcore.machine.distributed import World

@@ -16,13 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 from gptcore.evaluation.held_out import summed_metrics
 from gptcore.families import FAMILIES
 from gptcore.machine.distributed import World
@@ -92,7 +92,7 @@ class MaskedWords:
     _counting: type[Counted] = Counted
 
     def __init__(self, pairs: str, masking: Masking) -> None:
-        """:param pairs: one of `PAIRS` in :mod:`gptcore.limits`, unless the settings name another."""
+        """:param pairs: one of `PAIRS` in :mod:`gptcore.config.limits`, unless the settings name another."""
         self._hiding = Hiding(pairs, masking)
 
     def data(

@@ -25,13 +25,14 @@ from typing import Any
 
 import torch
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_object, sha256_file, write_json_atomic
+from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig, check_same_shape, start_config
 from gptcore.config.distillation import check_teacher
 from gptcore.data.mentions import Mentions
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
-from gptcore.files import read_object, sha256_file, write_json_atomic
 from gptcore.knowledge.entities import ENTITIES_FILE, Entities
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
@@ -40,7 +41,6 @@ from gptcore.models.build import build_model, load_model
 from gptcore.models.files.read import read_model
 from gptcore.models.knowledge_encoder import KnowledgeEncoder
 from gptcore.models.network import Network
-from gptcore.settings import recorded
 from gptcore.training.distillation import Distilled
 from gptcore.training.job import Training, finish_language_model, parse_job, run_job, train
 from gptcore.training.pretraining_objective import PretrainingObjective

@@ -17,13 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.config.network import GENERATOR_SHARE
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 from gptcore.evaluation.held_out import summed_metrics
 from gptcore.machine.distributed import World
 from gptcore.models.detection import Detection

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import DistilConfig, FinetuneConfig
 from gptcore.config.distillation import check_teacher
 from gptcore.data.feed import Data, MicroBatch, Objective, Update
-from gptcore.errors import InputError
 from gptcore.machine import rng
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder, draw_weights

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from gptcore.files import sha256_file, write_json_atomic
+from gptcore.base.files import sha256_file, write_json_atomic
+from gptcore.base.settings import recorded
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph, Triples
 from gptcore.knowledge.transe import Facts, TransE, link_prediction, ranks, transe_objective
@@ -30,7 +31,6 @@ from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.machine.process import Interrupted
 from gptcore.machine.sharding import Step
-from gptcore.settings import recorded
 from gptcore.training.job import Training, costs, parse_job, run_job, train
 from gptcore.training.schedules import warmup_steps_linear
 

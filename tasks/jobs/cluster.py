@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import gptcore
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 
 _SECONDS = 3.0  # a scheduler that is there answers within milliseconds
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from gptcore.files import try_lock
+from gptcore.base.files import try_lock
 from tasks.store.hosts import kernel
 from tasks.store.state import state_folder
 

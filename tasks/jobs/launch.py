@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gptcore.errors import InputError
-from gptcore.files import read_json, write_json_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, write_json_atomic
 from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_NON_FINITE, read_outcome
 from tasks.jobs.placement import Running, start_job
 

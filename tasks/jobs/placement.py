@@ -18,7 +18,7 @@ from typing import Protocol
 
 import psutil
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.machine.process import OUTCOME_VARIABLE, PARENT_VARIABLE
 from tasks.jobs import slurm
 from tasks.jobs.command import job_command

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.machine.process import EXIT_FAILED, EXIT_INTERRUPTED, OUTCOME_VARIABLE
 from tasks.jobs.command import job_command
 

@@ -9,8 +9,8 @@ from typing import Any
 from gptcore.abstracts.config import AdaptConfig, SamplingConfig
 from gptcore.abstracts.documents import SPLITS
 from gptcore.abstracts.published import EVALUATION, SPLIT, SWEEPS, SweepTable
-from gptcore.errors import InputError
-from gptcore.settings import recorded
+from gptcore.base.errors import InputError
+from gptcore.base.settings import recorded
 from tasks.report.analysis import Analysis
 from tasks.report.card import amount, synthetic_note
 from tasks.report.figures import Curve, Figure

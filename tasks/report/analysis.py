@@ -14,7 +14,7 @@ from typing import Any
 
 from prefect.artifacts import create_markdown_artifact
 
-from gptcore.files import sha256_json
+from gptcore.base.files import sha256_json
 from tasks.report.card import table
 from tasks.report.figures import Figure, Panels
 from tasks.report.routes import Routes

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gptcore.files import write_json_atomic
+from gptcore.base.files import write_json_atomic
 from tasks.report.leaderboard import Cell, Leaderboard, Row, published_rows
 from tasks.report.suites import read_rows
 from tasks.store.state import state_folder

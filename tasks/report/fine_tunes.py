@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig
-from gptcore.settings import recorded
 from tasks.report.card import from_task_note, shown, start_note, synthetic_note
 from tasks.report.comparison import contenders
 from tasks.report.entries import task_model

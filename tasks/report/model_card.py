@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import gptcore
+from gptcore.base.files import read_json
 from gptcore.families import Family, recorded_family
-from gptcore.files import read_json
 from gptcore.nlu.registry import TaskSpec
 from tasks.report.card import cost, from_task_note, shown, table
 from tasks.store.artifact import Artifact

@@ -11,7 +11,7 @@ from typing import Any
 
 from prefect.artifacts import create_markdown_artifact
 
-from gptcore.files import sha256_json
+from gptcore.base.files import sha256_json
 from gptcore.sweep.halving import Rung
 from gptcore.sweep.plan import SCORE, Plan, toml
 from gptcore.sweep.space import Axis, Choice, Range, Value

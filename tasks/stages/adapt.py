@@ -10,8 +10,8 @@ from prefect import task
 
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.documents import N_MARKS, SPLITS
+from gptcore.base.settings import recorded
 from gptcore.families import recorded_family
-from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
 from tasks.report.card import Card, amount, cost, synthetic_note
 from tasks.report.figures import loss_curve

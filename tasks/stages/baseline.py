@@ -7,12 +7,12 @@ from typing import Any
 
 from prefect import task
 
+from gptcore.base.synthetic import is_synthetic
 from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.place_baselines import commonest_places, words_alone
 from gptcore.nlu.readers import iterate, labelled_splits
 from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, task_settings
-from gptcore.synthetic import is_synthetic
 from tasks.report.score import Score, commit_of, score_of
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Recipe

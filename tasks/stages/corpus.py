@@ -8,9 +8,9 @@ from typing import Any
 
 from prefect import task
 
+from gptcore.base.files import sha256_json
+from gptcore.base.settings import recorded
 from gptcore.config import CorpusConfig
-from gptcore.files import sha256_json
-from gptcore.settings import recorded
 from gptcore.text.corpus import build_corpus, read_corpus
 from gptcore.text.sources import RawCorpus, fingerprint, local_path
 from tasks.jobs.parallel import partition_map

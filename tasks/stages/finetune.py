@@ -9,11 +9,11 @@ from typing import Any
 
 from prefect import task
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
+from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig, network_config
-from gptcore.errors import InputError
-from gptcore.files import sha256_json
 from gptcore.nlu.registry import recorded_task, task_settings
-from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
 from tasks.report.card import Card, cost, from_task_note, synthetic_note
 from tasks.report.entries import finetuned_entry, task_data

@@ -8,10 +8,10 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.files import sha256_json
-from gptcore.filesystems import file_fingerprint
+from gptcore.base.files import sha256_json
+from gptcore.base.filesystems import file_fingerprint
+from gptcore.base.synthetic import is_synthetic
 from gptcore.knowledge.graph import SPLITS, graph_files, read_graph
-from gptcore.synthetic import is_synthetic
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store

@@ -12,7 +12,8 @@ from typing import Any
 from prefect import task
 from safetensors.numpy import load_file
 
-from gptcore.files import write_bytes_atomic
+from gptcore.base.files import write_bytes_atomic
+from gptcore.base.settings import recorded
 from gptcore.knowledge.config import GroundingConfig
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.knowledge.grounded import Coverage, Grounded, ground
@@ -22,7 +23,6 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import labelled_splits, load_task
 from gptcore.nlu.readers.rows import Example
 from gptcore.nlu.registry import TaskSpec
-from gptcore.settings import recorded
 from tasks.jobs.parallel import partition_map
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe

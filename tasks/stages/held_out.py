@@ -21,7 +21,7 @@ VERSION = 1
 def score_pairs(store: Store, checkpoint: Artifact, shards: Artifact, pairs: str) -> dict[str, float]:
     """Scores of the hidden words and of the pairs of segments of held-out text, by the model's own heads.
 
-    :param pairs: what the second segment is, one of `PAIRS` in :mod:`gptcore.limits`, whatever it was in training.
+    :param pairs: what the second segment is, one of :data:`gptcore.config.limits.PAIRS`, whatever it was in training.
     """
     recipe = Recipe("held-out", VERSION, {"pairs": pairs}, {"checkpoint": checkpoint, "shards": shards})
 

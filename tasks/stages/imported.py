@@ -8,12 +8,12 @@ from typing import Any
 
 from prefect import task
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
+from gptcore.base.filesystems import exists, file_fingerprint, file_system
+from gptcore.base.settings import recorded
 from gptcore.config import TokenizerConfig
-from gptcore.errors import InputError
-from gptcore.files import sha256_json
-from gptcore.filesystems import exists, file_fingerprint, file_system
 from gptcore.models.files.read import read_model
-from gptcore.settings import recorded
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact, Recipe

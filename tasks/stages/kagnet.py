@@ -9,8 +9,8 @@ from typing import Any
 
 from prefect import task
 
+from gptcore.base.settings import recorded
 from gptcore.knowledge.config import KagNETConfig
-from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
 from tasks.jobs.placement import processes_and_threads
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build

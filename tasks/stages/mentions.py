@@ -9,10 +9,10 @@ from typing import Any
 
 from prefect import task
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
+from gptcore.base.filesystems import file_fingerprint
 from gptcore.data.piece_table import PieceTable
-from gptcore.errors import InputError
-from gptcore.files import sha256_json
-from gptcore.filesystems import file_fingerprint
 from gptcore.knowledge.entities import Entities, link_shards
 from gptcore.knowledge.gazetteer import LONGEST, Gazetteer, meant, spelled
 from gptcore.knowledge.graph import KnowledgeGraph

@@ -20,8 +20,8 @@ from gptcore.abstracts.documents import (
     write_texts,
 )
 from gptcore.abstracts.fields import field_of
-from gptcore.files import sha256_json
-from gptcore.synthetic import is_synthetic
+from gptcore.base.files import sha256_json
+from gptcore.base.synthetic import is_synthetic
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.card import amount
 from tasks.report.tables import publish_table

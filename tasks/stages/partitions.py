@@ -21,15 +21,15 @@ from typing import Any, TypeVar
 
 from prefect import task
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json, write_json_atomic
+from gptcore.base.settings import recorded
+from gptcore.base.synthetic import is_synthetic
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.composed import Piece, compose_shards
 from gptcore.data.encode import SPLITS, encode_partition, tokenizer_in
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import INDEX_FILE
-from gptcore.errors import InputError
-from gptcore.files import sha256_json, write_json_atomic
-from gptcore.settings import recorded
-from gptcore.synthetic import is_synthetic
 from gptcore.text.corpus import grouped, require_training_text
 from gptcore.text.partition import DOCUMENTS, Partition, clean_partition, compose
 from gptcore.text.sources import RawCorpus, Source, fingerprint, local_path

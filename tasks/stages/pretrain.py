@@ -10,11 +10,11 @@ from typing import Any
 
 from prefect import task
 
+from gptcore.base.errors import InputError
+from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.knowledge.entities import ENTITY_SIZES
-from gptcore.settings import recorded
 from tasks.jobs.launch import run_job
 from tasks.jobs.placement import processes_and_threads
 from tasks.report.card import Card, amount, cost, start_note, synthetic_note

@@ -9,7 +9,7 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.files import write_bytes_atomic
+from gptcore.base.files import write_bytes_atomic
 from gptcore.prompting.assemble import Selection
 from gptcore.prompting.items import SEED, PromptResult
 from gptcore.prompting.tasks import PromptTask

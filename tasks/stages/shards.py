@@ -9,10 +9,10 @@ from typing import Any
 
 from prefect import task
 
+from gptcore.base.errors import InputError
+from gptcore.base.settings import recorded
 from gptcore.config import ShardConfig
 from gptcore.data.encode import encode_corpus
-from gptcore.errors import InputError
-from gptcore.settings import recorded
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
 from tasks.report.card import amount

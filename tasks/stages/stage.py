@@ -9,7 +9,7 @@ from typing import Any
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.jobs.launch import JobDiverged, JobInterrupted, jobs_are_stopped
 from tasks.report.card import Card, shown
 from tasks.store.artifact import Recipe

@@ -8,10 +8,10 @@ from typing import Any
 
 from prefect import task
 
+from gptcore.base.errors import InputError
+from gptcore.base.settings import recorded
 from gptcore.config import TokenizerConfig
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
-from gptcore.settings import recorded
 from gptcore.text.parts import part_files
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map

@@ -14,8 +14,8 @@ from gptcore.abstracts.documents import read_papers
 from gptcore.abstracts.fields import FieldClassifier
 from gptcore.abstracts.measures import Written, measures
 from gptcore.abstracts.titles import TITLES
-from gptcore.files import write_bytes_atomic
-from gptcore.settings import recorded
+from gptcore.base.files import write_bytes_atomic
+from gptcore.base.settings import recorded
 from gptcore.text.tokenizer import Tokenizer
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe

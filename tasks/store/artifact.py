@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from gptcore.errors import InputError
-from gptcore.files import sha256_json
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
 
 _STAGE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from gptcore.files import read_json, sha256_file, sha256_json, write_json_atomic
+from gptcore.base.files import read_json, sha256_file, sha256_json, write_json_atomic
 from tasks.store.state import state_folder
 
 _SETTLED = 2.0  # seconds: a file younger than this may change once more within the clock's grain

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from gptcore.filesystems import file_system
+from gptcore.base.filesystems import file_system
 from tasks.store.inventory import Item
 from tasks.store.leases import noted
 from tasks.store.locks import exclusive_now, lock_file

@@ -7,7 +7,7 @@ import socket
 from functools import cache
 from pathlib import Path
 
-from gptcore.files import sha256_json
+from gptcore.base.files import sha256_json
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

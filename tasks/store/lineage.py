@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.store.artifact import Artifact
 from tasks.store.manifest import Manifest
 from tasks.store.records import Record

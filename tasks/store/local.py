@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gptcore.files import fsync_folder, read_json, sha256_file
+from gptcore.base.files import fsync_folder, read_json, sha256_file
 from tasks.store.artifact import is_digest, is_stage
 from tasks.store.manifest import MANIFEST, Manifest, local_sizes, part_of, problem_of, verify_once
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gptcore.files import try_lock
+from gptcore.base.files import try_lock
 from tasks.store.heartbeat import Watch
 from tasks.store.holders import Holder, claim, is_held_elsewhere
 

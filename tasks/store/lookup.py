@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.store.artifact import Artifact, Recipe, check_name, is_digest
 from tasks.store.manifest import MANIFEST, CorruptArtifact, Manifest, part_of, problem_of, size_problem
 from tasks.store.records import Record

@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import gptcore
-from gptcore.errors import InputError
-from gptcore.files import fsync_file, fsync_folder, read_json, sha256_file, write_json_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import fsync_file, fsync_folder, read_json, sha256_file, write_json_atomic
 from tasks.store.artifact import Artifact, Recipe, canonical, recipe_digest
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
 
-from gptcore.files import try_lock
+from gptcore.base.files import try_lock
 from tasks.store import heartbeat
 from tasks.store.hosts import host_of
 from tasks.store.locks import is_locked_here
@@ -108,4 +108,4 @@ def _text(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-os.register_at_fork(after_in_child=_held.clear)  # whose files it closes: gptcore.files.try_lock
+os.register_at_fork(after_in_child=_held.clear)  # whose files it closes: gptcore.base.files.try_lock

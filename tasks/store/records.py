@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import gptcore
-from gptcore.files import parse_json, write_bytes_atomic
-from gptcore.filesystems import names_in
+from gptcore.base.files import parse_json, write_bytes_atomic
+from gptcore.base.filesystems import names_in
 from tasks.store.artifact import Artifact, is_digest
 from tasks.store.manifest import MANIFEST, Manifest, problem_of
 

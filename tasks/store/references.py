@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import parse_json
 from gptcore.config import (
     DistilConfig,
     NetworkConfig,
@@ -15,9 +17,7 @@ from gptcore.config import (
     network_config,
     start_config,
 )
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES, recorded_family
-from gptcore.files import parse_json
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import Lineage, ancestor
 from tasks.store.manifest import Manifest

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from gptcore.errors import InputError, refuse_password
+from gptcore.base.errors import InputError, refuse_password
 from tasks.store.local import LocalShelf
 from tasks.store.manifest import Manifest
 from tasks.store.remote import RemoteShelf

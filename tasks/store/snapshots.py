@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gptcore.errors import InputError
-from gptcore.files import parse_json
+from gptcore.base.errors import InputError
+from gptcore.base.files import parse_json
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 

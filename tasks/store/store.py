@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gptcore.errors import InputError
-from gptcore.files import fsync_file, write_json_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import fsync_file, write_json_atomic
 from tasks.store import leases
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.locks import exclusive, lock_file

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gptcore.files import sha256_json
+from gptcore.base.files import sha256_json
 from tasks.store.heartbeat import server_time
 from tasks.store.locks import exclusive
 from tasks.store.presence import Presence, is_alive, own, present

@@ -16,8 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gptcore.errors import InputError
-from gptcore.files import read_object, write_json_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_object, write_json_atomic
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import model_files
 

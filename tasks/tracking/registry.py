@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gptcore.errors import InputError
-from gptcore.files import write_json_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import write_json_atomic
 from tasks.store.artifact import Artifact
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder

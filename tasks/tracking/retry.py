@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ClassVar, TypeVar, cast
 
-from gptcore.connectivity import answers_at
-from gptcore.errors import InputError, without_password
+from gptcore.base.connectivity import answers_at
+from gptcore.base.errors import InputError, without_password
 from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
 from tasks.tracking.logs import in_run, logger
 

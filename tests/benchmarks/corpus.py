@@ -8,12 +8,12 @@ from pathlib import Path
 from gptcore.config import CorpusConfig
 from gptcore.text.corpus import build_corpus
 from gptcore.text.sources import RawCorpus
-from infra.growth import STAGES, measured, write_books
 from tasks.jobs.parallel import partition_map
 from tests.benchmarks.table import Rate, Work, in_turns, line
 from tests.benchmarks.text import books
+from tests.trials.growth import STAGES, measured, write_books
 
-_SMALL, _LARGE = 20, 200  # MB; `python -m infra.growth` goes on to 2 GB
+_SMALL, _LARGE = 20, 200  # MB; `python -m tests.trials.growth` goes on to 2 GB
 
 
 def run(_seconds: float) -> None:

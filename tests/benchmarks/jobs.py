@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from gptcore.base.files import write_json_atomic
 from gptcore.config import demo
 from gptcore.data.sampler import WindowSampler
 from gptcore.data.shards import Shards, write_shards
-from gptcore.files import write_json_atomic
 from tasks.jobs.launch import Records, run_job
 from tests.benchmarks.step import ours
 from tests.benchmarks.table import Rate, in_turns, line

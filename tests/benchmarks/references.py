@@ -24,9 +24,9 @@ from flows.servers import credentials
 from flows.servers.stack import s3
 from flows.servers.stack.processes import start, stop, wait_until_ready
 from flows.servers.stack.services import Layout, service
+from gptcore.base.settings import recorded
 from gptcore.config import ModelConfig
 from gptcore.nlu.registry import REGISTRY
-from gptcore.settings import recorded
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.references import best_models, fine_tuned_model
 from tasks.store.store import Store

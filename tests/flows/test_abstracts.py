@@ -16,9 +16,9 @@ from flows.cli.main import main
 from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
 from gptcore.abstracts.documents import SEPARATOR, START_OF_TEXT
 from gptcore.abstracts.published import EVALUATION, SWEEPS
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.config.sizes import Size
 from gptcore.models.build import load_model
-from gptcore.sizes import Size
 from gptcore.storyworld.papers import archive
 from gptcore.text.byte_bpe import ByteTokenizer
 from tasks.report.analysis import Analysis

@@ -8,7 +8,7 @@ import pytest
 
 from gptcore.abstracts.config import PRESETS, AdaptConfig, at_size
 from gptcore.abstracts.published import SWEEPS, SweepTable
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.families import FAMILIES
 from tasks.report.abstracts import cells
 

@@ -15,8 +15,8 @@ from flows.cli.main import main
 from flows.failures import CellsFailed
 from flows.forms.generation import AbstractsTablesParameters
 from gptcore.abstracts.published import SWEEPS
-from gptcore.errors import InputError
-from gptcore.sizes import Size
+from gptcore.base.errors import InputError
+from gptcore.config.sizes import Size
 from gptcore.storyworld.papers import archive
 from tasks.jobs import launch
 from tasks.jobs.launch import JobDiverged

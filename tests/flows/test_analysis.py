@@ -14,8 +14,8 @@ import pytest
 
 from flows.analysis.paper import ablations
 from flows.forms.parameters import AnalysisParameters
+from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, preset_named
-from gptcore.errors import InputError
 from gptcore.evaluation.overlap import build_set, find_in_texts, overlap, wanted_hashes
 from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.published import ABLATIONS

@@ -15,9 +15,9 @@ import pytest
 from flows.forms.checks import check_graph
 from flows.forms.parameters import AnalysisParameters
 from flows.graph import mentioned
+from gptcore.base.errors import InputError
 from gptcore.config import preset_named
 from gptcore.data.mentions import Mentions
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from flows.forms import choices
+from gptcore.base.settings import recorded
 from gptcore.config import ModelConfig
-from gptcore.settings import recorded
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.references import checkpoint_label
 from tasks.store.store import Store

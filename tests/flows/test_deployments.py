@@ -11,7 +11,7 @@ import yaml
 
 from flows.cli import main as cli
 from flows.deployments.settings import read_settings
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tests.conftest import forget_deployments
 
 ROOT = Path(__file__).resolve().parents[2]

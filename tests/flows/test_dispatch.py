@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from gptcore.base.errors import InputError
 from gptcore.config import DistilConfig, EncoderConfig, FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig
-from gptcore.errors import InputError
 from tasks.stages.pretrain import pretrain_recipe
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from flows.cli import display
 from flows.cli.display import shown
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.tracking.logs import Made, Meter, Underway, logger, progress
 
 TALK = logging.getLogger("gptmill")

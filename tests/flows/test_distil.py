@@ -21,8 +21,8 @@ from flows.forms.parameters import (
 )
 from flows.forms.students import ablations_of
 from flows.forms.teachers import check_teacher
+from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, network_config, preset_named
-from gptcore.errors import InputError
 from gptcore.evaluation import speed
 from gptcore.evaluation.speed import KINDS
 from gptcore.families import FAMILIES

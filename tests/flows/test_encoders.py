@@ -10,8 +10,8 @@ import pytest
 from flows import inference
 from flows.cli.scoring import zero_shot
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters
-from gptcore.errors import InputError
-from gptcore.files import read_json
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json
 from tasks.report.leaderboard import Leaderboard
 from tasks.store.references import checkpoint_label, pretrained_model
 from tasks.store.store import Store

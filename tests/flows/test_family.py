@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flows.forms.parameters import PipelineParameters, PretrainParameters
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import read_leaderboard

@@ -11,10 +11,10 @@ import pytest
 from flows.cli.main import main
 from flows.few_shot import few_shot
 from flows.forms.generation import FewShotParameters
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.config.sizes import SIZES, sized_preset
 from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import PROMPT_TASKS
-from gptcore.sizes import SIZES, sized_preset
 from tasks.report.analysis import Analysis
 from tasks.stages.prompted import FILE
 from tasks.store.store import Store

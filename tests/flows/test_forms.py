@@ -16,7 +16,7 @@ from flows.forms.parameters import (
     PretrainParameters,
     SweepParameters,
 )
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 
 WRONG = {"pretrain": {"stepz": 1}}
 FAULTS: dict[type[Form], list[tuple[str, Any, str]]] = {

@@ -11,7 +11,7 @@ import pytest
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters, StudentsParameters
 from flows.forms.references import pretrained_model
 from flows.forms.settings import chosen_preset
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.evaluation.speed import KINDS
 from tasks.report.leaderboard import Leaderboard, Row
 from tasks.store.artifact import Artifact

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from flows.forms.knowledge import KnowledgeParameters
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
+from gptcore.base.synthetic import mark_synthetic
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import FOLDER, write_graph
-from gptcore.synthetic import mark_synthetic
 from tasks.report.analysis import Analysis
 from tasks.store.store import Store
 

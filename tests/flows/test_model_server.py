@@ -24,7 +24,7 @@ from flows import inference
 from flows.cli.serve import served_model
 from flows.servers import model_server
 from flows.servers.model_server import Generation, Passes, Predictions, application
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.models.build import load_model
 from gptcore.text.tokenizer import Tokenizer

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from flows.forms.parameters import FinetuneParameters, PipelineParameters
+from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
-from gptcore.errors import InputError
 from gptcore.nlu.registry import BEYOND, REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import read_leaderboard

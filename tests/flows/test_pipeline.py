@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from flows.forms.parameters import FinetuneParameters, PipelineParameters, PretrainParameters
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json
 from gptcore.config import preset_named
-from gptcore.errors import InputError
-from gptcore.files import read_json
 from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import task_spec
 from gptcore.text.sources import RawCorpus

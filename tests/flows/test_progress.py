@@ -12,8 +12,8 @@ import pytest
 from flows import progress as module
 from flows.dispatch import Training
 from flows.progress import show_progress, work_of
+from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig, preset_named
-from gptcore.settings import recorded
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tasks.tracking.logs import Underway

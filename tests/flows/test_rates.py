@@ -6,7 +6,7 @@ import pytest
 
 from flows.forms.readers import learning_rates
 from flows.rates import _as_table, _best
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 
 
 def test_the_best_dev_score_wins_and_of_equal_ones_the_first() -> None:

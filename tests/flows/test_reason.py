@@ -12,7 +12,7 @@ import pytest
 
 from flows.forms.knowledge import ReasonParameters
 from flows.forms.parameters import PipelineParameters
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import FOLDER, write_graph

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.cli.main import main
-from gptcore.errors import InputError, refuse_password
+from gptcore.base.errors import InputError, refuse_password
 from tasks.store.store import Store
 
 SECRET = "pl4nted-s3cret"

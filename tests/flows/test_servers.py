@@ -13,8 +13,8 @@ import pytest
 from flows.cli.main import main
 from flows.forms.parameters import PipelineParameters
 from flows.servers.preflight import require_servers
-from gptcore.connectivity import require_s3
-from gptcore.errors import InputError
+from gptcore.base.connectivity import require_s3
+from gptcore.base.errors import InputError
 from tasks.tracking.tracker import Tracker
 
 

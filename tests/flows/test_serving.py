@@ -14,11 +14,11 @@ from flows import inference
 from flows.cli import scoring
 from flows.cli.main import main
 from flows.forms.checks import any_model
+from gptcore.base.errors import InputError
+from gptcore.base.settings import recorded
 from gptcore.config import LSTMConfig, ModelConfig
-from gptcore.errors import InputError
 from gptcore.models.transformer import GPT
 from gptcore.nlu.blimp import COLUMNS
-from gptcore.settings import recorded
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import tokenizer_of
 from tasks.store.references import best_models, fine_tuned_model, pretrained_model

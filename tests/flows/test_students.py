@@ -18,9 +18,9 @@ from flows.forms.parameters import (
 from flows.forms.settings import chosen_preset, distilled_preset
 from flows.forms.students import ablations_of, plans, students_of, teachers_form
 from flows.grid import Arm
+from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.config.distillation import DistilConfig, check_teacher
-from gptcore.errors import InputError
 from tasks.store.artifact import Artifact
 from tests.flows.world import OVERRIDES
 

@@ -14,9 +14,9 @@ import pytest
 from flows.cli import main as cli
 from flows.forms.parameters import SweepParameters
 from flows.rung import TrialInputs
+from gptcore.base.errors import InputError
 from gptcore.config import preset_named
 from gptcore.config.presets import PRESETS, demo
-from gptcore.errors import InputError
 from gptcore.sweep.halving import Rung, shortened
 from gptcore.sweep.plan import Trial
 from gptcore.text.corpus import read_corpus

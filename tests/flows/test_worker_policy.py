@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.stages.estimate import Estimate
 from tasks.store.artifact import Recipe
 from tasks.store.store import Store

@@ -12,10 +12,11 @@ import torch
 
 from flows.forms.readers import config_file
 from flows.servers.environment import read_stack
+from gptcore.base.files import write_json_atomic
+from gptcore.base.settings import recorded
 from gptcore.config import EncoderConfig, LSTMConfig, ModelConfig, preset_named
 from gptcore.data.shards import Shards, write_shards
 from gptcore.evaluation.submission import SUBMISSION
-from gptcore.files import write_json_atomic
 from gptcore.machine.process import read_job
 from gptcore.models.build import build_model, load_model
 from gptcore.models.encoder import Encoder
@@ -29,7 +30,6 @@ from gptcore.nlu.readers import iterate_test, labelled_splits, load_task
 from gptcore.nlu.registry import REGISTRY, task_spec
 from gptcore.nlu.winograd import read_dprd
 from gptcore.prompting.tasks import PROMPT_TASKS
-from gptcore.settings import recorded
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.prompted import prompted
 from gptcore.text.corpus import build_corpus

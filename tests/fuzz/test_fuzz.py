@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tests.fuzz.mutations import Damage, damaged, damages
 from tests.fuzz.readers import READERS
 

@@ -25,8 +25,8 @@ from gptcore.abstracts.documents import (
     write_texts,
 )
 from gptcore.abstracts.published import EVALUATION, SPLIT, SWEEPS
+from gptcore.base.errors import InputError
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.tokenizer import Tokenizer

@@ -15,11 +15,11 @@ from safetensors.torch import load_file
 
 from gptcore import GPT
 from gptcore.abstracts.config import AdaptConfig
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config import ModelConfig
 from gptcore.data.blocks import Blocks
 from gptcore.data.shards import Shards, write_shards
-from gptcore.errors import InputError
-from gptcore.files import read_json, write_json_atomic
 from gptcore.machine import process
 from gptcore.training import adapt
 from tests.gptcore.test_pretrain import StopAfter, timeless

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gptcore.base.seeds import choose_rows
 from gptcore.data.batches import BucketedBatches, by_length
-from gptcore.seeds import choose_rows
 
 lengths_lists = st.lists(st.integers(1, 60), min_size=1, max_size=200).map(lambda x: np.asarray(x, dtype=np.int64))
 

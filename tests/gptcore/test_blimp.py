@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gptcore.evaluation.likelihood as likelihood
+from gptcore.base.errors import InputError
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.data.shards import Shards, write_shards
-from gptcore.errors import InputError
 from gptcore.evaluation.blimp import score_pairs
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.ngram import NgramModel

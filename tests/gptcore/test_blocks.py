@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gptcore.base.errors import InputError
 from gptcore.data.blocks import Blocks
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.shards import Shards, write_shards
-from gptcore.errors import InputError
 
 
 def shards_of(folder: Path, lengths: list[int], max_tokens: int = 64) -> Shards:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.bootstrap import score_stderrs, stderrs_of_file
 from gptcore.nlu.metrics import f1, matthews, pearson, score

@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json
 from gptcore.config import ModelConfig, PretrainConfig, preset_named
 from gptcore.config.operations import network_flops, pretraining_flops
 from gptcore.data.sampler import IGNORE_INDEX, WindowSampler
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
-from gptcore.files import read_json
 from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.models.both_ways import BothWays

@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gptcore import Tokenizer
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.clean import clean, words
 from tests.gptcore.reference_bpe import ReferenceEncoder, tokens

@@ -14,7 +14,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import BYTE_CHARACTERS, ByteTokenizer
 from gptcore.text.tokenizer import Tokenizer

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gptcore.files import read_json
+from gptcore.base.files import read_json
 from gptcore.machine import rng
 from gptcore.training import checkpoint
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gptcore.base.errors import InputError
 from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, check_same_shape, paper, preset_named
-from gptcore.errors import InputError
 from gptcore.sweep.plan import read_plan
 
 

@@ -23,9 +23,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, sha256_file
 from gptcore.config import CorpusConfig
-from gptcore.errors import InputError
-from gptcore.files import read_json, sha256_file
 from gptcore.text import corpus as corpus_module
 from gptcore.text import selection
 from gptcore.text.clean import split_clean, words

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import (
     DistilConfig,
     EncoderConfig,
@@ -19,7 +20,6 @@ from gptcore.config import (
     preset_named,
 )
 from gptcore.data.feed import MicroBatch
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.models.build import build_model
 from gptcore.models.encoder import Encoder

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, sha256_file, write_json_atomic
 from gptcore.config import ShardConfig
 from gptcore.data.encode import encode_corpus, encode_partition
 from gptcore.data.piece_table import PieceTable, _tails
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
-from gptcore.files import read_json, sha256_file, write_json_atomic
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gptcore.errors import InputError
-from gptcore.files import read_json
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task, encoded_splits, read_encoded
 from gptcore.nlu.registry import task_spec

@@ -16,10 +16,10 @@ import transformers
 from torch import Tensor, nn
 
 from gptcore import load_model
+from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig
 from gptcore.config.network import generator_config
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
 from gptcore.models.build import load_language_model
 from gptcore.models.detection import Detection

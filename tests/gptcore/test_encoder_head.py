@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, preset_named
-from gptcore.errors import InputError
 from gptcore.evaluation.predict import evaluate
 from gptcore.machine import process
 from gptcore.models.build import build_model

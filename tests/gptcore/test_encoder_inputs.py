@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from gptcore.errors import InputError
-from gptcore.files import read_json
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.encoded import recorded_pieces
 from gptcore.nlu.encoder_inputs import ENCODER_INPUTS

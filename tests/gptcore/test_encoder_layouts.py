@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gptcore import Tokenizer, load_model
+from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig
 from gptcore.config.network import generator_config
-from gptcore.errors import InputError
 from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.models.files.hugging_face import export_classifier, export_hugging_face

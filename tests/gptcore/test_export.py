@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from gptcore import GPT, ModelConfig, Tokenizer
 from gptcore.abstracts.arxiv import Paper
 from gptcore.abstracts.documents import document, document_ids
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate
 from gptcore.models.files.decoder_layout import SPECIAL_NAMES
 from gptcore.models.files.hugging_face import export_hugging_face

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from gptcore import GPT
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
+from gptcore.base.settings import recorded
 from gptcore.config import PRESETS, network_config, preset_named
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES, recorded_family
-from gptcore.files import sha256_json
-from gptcore.settings import recorded
 
 OFFERED = "gpt, albert, bert, distilbert, electra, ernie, gpt2, gptbert, tinybert"
 

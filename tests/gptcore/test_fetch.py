@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.evaluation.submission import SUBMISSION
 from gptcore.fetch.datasets import cut_mrpc, get_dataset
 from gptcore.fetch.download import FetchError, download

@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
-from gptcore.errors import InputError
 from gptcore.evaluation.predict import EVAL_ROW_SEED, evaluate
 from gptcore.evaluation.predictions import Predictions
 from gptcore.machine import process

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from gptcore.base.errors import InputError
+from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig
-from gptcore.errors import InputError
 from gptcore.machine import process
 from gptcore.models.classifier import Classifier
 from gptcore.nlu import REGISTRY
-from gptcore.settings import recorded
 from gptcore.training import finetune
 from tests.gptcore.test_encoder_head import QUICK as ENCODER
 from tests.gptcore.test_finetune import QUICK as DECODER

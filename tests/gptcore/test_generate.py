@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
+from gptcore.base.errors import InputError
 from gptcore.config import LSTMConfig, ModelConfig
-from gptcore.errors import InputError
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation.generate import generate, generate_batch, generate_ids, penalised, sample
 from gptcore.machine.rng import generator

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from gptcore.base.errors import InputError
 from gptcore.config import ModelConfig
-from gptcore.errors import InputError
 from gptcore.evaluation.harness import HarnessModel
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.models import incremental

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config import ModelConfig
-from gptcore.errors import InputError
-from gptcore.files import read_json, write_json_atomic
 from gptcore.models.classifier import FORMS
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from scipy.stats import chisquare
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import PretrainConfig
 from gptcore.data.masking import Masking
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
 from gptcore.machine.distributed import World
 from gptcore.machine.process import Interrupted
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.inputs import IGNORE_INDEX, Ids, build_sequences, collate, fit, predict, soft_labels, specials
 

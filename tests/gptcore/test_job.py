@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import write_json_atomic
 from gptcore.config import FinetuneConfig
 from gptcore.data.feed import MicroBatch, Update
-from gptcore.errors import InputError
-from gptcore.files import write_json_atomic
 from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.training import checkpoint

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.knowledge.grounded import Coverage, Grounded, ground

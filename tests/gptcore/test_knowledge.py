@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from gptcore.errors import InputError
-from gptcore.files import read_json
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph, graph_files, read_graph
 from gptcore.knowledge.neighbours import chosen_entities

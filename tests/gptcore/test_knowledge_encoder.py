@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.config import KnowledgeEncoderConfig
-from gptcore.errors import InputError
 from gptcore.models.build import load_model
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_head import EncoderClassificationModel

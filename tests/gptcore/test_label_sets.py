@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.evaluation.answers import described
 from gptcore.machine import process
 from gptcore.nlu import load_task

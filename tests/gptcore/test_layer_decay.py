@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from gptcore.base.errors import InputError
+from gptcore.base.settings import recorded
 from gptcore.config import EncoderConfig, FinetuneConfig, LSTMConfig, preset_named
-from gptcore.errors import InputError
 from gptcore.machine import process
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder
@@ -18,7 +19,6 @@ from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT
-from gptcore.settings import recorded
 from gptcore.training import finetune
 from gptcore.training.layer_decay import rates_by_depth
 from gptcore.training.optim import Rated, adam, set_lr

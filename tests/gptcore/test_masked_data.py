@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from gptcore.base.errors import InputError
 from gptcore.config import PretrainConfig
 from gptcore.data.masking import Masking
-from gptcore.errors import InputError
 from gptcore.machine.distributed import World
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
 from tests.gptcore.sentence_shards import MASK, PAD, SEP, sentence_shards, table

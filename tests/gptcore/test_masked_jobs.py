@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import torch
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json
 from gptcore.config import NetworkConfig, PretrainConfig, network_config
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import write_shards
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
-from gptcore.files import read_json
 from gptcore.knowledge.entities import Entities, link_shards
 from gptcore.knowledge.gazetteer import Gazetteer
 from gptcore.machine import process

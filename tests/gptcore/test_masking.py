@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from gptcore.base.seeds import derive_seed
 from gptcore.data.draws import sample_bits, uniforms
 from gptcore.data.masking import Masking, WordMasker
 from gptcore.data.piece_table import PieceTable
-from gptcore.seeds import derive_seed
 
 PAD, CLS, SEP, MASK, FIRST, FIRST_TAIL, N_VOCAB = 0, 1, 2, 3, 4, 30, 50
 RULES = [Masking(), Masking(whole_words=True), Masking(whole_words=True, ngrams=3), Masking(0.4, ngrams=3)]

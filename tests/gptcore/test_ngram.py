@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gptcore.evaluation.ngram as ngram
+from gptcore.base.errors import InputError
 from gptcore.data.shards import Shards, write_shards
-from gptcore.errors import InputError
 
 N_VOCAB = 6
 corpora = st.lists(st.lists(st.integers(0, N_VOCAB - 1), max_size=40), min_size=1, max_size=6)

@@ -12,8 +12,8 @@ import onnxruntime
 import pytest
 import torch
 
+from gptcore.base.errors import InputError
 from gptcore.config import LSTMConfig, ModelConfig
-from gptcore.errors import InputError
 from gptcore.evaluation import exported
 from gptcore.evaluation.exported import INT8, MODEL, TOLERANCE, write_onnx
 from gptcore.evaluation.own_rows import read_records

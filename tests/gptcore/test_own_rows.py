@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from gptcore.base.errors import InputError
 from gptcore.config import LSTMConfig, ModelConfig
-from gptcore.errors import InputError
 from gptcore.evaluation.own_rows import predict_jsonl, text_perplexity
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.models.lstm import LSTM

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
+from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
-from gptcore.errors import InputError
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.metrics import macro_f1
 from gptcore.nlu.own_task import Task, own_task_name, read_own_task

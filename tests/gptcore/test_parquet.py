@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu import REGISTRY, available, load_task
 from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task, read_encoded

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu import load_task, task_spec
 from gptcore.nlu.entity_metrics import entities
 from gptcore.nlu.readers import Example, fitted

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
+from gptcore.base.errors import InputError
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.errors import InputError
 from gptcore.evaluation.own_rows import predict_jsonl
 from gptcore.evaluation.predict import evaluate
 from gptcore.evaluation.task_model import TaskModel

@@ -20,12 +20,12 @@ import torch
 from safetensors.torch import load_file
 
 from gptcore import GPT
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json
 from gptcore.config import ModelConfig, PretrainConfig
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards, write_shards
-from gptcore.errors import InputError
 from gptcore.evaluation.perplexity import perplexity
-from gptcore.files import read_json
 from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.objectives.losses import language_model_loss

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.machine import process
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.models.transformer import GPT
 from gptcore.prompting import reading
 from gptcore.prompting.assemble import select

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.winograd import Pronoun, read_wsc273
 from gptcore.prompting import reading
 from gptcore.prompting.items import MultipleChoice

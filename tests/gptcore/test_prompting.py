@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gptcore.base.errors import InputError
 from gptcore.config import LSTMConfig, ModelConfig
-from gptcore.errors import InputError
 from gptcore.models import incremental
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.lstm import LSTM

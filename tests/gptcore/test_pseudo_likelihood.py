@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.evaluation.ngram import UnigramModel
 from gptcore.evaluation.pseudo_likelihood import PseudoLikelihood, encoder_likelihood, pseudo_perplexity
 from gptcore.models.detection import Detection

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu import REGISTRY, available, load_task
 from gptcore.nlu.readers import iterate, labelled_splits, source_files
 from gptcore.nlu.registry import TaskSpec

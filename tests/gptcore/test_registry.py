@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu import COLUMNS, REGISTRY, beyond, registry, task_spec, twelve
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu import load_task
 from tests.realdata import real_data
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from gptcore.base.errors import InputError
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards, write_shards
-from gptcore.errors import InputError
 
 row_lengths = st.lists(st.integers(0, 30), max_size=12)
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gptcore.base.errors import InputError
 from gptcore.config import CorpusConfig
-from gptcore.errors import InputError
 from gptcore.text.corpus import build_corpus
 from gptcore.text.near_duplicates import PERMUTATIONS, RUN, Sketch, near_duplicates
 from gptcore.text.partition import Partition, clean_partition, compose

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, write_json_atomic
+from gptcore.config.limits import PAIRS
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.sentence_pairs import SentenceBatch, SentencePairs
 from gptcore.data.sentence_table import SentenceTable
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
-from gptcore.files import read_json, write_json_atomic
-from gptcore.limits import PAIRS
 from tests.gptcore.sentence_shards import CLS, FIRST, PAD, SEP, Documents, sentence_shards, table
 
 documents_of = st.lists(st.lists(st.integers(0, 30), max_size=6), min_size=1, max_size=5)

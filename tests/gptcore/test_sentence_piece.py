@@ -21,8 +21,8 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gptcore.base.errors import InputError
 from gptcore.config import CorpusConfig
-from gptcore.errors import InputError
 from gptcore.text import corpus, raw, sentence_piece
 from gptcore.text.sentence_piece import MARKS, SPECIALS, SentencePieceTokenizer
 from gptcore.text.sources import RawCorpus

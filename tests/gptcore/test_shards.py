@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gptcore.base.errors import InputError
 from gptcore.data.shards import Shards, token_dtype, write_shards
-from gptcore.errors import InputError
 
 documents_of_pieces = st.lists(st.lists(st.lists(st.integers(0, 99), max_size=9), max_size=4), max_size=8)
 

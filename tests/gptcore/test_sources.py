@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gptcore.base.errors import InputError
 from gptcore.config import CorpusConfig
-from gptcore.errors import InputError
 from gptcore.text import sources as sources_module
 from gptcore.text.sources import Read, decode, find_sources, fingerprint, read_documents
 

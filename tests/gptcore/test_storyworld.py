@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.storyworld import facts, formats, generate, grammar, lexicon, likeness, nature, stories, world

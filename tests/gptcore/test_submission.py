@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.evaluation import submission
 from gptcore.evaluation.submission import GLUE_TASKS, SUBMISSION, files_of, glue_submission
 from gptcore.evaluation.task_model import TaskModel

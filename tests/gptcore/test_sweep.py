@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, PretrainConfig, preset_named
-from gptcore.errors import InputError
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.sweep.halving import Rung, fewer_rows, rungs, shortened, survivors
 from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, read_plan, toml

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fsspec
 
+from gptcore.base.synthetic import MARK, is_synthetic, mark_synthetic
 from gptcore.storyworld.write import generate
-from gptcore.synthetic import MARK, is_synthetic, mark_synthetic
 
 
 def test_a_generated_world_carries_the_mark_and_a_copy_keeps_it(tmp_path):

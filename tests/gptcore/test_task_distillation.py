@@ -13,10 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gptcore.base.errors import InputError
+from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, FinetuneConfig, preset_named
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.errors import InputError
 from gptcore.evaluation.augment import PROPOSALS, WordProposer, augmented
 from gptcore.families import FAMILIES
 from gptcore.machine import process
@@ -26,7 +27,6 @@ from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.nlu.inputs import EncodedExample
 from gptcore.objectives.losses import task_loss
-from gptcore.settings import recorded
 from gptcore.training import finetune
 from gptcore.training.task_distillation import (
     TaughtClassifier,

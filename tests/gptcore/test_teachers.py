@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from gptcore.base.errors import InputError
 from gptcore.config import (
     DistilConfig,
     KnowledgeEncoderConfig,
@@ -15,7 +16,6 @@ from gptcore.config import (
     preset_named,
 )
 from gptcore.config.distillation import check_teacher, student_of
-from gptcore.errors import InputError
 from gptcore.models.encoder import Encoder
 from gptcore.models.student import start_from_teacher
 from gptcore.training.distillation import HIDDEN_WORDS, Student, distillation_objective

@@ -18,8 +18,8 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gptcore.base.errors import InputError
 from gptcore.config import CorpusConfig
-from gptcore.errors import InputError
 from gptcore.text import bpe_train, corpus, raw, word_ids
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer

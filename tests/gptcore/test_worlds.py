@@ -19,8 +19,8 @@ import numpy as np
 import psutil
 import pytest
 
+from gptcore.base.files import read_json
 from gptcore.config import LSTMConfig, ModelConfig
-from gptcore.files import read_json
 from gptcore.machine import process
 from gptcore.training import checkpoint, pretrain
 from tasks.jobs.command import job_command

@@ -15,8 +15,8 @@ from gptcore.abstracts.documents import N_MARKS, marks, prompt_ids, split_by_dat
 from gptcore.abstracts.fields import FieldClassifier, field_of
 from gptcore.abstracts.measures import Written, balanced, key_term, measures
 from gptcore.abstracts.write import future_words, title_words, write_abstracts
+from gptcore.base.errors import InputError
 from gptcore.config import ModelConfig
-from gptcore.errors import InputError
 from gptcore.storyworld.papers import archive
 from gptcore.text.byte_bpe import ByteTokenizer
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import matthews_corrcoef
 
+from gptcore.base.errors import InputError
 from gptcore.config import ModelConfig
-from gptcore.errors import InputError
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, best_threshold, zero_shot
 from gptcore.models.transformer import GPT

@@ -1,4 +1,4 @@
-"""The faults that `python -m infra.chaos` makes: the same from the same seed, and what they say they are."""
+"""The faults that `python -m tests.trials.chaos` makes: the same from the same seed, and what they say they are."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from infra.chaos import proxy as proxies
-from infra.chaos.plan import Moment, moments
-from infra.chaos.proxy import SHARES, FaultPlan, Proxy
-from infra.chaos.shim import Switch, compile_shim
-from infra.scenarios import Trial
+from tests.trials.chaos import proxy as proxies
+from tests.trials.chaos.plan import Moment, moments
+from tests.trials.chaos.proxy import SHARES, FaultPlan, Proxy
+from tests.trials.chaos.shim import Switch, compile_shim
+from tests.trials.scenarios import Trial
 
 
 def test_the_kill_plan_is_fixed_by_its_seed() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.knowledge.gazetteer import Gazetteer
 from gptcore.knowledge.links import read_links
-from infra import linking
 from tests.realdata import real_data
+from tests.trials import linking
 
 U = linking.UNLINKED
 

@@ -1,4 +1,4 @@
-"""Tasks of real rows that the registry does not know, as `infra.pages` fills them into the form."""
+"""Tasks of real rows that the registry does not know, as `tests.trials.pages` fills them into the form."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.own_task import read_own_task
 from gptcore.nlu.readers import iterate
-from infra.pages.real_tasks import REAL_TASKS, write_real_tasks
 from tests.realdata import real_data
+from tests.trials.pages.real_tasks import REAL_TASKS, write_real_tasks
 
 
 def test_three_formats_and_kinds_of_label_are_read_as_they_were_written(

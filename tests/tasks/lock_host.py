@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.jobs import devices
 from tasks.store import heartbeat, leases
 from tasks.store.artifact import Recipe

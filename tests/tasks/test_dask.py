@@ -14,11 +14,11 @@ import pytest
 
 import gptcore.evaluation.ngram as ngram
 import gptcore.text.corpus as corpus_module
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_file
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
-from gptcore.files import sha256_file
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.bpe_train import count_corpus
 from gptcore.text.corpus import build_corpus

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, preset_named
 from gptcore.config.operations import network_flops, pretraining_flops, share_seen
-from gptcore.settings import recorded
 from tasks.jobs import speed
 from tasks.stages import estimate as module
 from tasks.stages.estimate import about, estimate, operations

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
-from gptcore.files import read_json
+from gptcore.base.files import read_json
 from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, read_outcome
 from tasks.jobs import fork_server
 from tasks.jobs.fork_server import WarmProcess, fork_job

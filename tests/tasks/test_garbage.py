@@ -12,7 +12,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.store import leases, presence
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.garbage import Plan, Referred, Rules, plan, sweep

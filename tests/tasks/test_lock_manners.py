@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from gptcore.files import sha256_json
-from infra.locks import MANNERS, NO_LOCKS, compile_shim, variables
+from gptcore.base.files import sha256_json
 from tasks.store import heartbeat, leases, presence
 from tasks.store.locks import exclusive, exclusive_now, is_locked, lock_file
 from tasks.store.store import Store
 from tasks.tracking.owners import dead_owners
 from tests.tasks.lock_host import RECIPE, URI
+from tests.trials.locks import MANNERS, NO_LOCKS, compile_shim, variables
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 ROOT = Path(__file__).resolve().parents[2]

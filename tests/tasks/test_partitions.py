@@ -14,11 +14,11 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 import tasks.stages.partitions as partitions
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json
 from gptcore.config import CorpusConfig, ShardConfig, TokenizerConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
-from gptcore.errors import InputError
-from gptcore.files import read_json
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.corpus import build_corpus
 from gptcore.text.sources import RawCorpus

@@ -14,7 +14,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.store import records
 from tasks.store import store as making
 from tasks.store.artifact import Artifact, Recipe

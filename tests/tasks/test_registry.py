@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 
 from flows.forms.references import in_store
+from gptcore.base.errors import InputError
+from gptcore.base.settings import recorded
 from gptcore.config import LSTMConfig, ModelConfig
-from gptcore.errors import InputError
-from gptcore.settings import recorded
 from tasks.report.entries import corpus_data, finetuned_entry, pretrained_entry, task_data
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store

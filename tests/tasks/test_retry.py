@@ -13,7 +13,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 from prefect import flow
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.jobs.launch import JobInterrupted
 from tasks.tracking import retry
 from tasks.tracking.retry import NoRetries
@@ -53,7 +53,7 @@ class _Server(ThreadingHTTPServer):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.tracking.retry._AGAIN_SECONDS", 0.05)
-    monkeypatch.setattr("gptcore.connectivity._PAUSE", 0.0)
+    monkeypatch.setattr("gptcore.base.connectivity._PAUSE", 0.0)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.jobs import launch, placement, slurm
 from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, Records, run_job
 from tasks.tracking.logs import PROGRESS, Underway

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptcore.errors import InputError
-from gptcore.files import read_json, sha256_file
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, sha256_file
 from tasks.store import digests
 from tasks.store.artifact import Artifact, Recipe, canonical
 from tasks.store.manifest import MANIFEST, CorruptArtifact, is_safe, problem_of

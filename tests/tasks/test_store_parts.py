@@ -14,8 +14,8 @@ from typing import Any
 import fsspec
 import pytest
 
-from gptcore.errors import InputError
-from gptcore.files import sha256_file
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_file
 from tasks.store import manifest as manifests
 from tasks.store import store as stores
 from tasks.store.artifact import Artifact, Recipe

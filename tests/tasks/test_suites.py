@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.metrics import GLUE
 from tasks.report.cache import kept_leaderboard
 from tasks.report.comparison import contenders

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 
-from gptcore.errors import InputError
-from gptcore.files import sha256_json
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.heartbeat import SILENT_SECONDS
 from tasks.store.state import state_folder

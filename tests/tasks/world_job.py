@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gptcore.errors import InputError
-from gptcore.files import write_json_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import write_json_atomic
 from gptcore.machine import process
 
 

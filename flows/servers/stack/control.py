@@ -17,8 +17,8 @@ from flows.servers.environment import LIGHT_STORE, PORTS, absolute, log_in, read
 from flows.servers.stack import postgres, s3
 from flows.servers.stack.processes import Process, Service, alive, start, stop, wait_until_ready
 from flows.servers.stack.services import HOST, LEVELS, Layout, client_variables, service, users_file, write_users_file
-from gptcore.errors import InputError
-from gptcore.files import write_json_atomic
+from gptcore.base.errors import InputError
+from gptcore.base.files import write_json_atomic
 from tasks.store.locks import exclusive, is_locked
 from tasks.store.remote import scratch_folder
 from tasks.store.state import state_folder

@@ -22,7 +22,7 @@ import psutil
 
 from flows.servers.credentials import MLFLOW_DATABASE_PASSWORD, POSTGRES_PASSWORD, PREFECT_DATABASE_PASSWORD
 from flows.servers.stack.processes import Service
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.store.state import state_folder
 
 HOST = "127.0.0.1"

@@ -17,7 +17,7 @@ from typing import Any
 
 from flows.servers.credentials import S3
 from flows.servers.stack.processes import Service
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.store.state import state_folder
 
 HOST = "127.0.0.1"

@@ -20,7 +20,7 @@ from flows.servers.environment import AWAY, answers, pages_of
 from flows.servers.pools import CPU, GPU, worker_online
 from flows.servers.stack import postgres, s3
 from flows.servers.stack.processes import Service
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from tasks.jobs.placement import slots
 from tasks.store.state import state_folder
 

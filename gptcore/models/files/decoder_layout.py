@@ -15,12 +15,12 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import checked_object, fsync_folder, write_json_atomic
+from gptcore.base.settings import replace_settings
 from gptcore.config import ModelConfig
-from gptcore.errors import InputError
-from gptcore.files import checked_object, fsync_folder, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_attention, check_original, ours
-from gptcore.settings import replace_settings
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import PAPER_MARKS
 

@@ -19,13 +19,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import checked_object, fsync_folder, read_json, write_json_atomic
+from gptcore.base.settings import replace_settings
 from gptcore.config import EncoderConfig
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES
-from gptcore.files import checked_object, fsync_folder, read_json, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
 from gptcore.nlu.spec import PLACE_FORMS
-from gptcore.settings import replace_settings
 from gptcore.text.tokenizer import Tokenizer
 
 SIZES = {

@@ -12,9 +12,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load as parse_safetensors
 from torch import Tensor
 
-from gptcore.errors import InputError
-from gptcore.files import checked_object, parse_json
-from gptcore.filesystems import file_system
+from gptcore.base.errors import InputError
+from gptcore.base.files import checked_object, parse_json
+from gptcore.base.filesystems import file_system
 
 
 class ModelFolder:

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig
-from gptcore.errors import InputError
 from gptcore.families import FAMILIES, Family
 from gptcore.models.files.folder import ModelFolder
 from gptcore.text.tokenizer import Tokenizer

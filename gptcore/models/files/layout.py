@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from gptcore.base.errors import InputError
 from gptcore.config import ModelConfig
-from gptcore.errors import InputError
 
 
 class Decoder(Protocol):

@@ -10,12 +10,12 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import fsync_folder, write_json_atomic
+from gptcore.base.settings import optional, recorded
 from gptcore.config import NetworkConfig, network_config
-from gptcore.errors import InputError
 from gptcore.families import recorded_family
-from gptcore.files import fsync_folder, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
-from gptcore.settings import optional, recorded
 
 MODEL_TYPE = "gptmill"
 _FINE_TUNED = ("gpt.", "encoder.")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import checked_object
 from gptcore.config import NetworkConfig
-from gptcore.errors import InputError
-from gptcore.files import checked_object
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.files.hugging_face import model_types, read_hugging_face
 from gptcore.models.files.own import MODEL_TYPE, read_own

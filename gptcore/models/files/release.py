@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import fsync_folder, write_json_atomic
 from gptcore.config import ModelConfig
-from gptcore.errors import InputError
-from gptcore.files import fsync_folder, write_json_atomic
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_original, ours
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gptcore.errors import InputError
-from gptcore.files import parse_json
-from gptcore.filesystems import exists, file_system
+from gptcore.base.errors import InputError
+from gptcore.base.files import parse_json
+from gptcore.base.filesystems import exists, file_system
 from gptcore.nlu.readers.rows import Example, Record, show
 from gptcore.nlu.readers.text_files import lines
 from gptcore.nlu.registry import TaskSpec

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gptcore.errors import InputError
-from gptcore.filesystems import exists, file_system, is_folder, names_in
+from gptcore.base.errors import InputError
+from gptcore.base.filesystems import exists, file_system, is_folder, names_in
 from gptcore.nlu.readers.hub import HUB, HubSet
 from gptcore.nlu.readers.text_files import unreadable
 

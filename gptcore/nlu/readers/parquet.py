@@ -10,7 +10,7 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.rows import Record, label_text, show
 from gptcore.nlu.readers.text_files import unreadable

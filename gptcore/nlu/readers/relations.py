@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.beyond import FEWREL_RELATIONS
 from gptcore.nlu.readers.rows import Example, Record, show
 from gptcore.nlu.readers.text_files import json_object

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.label_sets import as_number
 from gptcore.nlu.registry import TaskSpec
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gptcore.errors import InputError
+from gptcore.base.errors import InputError
 from gptcore.nlu.readers.rows import Annotation, Example, Record, show
 from gptcore.nlu.readers.text_files import lines
 from gptcore.nlu.registry import TaskSpec

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gptcore.errors import InputError
-from gptcore.filesystems import exists, file_system
+from gptcore.base.errors import InputError
+from gptcore.base.filesystems import exists, file_system
 from gptcore.nlu.readers.commonsense import read_commonsense
 from gptcore.nlu.readers.entity_types import read_open_entity
 from gptcore.nlu.readers.hub import HubSet

@@ -15,8 +15,8 @@ from typing import Any
 
 import fsspec
 
-from gptcore.errors import InputError
-from gptcore.filesystems import file_system
+from gptcore.base.errors import InputError
+from gptcore.base.filesystems import file_system
 from gptcore.nlu.readers.rows import Record, show
 from gptcore.nlu.registry import Format, TaskSpec
 

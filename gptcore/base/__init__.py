@@ -1,0 +1,1 @@
+"""What every room stands on: errors, files on any fsspec URL, Arrow, typed settings, named seeds."""

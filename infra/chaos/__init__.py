@@ -1,1 +1,0 @@
-"""What may go wrong on a real machine, done on purpose: `python -m infra.chaos`."""

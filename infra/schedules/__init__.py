@@ -1,1 +1,0 @@
-"""Trials of deployments, schedules and lost machines; `python -m infra.schedules`."""

@@ -1,0 +1,1 @@
+"""Trials of deployments, schedules and lost machines; `python -m tests.trials.schedules`."""
