@@ -1,8 +1,8 @@
 """A stand-in for Slurm's client programs: `python fake_slurm.py PROGRAM STATE ARGUMENTS...`.
 
 Words and exit codes are those of Slurm 22.05 as `python -m tests.trials.slurm` saw them. A job is a folder of STATE
-with its batch script; a file `hold` in STATE keeps new jobs in the queue, a file `down` makes every program fail as it does
-without a controller. Standard library only, and nothing of this package: started without site-packages it is quick.
+with its batch script; a file `hold` in STATE keeps new jobs in the queue, a file `down` makes every program fail as it
+does without a controller. Standard library only, and nothing of this package: it starts quickly without site-packages.
 """
 
 from __future__ import annotations
