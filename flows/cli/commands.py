@@ -1,4 +1,4 @@
-"""What each command does with its options: fill a form, run a flow, print the result.
+"""What each command does with its options, where that is not to fill a form and run its flow alone.
 
 Everything heavy is imported where it is used, and after what can be checked without it, so that neither `gptmill
 --help` nor a typing error takes a second.
@@ -9,34 +9,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.cli.run import fill, run, run_and_print, run_board, show_board
+from flows.cli.run import fill, print_tables, run, run_board, show_board
 from flows.forms.readers import config_file, listed, task_name, task_names, toml_file
 from gptcore.base.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tasks.report.analysis import Analysis
     from tasks.store.store import Store
 
 _MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and still a date
 
-
-def pipeline(options: argparse.Namespace) -> None:
-    filled = fill("PipelineParameters", options)
-    from flows.pipeline import pipeline
-
-    run_and_print(pipeline, filled, options)
-
-
-def pretrain(options: argparse.Namespace) -> None:
-    filled = fill("PretrainParameters", options)
-    from flows.pretrain import pretrain
-
-    print(run(pretrain, filled, options).url)
+# --- what trains
 
 
 def finetune(options: argparse.Namespace) -> None:
@@ -49,46 +35,6 @@ def finetune(options: argparse.Namespace) -> None:
     show_board(board.only([task]), page)
 
 
-def finetune_all(options: argparse.Namespace) -> None:
-    filled = fill("FinetuneAllParameters", options)
-    from flows.finetune import finetune_all
-
-    run_and_print(finetune_all, filled, options)
-
-
-def distil(options: argparse.Namespace) -> None:
-    filled = fill("DistilParameters", options)
-    from flows.distil import distil
-
-    run_and_print(distil, filled, options)
-
-
-def evaluate(options: argparse.Namespace) -> None:
-    from flows.cli.scoring import evaluate, rows_scored
-    from flows.forms.checks import check_addresses
-
-    store = check_addresses(vars(options))
-    task = task_name(options.task)
-    for split, scores in evaluate(store, task, options.model, options.datasets).items():
-        print(f"{options.task} {split}: " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
-    print(rows_scored(store, options.datasets, task))
-
-
-def zero_shot(options: argparse.Namespace) -> None:
-    from flows.cli.scoring import rows_scored, zero_shot
-    from flows.forms.checks import check_addresses
-
-    store = check_addresses(vars(options))
-    if options.max_rows is not None and options.max_rows < 1:
-        raise InputError(f"--max-rows: found {options.max_rows}, expected 1 or more")
-    tasks = listed(options.tasks)
-    results = zero_shot(store, options.checkpoint, options.datasets, tasks, options.max_rows)
-    width = max(6, *map(len, results))
-    for task, scores in results.items():
-        print(f"{task:<{width}} " + "  ".join(f"{name} {_number(value)}" for name, value in scores.items()))
-    print(rows_scored(store, options.datasets))
-
-
 _ANALYSES_OWN = {"students": "StudentsParameters", "distillation": "DistillationParameters"}
 """The forms of analyses that look up more, or less, than the others; all have the same fields."""
 
@@ -97,22 +43,7 @@ def analysis(options: argparse.Namespace) -> None:
     filled = fill(_ANALYSES_OWN.get(options.name, "AnalysisParameters"), options)
     from flows.analysis import ANALYSES
 
-    for found in run(ANALYSES[options.name], filled, options):
-        print(found.text())
-
-
-def knowledge(options: argparse.Namespace) -> None:
-    filled = fill("KnowledgeParameters", options)
-    from flows.knowledge import knowledge
-
-    _print_all(run(knowledge, filled, options))
-
-
-def reason(options: argparse.Namespace) -> None:
-    filled = fill("ReasonParameters", options)
-    from flows.reason import reason
-
-    _print_all(run(reason, filled, options))
+    print_tables(run(ANALYSES[options.name], filled, options))
 
 
 def sweep(options: argparse.Namespace) -> None:
@@ -150,18 +81,12 @@ def abstracts(options: argparse.Namespace) -> None:
     try:
         made = run(abstracts_tables if tables else abstracts, filled, options)
     except CellsFailed as error:
-        _print_all(error.tables)
+        print_tables(error.tables)
         raise
-    _print_all(made)
-
-
-def _print_all(analyses: Iterable[Analysis]) -> None:
-    for analysis in analyses:
-        print(analysis.text())
+    print_tables(made)
 
 
 def _write_abstracts(options: argparse.Namespace) -> None:
-    from flows.forms.checks import check_addresses
     from flows.forms.settings import chosen_sampling
     from flows.inference import write_abstracts
 
@@ -170,7 +95,7 @@ def _write_abstracts(options: argparse.Namespace) -> None:
     trained = ("arxiv", "checkpoint", "corpus", "categories", "beside", "titles", "only", "nproc", "jobs", "out")
     if odd := [name for name in trained if getattr(options, name)]:
         raise InputError(f"gptmill abstracts generate: --{odd[0]} says nothing to a model that is there")
-    store = check_addresses(vars(options))
+    store = _store(options)
     sampling = chosen_sampling(
         options.preset or "paper", {} if options.config is None else config_file(options.config), options.seed
     )
@@ -178,91 +103,38 @@ def _write_abstracts(options: argparse.Namespace) -> None:
         print(f"{title}\n\n{abstract}\n")
 
 
-def few_shot(options: argparse.Namespace) -> None:
-    filled = fill("FewShotParameters", options)
-    from flows.few_shot import few_shot
-
-    for found in run(few_shot, filled, options):
-        print(found.text())
+# --- what looks at models and boards
 
 
-def leaderboard(options: argparse.Namespace) -> None:
-    from tasks.report.cache import kept_leaderboard
+def evaluate(options: argparse.Namespace) -> None:
+    from flows.cli.models import evaluate, rows_scored
 
-    board, page = kept_leaderboard()
-    if options.format == "csv":
-        print(board.render("csv"))
-    elif options.format == "table" and not options.wide:
-        show_board(board, page, options.published)
-    else:
-        print((board if options.published else board.beside_the_paper()).render(options.format))
-        print(f"\n{page}")
+    store, task = _store(options), task_name(options.task)
+    for split, scores in evaluate(store, task, options.model, options.datasets).items():
+        print(f"{options.task} {split}: {_shown(scores)}")
+    print(rows_scored(store, options.datasets, task))
 
 
-def encode(options: argparse.Namespace) -> None:
-    import json
+def zero_shot(options: argparse.Namespace) -> None:
+    from flows.cli.models import rows_scored, zero_shot
 
-    from gptcore.text.tokenizer import Tokenizer
-
-    tokenizer = Tokenizer.load(options.tokenizer)
-    text = sys.stdin.buffer
-    if options.whole:
-        print(json.dumps(tokenizer.encode(_decoded(text.read(), 1))))
-        return
-    for number, line in enumerate(text, start=1):
-        print(json.dumps(tokenizer.encode(_decoded(line, number).rstrip("\r\n"))))
-
-
-def gc(options: argparse.Namespace) -> None:
-    if not 0 <= options.older_than <= _MOST_HOURS:
-        raise InputError(f"--older-than: found {options.older_than:g}, expected hours, 0 to {_MOST_HOURS:,}")
-    from flows.cli.garbage import gc
-    from tasks.store.store import Store
-
-    gc(Store(options.store), options.yes, options.older_than, options.all_unreferenced)
-
-
-def datasets(options: argparse.Namespace) -> None:
-    from flows.cli.datasets import list_datasets
-
-    list_datasets(options.datasets)
-
-
-def check_task(options: argparse.Namespace) -> None:
-    from flows.cli.own_task import check_task
-
-    check_task(task_name(options.file), options.datasets)
-
-
-def get_datasets(options: argparse.Namespace) -> None:
-    from flows.cli.datasets import get_datasets
-
-    get_datasets(options.names, options.to, options.mirror)
-
-
-def export(options: argparse.Namespace) -> None:
-    out = Path(options.out)
-    if not options.out or "://" in options.out:
-        raise InputError(f"--out: found {options.out!r}, expected a new folder on this machine")
-    if out.exists():
-        raise InputError(f"--out {out}: is there already; expected a new folder")
-    holder = next(folder for folder in out.absolute().parents if folder.exists())
-    if not holder.is_dir() or not os.access(holder, os.W_OK):
-        raise InputError(f"--out {out}: found no folder at {holder} that can be written, expected one")
-    store = _look_up_model(options)
-    from flows.inference import export
-
-    for line in export(store, options.model, options.format, options.out, options.tokenizer, options.int8):
-        print(line)
+    store = _store(options)
+    if options.max_rows is not None and options.max_rows < 1:
+        raise InputError(f"--max-rows: found {options.max_rows}, expected 1 or more")
+    tasks = listed(options.tasks)
+    results = zero_shot(store, options.checkpoint, options.datasets, tasks, options.max_rows)
+    width = max(6, *map(len, results))
+    for task, scores in results.items():
+        print(f"{task:<{width}} {_shown(scores)}")
+    print(rows_scored(store, options.datasets))
 
 
 def predict(options: argparse.Namespace) -> None:
     import json
 
-    from flows.forms.checks import check_addresses
     from flows.forms.references import named_task
 
-    store = check_addresses(vars(options))
+    store = _store(options)
     task = named_task(store, options.task, in_folder=bool(options.tokenizer))
     if options.explain and (options.tokenizer or options.model):
         raise InputError("--explain: KagNET has its own model of the texts; expected no --model beside it")
@@ -283,18 +155,16 @@ def predict(options: argparse.Namespace) -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
-    from flows.cli.serve import serve
-    from flows.forms.checks import check_addresses
+    from flows.cli.models import serve
 
-    serve(check_addresses(vars(options)), options.name, options.model, options.port)
+    serve(_store(options), options.name, options.model, options.port)
 
 
 def perplexity(options: argparse.Namespace) -> None:
     store = _look_up_model(options)
     from flows.inference import perplexity
 
-    found = perplexity(store, options.model, sys.stdin.buffer, options.tokenizer)
-    print("  ".join(f"{name} {_number(value)}" for name, value in found.items()))
+    print(_shown(perplexity(store, options.model, sys.stdin.buffer, options.tokenizer)))
 
 
 def generate(options: argparse.Namespace) -> None:
@@ -320,11 +190,9 @@ def generate(options: argparse.Namespace) -> None:
 
 
 def submission(options: argparse.Namespace) -> None:
-    from flows.cli.submission import submission
-    from flows.forms.checks import check_addresses
+    from flows.cli.models import submission
 
-    store = check_addresses(vars(options))
-    tasks = task_names(options.tasks)
+    store, tasks = _store(options), task_names(options.tasks)
     report = submission(store, options.checkpoint, options.out, options.datasets, tasks)
     for name, counts in report["files"].items():
         print(f"{name:<12} {counts['rows']:>7} rows")
@@ -335,16 +203,52 @@ def submission(options: argparse.Namespace) -> None:
     print(options.out if report["complete"] else f"{options.out}: a rehearsal, not for the server")
 
 
+def export(options: argparse.Namespace) -> None:
+    out = Path(options.out)
+    if not options.out or "://" in options.out:
+        raise InputError(f"--out: found {options.out!r}, expected a new folder on this machine")
+    if out.exists():
+        raise InputError(f"--out {out}: is there already; expected a new folder")
+    holder = next(folder for folder in out.absolute().parents if folder.exists())
+    if not holder.is_dir() or not os.access(holder, os.W_OK):
+        raise InputError(f"--out {out}: found no folder at {holder} that can be written, expected one")
+    store = _look_up_model(options)
+    from flows.inference import export
+
+    for line in export(store, options.model, options.format, options.out, options.tokenizer, options.int8):
+        print(line)
+
+
+def leaderboard(options: argparse.Namespace) -> None:
+    from tasks.report.cache import kept_leaderboard
+
+    board, page = kept_leaderboard()
+    if options.format == "csv":
+        print(board.render("csv"))
+    elif options.format == "table" and not options.wide:
+        show_board(board, page, options.published)
+    else:
+        print((board if options.published else board.beside_the_paper()).render(options.format))
+        print(f"\n{page}")
+
+
+def _store(options: argparse.Namespace) -> Store:
+    """The store that the options name; see :func:`flows.forms.checks.check_addresses`."""
+    from flows.forms.checks import check_addresses
+
+    return check_addresses(vars(options))
+
+
 def _look_up_model(options: argparse.Namespace, task: str = "") -> Store:
     """See that ``--model`` is there, before torch is imported.
 
     :return: the store that was looked into.
     :raises InputError: there is no such model.
     """
-    from flows.forms.checks import any_model, check_address, check_addresses
+    from flows.forms.checks import any_model, check_address
     from flows.forms.references import fine_tuned_model, in_store
 
-    store = check_addresses(vars(options))
+    store = _store(options)
     if options.tokenizer:
         return store  # the model is a folder: whoever loads it says what is wrong with it
     if task:
@@ -356,6 +260,56 @@ def _look_up_model(options: argparse.Namespace, task: str = "") -> Store:
     return store
 
 
+def _shown(scores: Mapping[str, Any]) -> str:
+    return "  ".join(
+        f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}" for name, value in scores.items()
+    )
+
+
+# --- stores, datasets, text
+
+
+def gc(options: argparse.Namespace) -> None:
+    if not 0 <= options.older_than <= _MOST_HOURS:
+        raise InputError(f"--older-than: found {options.older_than:g}, expected hours, 0 to {_MOST_HOURS:,}")
+    from flows.cli.garbage import gc
+    from tasks.store.store import Store
+
+    gc(Store(options.store), options.yes, options.older_than, options.all_unreferenced)
+
+
+def datasets(options: argparse.Namespace) -> None:
+    from flows.cli.datasets import list_datasets
+
+    list_datasets(options.datasets)
+
+
+def check_task(options: argparse.Namespace) -> None:
+    from flows.cli.datasets import check_task
+
+    check_task(task_name(options.file), options.datasets)
+
+
+def get_datasets(options: argparse.Namespace) -> None:
+    from flows.cli.datasets import get_datasets
+
+    get_datasets(options.names, options.to, options.mirror)
+
+
+def encode(options: argparse.Namespace) -> None:
+    import json
+
+    from gptcore.text.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(options.tokenizer)
+    text = sys.stdin.buffer
+    if options.whole:
+        print(json.dumps(tokenizer.encode(_decoded(text.read(), 1))))
+        return
+    for number, line in enumerate(text, start=1):
+        print(json.dumps(tokenizer.encode(_decoded(line, number).rstrip("\r\n"))))
+
+
 def _decoded(line: bytes, number: int) -> str:
     try:
         return line.decode("utf-8")
@@ -363,5 +317,67 @@ def _decoded(line: bytes, number: int) -> str:
         raise InputError(f"standard input, line {number}: byte {error.start} is not UTF-8 ({error.reason})") from None
 
 
-def _number(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+# --- servers
+
+
+def up(options: argparse.Namespace) -> None:
+    from flows.deployments.settings import read_settings
+    from flows.servers.environment import PORTS
+    from flows.servers.stack.control import up
+
+    read_settings()  # before anything is started
+    if options.store == "":
+        raise InputError("--store: found nothing, expected a folder or an address")
+    given = {name: port for name in PORTS if (port := getattr(options, f"{name}_port")) is not None}
+    up(options.full, given, options.store, options.datasets, _register)
+
+
+def _register(store: str, datasets: str) -> None:
+    """Imported once the stack's server is named in the environment, which Prefect reads as it is imported."""
+    from flows.deployments.deploy import deploy
+
+    deploy(store, datasets)
+
+
+def deploy(options: argparse.Namespace) -> None:
+    from flows.deployments.settings import read_settings
+    from flows.forms.checks import check_addresses, task_file
+    from flows.servers.environment import LIGHT_STORE, absolute, is_of, read_stack
+    from flows.servers.preflight import require_log_in, require_prefect
+    from flows.servers.stack.control import remember
+
+    settings = read_settings(options.settings)
+    require_prefect()
+    record = read_stack()
+    ours = record is not None and is_of(record, os.environ["PREFECT_API_URL"])
+    forms = dict(record["forms"]) if record and ours else {"store": LIGHT_STORE, "datasets": ""}
+    given = {name: place for name in forms if (place := getattr(options, name)) is not None}
+    forms = {name: absolute(place) for name, place in {**forms, **given}.items()}
+    check_addresses(forms)
+    tasks = [task_file(file, forms["datasets"]) for file in options.task]
+    require_log_in()
+    from httpx import TransportError
+
+    from flows.deployments.deploy import deploy
+
+    try:
+        deploy(**forms, settings=settings, tasks=tasks)
+        if ours:
+            remember(forms)
+    except TransportError as error:
+        raise ConnectionError(
+            f"the Prefect server went away meanwhile ({str(error) or type(error).__name__}); "
+            "what is done stays: deploy again"
+        ) from error
+
+
+def down(options: argparse.Namespace) -> None:
+    from flows.servers.stack.control import down
+
+    down(options.wipe)
+
+
+def status(_: argparse.Namespace) -> None:
+    from flows.servers.stack.control import status
+
+    status()

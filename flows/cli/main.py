@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import shutil
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from flows.cli.disk_space import lack_of_space
-from flows.cli.options import CommandParser, add_commands
-from flows.cli.table import COMMANDS
+from flows.cli.options import CommandParser, add_commands, read_commands
 from flows.servers import environment, signals
 from gptcore import __version__
 from gptcore.base.errors import InputError, without_password
 from tasks.store.state import state_folder
+
+_LITTLE = 1 << 20  # bytes of a disk: with less than this nothing can be written that is worth it
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_WORDS = ("No space left on device", "disk is full", "Disk quota exceeded")  # of Rust's files, SQLite, a job's log
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,8 +58,33 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--version", action="version", version=f"gptmill {__version__}")
     made.add_argument("--debug", action="store_true", help="show the traceback of a failure")
     found = made.add_subparsers(required=True, metavar="COMMAND", dest="command", parser_class=CommandParser)
-    add_commands(found, COMMANDS)
+    add_commands(found, read_commands())
     return made
+
+
+def lack_of_space(error: BaseException, places: Iterable[Path]) -> str | None:
+    """One line where ``error`` comes from a full disk, of which every library tells in its own way; else None.
+
+    :param places: folders that are written to: a server's database that could not grow is only an error 500 here.
+    """
+    for place in places:
+        there = next((folder for folder in (place, *place.parents) if folder.is_dir()), None)
+        if there and shutil.disk_usage(there).free < _LITTLE:
+            return _said(str(there))
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno in _FULL:
+            return _said(str(found.filename or ""))
+        if any(words in str(found) for words in _FULL_WORDS):
+            return _said("")
+        found = found.__cause__ or found.__context__
+    return None
+
+
+def _said(where: str) -> str:
+    return (
+        f"no space left on the disk{f' of {where}' if where else ''}; free some, and the same command goes on from here"
+    )
 
 
 if __name__ == "__main__":

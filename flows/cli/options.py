@@ -1,55 +1,64 @@
-"""A command of the command line, declared: its options are its forms' fields, and what it has of its own."""
+"""The program's parser, made of `commands.toml`: a command's options are its forms' fields and its own arguments."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from string import Template
 from typing import Any
 
+from flows.cli import commands
+from flows.cli.run import run_flow
+from flows.servers.environment import LIGHT_STORE, PORTS
 
-@dataclass(frozen=True)
-class Argument:
-    """An option, or an argument without a name: what ``ArgumentParser.add_argument`` is given."""
-
-    name: str
-    settings: dict[str, Any]
-
-    def add_to(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(self.name, **self.settings)
-
-
-def argument(name: str, help: str | None = None, **settings: Any) -> Argument:
-    """An argument of a command that is in no form; a default that is worth saying is said by its text."""
-    return Argument(name, {"help": help, **settings})
-
-
-def flag(name: str, help: str) -> Argument:
-    """An option that is given or not."""
-    return Argument(name, {"help": help, "action": "store_true"})
+_TYPES = {"int": int, "float": float}
+_VERBOSE = {
+    "name": "--verbose",
+    "help": "Prefect's own lines in place of a line a stage",
+    "action": "store_true",
+}
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command: what it is called, what it does, its line of help, and its options.
-
-    :param forms: names of the forms (:mod:`flows.forms.named`) that the command fills. Each of their fields makes
-        an option (of fields that share an option, the first form's), before the command's own arguments.
-    :param first: own arguments that come before those of the forms.
-    :param defaults: of attributes of the parsed options, in place of those that the options have.
-    :param below: commands that may follow this one's name.
-    """
+    """A command as `commands.toml` declares it; the head of that file says what each field means."""
 
     name: str
-    run: Callable[[argparse.Namespace], None]
     text: str
     forms: tuple[str, ...] = ()
-    arguments: tuple[Argument, ...] = ()
-    first: tuple[Argument, ...] = ()
+    flow: str = ""
+    prints: str = ""
+    run: str = ""
+    arguments: tuple[Mapping[str, Any], ...] = ()
     description: str = ""
     epilog: str | None = None
-    defaults: dict[str, Any] = field(default_factory=dict)
     below: tuple[Command, ...] = ()
+
+    @property
+    def called(self) -> Callable[[argparse.Namespace], None]:
+        """What is done with the parsed options."""
+        if self.flow:
+            return partial(run_flow, self.flow, self.forms[0], self.prints)
+        found: Callable[[argparse.Namespace], None] = getattr(commands, self.run or self.name.replace("-", "_"))
+        return found
+
+
+def read_commands() -> tuple[Command, ...]:
+    """Every command, in the order of `gptmill --help`."""
+    text = Path(__file__).with_name("commands.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(Template(text).substitute(PORTS, store=LIGHT_STORE))
+    shared = tables.pop("shared")
+    return tuple(_command(name, table, shared) for name, table in tables.items())
+
+
+def _command(name: str, table: Mapping[str, Any], shared: Mapping[str, Any]) -> Command:
+    arguments = tuple(shared[each] if isinstance(each, str) else each for each in table.get("arguments", ()))
+    below = tuple(_command(other, inner, shared) for other, inner in table.get("below", {}).items())
+    return Command(name, **{**table, "arguments": arguments, "below": below})
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -59,7 +68,7 @@ class CommandParser(argparse.ArgumentParser):
         layout = argparse.RawDescriptionHelpFormatter if command.epilog else argparse.HelpFormatter
         text = command.description or command.text
         super().__init__(description=text, epilog=command.epilog, formatter_class=layout, **settings)
-        self.set_defaults(run=command.run)
+        self.set_defaults(run=command.called)
         self._waiting: Command | None = command
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -71,30 +80,33 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_options(parser: argparse.ArgumentParser, command: Command) -> None:
-    """Give a command's parser its options."""
-    for own in command.first:
-        own.add_to(parser)
-    for option in form_arguments(command.forms):
-        option.add_to(parser)
-    for own in command.arguments:
-        own.add_to(parser)
-    parser.set_defaults(**command.defaults)
+    """Give a command's parser its options, and the commands that may follow it."""
+    for argument in _arguments(command):
+        settings = dict(argument)
+        if (kind := settings.get("type")) in _TYPES:
+            settings["type"] = _TYPES[kind]
+        parser.add_argument(settings.pop("name"), **settings)
     if command.below:
         add_commands(parser.add_subparsers(metavar="|".join(each.name for each in command.below)), command.below)
 
 
-def form_arguments(forms: tuple[str, ...]) -> list[Argument]:
-    """The options of forms, by their names; pydantic is imported where there is one."""
-    if not forms:
-        return []
-    from flows.forms.named import form_named
+def _arguments(command: Command) -> Iterator[Mapping[str, Any]]:
+    """Those of a command, in the order of its help; pydantic is imported where it fills a form."""
+    if not command.forms:
+        yield from command.arguments
+        return
+    from flows.forms.form import form_named
     from flows.forms.option import options_of
 
-    found: dict[str, Argument] = {}
-    for form in forms:
-        for option in options_of(form_named(form)):
-            found.setdefault(option.flag, Argument(*option.argument()))
-    return list(found.values())
+    options = (option for form in command.forms for option in options_of(form_named(form)))
+    found: dict[str, Mapping[str, Any]] = {}
+    for option in options:
+        found.setdefault(option.flag, option.argument())
+    positional = [argument for argument in command.arguments if not argument["name"].startswith("--")]
+    yield from positional
+    yield from found.values()
+    yield from (argument for argument in command.arguments if argument not in positional)
+    yield _VERBOSE
 
 
 def add_commands(subparsers: Any, commands: tuple[Command, ...]) -> None:

@@ -1,4 +1,4 @@
-"""How a command runs its flow: fill the form, see that what it names is there, start a server, run, print the board.
+"""How a command runs its flow: fill the form, see that what it names is there, start a server, run, print the result.
 
 Everything heavy is imported where it is used, as for :mod:`flows.cli.commands`.
 """
@@ -7,15 +7,34 @@ from __future__ import annotations
 
 import argparse
 import gc as garbage
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gptcore.base.errors import InputError
 
 if TYPE_CHECKING:
     from flows.forms.form import Form
+    from tasks.report.analysis import Analysis
     from tasks.report.leaderboard import Leaderboard
+
+
+def run_flow(flow: str, form: str, prints: str, options: argparse.Namespace) -> None:
+    """Fill a form, run its flow, and print the result.
+
+    :param flow: its module and name, imported once the form is found good.
+    :param prints: what the result is: a board, tables, or an artifact, of which the address is printed.
+    """
+    filled = fill(form, options)
+    module, _, name = flow.rpartition(".")
+    found = getattr(import_module(module), name)
+    if prints == "board":
+        run_and_print(found, filled, options)
+    elif prints == "tables":
+        print_tables(run(found, filled, options))
+    else:
+        print(run(found, filled, options).url)
 
 
 def fill(form: str, options: argparse.Namespace, **extra: Any) -> Form:
@@ -28,7 +47,7 @@ def fill(form: str, options: argparse.Namespace, **extra: Any) -> Form:
     """
     from pydantic import ValidationError
 
-    from flows.forms.named import form_named
+    from flows.forms.form import form_named
     from flows.forms.option import flag_of, given_fields
     from flows.servers.preflight import require_servers
     from flows.servers.temporary_server import begin_server
@@ -119,3 +138,9 @@ def show_board(board: Leaderboard, page: str, published: bool = False) -> None:
 
     print_board(board, published=published)
     print(f"\n{page}")
+
+
+def print_tables(analyses: Iterable[Analysis]) -> None:
+    """Print the tables of analyses."""
+    for analysis in analyses:
+        print(analysis.text())

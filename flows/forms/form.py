@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
@@ -42,6 +43,7 @@ PromptTaskChoice = Annotated[PromptTaskName, WrapValidator(_own_task)]
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """A learning rate."""
+_MODULES = ("parameters", "generation", "knowledge")  # of forms
 
 
 class Form(BaseModel):
@@ -63,3 +65,15 @@ class Form(BaseModel):
 
         Where settings are read by the checkpoint's family, it comes before them.
         """
+
+
+def form_named(name: str) -> type[Form]:
+    """The form of a name, of whichever module it is: the command line imports those of one command alone.
+
+    :raises KeyError: there is none.
+    """
+    for module in _MODULES:
+        found = getattr(import_module(f"flows.forms.{module}"), name, None)
+        if isinstance(found, type) and issubclass(found, Form):
+            return found
+    raise KeyError(name)

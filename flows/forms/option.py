@@ -104,24 +104,25 @@ class FieldOption:
         text = self.option.help or spoken(self.drawn.text)
         return f"{text} ({self.said_default})" if self.said_default else text
 
-    def argument(self) -> tuple[str, dict[str, Any]]:
-        """Name and settings for ``ArgumentParser.add_argument``; the default is None, or the field's where it is text.
+    def argument(self) -> dict[str, Any]:
+        """The name and the settings for ``ArgumentParser.add_argument``.
 
-        Text has its default so that who asks for a store need not know the form.
+        The default is None, which leaves the field's own to the form; but that of the store, which commands look at
+        that fill no form.
         """
         default, kind = self.info.default, self.info.annotation
-        settings: dict[str, Any] = {"help": self.help.replace("%", "%%")}
+        settings: dict[str, Any] = {"name": self.flag, "help": self.help.replace("%", "%%")}
         if kind is bool:
-            return self.flag, {**settings, "action": "store_true", "default": None}
+            return {**settings, "action": "store_true", "default": None}
         if self.option.metavar or (isinstance(default, list) and not self.option.repeated):
             settings["metavar"] = self.option.metavar or "A,B"
-        if self.option.positional:  # one that need not be given is left to the field's default
-            return self.key, settings if self.info.is_required() else {**settings, "nargs": "?", "default": default}
+        if self.option.positional:
+            return {**settings, "name": self.key} | ({} if self.info.is_required() else {"nargs": "?"})
         if self.option.repeated:
-            return self.flag, {**settings, "action": "append"}
+            settings["action"] = "append"
         if kind in (int, float):
             settings["type"] = kind
-        return self.flag, {**settings, "default": default if isinstance(default, str) else None}
+        return settings | ({"default": default} if self.field == "store" else {})
 
     def value(self, given: Any) -> Any:
         """The field's value for what argparse has made of the option.

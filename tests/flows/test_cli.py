@@ -184,7 +184,7 @@ def test_a_server_whose_disk_is_full_is_said_too(
         raise ConnectionError("error 500")
 
     monkeypatch.setattr("flows.servers.stack.control.status", broken)
-    monkeypatch.setattr("flows.cli.disk_space.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    monkeypatch.setattr("flows.cli.main.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     assert main(["status"]) == 1
     assert "no space left on the disk of" in failed_line(capsys)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows import inference
-from flows.cli.scoring import zero_shot
+from flows.cli.models import zero_shot
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
@@ -134,7 +134,7 @@ def test_what_only_decoders_can_is_refused_in_one_line(board: Leaderboard, world
 def test_sentences_are_scored_by_pseudo_likelihood(
     board: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path
 ) -> None:
-    from flows.cli.scoring import zero_shot
+    from flows.cli.models import zero_shot
 
     checkpoint = pretrained_model(Store(store), "latest").digest
     found = inference.perplexity(Store(store), checkpoint, [b"Anna went to the mill.\n", b"Bert slept.\n"])

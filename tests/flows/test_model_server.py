@@ -21,7 +21,7 @@ import requests
 from starlette.testclient import TestClient
 
 from flows import inference
-from flows.cli.serve import served_model
+from flows.cli.models import served_model
 from flows.servers import model_server
 from flows.servers.model_server import Generation, Passes, Predictions, application
 from gptcore.base.errors import InputError

@@ -6,14 +6,15 @@ import argparse
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
 from flows.cli.main import parser
-from flows.cli.options import Command, CommandParser, add_options
-from flows.cli.table import COMMANDS
+from flows.cli.options import Command, CommandParser, add_options, read_commands
 from flows.forms import generation, knowledge, parameters
 from flows.forms.option import given_fields, options_of
 from flows.forms.readers import toml_file
@@ -25,6 +26,7 @@ FORMS = {
     for name, form in vars(module).items()
     if name.endswith("Parameters") and isinstance(form, type) and issubclass(form, BaseModel)
 }
+COMMANDS = read_commands()
 FILLED_BY = {form: command for command in COMMANDS for form in command.forms}
 ONLY_IN_THE_BROWSER = {
     ("GenerateParameters", name)
@@ -55,6 +57,13 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 def test_every_form_is_filled_by_a_command() -> None:
     assert set(FILLED_BY) == set(FORMS)
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.flow], ids=lambda command: command.name)
+def test_the_flow_of_a_command_takes_its_form(command: Command) -> None:
+    module, _, name = command.flow.rpartition(".")
+    flow = getattr(import_module(module), name)
+    assert next(iter(get_type_hints(flow.fn).values())) is FORMS[command.forms[0]]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from flows import inference
-from flows.cli import scoring
+from flows.cli import models
 from flows.cli.main import main
 from flows.forms.checks import any_model
 from gptcore.base.errors import InputError
@@ -191,22 +191,22 @@ def test_scores_need_no_server_and_are_found_in_the_store_again(shelf, world, tm
     monkeypatch.setattr("prefect.server.api.server.SubprocessASGIServer.start", never)
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
     model = shelf.finetune("rte", shelf.checkpoint)
-    found = [scoring.evaluate(shelf.store, "rte", model.short, world[1]) for _ in range(2)]
+    found = [models.evaluate(shelf.store, "rte", model.short, world[1]) for _ in range(2)]
     assert found[0] == found[1]
     assert 0 <= found[0]["dev"]["score"] <= 1
     assert len(shelf.store.list("evaluation")) == 1
     told = [line.split()[0] for line in capsys.readouterr().err.splitlines()]
     assert told == ["log", "datasets", "evaluation"] * 2
-    zero = [scoring.zero_shot(shelf.store, shelf.checkpoint.short, world[1], ["sst2"], 20) for _ in range(2)]
+    zero = [models.zero_shot(shelf.store, shelf.checkpoint.short, world[1], ["sst2"], 20) for _ in range(2)]
     assert zero[0] == zero[1]
     assert zero[0]["sst2"]["rows"] == 20
     assert len(shelf.store.list("zero-shot")) == 1
-    measured = scoring.zero_shot(shelf.store, shelf.checkpoint.short, with_blimp(world, tmp_path / "d")[1], ["blimp"])
+    measured = models.zero_shot(shelf.store, shelf.checkpoint.short, with_blimp(world, tmp_path / "d")[1], ["blimp"])
     assert list(measured) == list(COLUMNS)
     assert measured["blimp"]["pairs"] == 2 * 67
     assert len(shelf.store.list("blimp")) == 1
     with pytest.raises(InputError, match="zero-shot task 'rte' is unknown"):
-        scoring.zero_shot(shelf.store, "latest", world[1], ["rte"])
+        models.zero_shot(shelf.store, "latest", world[1], ["rte"])
 
 
 def test_latest_and_best_of_an_address_are_as_in_its_store(tmp_path):

@@ -1,0 +1,184 @@
+"""Models that are there, looked at and put to use: their scores, GLUE's zip from them, one behind HTTP.
+
+Plain functions: the stages' work without a Prefect run, whose server takes longer to start than most answers. The
+scores are artifacts of the store all the same, found there the next time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flows.cli.display import shown
+from flows.forms.checks import any_model, chosen_tasks, datasets_folder
+from flows.forms.references import fine_tuned_model, named_task, pretrained_model
+from flows.servers.signals import Ended
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json
+from gptcore.base.synthetic import is_synthetic
+from gptcore.evaluation.submission import files_of, glue_submission
+from gptcore.families import recorded_family
+from gptcore.nlu.blimp import BLIMP
+from gptcore.nlu.encoded import encoded_splits
+from gptcore.nlu.own_task import is_task_file, read_own_task
+from gptcore.nlu.registry import BEYOND, REGISTRY
+from gptcore.nlu.zero_shot import WITHOUT_TRAINING, available_zero_shot, check_zero_shot
+from gptcore.text.tokenizer import Tokenizer
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import model_files, own_tokenizer, tokenizer_of
+from tasks.store.references import best_models, fine_tuned_tasks
+from tasks.store.store import Store
+from tasks.tracking.logs import Meter
+
+
+def evaluate(store: Store, task: str, model: str, datasets: str = "") -> dict[str, dict[str, Any]]:
+    """Score a fine-tuned model on every labelled split but train.
+
+    :param task: one of the twelve, or the address of the file of a user's own.
+    :param model: digest (or its beginning) of a `finetune` artifact, its URL, latest or best (of those for the task).
+    :return: split -> metric -> value (fractions).
+    :raises InputError: the model was fine-tuned on another task.
+    """
+    datasets_url = datasets_folder(store, datasets, [task])
+    (chosen,) = chosen_tasks([task], datasets_url)
+    artifact = fine_tuned_model(store, model, chosen.name)
+    with shown("evaluate"):
+        from tasks.stages.dataset import encode_dataset  # these bring torch along: not before the input is good
+        from tasks.stages.evaluation import score_model
+
+        dataset = encode_dataset.fn(store, datasets_url, chosen.spec, own_tokenizer(store, artifact))
+        splits = [split for split in encoded_splits(store.local(dataset)) if split != "train"]
+        return {split: score_model.fn(store, artifact, dataset, split) for split in splits}
+
+
+def zero_shot(
+    store: Store, checkpoint: str, datasets: str = "", tasks: Sequence[str] = (), max_rows: int | None = None
+) -> dict[str, dict[str, Any]]:
+    """Section 5's heuristics on a pre-trained model, and BLiMP, beside the score of a random guess.
+
+    :param tasks: of cola, sst2, race, dprd, blimp; empty: those whose data is there.
+    :param max_rows: at most so many rows a task, of BLiMP about so many pairs a field.
+    :return: task -> scores; BLiMP's fields come as tasks of their own, ``blimp/binding`` and so on.
+    :raises InputError: an unknown task, or no such model or data.
+    """
+    check_zero_shot(tasks, WITHOUT_TRAINING)
+    artifact = pretrained_model(store, checkpoint, generates=bool(tasks) and list(tasks) != [BLIMP])
+    datasets_url = datasets_folder(store, datasets)
+    there = available_zero_shot(datasets_url)
+    if not recorded_family(store.manifest(artifact)["config"]["model"]).generates and not tasks:
+        there = [task for task in there if task == BLIMP]
+    chosen = list(tasks) or there
+    if not chosen:
+        raise InputError(f"{datasets_url}: found nothing that {artifact.short} can be scored on; expected BLiMP/")
+    with shown("zero-shot"):
+        from tasks.stages.blimp import score_blimp  # these bring torch along
+        from tasks.stages.zero_shot import score_zero_shot
+
+        results: dict[str, dict[str, Any]] = {}
+        if heuristics := [task for task in chosen if task != BLIMP]:
+            results |= score_zero_shot.fn(store, artifact, datasets_url, heuristics, max_rows)
+        if BLIMP in chosen:
+            results |= _by_field(score_blimp.fn(store, artifact, datasets_url, max_rows))
+        return results
+
+
+def rows_scored(store: Store, datasets: str, task: str = "") -> str:
+    """Which rows the two above read: no number of generated ones is to be taken for another.
+
+    :param task: as in :func:`evaluate`.
+    """
+    url = datasets_folder(store, datasets, [task])
+    if is_task_file(task):
+        url = read_own_task(task, url).spec.root(url)
+    return f"rows: {url}{', synthetic' if is_synthetic(url) else ''}"
+
+
+def _by_field(scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    said = {"metric": "accuracy", "chance": scores["chance"]}
+    whole = {"score": scores["score"], **said, "pairs": scores["pairs"], "mean of paradigms": scores["paradigms_mean"]}
+    fields = {f"{BLIMP}/{field}": {"score": score, **said} for field, score in scores["fields"].items()}
+    return {BLIMP: whole, **fields}
+
+
+def submission(
+    store: Store, checkpoint: str, out: str, datasets: str = "", tasks: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Answer GLUE's test files with the best fine-tuned model of each task (dev rows), and write the server's zip.
+
+    :param checkpoint: digest (or its beginning) of a `pretrain` artifact, its URL, or latest.
+    :param out: the zip, a local file.
+    :param tasks: only these tasks' files: a rehearsal, as the server refuses it. Empty: all of them.
+    :return: as :func:`gptcore.evaluation.submission.glue_submission`, with "models" (task -> URL of its artifact).
+    :raises InputError: a task is not fine-tuned from this checkpoint yet, or a test file is missing or broken.
+    """
+    artifact = pretrained_model(store, checkpoint)
+    wanted = list(dict.fromkeys(file.task for file in files_of(tasks)))
+    datasets_url = datasets_folder(store, datasets)
+    models = best_models(store, artifact, is_synthetic(datasets_url))
+    if missing := [task for task in wanted if task not in models]:
+        raise InputError(
+            f"--checkpoint {checkpoint}: not fine-tuned yet on {', '.join(missing)}; "
+            f"run `gptmill finetune TASK --checkpoint {artifact.short}` for each"
+        )
+    tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
+    folders = {task: store.local(models[task], "model") for task in wanted}
+    with shown("submission"):
+        report = glue_submission(folders, tokenizer, datasets_url, Path(out), tasks, Meter("submission", "rows"))
+    return {**report, "models": {task: models[task].url for task in wanted}}
+
+
+def serve(store: Store, name: str, model: str, port: int) -> None:
+    """Serve until SIGTERM; see :mod:`flows.servers.model_server`.
+
+    :param name: a task, whose model ``model`` chooses; or a model itself.
+    :param model: empty: the task's best.
+    :raises InputError: no such model, ``model`` beside a model, or a port that is taken.
+    """
+    artifact = served_model(store, name, model)
+    folder, words = model_files(artifact)
+    from flows.servers.model_server import Generation, Predictions, Service, serve  # brings torch along
+    from gptcore.evaluation.task_model import TaskModel
+    from gptcore.machine.device import pick_device
+    from gptcore.models.build import load_language_model
+
+    tokenizer = Tokenizer.load(str(words))
+    about: dict[str, Any] = {"model": artifact.url, "digest": artifact.digest}
+    service: Service
+    if "head" in read_json(folder / "config.json"):
+        task_model = TaskModel(folder, tokenizer)
+        spec = task_model.spec
+        service = Predictions(task_model)
+        about |= {"task": spec.name, "fields": [*spec.text_columns, *spec.choices], "labels": list(spec.labels)}
+    else:
+        service = Generation(load_language_model(str(folder)).to(pick_device(0)).eval(), tokenizer)
+    what = about.get("task", "a language model")
+
+    def ready() -> None:
+        print(f"{what} {artifact.short}: http://127.0.0.1:{port}{service.path}, /health (SIGTERM ends it)")
+        sys.stdout.flush()
+
+    try:
+        serve(service, about, port, ready)
+    except Ended as ended:
+        print(f"gptmill: ended by {ended}; what was under way was answered", file=sys.stderr)
+        raise SystemExit(ended.exit_code) from None
+
+
+def served_model(store: Store, name: str, model: str) -> Artifact:
+    """The model that is meant: of a task the one that ``model`` names, else the one that ``name`` does itself.
+
+    :param model: empty: the task's best.
+    :raises InputError: there is none, or both name one.
+    """
+    if name in REGISTRY | BEYOND or name.endswith(".toml") or name in fine_tuned_tasks(store):
+        return fine_tuned_model(store, model or "best", named_task(store, name))
+    if name.isalpha() and name not in ("latest", "best"):
+        raise InputError(
+            f"{name}: found no task and no model of this name; expected one of {', '.join(REGISTRY | BEYOND)}, a REF"
+        )
+    artifact = any_model(store, name)
+    if model:
+        raise InputError(f"--model {model}: found {name} beside it, a model itself; expected a task or no --model")
+    return artifact
