@@ -17,7 +17,7 @@ from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig, Preset, PretrainConfig, network_config
 from gptcore.config.operations import pretraining_flops, share_seen
 from gptcore.families import DEFAULT, FAMILIES
-from gptcore.nlu.published_encoders import PublishedModel
+from gptcore.nlu.published import PublishedModel
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import BEYOND, REGISTRY
 from tasks.report.analysis import Analysis, publish

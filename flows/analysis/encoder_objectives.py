@@ -32,7 +32,7 @@ from flows.forms.settings import chosen_preset, refuse_setting
 from flows.grid import Arm
 from gptcore.config import EncoderConfig
 from gptcore.config.operations import operations_of_update
-from gptcore.nlu.published_encoders import REPLACED, SENTENCES
+from gptcore.nlu.published import REPLACED, SENTENCES
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row

@@ -22,7 +22,7 @@ from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import refuse_setting
 from flows.grid import Arm
-from gptcore.nlu.published_encoders import ENTITIES
+from gptcore.nlu.published import ENTITIES
 from tasks.report.analysis import Analysis
 from tasks.report.leaderboard import Row
 

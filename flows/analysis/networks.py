@@ -32,8 +32,8 @@ from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, Preset
 from gptcore.config.operations import operations_of_update
 from gptcore.families import FAMILIES
-from gptcore.nlu.published_encoders import FAMILIES as PUBLISHED_FAMILIES
-from gptcore.nlu.published_encoders import SHARING, SIZES, PublishedModel
+from gptcore.nlu.published import FAMILIES as PUBLISHED_FAMILIES
+from gptcore.nlu.published import SHARING, SIZES, PublishedModel
 from tasks.report.analysis import Analysis
 from tasks.report.leaderboard import Row
 

@@ -29,7 +29,7 @@ from flows.grid import Arm, Grid
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, NetworkConfig, network_config
 from gptcore.families import FAMILIES
-from gptcore.nlu.published_encoders import DISTILLED, WITHOUT, PublishedModel
+from gptcore.nlu.published import DISTILLED, WITHOUT, PublishedModel
 from gptcore.nlu.registry import BEYOND, PLACE_FORMS, REGISTRY
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure

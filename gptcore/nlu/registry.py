@@ -1,4 +1,7 @@
-"""Every task by its name: the paper's twelve, and those beyond them, which are in no average of the paper's."""
+"""Every task by its name: the paper's twelve, and those beyond them, which are in no average of the paper's.
+
+The entries themselves are data: ``tasks.toml``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gptcore.base.errors import InputError
-from gptcore.nlu.beyond import BEYOND_THE_PAPER
+from gptcore.base.tables import as_tuples, read_table
 from gptcore.nlu.spec import (
     ONE_TEXT_FORMS,
     PLACE_FORMS,
@@ -19,7 +22,6 @@ from gptcore.nlu.spec import (
     Source,
     TaskSpec,
 )
-from gptcore.nlu.twelve import TWELVE
 
 __all__ = [
     "BEYOND",
@@ -42,6 +44,29 @@ __all__ = [
     "task_spec",
 ]
 
+_nested = {"holdout": Holdout, "cut": Holdout, "prompt": PromptTemplate}
+
+
+def _task(entry: Mapping[str, Any]) -> TaskSpec:
+    """A task of what an entry of the registry, or the record of an own task, says of it.
+
+    :param entry: fields of :class:`TaskSpec`, where ``labels`` may be the name of a table of them. What it leaves out
+        is that of a task beyond the paper.
+    """
+    own = {"folder": "", "table": 0, "paper": {entry["name"]: None}, "context": None if entry.get("symmetric") else 0}
+    parts = {**own, **entry}
+    parts["splits"] = {name: tuple(Source(**file) for file in files) for name, files in entry["splits"].items()}
+    if isinstance(labels := entry.get("labels"), str):
+        parts["labels"] = tuple(_entries[labels].values())
+    return TaskSpec(**parts | {field: kind(**parts[field]) for field, kind in _nested.items() if parts.get(field)})
+
+
+_entries: Mapping[str, Any] = read_table(__file__, "tasks.toml")
+TWELVE = tuple(map(_task, _entries["twelve"]))
+BEYOND_THE_PAPER = tuple(map(_task, _entries["beyond"]))
+FEWREL_RELATIONS: Mapping[str, str] = _entries["relations"]
+"""Wikidata's property -> what it is called there."""
+
 REGISTRY: dict[str, TaskSpec] = {spec.name: spec for spec in TWELVE}
 """Task name -> entry, in the order of Tables 2, 3 and 4."""
 
@@ -53,10 +78,6 @@ BEYOND: dict[str, TaskSpec] = {spec.name: spec for spec in BEYOND_THE_PAPER}
 """Name -> entry of the tasks beyond the twelve: recorded and shown as a user's own tasks are, a column each."""
 
 
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
-
-
 def recorded_task(config: Mapping[str, Any]) -> TaskSpec:
     """The task of a dataset or a model: an entry of the registry, or what was recorded of an own task.
 
@@ -65,19 +86,7 @@ def recorded_task(config: Mapping[str, Any]) -> TaskSpec:
     """
     if "spec" not in config:
         return task_spec(config["task"])
-    parts = dict(config["spec"])
-    splits = {split: tuple(Source(**source) for source in sources) for split, sources in parts.pop("splits").items()}
-    holdout = parts.pop("holdout")
-    name = config["task"]
-    return TaskSpec(
-        name=name,
-        folder="",
-        splits=splits,
-        holdout=Holdout(**holdout) if holdout else None,
-        table=0,
-        paper={name: None},
-        **{part: _as_tuples(value) for part, value in parts.items()},
-    )
+    return _task(as_tuples({"name": config["task"], **config["spec"]}))
 
 
 def task_settings(spec: TaskSpec) -> dict[str, Any]:

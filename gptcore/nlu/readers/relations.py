@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gptcore.base.errors import InputError
-from gptcore.nlu.beyond import FEWREL_RELATIONS
 from gptcore.nlu.readers.rows import Example, Record, show
 from gptcore.nlu.readers.text_files import json_object
-from gptcore.nlu.registry import TaskSpec
+from gptcore.nlu.registry import FEWREL_RELATIONS, TaskSpec
 
 HEAD, TAIL = "head", "tail"
 
