@@ -24,7 +24,7 @@ from tasks.report.figures import Curve, Figure, Panels
 from tasks.stages.blimp import check_blimp, score_blimp, score_blimp_ngrams
 from tasks.stages.zero_shot import Scores, score_zero_shot
 from tasks.store.artifact import Artifact
-from tasks.store.snapshots import snapshot_scores, snapshots
+from tasks.store.lineage import snapshot_scores, snapshots
 
 _MEAN = "mean of the fields"
 _BAG_OF_WORDS = "bag of words"

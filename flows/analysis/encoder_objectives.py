@@ -37,7 +37,7 @@ from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
 from tasks.stages.held_out import score_pairs
-from tasks.store.snapshots import snapshots
+from tasks.store.lineage import snapshots
 
 PAIRS = {"none": "none", "nsp": "nsp", "sop": None}
 """Label -> the setting `pretrain.pairs`; sentence order is ALBERT's own, which its settings leave open."""

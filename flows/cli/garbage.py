@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from gptcore.base.errors import InputError
 from tasks.store.garbage import Plan, Rules, plan, sweep
 from tasks.store.inventory import Item, inventory
-from tasks.store.leases import noted
+from tasks.store.presence import noted
 from tasks.store.store import Store
 from tasks.tracking.referred import referred
 from tasks.tracking.tracker import Tracker

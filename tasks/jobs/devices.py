@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from gptcore.base.files import try_lock
-from tasks.store.hosts import kernel
+from tasks.store.heartbeat import kernel
 from tasks.store.state import state_folder
 
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"

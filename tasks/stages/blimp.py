@@ -19,8 +19,7 @@ from tasks.stages.ngrams import ORDERS, SMALL
 from tasks.stages.shards import local_shards
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.lineage import tokenizer_of
-from tasks.store.snapshots import model_folder
+from tasks.store.lineage import model_folder, tokenizer_of
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter
 
@@ -39,7 +38,7 @@ def score_blimp(
     """Score a pre-trained model on BLiMP, without training it.
 
     :param max_pairs: about so many pairs a field; None: all.
-    :param step: which of the models kept through pre-training (:func:`tasks.store.snapshots.snapshots`); None: the
+    :param step: which of the models kept through pre-training (:func:`tasks.store.lineage.snapshots`); None: the
         final one.
     :raises InputError: missing or broken data.
     """

@@ -18,7 +18,7 @@ from tasks.report.card import amount, shown
 from tasks.report.tables import publish_table
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.digests import FileDigests
+from tasks.store.state import FileDigests
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter, logger
 

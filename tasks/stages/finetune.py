@@ -24,8 +24,7 @@ from tasks.report.suites import EXPERIMENT
 from tasks.stages.shards import local_shards
 from tasks.stages.stage import JOB_OPTIONS, build, publish_card
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.lineage import ancestor, teacher_of
-from tasks.store.snapshots import model_folder
+from tasks.store.lineage import ancestor, model_folder, teacher_of
 from tasks.store.store import Built, Store
 from tasks.tracking.inputs import has_inputs, log_inputs
 from tasks.tracking.observer import JobObserver

@@ -40,7 +40,7 @@ from tasks.stages.corpus import corpus_made, publish_report
 from tasks.stages.shards import require_validation, shards_made
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.digests import FileDigests
+from tasks.store.state import FileDigests
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 

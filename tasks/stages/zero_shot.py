@@ -12,8 +12,7 @@ from gptcore.evaluation.zero_shot import sources_fingerprint, zero_shot
 from gptcore.text.tokenizer import Tokenizer
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.lineage import tokenizer_of
-from tasks.store.snapshots import model_folder
+from tasks.store.lineage import model_folder, tokenizer_of
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 

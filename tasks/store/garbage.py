@@ -15,9 +15,9 @@ from typing import Any
 
 from gptcore.base.filesystems import file_system
 from tasks.store.inventory import Item
-from tasks.store.leases import noted
 from tasks.store.locks import exclusive_now, lock_file
 from tasks.store.manifest import MANIFEST
+from tasks.store.presence import noted
 from tasks.store.records import unmark
 from tasks.store.store import Store
 

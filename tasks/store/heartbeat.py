@@ -1,16 +1,25 @@
 """Signs of life for other hosts: files whose time of change is renewed as long as a process lives.
 
 Other hosts cannot ask the kernel whether a process lives, and whether they see its locks depends on how a file system
-is mounted. What they do see is that a file changes: whoever has one renews it (:mod:`tasks.store.renewal`).
+is mounted. What they do see is that a file changes: whoever has one renews it (:class:`Renewal`).
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import socket
+import threading
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Self
 
+from gptcore.base.files import sha256_json
+
+log = logging.getLogger(__name__)
 BEAT_SECONDS = 30.0
 """Between two signs of life."""
 SILENT_SECONDS = 300.0
@@ -71,3 +80,60 @@ class Watch:
         if seen != self._seen:
             self._seen, self._since = seen, now
         return now - self._since >= 2 * BEAT_SECONDS
+
+
+class Renewal:
+    """Calls a function every so many seconds, first after that time, until its end.
+
+    In a daemon thread of its own: a server that does not answer silences nothing but what is said to it. A forked child
+    has none. A call that fails is a warning: what it tells of is worth more, and the next one may get through.
+    """
+
+    def __init__(self, beat: Callable[[], None], seconds: float, what: str) -> None:
+        """
+        :param what: what goes on, in words, for the log.
+        """
+        self._beat, self._seconds, self._what = beat, seconds, what
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"renewal of {what}", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Say it no more; a call that is under way is waited for."""
+        self._ended.set()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            try:
+                self._beat()
+            except Exception as error:  # whatever the client library of an object store raises
+                log.warning("%s: others get no sign that it goes on (%s: %s)", self._what, type(error).__name__, error)
+
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@cache
+def kernel() -> str:
+    """The running kernel's name: one for all containers of a machine, another one after each start."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except FileNotFoundError:  # no Linux
+        return socket.gethostname()
+
+
+def host_of(path: str | os.PathLike[str]) -> str:
+    """The host of this process as a user of the file system that ``path`` lies on.
+
+    Where two processes have the same they see each other's locks on it, however it is mounted. Host names would not
+    tell: a container that is started again has another one, and two that mount one place each for itself may have the
+    same.
+    """
+    return sha256_json([kernel(), os.stat(path).st_dev])[:16]

@@ -2,21 +2,25 @@
 
 On one host `flock` decides, which the kernel drops with the process that held it. Whether another host sees such a lock
 is up to the file system and how it is mounted, so its processes are known by a record and its heartbeat
-(`tasks.store.holders`).
+(`tasks.store.locks`).
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
+import os
+import signal
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from gptcore.base.files import try_lock
-from tasks.store.heartbeat import Watch
-from tasks.store.holders import Holder, claim, is_held_elsewhere
+from tasks.store import heartbeat
+from tasks.store.heartbeat import Renewal, Watch, host_of
 
 log = logging.getLogger(__name__)
 _POLL = 0.1  # seconds, at first; it grows to
@@ -92,3 +96,111 @@ def is_locked(path: Path) -> bool:
     :raises InputError: the file system keeps no locks.
     """
     return is_locked_here(path) or is_held_elsewhere(path)
+
+
+class LostLock(RuntimeError):
+    """This process was silent for so long that another host has taken over what it held."""
+
+
+class Holder:
+    """A lock that this process holds, for other hosts too."""
+
+    def __init__(self, lock: Path, what: str, record: Path) -> None:
+        self._lock, self._what, self._record = lock, what, record
+        self._process = os.getpid()
+        self._renewal = Renewal(self._beat, heartbeat.BEAT_SECONDS, what)
+
+    def _beat(self) -> None:
+        """Give a sign of life; end this process, politely, if another host did not wait for it.
+
+        Whatever it still did would be done twice, and in the same workspace.
+        """
+        if self._holds():
+            os.utime(self._record)
+            return
+        if not self._lock.parent.is_dir():  # somebody has deleted all of it
+            return
+        log.error("%s: another host has taken it over from this process, which was silent and ends now", self._what)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def check(self) -> None:
+        """
+        :raises LostLock: another host has taken over.
+        """
+        if not self._holds():
+            raise LostLock(f"{self._what}: another host has taken it over; the same call goes on with its result")
+
+    def release(self) -> None:
+        """Let others have it."""
+        if os.getpid() != self._process:
+            return  # a forked child holds nothing
+        self._renewal.end()
+        records = list(_chain(self._lock))
+        if records and records[-1][0] == self._record:
+            for path, _ in records:
+                path.unlink(missing_ok=True)
+
+    def _holds(self) -> bool:
+        return _last(self._lock)[0] == self._record
+
+
+def claim(lock: Path, what: str, watch: heartbeat.Watch | None = None) -> Holder | None:
+    """Write down that this process holds a lock file, which it has locked; None while another host holds it.
+
+    :param what: the work that needs it, in words.
+    :param watch: of who asks again and again, the same each time: it makes sure that a silent host is dead.
+    """
+    last, text = _last(lock)
+    if last is not None and _lives(lock, last, text, watch):
+        return None
+    record = lock.with_name(f"{lock.name}.holder") if last is None else _successor(lock, last, text)
+    try:
+        with open(record, "x", encoding="utf-8") as file:
+            file.write(f"{host_of(lock)} {os.getpid()} {uuid.uuid4().hex}")
+    except FileExistsError:  # another host was faster
+        return None
+    if _last(lock)[0] != record:  # another host has succeeded that record, and let go of all, since it was looked at
+        record.unlink(missing_ok=True)
+        return None
+    return Holder(lock, what, record)
+
+
+def is_held_elsewhere(lock: Path) -> bool:
+    """Whether a living process of another host has a record at a lock file that nobody has locked here."""
+    last, text = _last(lock)
+    return last is not None and _lives(lock, last, text)
+
+
+def _chain(lock: Path) -> Iterator[tuple[Path, str]]:
+    """The records of a lock, and what stands in each."""
+    record = lock.with_name(f"{lock.name}.holder")
+    while True:
+        try:
+            text = record.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return
+        yield record, text
+        record = _successor(lock, record, text)
+
+
+def _last(lock: Path) -> tuple[Path | None, str]:
+    last: tuple[Path | None, str] = None, ""
+    for found in _chain(lock):
+        last = found
+    return last
+
+
+def _successor(lock: Path, record: Path, text: str) -> Path:
+    """The only name that a record may have which succeeds this one."""
+    return lock.with_name(f"{lock.name}.holder-{hashlib.sha256(f'{record.name} {text}'.encode()).hexdigest()[:16]}")
+
+
+def _lives(lock: Path, record: Path, text: str, watch: heartbeat.Watch | None = None) -> bool:
+    """Whether a record's holder lives; of this host it does not, as its lock would not be free."""
+    try:
+        if text.partition(" ")[0] == host_of(lock):
+            return False
+        watched = watch is None or watch.is_still(record)
+        return not (watched and heartbeat.is_silent(record, heartbeat.server_time(lock)))
+    except FileNotFoundError:  # it has just let go
+        return False

@@ -2,25 +2,33 @@
 
 Of a process of the same host the lock tells, at once and whatever ended it. Of another host a lock that is seen is
 proof too; if none is seen, that host may only keep its locks to itself, and the heartbeat tells.
+
+A process that builds lists in its file of the store what it looks up, reads and makes (:func:`note`), so that nobody
+deletes it under its hands: between two stages no build is under way and yet the first one's artifact is wanted.
 """
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
 from gptcore.base.files import try_lock
 from tasks.store import heartbeat
-from tasks.store.hosts import host_of
-from tasks.store.locks import is_locked_here
-from tasks.store.renewal import Renewal
+from tasks.store.heartbeat import Renewal, host_of, server_time
+from tasks.store.locks import exclusive, is_locked_here
 
+log = logging.getLogger(__name__)
+_WHAT = "what processes work with"
+_noting = threading.Lock()
 _WEEK = 7 * 24 * 3600.0
 """Seconds of silence after which a process of another host and of a version without heartbeats counts as dead."""
 _POLL = 0.01  # seconds
@@ -106,6 +114,50 @@ def is_alive(path: Path, now: float) -> bool:
 
 def _text(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def note(scratch: Path, names: Collection[str]) -> None:
+    """This process works with ``names`` (`<stage>/<digest>`) from now on, until it ends.
+
+    :param scratch: the local folder of the store's locks (`Shelf.scratch`).
+    :raises InputError: the store's file system keeps no locks.
+    """
+    folder = _folder(scratch)
+    with _noting:
+        mine = own(folder)
+        if mine is not None and mine.lines.keys() >= set(names):
+            return
+        try:
+            with exclusive(folder / ".lock", _WHAT):
+                if mine is None:
+                    mine = present(folder)
+                    atexit.register(mine.remove)
+                mine.add(sorted(names))
+        except OSError as error:  # a store that this user may only read: who may delete there is another one
+            log.debug("%s: cannot be written (%s)", folder, error)
+
+
+@contextmanager
+def noted(scratch: Path) -> Iterator[set[str]]:
+    """What living processes have noted; inside the ``with`` block nobody notes anything more.
+
+    :raises InputError: the store's file system keeps no locks.
+    """
+    folder = _folder(scratch)
+    lock = folder / ".lock"
+    with exclusive(lock, _WHAT):
+        names: set[str] = set()
+        now = server_time(lock)
+        for path in sorted(folder.glob("[!.]*")):
+            if is_alive(path, now):
+                names |= set(path.read_text(encoding="utf-8").split())
+            else:
+                path.unlink(missing_ok=True)
+        yield names
+
+
+def _folder(scratch: Path) -> Path:
+    return scratch / ".locks" / "processes"
 
 
 os.register_at_fork(after_in_child=_held.clear)  # whose files it closes: gptcore.base.files.try_lock

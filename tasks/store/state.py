@@ -1,11 +1,71 @@
-"""Where this machine keeps what belongs to no store: the tracking database, copies and workspaces of remote stores."""
+"""Where this machine keeps what belongs to no store: the tracking database, copies and workspaces of remote stores.
+
+Also SHA-256 digests of local files that were read once. A digest is of the content, always. What is remembered is only
+that a file of this name, inode, size and times had it; a changed file has another time of change (`ctime`, which no
+program can set), and is read again.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
+from typing import Self
+
+from gptcore.base.files import read_json, sha256_file, sha256_json, write_json_atomic
 
 
 def state_folder() -> Path:
     """The state folder, absolute: `GPTMILL_HOME`, by default `.gptmill` in the current folder. Not created here."""
     return Path(os.environ.get("GPTMILL_HOME") or ".gptmill").expanduser().absolute()
+
+
+_SETTLED = 2.0  # seconds: a file younger than this may change once more within the clock's grain
+
+
+class FileDigests:
+    """What is remembered of files, one JSON file a folder; new entries are kept when the ``with`` block ends."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, list[int | str]]] = {}
+        self._changed: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for folder in sorted(self._changed):
+            memo = _memo(folder)
+            memo.parent.mkdir(parents=True, exist_ok=True)
+            write_json_atomic(memo, self._known[folder])
+
+    def sha256(self, path: str) -> str:
+        """The SHA-256 of a file's bytes, read unless it is known to be the file that was read before."""
+        folder, name = os.path.split(os.path.abspath(path))
+        known = self._folder(folder)
+        before = _identity(path)
+        if (entry := known.get(name)) and entry[:-1] == before:
+            return str(entry[-1])
+        digest = sha256_file(path)
+        if _identity(path) == before and time.time() - max(before[2:]) / 1e9 > _SETTLED:
+            known[name] = [*before, digest]
+            self._changed.add(folder)
+        return digest
+
+    def _folder(self, folder: str) -> dict[str, list[int | str]]:
+        if folder not in self._known:
+            try:
+                known = read_json(_memo(folder))
+            except (FileNotFoundError, ValueError):
+                known = {}  # a memory that is broken is none
+            self._known[folder] = known if isinstance(known, dict) else {}
+        return self._known[folder]
+
+
+def _memo(folder: str) -> Path:
+    return state_folder() / "digests" / f"{sha256_json(folder)[:24]}.json"
+
+
+def _identity(path: str) -> list[int]:
+    stat = os.stat(path)
+    return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

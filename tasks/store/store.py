@@ -10,25 +10,43 @@ Locks hold between processes of one host and between hosts that share a folder (
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
+import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import fsync_file, write_json_atomic
-from tasks.store import leases
-from tasks.store.artifact import Artifact, Recipe
+from tasks.store.artifact import Artifact, Recipe, check_name, is_digest
+from tasks.store.heartbeat import Renewal
 from tasks.store.locks import exclusive, lock_file
-from tasks.store.lookup import Lookup
-from tasks.store.manifest import MANIFEST, Manifest, drop_unlisted, seal, sealed
-from tasks.store.renewal import Renewal
+from tasks.store.manifest import (
+    MANIFEST,
+    CorruptArtifact,
+    Manifest,
+    drop_unlisted,
+    part_of,
+    problem_of,
+    seal,
+    sealed,
+    size_problem,
+)
+from tasks.store.presence import note
+from tasks.store.records import Record
+from tasks.store.remote import RemoteShelf
+from tasks.store.shelf import Shelf, shelf_at
 
 log = logging.getLogger(__name__)
+_DIGITS = re.compile(r"[0-9a-f]{4,64}")
+"""A digest or the beginning of one, long enough to mean something."""
 _REFRESH_SECONDS = 600.0  # a fraction of whatever `gc` may call young (`--older-than`, in hours)
 
 
@@ -42,11 +60,29 @@ class Built:
     """True: it was there already, nothing was computed."""
 
 
-class Store(Lookup):
-    """Artifacts under one address: a local folder or any fsspec URL (`s3://bucket/prefix`, `memory://x`).
+class Store:
+    """Artifacts under one address: a local folder or any fsspec URL (`s3://bucket/prefix`, `memory://x`)."""
 
-    How they are found and read is :class:`tasks.store.lookup.Lookup`'s.
-    """
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        """
+        :raises InputError: where the address names a file, or a protocol that fsspec does not know.
+        """
+        self._shelf: Shelf = shelf_at(os.fspath(url))
+        self.url = self._shelf.root
+
+    @property
+    def scratch(self) -> Path:
+        """The local folder of its workspaces and locks: the store's own, or one of the state folder."""
+        return self._shelf.scratch
+
+    def __reduce__(self) -> tuple[type[Store], tuple[str]]:
+        # connections stay behind: a fresh process opens its own (s3fs hangs across a fork)
+        return type(self), (self.url,)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    # --- making
 
     def workspace(self, recipe: Recipe) -> Path:
         """The local folder in which a recipe is worked on: fixed, so that a resumed run finds what a crash left."""
@@ -68,7 +104,7 @@ class Store(Lookup):
             this process for dead, after minutes without a sign of life.
         """
         inputs = [f"{item.stage}/{item.digest}" for item in recipe.inputs.values() if isinstance(item, Artifact)]
-        leases.note(self.scratch, [f"{recipe.stage}/{recipe.digest}", *inputs])
+        note(self.scratch, [f"{recipe.stage}/{recipe.digest}", *inputs])
         if hit := self._hit(recipe):
             return hit
         lock = self._lock_file(recipe.stage, recipe.digest)
@@ -97,7 +133,7 @@ class Store(Lookup):
             :class:`LostLock` as :meth:`build`.
         """
         own = self.artifact(artifact.stage, artifact.digest)
-        leases.note(self.scratch, [f"{own.stage}/{own.digest}"])
+        note(self.scratch, [f"{own.stage}/{own.digest}"])
         if self._check(own) is not None:
             return own
         manifest, folder = self.manifest(artifact), self.local(artifact)
@@ -131,7 +167,179 @@ class Store(Lookup):
         except Exception:  # whatever the client library raises: an insurance must not end the work that it insures
             log.warning("%s: could not mirror %s; the work goes on", self.url, workspace, exc_info=True)
 
+    # --- looking up
+
+    def artifact(self, stage: str, digest: str) -> Artifact:
+        """The record of `<stage>/<digest>` in this store, whether it is there or not."""
+        check_name(stage, digest)
+        return Artifact(stage, digest, f"{self.url}/{stage}/{digest}")
+
+    def find(self, stage: Recipe | str, digest: str | None = None) -> Artifact | None:
+        """The complete artifact of a recipe (or of a stage and a full digest); None where there is none.
+
+        Cheap: the manifest must fit its recipe, and every file it lists be there with its size. :meth:`verify`
+        also reads the bytes.
+        """
+        name, digest = (stage.stage, stage.digest) if isinstance(stage, Recipe) else (stage, digest or "")
+        artifact = self.artifact(name, digest)
+        return artifact if self._check(artifact) is not None else None
+
+    def manifest(self, artifact: Artifact) -> Manifest:
+        """The manifest of a complete artifact, of this store or of the one in the artifact's own address.
+
+        :raises InputError: where it is missing or incomplete.
+        """
+        manifest = self._check(artifact)
+        if manifest is None:
+            raise InputError(
+                f"{artifact.url}: found no complete artifact, expected a {MANIFEST} and the files it lists"
+            )
+        return manifest
+
+    def records(self, stage: str) -> list[Record]:
+        """What the manifests of a stage say, newest first.
+
+        Cheap however many there are: no artifact is looked at. That its files are all there is for :meth:`whole` to
+        say, of the one that is chosen.
+        """
+        found = []
+        for digest, manifest in self._shelf.manifests(stage).items():
+            artifact = self.artifact(stage, digest)
+            if isinstance(manifest, str):
+                log.warning("%s is not used: %s", artifact.url, manifest)
+            else:
+                found.append(Record(artifact, manifest))
+        return sorted(found, key=lambda record: (record.manifest["created"], record.artifact.digest), reverse=True)
+
+    def whole(self, record: Record) -> bool:
+        """Whether a record's artifact is there now, with every file that its manifest lists."""
+        return self._check(record.artifact) is not None
+
+    def newest(self, stage: str) -> Iterator[Record]:
+        """The complete artifacts of a stage, newest first; each is looked at only when it is asked for."""
+        return filter(self.whole, self.records(stage))
+
+    def starting(self, stage: str, start: str) -> list[Artifact]:
+        """The complete artifacts of a stage whose digest begins with ``start``, newest first.
+
+        Only those whose folder's name fits are looked at, of a whole digest only that one.
+        """
+        start = start.lower()
+        names = [start] if is_digest(start) else [name for name in self._shelf.digests(stage) if is_digest(name)]
+        fitting = [name for name in names if start and name.startswith(start)]
+        checked = ((self._check(artifact), artifact) for artifact in (self.artifact(stage, name) for name in fitting))
+        found = [(manifest["created"], artifact) for manifest, artifact in checked if manifest is not None]
+        return [artifact for _, artifact in sorted(found, key=lambda pair: (pair[0], pair[1].digest), reverse=True)]
+
+    def list(self, stage: str) -> list[Artifact]:
+        """The complete artifacts of a stage, newest first: every one is looked at, so only for stages of few."""
+        return [record.artifact for record in self.newest(stage)]
+
+    def resolve(self, ref: str, stage: str) -> Artifact:
+        """The artifact that a person means by ``ref``: `latest`, the start of a digest, or a full address.
+
+        :raises InputError: where none fits, or several do.
+        """
+        if "/" in ref:
+            root, middle, digest = ref.rstrip("/").rpartition(f"/{stage}/")
+            if not middle:
+                raise InputError(
+                    f"{stage} {ref!r}: expected a digest, latest, or an address ending in /{stage}/<digest>"
+                )
+            return type(self)(root).resolve(digest, stage)
+        if ref == "latest" and (newest := next(self.newest(stage), None)):
+            return newest.artifact
+        fitting = self.starting(stage, ref)
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            names = ", ".join(artifact.short for artifact in fitting[:5])
+            raise InputError(f"{stage} {ref!r}: found {len(fitting)} artifacts ({names}), expected a longer digest")
+        raise self.missing(ref, stage)
+
+    def missing(self, ref: str, *stages: str) -> InputError:
+        """What is said where no artifact of the stages is meant by ``ref``: what is there instead.
+
+        An artifact of another stage whose digest begins so; else the newest of these stages.
+        """
+        expected = " or ".join(filter(None, (", ".join(stages[:-1]), stages[-1])))
+        if _DIGITS.fullmatch(ref.lower()):
+            others = [name for name in self._shelf.stages() if name not in stages and self.starting(name, ref)]
+            if others:
+                return InputError(f"{ref}: an artifact of the stage {' and of '.join(others)}, expected {expected}")
+        newest = [record.artifact.short for stage in stages for record in islice(self.newest(stage), 5)]
+        have = ", ".join(newest) or "none at all"
+        return InputError(f"{expected} {ref!r}: found no such artifact in {self.url}, which has {have}")
+
+    # --- reading
+
+    def local(self, artifact: Artifact, part: str = "") -> Path:
+        """A local folder with the artifact's files: the store's own, or this host's copy.
+
+        Whoever asks is about to read them: a process compares them with the manifest the first time. A copy that is
+        broken is fetched again.
+
+        :param part: a file or a folder of the artifact, which is all that is fetched and compared, and whose path is
+            returned; what lies beside it may be absent. Empty: all of the artifact.
+        :raises InputError: where the artifact or the part is missing; :class:`CorruptArtifact` where its bytes are
+            wrong.
+        """
+        shelf = self._home(artifact)
+        if isinstance(shelf, RemoteShelf) and (copy := shelf.cached(artifact.stage, artifact.digest, part)):
+            return copy
+        manifest = self.manifest(artifact)
+        if part and not part_of(manifest, part)["files"]:
+            raise InputError(f"{artifact.url}: found no {part} in its {MANIFEST}")
+        return shelf.local(artifact.stage, artifact.digest, manifest, part)
+
+    def read(self, artifact: Artifact, path: str) -> bytes:
+        """One small file of an artifact, without the others.
+
+        :raises InputError: where artifact or file is missing; :class:`CorruptArtifact` where its bytes are wrong.
+        """
+        shelf, manifest = self._home(artifact), self.manifest(artifact)
+        listed = {file["path"]: file["sha256"] for file in manifest["files"]}
+        if path not in listed:
+            raise InputError(f"{artifact.url}: found no file {path} in its {MANIFEST}")
+        data = shelf.read_file(artifact.stage, artifact.digest, manifest, path)
+        if (found := hashlib.sha256(data).hexdigest()) != listed[path]:
+            wrong = f"{path} has the SHA-256 {found[:12]}, expected {listed[path][:12]}"
+            raise CorruptArtifact(f"{artifact.url}: {wrong}; delete this folder and run again to rebuild it")
+        return data
+
+    def verify(self, artifact: Artifact) -> None:
+        """Read every byte of an artifact and compare with its manifest.
+
+        :raises CorruptArtifact: one line that names the first file that differs.
+        """
+        shelf, manifest = self._home(artifact), self.manifest(artifact)
+        for file in manifest["files"]:
+            found = shelf.sha256(artifact.stage, artifact.digest, manifest, file["path"])
+            if found != file["sha256"]:
+                wrong = f"{file['path']} has the SHA-256 {found[:12]}, expected {file['sha256'][:12]}"
+                raise CorruptArtifact(f"{artifact.url}: {wrong}; delete this folder and run again to rebuild it")
+
     # --- inside
+
+    def _home(self, artifact: Artifact) -> Shelf:
+        check_name(artifact.stage, artifact.digest)
+        root = artifact.url.rstrip("/").removesuffix(f"/{artifact.stage}/{artifact.digest}")
+        return self._shelf if root == self.url else shelf_at(root)
+
+    def _check(self, artifact: Artifact) -> Manifest | None:
+        """The manifest, where it fits its recipe and every file is there with its size."""
+        shelf = self._home(artifact)
+        manifest = shelf.read(artifact.stage, artifact.digest)
+        if manifest is None:
+            return None
+        problem = problem_of(manifest, artifact.stage, artifact.digest)
+        if problem is None:
+            sizes = shelf.sizes(artifact.stage, artifact.digest, manifest)
+            problem = size_problem(manifest, sizes)
+        if problem is not None:
+            log.warning("%s is not used: %s", artifact.url, problem)
+            return None
+        return dict(manifest)
 
     def _hit(self, recipe: Recipe) -> Built | None:
         artifact = self.artifact(recipe.stage, recipe.digest)

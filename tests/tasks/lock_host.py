@@ -14,7 +14,7 @@ from typing import Any
 
 from gptcore.base.errors import InputError
 from tasks.jobs import devices
-from tasks.store import heartbeat, leases
+from tasks.store import heartbeat, presence
 from tasks.store.artifact import Recipe
 from tasks.store.garbage import Referred, Rules, plan
 from tasks.store.inventory import inventory
@@ -43,7 +43,7 @@ class Actions:
 
     def left(self) -> tuple[list[list[str]], int, set[str]]:
         """Lines of dead owners, how many artifacts may go, and what is worked with."""
-        with owners.dead_owners(URI) as dead, leases.noted(self.store.scratch) as leased:
+        with owners.dead_owners(URI) as dead, presence.noted(self.store.scratch) as leased:
             rules = Rules((), (), "world", timedelta(0), unknown=True)
             items, now = inventory(self.store, ["stage"]), datetime.now(UTC) + timedelta(days=1)
             dropped = plan(items, Referred({}, ()), leased, rules, now).dropped

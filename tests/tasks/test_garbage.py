@@ -13,7 +13,7 @@ import fsspec
 import pytest
 
 from gptcore.base.errors import InputError
-from tasks.store import leases, presence
+from tasks.store import presence
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.garbage import Plan, Referred, Rules, plan, sweep
 from tasks.store.inventory import inventory
@@ -52,7 +52,7 @@ def planned(store: Store, *named: Artifact, heard: Any = None, rules: Rules = RU
     """The plan where ``named`` are in rows of a tracker that has heard of everything, or of ``heard``."""
     items = inventory(store, STAGES)
     known = {item.digest for item in items} if heard is None else {artifact.digest for artifact in heard}
-    with leases.noted(store.scratch) as leased:
+    with presence.noted(store.scratch) as leased:
         referred = Referred({artifact.digest: "rows" for artifact in named}, known)
         return plan(items, referred, leased, rules, datetime.now(UTC) + at)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gptcore.base.files import sha256_json
-from tasks.store import heartbeat, leases, presence
+from tasks.store import heartbeat, presence
 from tasks.store.locks import exclusive, exclusive_now, is_locked, lock_file
 from tasks.store.store import Store
 from tasks.tracking.owners import dead_owners
@@ -263,11 +263,11 @@ def test_a_forked_child_holds_and_says_nothing_for_its_parent(tmp_path: Path) ->
     program = f"""
 import os, sys
 from pathlib import Path
-from tasks.store import heartbeat, leases, locks
+from tasks.store import heartbeat, locks, presence
 from tasks.tracking import owners
 lock = locks.exclusive(Path({str(tmp_path / "lock")!r}), "work")
 lock.__enter__()
-leases.note(Path({str(tmp_path)!r}), ["stage/x"])
+presence.note(Path({str(tmp_path)!r}), ["stage/x"])
 name = owners.owner_name("uri")
 heartbeat.BEAT_SECONDS = 0.05
 if os.fork() == 0:
@@ -282,7 +282,7 @@ os._exit(0)
     assert parent.stdout is not None
     assert parent.stdout.readline() == "False\n"
     assert parent.wait(10) == 0
-    with leases.noted(tmp_path) as leased:
+    with presence.noted(tmp_path) as leased:
         assert leased == set(), "its parent has ended"
     assert not is_locked(tmp_path / "lock")
     with dead_owners(URI) as dead:
@@ -291,7 +291,9 @@ os._exit(0)
 
 
 def test_a_heartbeat_keeps_no_process(tmp_path: Path) -> None:
-    program = f"from tasks.store import leases; from pathlib import Path; leases.note(Path({str(tmp_path)!r}), ['s/x'])"
+    program = (
+        f"from tasks.store import presence; from pathlib import Path; presence.note(Path({str(tmp_path)!r}), ['s/x'])"
+    )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=20)
     assert [path.name for path in (tmp_path / ".locks" / "processes").iterdir()] == [".lock"]
 

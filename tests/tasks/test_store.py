@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_file
-from tasks.store import digests
+from tasks.store import state
 from tasks.store.artifact import Artifact, Recipe, canonical
 from tasks.store.manifest import MANIFEST, CorruptArtifact, is_safe, problem_of
 from tasks.store.store import Store
@@ -614,15 +614,15 @@ def test_a_file_is_hashed_again_only_when_it_has_changed(tmp_path: Path, monkeyp
         return sha256_file(path)
 
     def known() -> str:
-        with digests.FileDigests() as memory:
+        with state.FileDigests() as memory:
             return memory.sha256(str(book))
 
-    monkeypatch.setattr(digests, "sha256_file", counting)
+    monkeypatch.setattr(state, "sha256_file", counting)
     book = tmp_path / "book.txt"
     book.write_text("one")
     assert known() == known() == sha256_file(book)
     assert len(read) == 2  # too young: it may change once more within the grain of the file system's clock
-    monkeypatch.setattr(digests, "_SETTLED", -1.0)
+    monkeypatch.setattr(state, "_SETTLED", -1.0)
     assert known() == known() == known()
     assert len(read) == 3
     times = book.stat().st_mtime_ns

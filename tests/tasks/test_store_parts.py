@@ -21,9 +21,8 @@ from tasks.store import store as stores
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.garbage import sweep
 from tasks.store.inventory import Item, inventory
-from tasks.store.lineage import model_files
+from tasks.store.lineage import model_files, model_folder, snapshot_scores, snapshots
 from tasks.store.manifest import MANIFEST, CorruptArtifact
-from tasks.store.snapshots import model_folder, snapshot_scores, snapshots
 from tasks.store.store import Store
 
 FILES = {
