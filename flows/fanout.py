@@ -32,9 +32,8 @@ from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
 from tasks.jobs.placement import slots_and_threads
 from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
-from tasks.report.fine_tunes import FineTuned, result_card
 from tasks.report.leaderboard import Leaderboard, Row, published_rows
-from tasks.report.result_page import publish_result, publish_table_of
+from tasks.report.result_page import FineTuned, publish_result, publish_table_of, result_card
 from tasks.report.score import Score, ZeroShot, dataset_origin
 from tasks.report.suites import (
     Suite,
@@ -46,17 +45,15 @@ from tasks.report.suites import (
 )
 from tasks.stages import dataset as dataset_stage
 from tasks.stages import finetune as finetune_stage
-from tasks.stages.baseline import BASELINES, score_baselines
-from tasks.stages.baseline import VERSION as BASELINE_VERSION
+from tasks.stages.dataset import BASELINES, score_baselines
 from tasks.stages.blimp import kept_blimp
 from tasks.stages.dataset import encode_dataset
 from tasks.stages.finetune import finetune_model
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
-from tasks.tracking.inputs import Data, has_inputs, log_inputs
 from tasks.tracking.logs import logger
-from tasks.tracking.provenance import artifact_page
+from tasks.tracking.provenance import Data, artifact_page, has_inputs, log_inputs
 from tasks.tracking.tracker import Run, Tracker
 
 

@@ -10,9 +10,9 @@ from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import COLUMNS
 from gptcore.storyworld.knowledge import FOLDER
 from tasks.stages.graph import read_knowledge
-from tasks.stages.mentions import link_entities, links_of_corpus
+from tasks.stages.graph import link_entities, links_of_corpus
 from tasks.stages.storyworld import generate_world
-from tasks.stages.vectors import learn_vectors
+from tasks.stages.graph import learn_vectors
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
@@ -49,7 +49,7 @@ def mentioned(store: Store, graph: str, links: str, family: Family, shards: Arti
     """The arguments of pre-training that put entities beside words; none for a family that knows none.
 
     :param links: a file that says what names in single documents mean, empty: none does.
-    :raises InputError: see :func:`tasks.stages.mentions.links_of_corpus`.
+    :raises InputError: see :func:`tasks.stages.graph.links_of_corpus`.
     """
     if not family.knowledge:
         return {}

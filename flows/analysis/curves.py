@@ -22,7 +22,7 @@ from gptcore.nlu.zero_shot import available_zero_shot
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.stages.blimp import check_blimp, score_blimp, score_blimp_ngrams
-from tasks.stages.zero_shot import Scores, score_zero_shot
+from tasks.stages.evaluation import Scores, score_zero_shot
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import snapshot_scores, snapshots
 

@@ -36,7 +36,7 @@ from gptcore.nlu.published import REPLACED, SENTENCES
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
-from tasks.stages.held_out import score_pairs
+from tasks.stages.evaluation import score_pairs
 from tasks.store.lineage import snapshots
 
 PAIRS = {"none": "none", "nsp": "nsp", "sop": None}

@@ -18,7 +18,7 @@ from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis
 from tasks.stages.corpus import clean_corpus
-from tasks.stages.overlap import measure_overlap
+from tasks.stages.ngrams import measure_overlap
 from tasks.store.store import Store
 
 

@@ -34,7 +34,7 @@ from gptcore.nlu.registry import BEYOND, PLACE_FORMS, REGISTRY
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
-from tasks.stages.speed import measure_speed
+from tasks.stages.evaluation import measure_speed
 from tasks.store.artifact import Artifact
 from tasks.store.references import teacher_model
 from tasks.store.store import Store

@@ -220,7 +220,7 @@ def export(options: argparse.Namespace) -> None:
 
 
 def leaderboard(options: argparse.Namespace) -> None:
-    from tasks.report.cache import kept_leaderboard
+    from tasks.report.suites import kept_leaderboard
 
     board, page = kept_leaderboard()
     if options.format == "csv":

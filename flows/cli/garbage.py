@@ -13,7 +13,7 @@ from tasks.store.garbage import Plan, Rules, plan, sweep
 from tasks.store.inventory import Item, inventory
 from tasks.store.presence import noted
 from tasks.store.store import Store
-from tasks.tracking.referred import referred
+from tasks.tracking.registry import referred
 from tasks.tracking.tracker import Tracker
 
 _MEASURES = (

@@ -110,7 +110,7 @@ def run_board(flow: Any, filled: Form, options: argparse.Namespace) -> tuple[Lea
 
     Keeps that one for the next who asks, as MLflow is at hand here.
     """
-    from tasks.report.cache import kept_leaderboard
+    from tasks.report.suites import kept_leaderboard
 
     board: Leaderboard = run(flow, filled, options)
     return board, kept_leaderboard()[1]
@@ -122,7 +122,7 @@ def run_and_print(flow: Any, filled: Form, options: argparse.Namespace) -> None:
     :raises SomeFailed: after the board of the others is printed.
     """
     from flows.failures import SomeFailed, SomeInputsBad
-    from tasks.report.cache import kept_leaderboard
+    from tasks.report.suites import kept_leaderboard
 
     try:
         board, page = run_board(flow, filled, options)

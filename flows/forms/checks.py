@@ -42,7 +42,7 @@ def check_corpus(corpus: str) -> None:
 def check_dask(address: str) -> None:
     """:raises InputError: no scheduler answers at the address that a form may have."""
     if address:
-        from tasks.jobs.cluster import check_cluster
+        from tasks.jobs.parallel import check_cluster
 
         check_cluster(address)
 
@@ -144,7 +144,7 @@ def check_weights(store: Store, start: str, model: Any, tokenizer: Mapping[str, 
     :raises InputError: the model is not there, or does not fit.
     """
     if start and is_address(start):
-        from tasks.stages.imported import is_model_folder
+        from tasks.stages.tokenizer import is_model_folder
 
         if is_model_folder(start):  # which is looked at as it is imported
             return

@@ -36,7 +36,7 @@ def check_papers(form: Any) -> None:
 
 def check_start_of_abstracts(store: Store, form: Any) -> None:
     """:raises InputError: the store's model that a form about papers starts from is not there, or reads other text."""
-    from tasks.stages.imported import is_model_folder
+    from tasks.stages.tokenizer import is_model_folder
     from tasks.stages.tokenizer import check_kind
     from tasks.store.lineage import tokenizer_of
 
@@ -79,7 +79,7 @@ def check_blocks(form: Any, section: str) -> None:
     :param section: "adapt", or "star" for the tables.
     :raises InputError: the model has fewer positions.
     """
-    from tasks.stages.imported import is_model_folder
+    from tasks.stages.tokenizer import is_model_folder
 
     if is_model_folder(form.checkpoint):
         return
@@ -102,7 +102,7 @@ def check_prompts(form: Any) -> None:
 
     :raises InputError: for the first that is not there.
     """
-    from tasks.stages.imported import is_model_folder
+    from tasks.stages.tokenizer import is_model_folder
 
     store = Store(form.store)
     if form.checkpoints and (form.corpus or form.overrides):

@@ -48,7 +48,7 @@ def check_distil(store: Store, form: Any) -> None:
 
     :raises InputError: for the first thing that is not there, or does not fit.
     """
-    from tasks.stages.imported import is_model_folder
+    from tasks.stages.tokenizer import is_model_folder
 
     if is_model_folder(form.teacher):  # which is looked at as it is imported
         if not form.corpus:

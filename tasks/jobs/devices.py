@@ -1,12 +1,19 @@
-"""The GPUs of this machine, and who has which: a job sees its own and no other. torch is not imported."""
+"""The GPUs of this machine, who has which, and how fast it trains: a job sees its own GPUs and no others.
+
+torch is not imported: the speed is measured in a child process, for the process of a flow has no CUDA.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +26,10 @@ _DEVICES = Path("/dev")
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _LISTED = re.compile(r"GPU \d+: (.*) \(UUID: (GPU-[^)]+)\)")
 _SMI_SECONDS = 60.0  # a machine of eight GPUs that nobody has used yet takes seconds for each
+_SHARE = 0.3
+"""Of the speed of matrix products alone, what a training reaches: the share that infra/README.md's plan for scale
+assumes of a GPU. Updates on two cores that other work shared, bfloat16: 0.32 (117 M), 0.24 (small), 0.08 (demo)."""
+_SECONDS = 120.0  # a machine that takes longer for a second's products cannot train
 
 
 def visible_gpus() -> list[str]:
@@ -150,3 +161,37 @@ def _lock(path: Path, held: contextlib.ExitStack) -> bool:
             return False
         held.push(closing.pop_all())
     return True
+
+
+class SpeedUnknown(RuntimeError):
+    """The measurement failed; the message holds its last line."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one GPU, or of all cores."""
+
+    device: str
+    """ "cpu", or the GPU's product name."""
+    flops: float
+    """Operations a second that a training is expected to reach."""
+
+
+@functools.cache
+def training_speed() -> Speed:
+    """What one GPU of this machine, or all of its cores, are expected to train with, as busy as it is now.
+
+    Some three seconds, once a process.
+
+    :raises SpeedUnknown: it cannot be measured here.
+    """
+    command = [sys.executable, "-m", "gptcore.machine.speed"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
+    except subprocess.TimeoutExpired:
+        raise SpeedUnknown(f"matrix products took more than {_SECONDS:g} s") from None
+    except subprocess.CalledProcessError as error:
+        lines = str(error.stderr).strip().splitlines() or [f"exit code {error.returncode}"]
+        raise SpeedUnknown(lines[-1]) from None
+    measured = json.loads(done.stdout.splitlines()[-1])
+    return Speed(measured["device"], _SHARE * measured["flops"])

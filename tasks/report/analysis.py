@@ -15,10 +15,8 @@ from typing import Any
 from prefect.artifacts import create_markdown_artifact
 
 from gptcore.base.files import sha256_json
-from tasks.report.card import table
-from tasks.report.figures import Figure, Panels
-from tasks.report.routes import Routes
-from tasks.report.tables import publish_table
+from tasks.report.card import publish_table, table
+from tasks.report.figures import Figure, Panels, Routes
 from tasks.store.artifact import canonical
 from tasks.tracking.provenance import run_tags
 from tasks.tracking.tracker import Tracker, scratch_folder

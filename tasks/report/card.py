@@ -1,4 +1,7 @@
-"""The Markdown card that every run leaves: what was done, with what, from what, at which cost."""
+"""The Markdown card that every run leaves: what was done, with what, from what, at which cost.
+
+Also tables on Prefect's pages: only columns that hold something, and no cell that the page would take for Markdown.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,17 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
+
+from prefect.artifacts import create_table_artifact
 
 from gptcore.nlu.registry import task_spec
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import flatten
+
+_NOTHING = ("", "-")
 
 
 @dataclass(frozen=True)
@@ -155,3 +163,19 @@ def amount(count: float) -> str:
         if count >= size / 10:
             return f"{count / size:.2g} {letter}" if count < 100 * size else f"{count / size:,.0f} {letter}"
     return f"{count:,.0f}"
+
+
+def filled(records: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The records without the columns that are empty in all of them; an empty cell is empty, not a dash.
+
+    A dash alone is a list to Markdown, which the pages draw as a bullet.
+    """
+    columns = (
+        [name for name in records[0] if any(record[name] not in _NOTHING for record in records)] if records else []
+    )
+    return [{name: "" if record[name] in _NOTHING else record[name] for name in columns} for record in records]
+
+
+def publish_table(records: Sequence[Mapping[str, str]], key: str, description: str) -> UUID:
+    """Show a table on the Prefect run's Artifacts page; its id there. ``key``: letters, digits and dashes."""
+    return cast(UUID, create_table_artifact(table=filled(records), key=key, description=description))

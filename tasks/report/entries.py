@@ -12,7 +12,7 @@ from tasks.report.card import from_task_note
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
-from tasks.tracking.inputs import Data
+from tasks.tracking.provenance import Data
 from tasks.tracking.pyfunc import Interface
 from tasks.tracking.registry import NUMBER, Entry
 

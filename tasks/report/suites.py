@@ -1,6 +1,10 @@
 """Suites in MLflow: one run a row of the leaderboard, one metric a column, its fine-tunes as child runs.
 
 A suite is checkpoint x code x data x settings: runs that differ in any of these never share a row.
+
+The rows as they were last read are kept beside MLflow's SQLite file until that changes: importing MLflow and opening
+its database takes longer than anybody waits for a table. A file that says of which database it is, is believed; any
+other one is written anew.
 """
 
 from __future__ import annotations
@@ -10,18 +14,20 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import sha256_json
+from gptcore.base.files import sha256_json, write_json_atomic
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY, columns_of
 from tasks.report.leaderboard import Cell, Kind, Leaderboard, Row, published_rows, split_of
 from tasks.report.score import Score, ZeroShot
 from tasks.store.artifact import canonical
+from tasks.store.state import state_folder
 from tasks.tracking.tracker import Run, Tracker
-from tasks.tracking.views import LEADERBOARD
+from tasks.tracking.views import LEADERBOARD, leaderboard_line
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
@@ -35,6 +41,8 @@ the commits that made it, and a row of several says so."""
 _VERSION = 1  # of what a suite's digest covers
 _CELL = "cell."  # tags: what stands behind a column's number
 _GLUE = "glue/"  # metrics: a task's part of GLUE's average
+_FILE_VERSION = 3  # of the file that keeps the rows
+_SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True)
@@ -244,3 +252,46 @@ def read_rows(tracker: Tracker) -> list[Row]:
 def notes_on(scores: Sequence[Score]) -> tuple[str, ...]:
     """What a reader must know of the scores, each thing once."""
     return tuple(dict.fromkeys(note for score in scores for note in score.notes))
+
+
+def kept_leaderboard(tracker: Tracker | None = None) -> tuple[Leaderboard, str]:
+    """The board of :func:`tasks.report.suites.read_leaderboard` and the words that lead to its page.
+
+    MLflow is not asked where its SQLite file is as it was.
+    """
+    tracker = tracker or Tracker()
+    path, before = state_folder() / "leaderboard.json", _state(tracker.uri)
+    kept = _kept(path, before)
+    if kept is None:
+        kept = read_rows(tracker), leaderboard_line(tracker)
+        after = _state(tracker.uri)
+        if after is not None and (before == after or before is None):  # nobody wrote meanwhile
+            rows = [dataclasses.asdict(row) for row in kept[0]]
+            write_json_atomic(path, {"of": after, "rows": rows, "page": kept[1]})
+    return Leaderboard((*kept[0], *published_rows())), kept[1]
+
+
+def _state(uri: str) -> Any | None:
+    """What tells one state of the database from the next; None where it is no file, or none yet."""
+    database = Path(uri.removeprefix(_SQLITE))
+    if not uri.startswith(_SQLITE) or not database.is_file():
+        return None
+    files = [file for file in (database, database.with_name(f"{database.name}-wal")) if file.is_file()]
+    stats = [(file.name, file.stat()) for file in files]
+    return [_FILE_VERSION, uri, [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]]
+
+
+def _kept(path: Path, state: Any | None) -> tuple[list[Row], str] | None:
+    """The rows and the words in the file; None where it is of another state, or none of ours."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if state is None or kept["of"] != state:
+            return None
+        return [_row(row) for row in kept["rows"]], str(kept["page"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _row(row: dict[str, Any]) -> Row:
+    cells = {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in row["cells"].items()}
+    return Row(**{**row, "cells": cells})

@@ -14,8 +14,7 @@ from gptcore.config import CorpusConfig
 from gptcore.text.corpus import build_corpus, read_corpus
 from gptcore.text.sources import RawCorpus, fingerprint, local_path
 from tasks.jobs.parallel import partition_map
-from tasks.report.card import amount, shown
-from tasks.report.tables import publish_table
+from tasks.report.card import amount, publish_table, shown
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.state import FileDigests

@@ -10,9 +10,8 @@ from typing import Any
 from gptcore.config import FinetuneConfig, NetworkConfig, PretrainConfig, network_config
 from gptcore.config.operations import network_flops, pretraining_flops, teaching_flops
 from gptcore.families import FAMILIES
-from tasks.jobs.devices import visible_gpus
+from tasks.jobs.devices import SpeedUnknown, training_speed, visible_gpus
 from tasks.jobs.placement import on_cluster
-from tasks.jobs.speed import SpeedUnknown, training_speed
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import teacher_of
 from tasks.store.store import Store

@@ -26,9 +26,8 @@ from tasks.stages.stage import JOB_OPTIONS, build, publish_card
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor, model_folder, teacher_of
 from tasks.store.store import Built, Store
-from tasks.tracking.inputs import has_inputs, log_inputs
 from tasks.tracking.observer import JobObserver
-from tasks.tracking.provenance import cross_links, run_tags
+from tasks.tracking.provenance import cross_links, has_inputs, log_inputs, run_tags
 from tasks.tracking.registry import is_registered, register
 from tasks.tracking.tracker import Run, Tracker, read_metrics, scratch_folder
 

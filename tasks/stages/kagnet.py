@@ -14,7 +14,7 @@ from gptcore.knowledge.config import KagNETConfig
 from tasks.jobs.launch import run_job
 from tasks.jobs.placement import processes_and_threads
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build
-from tasks.stages.vectors import EXPERIMENT
+from tasks.stages.graph import EXPERIMENT
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import model_files
 from tasks.store.store import Store

@@ -23,8 +23,7 @@ from gptcore.abstracts.fields import field_of
 from gptcore.base.files import sha256_json
 from gptcore.base.synthetic import is_synthetic
 from gptcore.text.tokenizer import Tokenizer
-from tasks.report.card import amount
-from tasks.report.tables import publish_table
+from tasks.report.card import amount, publish_table
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store

@@ -27,9 +27,8 @@ from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor
 from tasks.store.references import check_start, check_teacher
 from tasks.store.store import Built, Store
-from tasks.tracking.inputs import has_inputs, log_inputs
 from tasks.tracking.observer import JobObserver
-from tasks.tracking.provenance import cross_links, run_tags
+from tasks.tracking.provenance import cross_links, has_inputs, log_inputs, run_tags
 from tasks.tracking.registry import is_registered, register
 from tasks.tracking.tracker import Run, Tracker, read_metrics, scratch_folder
 from tasks.tracking.views import PRETRAIN

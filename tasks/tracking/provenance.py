@@ -1,9 +1,12 @@
-"""Who made a run, and how to walk from it to its twin: tags for MLflow, links for the card."""
+"""Who made a run, from which data, and how to walk to its twin: tags and inputs for MLflow, links for the card."""
 
 from __future__ import annotations
 
 import getpass
+import json
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from prefect.runtime import flow_run
@@ -13,6 +16,9 @@ from tasks.store.artifact import Artifact
 from tasks.store.manifest import code_version
 from tasks.tracking.tracker import Run
 from tasks.tracking.views import leaderboard_link
+
+_INPUTS_TAG = "inputs"  # of a run: how many datasets it has
+_DIGEST_LENGTH = 36  # MLflow's limit; the whole digest is in the source
 
 
 def run_tags(**digests: str) -> dict[str, str]:
@@ -64,3 +70,42 @@ def cross_links(run: Run, artifact: Artifact) -> dict[str, str]:
     board = leaderboard_link(run.tracker)
     links = {f"MLflow run{later}": run.charts, f"leaderboard{later}": board, "artifact": artifact.url}
     return {**links, "Prefect run": page} if page else links
+
+
+@dataclass(frozen=True)
+class Data:
+    """One set of rows or documents."""
+
+    name: str
+    digest: str
+    url: str
+    rows: Mapping[str, int]
+    """Split -> rows."""
+    more: Mapping[str, int] = field(default_factory=dict)
+    """Other sizes: words, tokens."""
+
+
+def has_inputs(run: Run) -> bool:
+    """Whether the run's data is recorded; costs nothing, as the run says so itself."""
+    return _INPUTS_TAG in run.opened_tags
+
+
+def log_inputs(run: Run, inputs: Sequence[Data]) -> None:
+    """Record the data that a run reads."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    entities = [
+        DatasetInput(
+            Dataset(
+                data.name,
+                data.digest[:_DIGEST_LENGTH],
+                source_type=data.url.partition("://")[0] if "://" in data.url else "local",
+                source=json.dumps({"uri": data.url, "sha256": data.digest}),
+                profile=json.dumps({"num_rows": sum(data.rows.values()), **data.rows, **data.more}),
+            ),
+            [InputTag("mlflow.data.context", ", ".join(data.rows))],
+        )
+        for data in inputs
+    ]
+    run.tracker.client.log_inputs(run.run_id, entities)
+    run.set_tags({_INPUTS_TAG: str(len(entities))})

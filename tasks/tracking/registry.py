@@ -4,6 +4,10 @@ The weights stay in the store; a version carries their address and digest, and b
 MLflow loads the model by (:mod:`tasks.tracking.pyfunc`). Its source is `runs:/<run>/model`, the form that a server
 accepts from a client whose store it cannot see (a local path is refused there); or, where the server itself hands out
 the files of runs, their address with it, as it does not find them by the run (its page had no schema).
+
+Also which artifacts MLflow refers to (:func:`referred`): every digest that a row, its fine-tunes, an analysis or an
+alias mentions anywhere. Tags and settings are not read one by one but searched for digests, so that a reference that
+somebody adds tomorrow counts.
 """
 
 from __future__ import annotations
@@ -16,13 +20,16 @@ from typing import TYPE_CHECKING, Any
 from gptcore.base.errors import InputError
 from gptcore.base.files import write_json_atomic
 from tasks.store.artifact import Artifact
+from tasks.store.garbage import Referred
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
 from tasks.tracking.pyfunc import Interface, write_mlmodel
 from tasks.tracking.retry import retried
-from tasks.tracking.tracker import Run, Tracker, scratch_folder
+from tasks.tracking.tracker import Run, Tracker, pages, scratch_folder
+from tasks.tracking.views import ABSTRACTS, LEADERBOARD, PRETRAIN, SWEEPS
 
 if TYPE_CHECKING:
+    from mlflow.entities import Run as MlflowRun
     from mlflow.entities.model_registry import ModelVersion, RegisteredModel
 
 SCHEME = "models:/"
@@ -36,7 +43,8 @@ _VERSION_TAG = "model_version"  # of a run: the version that it made
 _LOADABLE_TAG = "mlflow_model"  # of a run: MLflow can load that version, which up to version 0.1.0 it could not
 _MLMODEL = "model/MLmodel"
 _REFERENCE = re.compile(r"models:/(?P<name>[\w.-]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+|latest))")
-_PAGE = 1000
+_DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+_OURS = "gptmill/"  # experiments
 
 
 @dataclass(frozen=True)
@@ -203,11 +211,67 @@ def _model(tracker: Tracker, name: str) -> RegisteredModel | None:
 
 
 def _versions(tracker: Tracker, name: str) -> list[ModelVersion]:
-    versions: list[ModelVersion] = []
-    token = None
-    while True:
-        page = tracker.client.search_model_versions(f"name = '{name}'", max_results=_PAGE, page_token=token)
-        versions += page
-        token = page.token
-        if not token:
-            return versions
+    return list(pages(tracker.client.search_model_versions, filter_string=f"name = '{name}'"))
+
+
+def referred(tracker: Tracker) -> Referred:
+    """What the tracker says of artifacts.
+
+    A language model's training run alone keeps nothing once it has ended, nor does a trial: a row, an analysis, an
+    alias or a sweep does, which names its winner. Deleted runs keep nothing either, but they have been heard of.
+    """
+    tracker.reconcile()  # what a killed process left RUNNING would keep its artifacts for ever
+    named: dict[str, str] = {}
+    heard: set[str] = set()
+    for experiment in pages(tracker.client.search_experiments, view_type=_all()):
+        if not experiment.name.startswith(_OURS):
+            continue
+        runs = list(pages(tracker.client.search_runs, experiment_ids=[experiment.experiment_id], run_view_type=_all()))
+        deleted = experiment.lifecycle_stage != "active"
+        living = {run.info.run_id for run in runs if run.info.lifecycle_stage == "active" and not deleted}
+        for run in runs:
+            digests = _digests(run)
+            heard |= digests
+            if run.info.run_id in living and (reason := _reason(run, experiment.name, living)):
+                named |= dict.fromkeys(digests - named.keys(), reason)
+    aliases, versions = _registry(tracker)
+    named |= dict.fromkeys(aliases - named.keys(), "aliases")
+    return Referred(named, heard | versions)
+
+
+def _reason(run: MlflowRun, experiment: str, living: set[str]) -> str:
+    """What a run that is there keeps artifacts as; nothing where it keeps none."""
+    if run.info.status == "RUNNING":
+        return "runs under way"
+    if experiment in (PRETRAIN, ABSTRACTS):
+        return ""
+    parent = run.data.tags.get("mlflow.parentRunId")
+    if experiment == SWEEPS:
+        return "sweeps" if parent is None else ""
+    if experiment != LEADERBOARD:
+        return "analyses"
+    return "rows" if parent is None or parent in living else ""
+
+
+def _registry(tracker: Tracker) -> tuple[set[str], set[str]]:
+    """Digests of the versions that have an alias, and of all versions."""
+    marked, every = set(), set()
+    for model in pages(tracker.client.search_registered_models):
+        numbers = {str(number) for number in model.aliases.values()}
+        for version in _versions(tracker, model.name):
+            digest = version.tags.get("digest", "")
+            every.add(digest)
+            if str(version.version) in numbers:
+                marked.add(digest)
+    return marked, every
+
+
+def _digests(run: MlflowRun) -> set[str]:
+    texts = [*run.data.tags.values(), *run.data.params.values()]
+    return {digest for text in texts for digest in _DIGEST.findall(text)}
+
+
+def _all() -> int:
+    from mlflow.entities import ViewType
+
+    return int(ViewType.ALL)

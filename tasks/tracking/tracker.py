@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 JOB_KEY = "job_key"
 OWNER = "owner"
 _PARENT = "mlflow.parentRunId"
+_PAGE = 1000  # rows of a search
 _METRICS_A_CALL = 1000  # this and the next four: MLflow's limits (mlflow.utils.validation)
 _PARAMS_A_CALL = 100
 _TAGS_A_CALL = 100
@@ -321,14 +322,7 @@ class Tracker:
         wanted = [f"tags.`{key}` = '{value}'" for key, value in tags.items()]
         wanted += [f"params.`{key}` = '{value}'" for key, value in (params or {}).items()]
         where = " and ".join(wanted)
-        runs: list[MlflowRun] = []
-        token = None
-        while True:
-            page = self.client.search_runs([experiment_id], where, max_results=500, page_token=token)
-            runs += page
-            token = page.token
-            if not token:
-                return runs
+        return list(pages(self.client.search_runs, experiment_ids=[experiment_id], filter_string=where))
 
     def _creating(self) -> AbstractContextManager[object]:
         return exclusive(state_folder() / ".mlflow-create.lock", "creation of a tracking run")
@@ -339,6 +333,17 @@ class Tracker:
         flat = [Param(key, str(value)[:_PARAM_LENGTH]) for key, value in params.items()]
         for part in _parts(flat, _PARAMS_A_CALL):
             self.client.log_batch(run_id, params=part)
+
+
+def pages(search: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
+    """Everything that one of the client's searches finds, a page at a time."""
+    token = None
+    while True:
+        page = search(max_results=_PAGE, page_token=token, **arguments)
+        yield from page
+        token = page.token
+        if not token:
+            return
 
 
 def _no_traceback(record: logging.LogRecord) -> bool:

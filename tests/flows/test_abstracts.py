@@ -22,7 +22,7 @@ from gptcore.models.build import load_model
 from gptcore.storyworld.papers import archive
 from gptcore.text.byte_bpe import ByteTokenizer
 from tasks.report.analysis import Analysis
-from tasks.stages.written import FILE, read_written
+from tasks.stages.papers import FILE, read_written
 from tasks.store.artifact import Recipe
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker

@@ -23,7 +23,7 @@ from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.training.masked_words import MASKED_WORDS_AND_SENTENCE_ORDER
 from tasks.report.analysis import Analysis
-from tasks.stages.mentions import link_entities
+from tasks.stages.graph import link_entities
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store

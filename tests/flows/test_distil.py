@@ -152,7 +152,7 @@ def test_what_cannot_be_taught_is_refused_in_one_line(taught: Leaderboard, store
 
 
 def test_a_models_speed_is_measured_as_it_is_and_as_onnx(taught: Leaderboard, store: str) -> None:
-    from tasks.stages.speed import measure_speed
+    from tasks.stages.evaluation import measure_speed
 
     found = Store(store)
     tuned = next(made for made in found.list("finetune") if found.manifest(made)["config"]["task"] == "rte")

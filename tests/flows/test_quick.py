@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.report.cache import kept_leaderboard
 from tasks.report.leaderboard import Cell, Row
+from tasks.report.suites import kept_leaderboard
 from tasks.tracking.tracker import Tracker
 
 HEAVY = ("prefect", "torch", "mlflow", "pandas", "sklearn", "matplotlib", "spacy", "transformers")
@@ -97,8 +97,8 @@ def test_a_leaderboard_that_was_read_before_needs_no_mlflow(tmp_path: Path, monk
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "mlflow.db").write_bytes(b"the database as it was")
     row = Row("mine 123456", "ours", "dev", {"rte": 61.25}, {"rte": Cell("dev", 1, 61.25, 61.25, 2.0)}, suite="1")
-    monkeypatch.setattr("tasks.report.cache.read_rows", lambda _: [row])
-    monkeypatch.setattr("tasks.report.cache.leaderboard_line", lambda _: "MLflow: its page")
+    monkeypatch.setattr("tasks.report.suites.read_rows", lambda _: [row])
+    monkeypatch.setattr("tasks.report.suites.leaderboard_line", lambda _: "MLflow: its page")
     kept_leaderboard(Tracker())
     ((code, said, heavy),) = answers([["leaderboard"]], tmp_path)
     assert (code, heavy) == (0, [])

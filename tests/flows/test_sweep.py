@@ -26,7 +26,7 @@ from tasks.report.sweep import Outcome, SweepResult
 from tasks.stages.pretrain import pretrain_recipe
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
-from tasks.tracking.referred import referred
+from tasks.tracking.registry import referred
 from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import SWEEPS
 from tests.flows.world import OVERRIDES

@@ -41,7 +41,7 @@ from gptcore.training import checkpoint
 from gptcore.training.finetune import FinetuneJob
 from gptcore.training.pretrain import PretrainJob
 from tasks.jobs.launch import MetricsTail
-from tasks.report.cache import _kept
+from tasks.report.suites import _kept
 from tasks.store.artifact import Recipe
 from tasks.store.inventory import inventory
 from tasks.store.store import Store

@@ -23,8 +23,7 @@ from gptcore.text.bpe import WordTokenizer
 from gptcore.text.bpe_train import count_corpus
 from gptcore.text.corpus import build_corpus
 from gptcore.text.sources import RawCorpus
-from tasks.jobs.cluster import check_cluster
-from tasks.jobs.parallel import partition_map
+from tasks.jobs.parallel import check_cluster, partition_map
 from tests.gptcore.test_corpus import story
 
 CONFIG = CorpusConfig(validation_fraction=0.3, min_characters=40)
@@ -116,7 +115,7 @@ def test_only_so_many_items_are_under_way(scheduler: str) -> None:
 
 
 def test_a_folder_that_workers_do_not_share_is_said(scheduler: str, tmp_path: Path, monkeypatch: Any) -> None:
-    import tasks.jobs.cluster as cluster
+    import tasks.jobs.parallel as cluster
 
     with pytest.raises(InputError, match=r"does not see .*gone\.txt of this machine"):
         check_with(scheduler, reads=tmp_path / "gone.txt")
@@ -137,7 +136,7 @@ def check_with(scheduler: str, **places: Path) -> None:
 
 @pytest.mark.parametrize("address", ["nonsense", "ftp://x", "tcp://127.0.0.1:abc", "tcp://127.0.0.1:9"])
 def test_an_address_where_no_scheduler_answers(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tasks.jobs.cluster as cluster
+    import tasks.jobs.parallel as cluster
 
     monkeypatch.setattr(cluster, "_SECONDS", 0.3)
     start = time.monotonic()

@@ -12,7 +12,7 @@ import pytest
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, preset_named
 from gptcore.config.operations import network_flops, pretraining_flops, share_seen
-from tasks.jobs import speed
+from tasks.jobs import devices
 from tasks.stages import estimate as module
 from tasks.stages.estimate import about, estimate, operations
 from tasks.store.artifact import Artifact, Recipe
@@ -132,7 +132,7 @@ def test_what_is_short_on_any_machine_is_not_measured(store: Store, monkeypatch:
 
 
 def test_a_long_one_is_measured_in_a_process_of_its_own(store: Store) -> None:
-    speed.training_speed.cache_clear()
+    devices.training_speed.cache_clear()
     found = estimate(store, [("pretrain", pretraining(store, 10**6))])
     assert found.seconds is not None
     assert found.seconds > 3600, "some 2e19 operations"
@@ -140,8 +140,8 @@ def test_a_long_one_is_measured_in_a_process_of_its_own(store: Store) -> None:
 
 
 def test_a_machine_that_cannot_say_its_speed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    speed.training_speed.cache_clear()
-    monkeypatch.setattr(speed.sys, "executable", "/bin/false")
+    devices.training_speed.cache_clear()
+    monkeypatch.setattr(devices.sys, "executable", "/bin/false")
     found = estimate(store, [("pretrain", pretraining(store, 10**6))])
     assert found.seconds is None
     assert str(found).startswith("for a time that is not known (2")

@@ -6,8 +6,7 @@ from itertools import count
 
 from tasks.store.artifact import Artifact
 from tasks.tracking.pyfunc import Interface
-from tasks.tracking.referred import referred
-from tasks.tracking.registry import Entry, register
+from tasks.tracking.registry import Entry, referred, register
 from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import ABSTRACTS, LEADERBOARD, PRETRAIN
 

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from gptcore.nlu.registry import REGISTRY
-from tasks.report.card import linked
-from tasks.report.comparison import Contender, differences
+from tasks.report.card import filled, linked
 from tasks.report.leaderboard import Cell, Leaderboard, Row, published_rows
-from tasks.report.result_card import ResultCard
+from tasks.report.result_card import Contender, ResultCard, differences
 from tasks.report.result_page import with_result
 from tasks.report.score import Score
-from tasks.report.tables import filled
 
 MODEL = "/store/finetune/" + "ab" * 32
 

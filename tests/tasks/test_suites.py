@@ -11,15 +11,15 @@ import pytest
 
 from gptcore.base.errors import InputError
 from gptcore.nlu.metrics import GLUE
-from tasks.report.cache import kept_leaderboard
-from tasks.report.comparison import contenders
 from tasks.report.leaderboard import Row
+from tasks.report.result_card import contenders
 from tasks.report.score import Score, commit_of, finetune_origin, zero_shot_of
 from tasks.report.suites import (
     EXPERIMENT,
     PUBLISHED_EXPERIMENT,
     Suite,
     check_origin,
+    kept_leaderboard,
     open_suite,
     read_leaderboard,
     record_published,
@@ -254,7 +254,7 @@ def test_kept_rows_are_those_of_mlflow_until_it_changes(tracker: Tracker, monkey
     record(tracker, suite("kept"), made("rte", 61.5))
     assert kept_leaderboard(tracker)[0] == read_leaderboard(tracker)
     with monkeypatch.context() as patch:
-        patch.setattr("tasks.report.cache.read_rows", lambda _: pytest.fail("MLflow was asked"))
+        patch.setattr("tasks.report.suites.read_rows", lambda _: pytest.fail("MLflow was asked"))
         kept = kept_leaderboard(Tracker())
     assert kept[0] == read_leaderboard(tracker)
     assert "viewStateShareKey" in kept[1]
