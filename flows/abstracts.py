@@ -41,12 +41,10 @@ from tasks.report.analysis import Analysis, publish
 from tasks.report.card import amount
 from tasks.stages.adapt import adapt_model, adapt_recipe
 from tasks.stages.corpus import clean_corpus
-from tasks.stages.tokenizer import import_model, is_model_folder
-from tasks.stages.papers import collect_papers, encode_abstracts
+from tasks.stages.papers import collect_papers, encode_abstracts, read_written, write_and_measure
 from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
-from tasks.stages.tokenizer import train_tokenizer
-from tasks.stages.papers import read_written, write_and_measure
+from tasks.stages.tokenizer import import_model, is_model_folder, train_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.references import n_parameters

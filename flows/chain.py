@@ -24,15 +24,13 @@ from gptcore.config.training import OF_OBJECTIVES
 from gptcore.families import FAMILIES, Family
 from gptcore.nlu.own_task import Task
 from gptcore.text.sources import RawCorpus
-from tasks.stages.dataset import score_baselines
 from tasks.stages.corpus import clean_corpus
-from tasks.stages.dataset import encode_dataset
-from tasks.stages.tokenizer import import_model, is_model_folder
+from tasks.stages.dataset import encode_dataset, score_baselines
 from tasks.stages.ngrams import measure_ngrams
 from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
 from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
-from tasks.stages.tokenizer import pin_tokenizer, train_tokenizer
+from tasks.stages.tokenizer import import_model, is_model_folder, pin_tokenizer, train_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.references import check_start, teacher_model

@@ -19,8 +19,8 @@ from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.corpus import clean_corpus
-from tasks.stages.tokenizer import import_model, is_model_folder
 from tasks.stages.shards import encode_shards
+from tasks.stages.tokenizer import import_model, is_model_folder
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.references import teacher_model

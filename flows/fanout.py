@@ -45,9 +45,8 @@ from tasks.report.suites import (
 )
 from tasks.stages import dataset as dataset_stage
 from tasks.stages import finetune as finetune_stage
-from tasks.stages.dataset import BASELINES, score_baselines
 from tasks.stages.blimp import kept_blimp
-from tasks.stages.dataset import encode_dataset
+from tasks.stages.dataset import BASELINES, encode_dataset, score_baselines
 from tasks.stages.finetune import finetune_model
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import own_tokenizer

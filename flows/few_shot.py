@@ -25,11 +25,10 @@ from tasks.report.analysis import Analysis, publish
 from tasks.report.card import amount
 from tasks.report.few_shot import Cells, by_shots, by_size
 from tasks.stages.corpus import clean_corpus
-from tasks.stages.tokenizer import import_model, is_model_folder
 from tasks.stages.prompted import answer_prompts
 from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
-from tasks.stages.tokenizer import train_tokenizer
+from tasks.stages.tokenizer import import_model, is_model_folder, train_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.references import n_parameters
 from tasks.store.store import Store

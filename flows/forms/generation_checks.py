@@ -36,8 +36,7 @@ def check_papers(form: Any) -> None:
 
 def check_start_of_abstracts(store: Store, form: Any) -> None:
     """:raises InputError: the store's model that a form about papers starts from is not there, or reads other text."""
-    from tasks.stages.tokenizer import is_model_folder
-    from tasks.stages.tokenizer import check_kind
+    from tasks.stages.tokenizer import check_kind, is_model_folder
     from tasks.store.lineage import tokenizer_of
 
     if form.checkpoint and not is_model_folder(form.checkpoint):  # which is looked at as it is imported

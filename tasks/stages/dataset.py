@@ -1,4 +1,8 @@
-"""Stage `dataset`: one task's rows, validated and encoded once, before any training starts."""
+"""Stages `dataset` and `baseline`: one task's rows, and what numbers on them must beat.
+
+The rows are validated and encoded once, before any training starts. The baselines are the majority class and a bag of
+words.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,22 @@ from typing import Any
 
 from prefect import task
 
+from gptcore.base.synthetic import is_synthetic
+from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task
-from gptcore.nlu.registry import TaskSpec, task_settings
+from gptcore.nlu.place_baselines import commonest_places, words_alone
+from gptcore.nlu.readers import iterate, labelled_splits
+from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, task_settings
 from gptcore.text.tokenizer import Tokenizer
+from tasks.report.score import Score, commit_of, score_of
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 
 VERSION = 1
+BASELINE_VERSION = 2
+BASELINES = {"majority class": majority, "bag of words": bag_of_words}
+_OF_PLACES = {"majority class": commonest_places, "bag of words": words_alone}
 
 
 @task(name="dataset", task_run_name="dataset {spec.name}", **STAGE_OPTIONS)
@@ -35,3 +47,34 @@ def encode_dataset(store: Store, datasets_url: str, spec: TaskSpec, tokenizer: A
 
 def _made(counts: Mapping[str, Any]) -> dict[str, int]:
     return {"rows": sum(split["rows"] for split in counts["splits"].values())}
+
+
+@task(name="baseline", task_run_name="baselines {spec.name}", **STAGE_OPTIONS)
+def score_baselines(store: Store, datasets_url: str, spec: TaskSpec) -> dict[str, Score]:
+    """Both baselines of one task, by their name in :data:`BASELINES`, fitted on train and scored on dev and test."""
+    recipe = Recipe(
+        "baseline", BASELINE_VERSION, task_settings(spec), {"files": dataset_fingerprint(spec, datasets_url)}
+    )
+
+    def produce(out: Path) -> dict[str, Any]:
+        splits = labelled_splits(spec, datasets_url)
+        rows = {split: list(iterate(spec, datasets_url, split)) for split in splits}
+        baselines = _OF_PLACES if spec.form in PLACE_FORMS else BASELINES
+        return {
+            baseline: {
+                f"{split}/{metric}": value
+                for split in splits
+                if split != "train"
+                for metric, value in fit_and_score(spec, rows["train"], rows[split]).items()
+            }
+            for baseline, fit_and_score in baselines.items()
+        }
+
+    built = build(store, recipe, produce, "baselines", lambda _: ", ".join(BASELINES), spec.name)
+    manifest, commit = built.manifest, commit_of(built.manifest)
+    origin = {"data": manifest["inputs"]["files"]["digest"], "code": manifest["version"]}
+    synthetic = is_synthetic(spec.root(datasets_url))
+    return {
+        baseline: score_of(spec, 0, results, origin=origin, commit=commit, synthetic=synthetic)
+        for baseline, results in manifest["counts"].items()
+    }

@@ -1,22 +1,50 @@
-"""Stage `graph`: a knowledge graph's files, read strictly, as numbered facts."""
+"""Stages `graph`, `vectors` and `mentions`: a knowledge graph, what is learnt of it, and which texts speak of it.
+
+The graph's files are read strictly, as numbered facts. The vectors of its entities and relations are learnt by a job
+that resumes after a crash. Mentions are the graph's entities in the shards of a text, with their vectors and names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from prefect import task
 
+from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from gptcore.base.filesystems import file_fingerprint
+from gptcore.base.settings import recorded
 from gptcore.base.synthetic import is_synthetic
-from gptcore.knowledge.graph import SPLITS, graph_files, read_graph
-from tasks.stages.stage import STAGE_OPTIONS, build
+from gptcore.data.piece_table import PieceTable
+from gptcore.knowledge.config import TransEConfig
+from gptcore.knowledge.entities import Entities, link_shards
+from gptcore.knowledge.gazetteer import LONGEST, Gazetteer, meant, spelled
+from gptcore.knowledge.graph import SPLITS, KnowledgeGraph, graph_files, read_graph
+from gptcore.knowledge.links import read_links
+from gptcore.knowledge.neighbours import entity_vectors
+from gptcore.text.parts import read_sources
+from gptcore.text.tokenizer import Tokenizer
+from tasks.jobs.launch import run_job
+from tasks.jobs.placement import processes_and_threads
+from tasks.stages.partitions import partitions_of
+from tasks.stages.shards import local_shards
+from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.store import Store
+from tasks.tracking.logs import Meter
+from tasks.tracking.observer import JobObserver
+from tasks.tracking.provenance import run_tags
+from tasks.tracking.tracker import Tracker, read_metrics
 
-VERSION = 1
+GRAPH_VERSION = 1
+VECTORS_VERSION = 1
+EXPERIMENT = "gptmill/knowledge"
+MENTIONS_VERSION = 1
 
 
 @task(name="graph", task_run_name="graph {url}", **STAGE_OPTIONS)
@@ -30,7 +58,7 @@ def read_knowledge(store: Store, url: str, columns: Sequence[str]) -> Artifact:
     :raises InputError: missing or broken files.
     """
     files = {file.rpartition("/")[2]: file_fingerprint(file) for file in graph_files(url)}
-    recipe = Recipe("graph", VERSION, {"columns": list(columns)}, {"files": sha256_json(files)})
+    recipe = Recipe("graph", GRAPH_VERSION, {"columns": list(columns)}, {"files": sha256_json(files)})
 
     def produce(out: Path) -> dict[str, Any]:
         graph = read_graph(url, columns)
@@ -45,9 +73,132 @@ def read_knowledge(store: Store, url: str, columns: Sequence[str]) -> Artifact:
             "synthetic": is_synthetic(url.rstrip("/").rpartition("/")[0]),  # the mark stands beside all its datasets
         }
 
-    return build(store, recipe, produce, "graph", _made).artifact
+    return build(store, recipe, produce, "graph", _facts).artifact
 
 
-def _made(counts: Mapping[str, Any]) -> str:
+def _facts(counts: Mapping[str, Any]) -> str:
     facts = sum(counts["facts"].values())
     return f"{facts:,} facts of {counts['entities']:,} entities, {counts['relations']:,} relations"
+
+
+@task(name="vectors", task_run_name="vectors of graph {graph.short}", **JOB_OPTIONS)
+def learn_vectors(store: Store, graph: Artifact, config: TransEConfig) -> Artifact:
+    """Learn TransE's vectors of a graph; see :mod:`gptcore.training.vectors`.
+
+    The artifact has vectors/model.safetensors and metrics.jsonl; its counts hold link prediction on the held-out facts:
+    "test/mrr", "test/hits_10" and so on.
+    """
+    recipe = Recipe("vectors", VECTORS_VERSION, {"transe": recorded(config)}, {"graph": graph})
+    _, threads = processes_and_threads(1)
+    tags = run_tags(kind="vectors", store_digest=recipe.digest, data_digest=graph.digest)
+    with Tracker().open(EXPERIMENT, f"vectors {recipe.digest[:8]}", recipe.digest, tags, dict(recipe.config)) as run:
+
+        def produce(workspace: Path) -> dict[str, Any]:
+            job = {
+                **recipe.config,
+                "graph": str(store.local(graph)),
+                "workspace": str(workspace),
+                "threads": threads,
+            }
+            mirror = partial(store.sync_partial, recipe, workspace)
+            observer = JobObserver("vectors", run, "vectors-progress", mirror, unit="facts")
+            found = run_job(
+                "gptcore.training.vectors", job, workspace, on_metrics=observer, on_waiting=observer.waiting
+            )
+            return {**found, "threads": threads}
+
+        built = build(store, recipe, produce, "vectors", _ranked, transient=CHECKPOINTS)
+        if not run.finished:
+            run.log_metrics(read_metrics(store.local(built.artifact, "metrics.jsonl")))
+            run.log_results(built.manifest["counts"])
+    return built.artifact
+
+
+def _ranked(counts: Mapping[str, Any]) -> str:
+    split = next((split for split in ("test", "valid") if f"{split}/mrr" in counts), "")
+    facts = f"{counts['steps']:,} updates"
+    return f"{split} MRR {counts[f'{split}/mrr']:.3f}, {facts}" if split else facts
+
+
+@task(name="mentions", task_run_name="mentions in shards {shards.short}", **STAGE_OPTIONS)
+def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str = "") -> Artifact:
+    """Find the names of a graph's entities in shards; see :mod:`gptcore.knowledge.entities`.
+
+    The manifest's counts hold the sizes of what a network takes over, for each split what was found, and where links
+    are given, of how many documents there are "links", and how many links apply nowhere ("links_unused").
+
+    :param vectors: of the graph's entities.
+    :param links: address of a file that says what names in single documents mean; see :mod:`gptcore.knowledge.links`.
+    :raises InputError: a graph without names, a text that speaks of none of them, a broken file of links, or one of
+        other documents.
+    """
+    inputs = {"shards": shards, "vectors": vectors}
+    given = {"links": sha256_json(file_fingerprint(links))} if links else {}
+    recipe = Recipe("mentions", MENTIONS_VERSION, {}, {**inputs, **given})
+
+    def produce(out: Path) -> dict[str, Any]:
+        known = links_of_corpus(store, shards, links) if links else CorpusLinks({}, 0)
+        tokenizer = Tokenizer.load(str(store.local(own_tokenizer(store, shards))))
+        graph = KnowledgeGraph.load(store.local(ancestor(store, vectors, "graph")))
+        gazetteer, table = Gazetteer.of(graph, tokenizer), PieceTable.of(tokenizer)
+        entities = Entities(entity_vectors(store.local(vectors)).numpy(), gazetteer)
+        tokens = sum(split["n_tokens"] for split in store.manifest(shards)["counts"]["splits"].values())
+        done = Meter("mentions", "tokens").counting("link", tokens)
+
+        def own(document: str) -> Gazetteer | None:
+            its = known.documents.get(document)
+            return None if its is None else Gazetteer.linked(its, graph, tokenizer, table)
+
+        found = link_shards(local_shards(store, shards), gazetteer, out, done, own)
+        entities.save(out)
+        counts = {**entities.sizes, "splits": found}
+        return counts | {"links": len(known.documents), "links_unused": known.unused} if links else counts
+
+    return build(store, recipe, produce, "mentions", _linked).artifact
+
+
+@dataclass(frozen=True)
+class CorpusLinks:
+    """What a file of links says of a corpus."""
+
+    documents: Mapping[str, Mapping[str, str]]
+    """Hash of each document that has links -> name -> entity."""
+    unused: int
+    """Links of other documents, and of names that the vocabulary does not spell in few pieces."""
+
+
+def links_of_corpus(store: Store, shards: Artifact, links: str) -> CorpusLinks:
+    """The links of the documents of the shards' corpus.
+
+    :raises InputError: a broken file of links, none of its documents is one of the corpus, or names that are one in
+        the shards' vocabulary have different entities in one document.
+    """
+    known, corpus = read_links(links), ancestor(store, shards, "corpus")
+    sources: dict[str, str] = {}
+    for part in (corpus, *partitions_of(store, corpus)):
+        sources |= read_sources(store.local(part))
+    found = {document: known[source] for document, source in sources.items() if source in known}
+    if not found:
+        raise InputError(
+            f"{links}: found links of {len(known):,} documents, the first {next(iter(known))!r:.60}, none of them a "
+            f"file of the corpus; expected files such as {min(sources.values())!r:.60}"
+        )
+    tokenizer = Tokenizer.load(str(store.local(own_tokenizer(store, shards))))
+    table = PieceTable.of(tokenizer)
+    used = 0
+    for document, own in found.items():
+        try:
+            meant(own, tokenizer, table)
+        except InputError as error:
+            raise InputError(f"{links}, document {sources[document]}: {error}") from None
+        used += sum(1 for _ in spelled(list(own), tokenizer, table))
+    return CorpusLinks(found, sum(map(len, known.values())) - used)
+
+
+def _linked(counts: Mapping[str, Any]) -> str:
+    train = counts["splits"]["train"]
+    share = train["tokens"] / max(1, train["mentions"])
+    linked = f"; {counts['links']:,} documents have links of their own" if "links" in counts else ""
+    if unused := counts.get("links_unused"):
+        linked += f" ({unused:,} more are of no document here, or no name in {LONGEST} pieces)"
+    return f"{train['mentions']:,} mentions of {train['entities']:,} entities, one in {share:,.0f} tokens{linked}"

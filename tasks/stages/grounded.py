@@ -1,11 +1,14 @@
-"""Stage `grounded`: the questions of a task with choices laid over a knowledge graph."""
+"""Stages `grounded` and `kagnet`: a task's questions laid over a knowledge graph, and a network that answers them.
+
+The network reads a question's text and the graph's paths; it is trained by a job that resumes after a crash.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from safetensors.numpy import load_file
 
 from gptcore.base.files import write_bytes_atomic
 from gptcore.base.settings import recorded
-from gptcore.knowledge.config import GroundingConfig
+from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.knowledge.grounded import Coverage, Grounded, ground
 from gptcore.knowledge.grounding import Concepts
@@ -23,16 +26,24 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import labelled_splits, load_task
 from gptcore.nlu.readers.rows import Example
 from gptcore.nlu.registry import TaskSpec
+from tasks.jobs.launch import run_job
 from tasks.jobs.parallel import partition_map
-from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.jobs.placement import processes_and_threads
+from tasks.stages.graph import EXPERIMENT
+from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.lineage import model_files
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
+from tasks.tracking.observer import JobObserver
+from tasks.tracking.provenance import run_tags
+from tasks.tracking.tracker import Tracker, read_metrics
 
-VERSION = 1
+GROUNDED_VERSION = 1
 _BLOCK = 64  # questions that a process takes at a time
 _SMALL = 2000
 """Questions that are grounded before other processes have started."""
+KAGNET_VERSION = 1
 
 
 @task(name="grounded", task_run_name="ground {spec.name} in graph {graph.short}", **STAGE_OPTIONS)
@@ -48,7 +59,7 @@ def ground_questions(
     """
     inputs: dict[str, Artifact | str] = {"graph": graph, "vectors": vectors}
     inputs["files"] = dataset_fingerprint(spec, datasets_url)
-    recipe = Recipe("grounded", VERSION, {"task": spec.name, "grounding": recorded(config)}, inputs)
+    recipe = Recipe("grounded", GROUNDED_VERSION, {"task": spec.name, "grounding": recorded(config)}, inputs)
 
     def produce(out: Path) -> dict[str, Any]:
         counts: dict[str, Any] = {"task": spec.name, "splits": {}}
@@ -74,7 +85,7 @@ def ground_questions(
                 counts["splits"][split] = {"rows": len(examples), **coverage.shares}
         return counts
 
-    return build(store, recipe, produce, "grounded", _made, spec.name).artifact
+    return build(store, recipe, produce, "grounded", _covered, spec.name).artifact
 
 
 @dataclass(frozen=True)
@@ -99,6 +110,53 @@ def _opened(graph: Path, vectors: Path, config: GroundingConfig) -> tuple[Concep
     return Concepts(facts), Ways(facts, learnt["entities"], learnt["relations"], config.most_neighbours)
 
 
-def _made(counts: Mapping[str, Any]) -> str:
+def _covered(counts: Mapping[str, Any]) -> str:
     found = counts["splits"]["dev"]
     return f"{found['rows']:,} dev questions, {100 * found['right_with_path']:.0f} % of right choices have a path"
+
+
+@task(name="kagnet", task_run_name="kagnet on {grounded.short}", **JOB_OPTIONS)
+def train_kagnet(
+    store: Store, grounded: Artifact, vectors: Artifact, model: Artifact, config: KagNETConfig
+) -> Artifact:
+    """Train KagNET over a fine-tuned model's vectors of the texts; see :mod:`gptcore.training.kagnet`.
+
+    The artifact has kagnet/model.safetensors and for each split but train SPLIT.jsonl with scores and weights; its
+    counts hold "SPLIT/score" with the graph, its standard error, and "SPLIT/text_score" of the fine-tuned model alone.
+
+    :param model: fine-tuned on the task whose questions were grounded.
+    """
+    inputs = {"grounded": grounded, "vectors": vectors, "model": model}
+    recipe = Recipe("kagnet", KAGNET_VERSION, {"kagnet": recorded(config)}, inputs)
+    _, threads = processes_and_threads(1)
+    tags = run_tags(kind="kagnet", store_digest=recipe.digest, data_digest=grounded.digest)
+    with Tracker().open(EXPERIMENT, f"kagnet {recipe.digest[:8]}", recipe.digest, tags, dict(recipe.config)) as run:
+
+        def produce(workspace: Path) -> dict[str, Any]:
+            _, words = model_files(model)
+            job = {
+                **recipe.config,
+                "grounded": str(store.local(grounded)),
+                "model": str(store.local(model, "model")),
+                "tokenizer": str(words),
+                "vectors": str(store.local(vectors)),
+                "workspace": str(workspace),
+                "threads": threads,
+            }
+            mirror = partial(store.sync_partial, recipe, workspace)
+            observer = JobObserver("kagnet", run, "kagnet-progress", mirror, unit="questions")
+            module = "gptcore.training.kagnet"
+            found = run_job(module, job, workspace, on_metrics=observer, on_waiting=observer.waiting)
+            return {**found, "threads": threads}
+
+        texts = (f"texts-{split}.safetensors" for split in store.manifest(grounded)["counts"]["splits"])
+        scratch = (*CHECKPOINTS, *texts)
+        built = build(store, recipe, produce, "kagnet", _answered, f"seed {config.seed}", transient=scratch)
+        if not run.finished:
+            run.log_metrics(read_metrics(store.local(built.artifact, "metrics.jsonl")))
+            run.log_results(built.manifest["counts"])
+    return built.artifact
+
+
+def _answered(counts: Mapping[str, Any]) -> str:
+    return f"dev {100 * counts['dev/score']:.1f}, the text alone {100 * counts['dev/text_score']:.1f}"

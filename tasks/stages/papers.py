@@ -1,7 +1,12 @@
-"""Stages `papers` and `papers-ids`: the arXiv Archive as documents in order of date, and as token ids."""
+"""Stages `papers`, `papers-ids` and `written`: papers of the arXiv Archive, and abstracts that a model writes.
+
+The papers are documents in order of date, as text and as token ids. A fine-tuned language model writes abstracts under
+titles, which are measured.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +15,7 @@ from typing import Any
 from prefect import task
 
 from gptcore.abstracts.arxiv import archive_files, archive_fingerprint, read_archive
+from gptcore.abstracts.config import SamplingConfig
 from gptcore.abstracts.documents import (
     SPLITS,
     distribution,
@@ -19,17 +25,25 @@ from gptcore.abstracts.documents import (
     write_papers,
     write_texts,
 )
-from gptcore.abstracts.fields import field_of
-from gptcore.base.files import sha256_json
+from gptcore.abstracts.fields import FieldClassifier, field_of
+from gptcore.abstracts.measures import Written, measures
+from gptcore.abstracts.titles import TITLES
+from gptcore.base.files import sha256_json, write_bytes_atomic
+from gptcore.base.settings import recorded
 from gptcore.base.synthetic import is_synthetic
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.card import amount, publish_table
 from tasks.stages.stage import STAGE_OPTIONS, build
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-VERSION = 2
+PAPERS_VERSION = 2
+WRITTEN_VERSION = 4
+FILE = "written.jsonl"
+"""One line a title: "title", "generated", "ended", and "real" where the paper is one of the held-out ones."""
+_FUTURE = 300  # titles whose words are asked for
 
 
 @task(name="papers", task_run_name="papers", **STAGE_OPTIONS)
@@ -42,7 +56,7 @@ def collect_papers(store: Store, arxiv_url: str, categories: Sequence[str] = ())
     """
     files = archive_files(arxiv_url)
     settings = {"categories": sorted(categories)}
-    recipe = Recipe("papers", VERSION, settings, {"files": sha256_json(archive_fingerprint(files))})
+    recipe = Recipe("papers", PAPERS_VERSION, settings, {"files": sha256_json(archive_fingerprint(files))})
 
     def produce(out: Path) -> dict[str, Any]:
         archive = read_archive(files, Meter("papers", "files").counting("read", len(files)), categories)
@@ -69,7 +83,7 @@ def encode_abstracts(store: Store, papers: Artifact, tokenizer: Artifact) -> Art
 
     :raises InputError: a tokenizer without an end of text.
     """
-    recipe = Recipe("papers-ids", VERSION, {}, {"papers": papers, "tokenizer": tokenizer})
+    recipe = Recipe("papers-ids", PAPERS_VERSION, {}, {"papers": papers, "tokenizer": tokenizer})
 
     def produce(out: Path) -> dict[str, Any]:
         words = Tokenizer.load(str(store.local(tokenizer)))
@@ -95,3 +109,77 @@ def _collected(counts: Mapping[str, Any]) -> str:
 def _encoded(counts: Mapping[str, Any]) -> str:
     train, valid, test, _ = (row["bpe_tokens"] for row in counts["distribution"])
     return f"{amount(train)} tokens to train on, {amount(valid)} + {amount(test)} held out"
+
+
+@task(name="written", task_run_name="abstracts by {model.short}", **STAGE_OPTIONS)
+def write_and_measure(store: Store, model: Artifact, papers: Artifact, config: SamplingConfig, titles: int) -> Artifact:
+    """Write abstracts under titles and count: those of ``titles`` held-out papers, those of the paper's appendix.
+
+    (The latter where the archive is real.) The held-out ones are spread evenly over the test split. Counts:
+    ``generated`` and ``real``, each the measures of :mod:`gptcore.abstracts.measures`, and ``future``, those of
+    :func:`gptcore.abstracts.write.future_words`.
+
+    :param model: an `adapt` artifact.
+    """
+    settings = {**recorded(config), "titles": titles}
+    recipe = Recipe("written", WRITTEN_VERSION, settings, {"model": model, "papers": papers})
+
+    def produce(out: Path) -> dict[str, Any]:
+        from gptcore.abstracts.write import (  # torch: not where the store has it all
+            future_words,
+            title_words,
+            words_of,
+            write_abstracts,
+        )
+        from gptcore.machine.device import pick_device
+        from gptcore.models.build import load_language_model
+
+        folder = store.local(papers)
+        train, test = (read_papers(folder, split) for split in ("train", "test"))
+        chosen = [test[n * len(test) // min(titles, len(test))] for n in range(min(titles, len(test)))]
+        words = Tokenizer.load(str(store.local(ancestor(store, model, "tokenizer"))))
+        network = load_language_model(str(store.local(model, "model"))).to(pick_device(0)).eval()
+        appendix = () if store.manifest(papers)["counts"]["synthetic"] else TITLES
+        done = Meter("written", "abstracts").counting("write", len(appendix) + len(chosen))
+        wanted = [*appendix, *(paper.title for paper in chosen)]
+        written = write_abstracts(network, words, wanted, config, done)
+        real = [None] * len(appendix) + [paper.abstract for paper in chosen]
+        lines = [
+            {"title": item.title, "generated": item.abstract, "ended": item.ended, "real": abstract}
+            for item, abstract in zip(written, real, strict=True)
+        ]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        write_bytes_atomic(out / FILE, text.encode())
+        abstracts = [paper.abstract for paper in train]
+        seen = {word for paper in train for text in (paper.title, paper.abstract) for word in words_of(text)}
+        later = test[:: max(1, len(test) // _FUTURE)]
+        generated = written[len(appendix) :]
+        titles_of, classifier = [paper.title for paper in chosen], FieldClassifier(train)
+
+        def counted(items: Sequence[Written]) -> dict[str, float]:
+            texts = [item.abstract for item in items]
+            of_titles = {
+                "title_words": title_words(seen, titles_of, texts),
+                "field": classifier.share_right(chosen, texts),
+            }
+            return measures(items, abstracts) | {name: value for name, value in of_titles.items() if value is not None}
+
+        chance = classifier.by_chance(chosen)
+        return {
+            "generated": counted(generated),
+            "real": counted([Written(paper.title, paper.abstract) for paper in chosen]),
+            **({} if chance is None else {"field_by_chance": chance}),
+            "future": future_words(network, words, seen, later),
+            "titles": len(lines),
+        }
+
+    return build(store, recipe, produce, "written", _written, model.short, "model").artifact
+
+
+def read_written(store: Store, written: Artifact) -> list[dict[str, Any]]:
+    """The lines of :data:`FILE`."""
+    return [json.loads(line) for line in store.read(written, FILE).decode().strip("\n").split("\n")]
+
+
+def _written(counts: Mapping[str, Any]) -> str:
+    return f"{counts['titles']} abstracts, {100 * counts['generated']['ended']:.0f} % ended by themselves"

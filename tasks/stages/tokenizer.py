@@ -1,4 +1,8 @@
-"""Stage `tokenizer`: a vocabulary learnt from the cleaned training documents, or one that was chosen before."""
+"""Stages `tokenizer` and `imported`: a vocabulary, and a whole language model that was trained elsewhere.
+
+A vocabulary is learnt from the cleaned training documents, or was chosen before. A model that was trained elsewhere
+becomes an artifact of the store together with its tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,12 @@ from typing import Any
 from prefect import task
 
 from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
+from gptcore.base.filesystems import exists, file_fingerprint, file_system
 from gptcore.base.settings import recorded
 from gptcore.config import TokenizerConfig
 from gptcore.families import FAMILIES
+from gptcore.models.files.read import read_model
 from gptcore.text.parts import part_files
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
@@ -22,6 +29,8 @@ from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
 VERSION = 1
+IMPORTED_VERSION = 1
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 @task(name="tokenizer", task_run_name="tokenizer {config.n_merges} merges", **STAGE_OPTIONS)
@@ -83,3 +92,43 @@ def _saved(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
 
 def _made(counts: Mapping[str, Any]) -> str:
     return f"{counts['n_vocab']:,} pieces"
+
+
+def is_model_folder(ref: str) -> bool:
+    """Whether ``ref`` is a folder with a model of Hugging Face's kind and its tokenizer."""
+    if not ref or ("/" not in ref and not Path(ref).is_dir()):
+        return False
+    fs, path = file_system(ref)
+    return exists(fs, f"{path}/config.json") and any(exists(fs, f"{path}/{name}") for name in _WEIGHTS)
+
+
+@task(name="imported", task_run_name="imported model", **STAGE_OPTIONS)
+def import_model(store: Store, url: str) -> Artifact:
+    """The language model in a folder (any fsspec URL) of Hugging Face's; it goes by its content, wherever it lies.
+
+    :raises InputError: no such model, one of another kind, or a vocabulary of another size than the model's.
+    """
+    config, tensors = read_model(url)
+    tokenizer = pin_tokenizer(store, url, TokenizerConfig(family=config.family))
+    fs, path = file_system(url)
+    names = ["config.json", next(name for name in _WEIGHTS if exists(fs, f"{path}/{name}"))]
+    files = {name: file_fingerprint(f"{url.rstrip('/')}/{name}") for name in names}
+    known = store.manifest(tokenizer)["counts"]
+    if known["n_vocab"] != config.n_vocab:
+        raise InputError(f"{url}: the model has n_vocab = {config.n_vocab}, its tokenizer {known['n_vocab']}")
+    recipe = Recipe(
+        "imported", IMPORTED_VERSION, {"model": recorded(config)}, {"tokenizer": tokenizer, "files": sha256_json(files)}
+    )
+
+    def produce(out: Path) -> dict[str, Any]:
+        from gptcore.models.build import build_model
+
+        model = build_model(config).fill(tensors, url)
+        model.save(out / "model")
+        return {"parameters": model.num_parameters, "tokenizer_digest": known["tokenizer_digest"]}
+
+    return build(store, recipe, produce, "imported", _imported).artifact
+
+
+def _imported(counts: Mapping[str, Any]) -> str:
+    return f"{counts['parameters'] / 1e6:,.1f} M parameters"
