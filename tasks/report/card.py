@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
-from prefect.artifacts import create_table_artifact
-
 from gptcore.nlu.registry import task_spec
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
@@ -178,4 +176,6 @@ def filled(records: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
 
 def publish_table(records: Sequence[Mapping[str, str]], key: str, description: str) -> UUID:
     """Show a table on the Prefect run's Artifacts page; its id there. ``key``: letters, digits and dashes."""
+    from prefect.artifacts import create_table_artifact  # seconds, which whoever draws a card does without
+
     return cast(UUID, create_table_artifact(table=filled(records), key=key, description=description))
