@@ -43,11 +43,11 @@ from tasks.report.suites import (
     record_row,
     row_of,
 )
-from tasks.stages import dataset as dataset_stage
 from tasks.stages import finetune as finetune_stage
 from tasks.stages.blimp import kept_blimp
 from tasks.stages.dataset import BASELINES, encode_dataset, score_baselines
 from tasks.stages.finetune import finetune_model
+from tasks.stages.stage import VERSIONS
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
@@ -285,7 +285,7 @@ def _baseline_rows(
 ) -> list[Row]:
     rows = []
     for label in BASELINES:
-        suite = Suite(label, "baseline", {"data": data, "code": BASELINE_VERSION})
+        suite = Suite(label, "baseline", {"data": data, "code": VERSIONS["baseline"]})
         with open_suite(tracker, suite) as run:
             if not has_inputs(run):
                 log_inputs(run, inputs)
@@ -309,7 +309,7 @@ def suite_of(
             config["lr"] = f"best on dev of {', '.join(map(as_typed, rates))}"
     origin = {"checkpoint": arm.checkpoint.digest} if arm.pretrained else {"model": manifest["config"]["model"]}
     tokenizer = manifest["counts"]["tokenizer_digest"]
-    code = {"finetune": finetune_stage.VERSION, "dataset": dataset_stage.VERSION}
+    code = {"finetune": finetune_stage.VERSION, "dataset": VERSIONS["dataset"]}
     identity = {**origin, "tokenizer": tokenizer, "data": data, "code": code, "settings": chosen}
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
     if arm.pretrained and (start := manifest["inputs"].get("start")):

@@ -103,9 +103,8 @@ def tables() -> dict[str, Any]:
             for k, form in sorted(forms.items())
             if form is not BaseModel
         }
-    stages = sorted(path.stem for path in Path("tasks/stages").resolve().glob("*.py")) if Path("tasks").is_dir() else []
-    versions = {stage: getattr(import_module(f"tasks.stages.{stage}"), "VERSION", None) for stage in stages}
-    return {**found, "stage versions": {stage: version for stage, version in versions.items() if version}}
+    versions = {stage: import_module(f"tasks.stages.{stage}").VERSION for stage in ("pretrain", "finetune", "adapt")}
+    return {**found, "stage versions": {**import_module("tasks.stages.stage").VERSIONS, **versions}}
 
 
 def leaves(value: Any, where: str = "") -> dict[str, Any]:

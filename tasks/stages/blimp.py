@@ -17,7 +17,7 @@ from tasks.jobs.parallel import partition_map
 from tasks.report.score import ZeroShot, zero_shot_of
 from tasks.stages.ngrams import ORDERS, SMALL
 from tasks.stages.shards import local_shards
-from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import model_folder, tokenizer_of
 from tasks.store.store import Built, Store
@@ -26,7 +26,6 @@ from tasks.tracking.logs import Meter
 if TYPE_CHECKING:
     from gptcore.evaluation.likelihood import Likelihood
 
-VERSION = 1
 Scores = dict[str, Any]
 """What :func:`gptcore.evaluation.blimp.score_pairs` gives back; accuracies as fractions."""
 
@@ -77,7 +76,7 @@ def score_blimp_ngrams(
             return _scored(model, store, shards, datasets_url, max_pairs)
 
         settings = {"max_pairs": max_pairs, "order": order}
-        recipe = Recipe("blimp", VERSION, settings, {"shards": shards, "files": files})
+        recipe = recipe_of("blimp", settings, {"shards": shards, "files": files})
         return build(store, recipe, produce, BLIMP, _made, name, "model")
 
     return {name: _scores(counted(name, order)) for name, order in {"unigram": 1, **ORDERS}.items()}
@@ -109,7 +108,7 @@ def check_blimp(store: Store, datasets_url: str) -> None:
 
 def _recipe(checkpoint: Artifact, datasets_url: str, max_pairs: int | None, step: int | None) -> Recipe:
     settings = {"max_pairs": max_pairs, "step": step}
-    return Recipe("blimp", VERSION, settings, {"checkpoint": checkpoint, "files": blimp_fingerprint(datasets_url)})
+    return recipe_of("blimp", settings, {"checkpoint": checkpoint, "files": blimp_fingerprint(datasets_url)})
 
 
 def _scored(

@@ -15,13 +15,12 @@ from gptcore.text.corpus import build_corpus, read_corpus
 from gptcore.text.sources import RawCorpus, fingerprint, local_path
 from tasks.jobs.parallel import partition_map
 from tasks.report.card import amount, publish_table, shown
-from tasks.stages.stage import STAGE_OPTIONS, build
-from tasks.store.artifact import Artifact, Recipe
+from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
+from tasks.store.artifact import Artifact
 from tasks.store.state import FileDigests
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter, logger
 
-VERSION = 2
 _SMALL = 1_000_000
 """Bytes that are cleaned before other processes have started."""
 _WARNED = 10  # documents left out
@@ -38,7 +37,7 @@ def clean_corpus(store: Store, raw: RawCorpus, config: CorpusConfig, dask_addres
     """
     with FileDigests() as digests:
         sources = sha256_json(fingerprint(raw.sources, digests.sha256))
-    recipe = Recipe("corpus", VERSION, recorded(config), {"sources": sources})
+    recipe = recipe_of("corpus", recorded(config), {"sources": sources})
 
     def produce(out: Path) -> dict[str, Any]:
         small = sum(source.size for source in raw.sources) <= _SMALL

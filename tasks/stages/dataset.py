@@ -20,12 +20,10 @@ from gptcore.nlu.readers import iterate, labelled_splits
 from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, task_settings
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.score import Score, commit_of, score_of
-from tasks.stages.stage import STAGE_OPTIONS, build
-from tasks.store.artifact import Artifact, Recipe
+from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
+from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 
-VERSION = 1
-BASELINE_VERSION = 2
 BASELINES = {"majority class": majority, "bag of words": bag_of_words}
 _OF_PLACES = {"majority class": commonest_places, "bag of words": words_alone}
 
@@ -37,7 +35,7 @@ def encode_dataset(store: Store, datasets_url: str, spec: TaskSpec, tokenizer: A
     :raises InputError: names file, line, column, what was found and what was expected.
     """
     inputs: dict[str, Artifact | str] = {"files": dataset_fingerprint(spec, datasets_url), "tokenizer": tokenizer}
-    recipe = Recipe("dataset", VERSION, task_settings(spec), inputs)
+    recipe = recipe_of("dataset", task_settings(spec), inputs)
 
     def produce(out: Path) -> dict[str, Any]:
         return encode_task(spec, datasets_url, Tokenizer.load(str(store.local(tokenizer))), out)
@@ -52,9 +50,7 @@ def _made(counts: Mapping[str, Any]) -> dict[str, int]:
 @task(name="baseline", task_run_name="baselines {spec.name}", **STAGE_OPTIONS)
 def score_baselines(store: Store, datasets_url: str, spec: TaskSpec) -> dict[str, Score]:
     """Both baselines of one task, by their name in :data:`BASELINES`, fitted on train and scored on dev and test."""
-    recipe = Recipe(
-        "baseline", BASELINE_VERSION, task_settings(spec), {"files": dataset_fingerprint(spec, datasets_url)}
-    )
+    recipe = recipe_of("baseline", task_settings(spec), {"files": dataset_fingerprint(spec, datasets_url)})
 
     def produce(out: Path) -> dict[str, Any]:
         splits = labelled_splits(spec, datasets_url)

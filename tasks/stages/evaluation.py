@@ -18,16 +18,12 @@ from gptcore.evaluation.zero_shot import sources_fingerprint, zero_shot
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.launch import run_job
 from tasks.stages.shards import local_shards
-from tasks.stages.stage import JOB_OPTIONS, STAGE_OPTIONS, build
-from tasks.store.artifact import Artifact, Recipe
+from tasks.stages.stage import JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
+from tasks.store.artifact import Artifact
 from tasks.store.lineage import model_folder, tokenizer_of
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-EVALUATION_VERSION = 1
-SPEED_VERSION = 1
-HELD_OUT_VERSION = 1
-ZERO_SHOT_VERSION = 3
 Scores = dict[str, dict[str, Any]]
 """For each task "score", "metric", "chance", "rows" and what else it has; scores are fractions."""
 
@@ -42,7 +38,7 @@ def score_model(
     :param max_rows: at most so many rows, the same for every model; None: all.
     """
     settings = {"split": split, "max_rows": max_rows}
-    recipe = Recipe("evaluation", EVALUATION_VERSION, settings, {"model": model, "dataset": dataset})
+    recipe = recipe_of("evaluation", settings, {"model": model, "dataset": dataset})
 
     def produce(out: Path) -> dict[str, Any]:
         folder = store.local(model, "model")
@@ -67,7 +63,7 @@ def measure_speed(store: Store, model: Artifact, dataset: Artifact) -> dict[str,
     :param dataset: the encoded rows of the model's task.
     :raises InputError: a model that cannot be exported so.
     """
-    recipe = Recipe("speed", SPEED_VERSION, {}, {"model": model, "dataset": dataset})
+    recipe = recipe_of("speed", {}, {"model": model, "dataset": dataset})
 
     def produce(workspace: Path) -> dict[str, Any]:
         job = {
@@ -94,7 +90,7 @@ def score_pairs(store: Store, checkpoint: Artifact, shards: Artifact, pairs: str
 
     :param pairs: what the second segment is, one of :data:`gptcore.config.limits.PAIRS`, whatever it was in training.
     """
-    recipe = Recipe("held-out", HELD_OUT_VERSION, {"pairs": pairs}, {"checkpoint": checkpoint, "shards": shards})
+    recipe = recipe_of("held-out", {"pairs": pairs}, {"checkpoint": checkpoint, "shards": shards})
 
     def produce(_: Path) -> dict[str, Any]:
         from gptcore.training.held_out import score_held_out  # torch, where it is needed
@@ -130,7 +126,7 @@ def score_zero_shot(
     """
     settings = {"tasks": sorted(tasks), "max_rows": max_rows, "step": step}
     files = sources_fingerprint(datasets_url, tasks)
-    recipe = Recipe("zero-shot", ZERO_SHOT_VERSION, settings, {"checkpoint": checkpoint, "files": files})
+    recipe = recipe_of("zero-shot", settings, {"checkpoint": checkpoint, "files": files})
 
     def produce(out: Path) -> dict[str, Any]:
         tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, checkpoint))))

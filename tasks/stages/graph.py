@@ -32,8 +32,8 @@ from tasks.jobs.launch import run_job
 from tasks.jobs.placement import processes_and_threads
 from tasks.stages.partitions import partitions_of
 from tasks.stages.shards import local_shards
-from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build
-from tasks.store.artifact import Artifact, Recipe
+from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
+from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
@@ -41,10 +41,7 @@ from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import run_tags
 from tasks.tracking.tracker import Tracker, read_metrics
 
-GRAPH_VERSION = 1
-VECTORS_VERSION = 1
 EXPERIMENT = "gptmill/knowledge"
-MENTIONS_VERSION = 1
 
 
 @task(name="graph", task_run_name="graph {url}", **STAGE_OPTIONS)
@@ -58,7 +55,7 @@ def read_knowledge(store: Store, url: str, columns: Sequence[str]) -> Artifact:
     :raises InputError: missing or broken files.
     """
     files = {file.rpartition("/")[2]: file_fingerprint(file) for file in graph_files(url)}
-    recipe = Recipe("graph", GRAPH_VERSION, {"columns": list(columns)}, {"files": sha256_json(files)})
+    recipe = recipe_of("graph", {"columns": list(columns)}, {"files": sha256_json(files)})
 
     def produce(out: Path) -> dict[str, Any]:
         graph = read_graph(url, columns)
@@ -88,7 +85,7 @@ def learn_vectors(store: Store, graph: Artifact, config: TransEConfig) -> Artifa
     The artifact has vectors/model.safetensors and metrics.jsonl; its counts hold link prediction on the held-out facts:
     "test/mrr", "test/hits_10" and so on.
     """
-    recipe = Recipe("vectors", VECTORS_VERSION, {"transe": recorded(config)}, {"graph": graph})
+    recipe = recipe_of("vectors", {"transe": recorded(config)}, {"graph": graph})
     _, threads = processes_and_threads(1)
     tags = run_tags(kind="vectors", store_digest=recipe.digest, data_digest=graph.digest)
     with Tracker().open(EXPERIMENT, f"vectors {recipe.digest[:8]}", recipe.digest, tags, dict(recipe.config)) as run:
@@ -134,7 +131,7 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
     """
     inputs = {"shards": shards, "vectors": vectors}
     given = {"links": sha256_json(file_fingerprint(links))} if links else {}
-    recipe = Recipe("mentions", MENTIONS_VERSION, {}, {**inputs, **given})
+    recipe = recipe_of("mentions", {}, {**inputs, **given})
 
     def produce(out: Path) -> dict[str, Any]:
         known = links_of_corpus(store, shards, links) if links else CorpusLinks({}, 0)

@@ -30,8 +30,8 @@ from tasks.jobs.launch import run_job
 from tasks.jobs.parallel import partition_map
 from tasks.jobs.placement import processes_and_threads
 from tasks.stages.graph import EXPERIMENT
-from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build
-from tasks.store.artifact import Artifact, Recipe
+from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
+from tasks.store.artifact import Artifact
 from tasks.store.lineage import model_files
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
@@ -39,11 +39,9 @@ from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import run_tags
 from tasks.tracking.tracker import Tracker, read_metrics
 
-GROUNDED_VERSION = 1
 _BLOCK = 64  # questions that a process takes at a time
 _SMALL = 2000
 """Questions that are grounded before other processes have started."""
-KAGNET_VERSION = 1
 
 
 @task(name="grounded", task_run_name="ground {spec.name} in graph {graph.short}", **STAGE_OPTIONS)
@@ -59,7 +57,7 @@ def ground_questions(
     """
     inputs: dict[str, Artifact | str] = {"graph": graph, "vectors": vectors}
     inputs["files"] = dataset_fingerprint(spec, datasets_url)
-    recipe = Recipe("grounded", GROUNDED_VERSION, {"task": spec.name, "grounding": recorded(config)}, inputs)
+    recipe = recipe_of("grounded", {"task": spec.name, "grounding": recorded(config)}, inputs)
 
     def produce(out: Path) -> dict[str, Any]:
         counts: dict[str, Any] = {"task": spec.name, "splits": {}}
@@ -127,7 +125,7 @@ def train_kagnet(
     :param model: fine-tuned on the task whose questions were grounded.
     """
     inputs = {"grounded": grounded, "vectors": vectors, "model": model}
-    recipe = Recipe("kagnet", KAGNET_VERSION, {"kagnet": recorded(config)}, inputs)
+    recipe = recipe_of("kagnet", {"kagnet": recorded(config)}, inputs)
     _, threads = processes_and_threads(1)
     tags = run_tags(kind="kagnet", store_digest=recipe.digest, data_digest=grounded.digest)
     with Tracker().open(EXPERIMENT, f"kagnet {recipe.digest[:8]}", recipe.digest, tags, dict(recipe.config)) as run:

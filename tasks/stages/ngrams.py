@@ -20,17 +20,15 @@ from gptcore.prompting.evaluation_sets import evaluation_texts, fingerprint
 from gptcore.text.parts import part_files
 from tasks.jobs.parallel import partition_map
 from tasks.stages.shards import local_shards
-from tasks.stages.stage import STAGE_OPTIONS, build
-from tasks.store.artifact import Artifact, Recipe
+from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
+from tasks.store.artifact import Artifact
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter
 
-NGRAMS_VERSION = 1
 SMALL = 8_000_000
 """Tokens that are counted before other processes have started."""
 ORDERS = {"bigram": 2, "trigram": 3}
 """Name of a model -> its order."""
-OVERLAP_VERSION = 1
 _SMALL = 4  # parts of a corpus that are read before other processes have started
 
 
@@ -40,7 +38,7 @@ def measure_ngrams(store: Store, shards: Artifact, dask_address: str = "") -> Ar
 
     The manifest's counts hold, for each, ``perplexity``, ``nats`` (a token) and ``tokens`` (scored).
     """
-    recipe = Recipe("ngrams", NGRAMS_VERSION, {"orders": sorted(ORDERS.values())}, {"shards": shards})
+    recipe = recipe_of("ngrams", {"orders": sorted(ORDERS.values())}, {"shards": shards})
 
     def produce(out: Path) -> dict[str, Any]:
         folder = local_shards(store, shards)
@@ -68,7 +66,7 @@ def measure_overlap(store: Store, corpus: Artifact, datasets_url: str, dask_addr
 
     :raises InputError: missing or broken data.
     """
-    recipe = Recipe("overlap", OVERLAP_VERSION, {"n": N}, {"corpus": corpus, "files": fingerprint(datasets_url)})
+    recipe = recipe_of("overlap", {"n": N}, {"corpus": corpus, "files": fingerprint(datasets_url)})
 
     def produce(out: Path) -> dict[str, Any]:
         texts = evaluation_texts(datasets_url)

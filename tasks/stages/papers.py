@@ -33,14 +33,12 @@ from gptcore.base.settings import recorded
 from gptcore.base.synthetic import is_synthetic
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.card import amount, publish_table
-from tasks.stages.stage import STAGE_OPTIONS, build
-from tasks.store.artifact import Artifact, Recipe
+from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
+from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-PAPERS_VERSION = 2
-WRITTEN_VERSION = 4
 FILE = "written.jsonl"
 """One line a title: "title", "generated", "ended", and "real" where the paper is one of the held-out ones."""
 _FUTURE = 300  # titles whose words are asked for
@@ -56,7 +54,7 @@ def collect_papers(store: Store, arxiv_url: str, categories: Sequence[str] = ())
     """
     files = archive_files(arxiv_url)
     settings = {"categories": sorted(categories)}
-    recipe = Recipe("papers", PAPERS_VERSION, settings, {"files": sha256_json(archive_fingerprint(files))})
+    recipe = recipe_of("papers", settings, {"files": sha256_json(archive_fingerprint(files))})
 
     def produce(out: Path) -> dict[str, Any]:
         archive = read_archive(files, Meter("papers", "files").counting("read", len(files)), categories)
@@ -83,7 +81,7 @@ def encode_abstracts(store: Store, papers: Artifact, tokenizer: Artifact) -> Art
 
     :raises InputError: a tokenizer without an end of text.
     """
-    recipe = Recipe("papers-ids", PAPERS_VERSION, {}, {"papers": papers, "tokenizer": tokenizer})
+    recipe = recipe_of("papers-ids", {}, {"papers": papers, "tokenizer": tokenizer})
 
     def produce(out: Path) -> dict[str, Any]:
         words = Tokenizer.load(str(store.local(tokenizer)))
@@ -122,7 +120,7 @@ def write_and_measure(store: Store, model: Artifact, papers: Artifact, config: S
     :param model: an `adapt` artifact.
     """
     settings = {**recorded(config), "titles": titles}
-    recipe = Recipe("written", WRITTEN_VERSION, settings, {"model": model, "papers": papers})
+    recipe = recipe_of("written", settings, {"model": model, "papers": papers})
 
     def produce(out: Path) -> dict[str, Any]:
         from gptcore.abstracts.write import (  # torch: not where the store has it all

@@ -34,18 +34,16 @@ from gptcore.text.corpus import grouped, require_training_text
 from gptcore.text.partition import DOCUMENTS, Partition, clean_partition, compose
 from gptcore.text.sources import RawCorpus, Source, fingerprint, local_path
 from tasks.jobs.parallel import partition_map
-from tasks.stages import corpus as whole_corpus
 from tasks.stages import shards as whole_shards
 from tasks.stages.corpus import corpus_made, publish_report
 from tasks.stages.shards import require_validation, shards_made
-from tasks.stages.stage import STAGE_OPTIONS, build
+from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.state import FileDigests
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
 CORPUS_PART, SHARDS_PART = "corpus-part", whole_shards.PART
-VERSION = 3
 MOST = 20_000
 """Partitions: each is memory-mapped while a model is trained, and Linux gives a process 65,530 mappings."""
 _AT_ONCE = 8  # questions to a store
@@ -72,9 +70,9 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
     with FileDigests() as digests:
         prints = fingerprint(sources, digests.sha256)
     settings = recorded(config)
-    recipes = [Recipe(CORPUS_PART, VERSION, settings, {"source": sha256_json(found)}) for found in prints]
+    recipes = [recipe_of(CORPUS_PART, settings, {"source": sha256_json(found)}) for found in prints]
     parts = [store.artifact(recipe.stage, recipe.digest) for recipe in recipes]
-    recipe = Recipe("corpus", whole_corpus.VERSION, settings, _named(parts))
+    recipe = recipe_of("corpus", settings, _named(parts))
 
     def produce(out: Path) -> dict[str, Any]:
         needed = dict(zip(sources, recipes, strict=True))
@@ -140,13 +138,9 @@ def encode_partitions(
     counts = store.manifest(tokenizer)["counts"]
     digest, settings = counts["tokenizer_digest"], recorded(config)
     texts = [store.artifact(CORPUS_PART, entry["part"]) for entry in listed]
-    recipes = [
-        Recipe(SHARDS_PART, whole_shards.VERSION, settings, {"text": text, "tokenizer": digest}) for text in texts
-    ]
+    recipes = [recipe_of(SHARDS_PART, settings, {"text": text, "tokenizer": digest}) for text in texts]
     parts = [store.artifact(recipe.stage, recipe.digest) for recipe in recipes]
-    recipe = Recipe(
-        "shards", whole_shards.VERSION, settings, {"corpus": corpus, "tokenizer": tokenizer, **_named(parts)}
-    )
+    recipe = recipe_of("shards", settings, {"corpus": corpus, "tokenizer": tokenizer, **_named(parts)})
 
     def produce(out: Path) -> dict[str, Any]:
         missing = _missing(store, dict(zip(texts, recipes, strict=True)))

@@ -14,13 +14,12 @@ from gptcore.prompting.assemble import Selection
 from gptcore.prompting.items import SEED, PromptResult
 from gptcore.prompting.tasks import PromptTask
 from gptcore.text.tokenizer import Tokenizer
-from tasks.stages.stage import STAGE_OPTIONS, build
-from tasks.store.artifact import Artifact, Recipe
+from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
+from tasks.store.artifact import Artifact
 from tasks.store.lineage import tokenizer_of
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-VERSION = 5
 FILE = "answers.jsonl"
 """One line a row that was asked: "prompt" (its end), "answer", "right"."""
 
@@ -47,7 +46,7 @@ def answer_prompts(
 
     def answered(model: Artifact, k: int) -> PromptResult:
         settings = {"task": asked.name, **asked.recorded, "shots": k, "max_rows": max_rows, "seed": SEED}
-        recipe = Recipe("prompted", VERSION, settings, {"checkpoint": model, "rows": selection.digest})
+        recipe = recipe_of("prompted", settings, {"checkpoint": model, "rows": selection.digest})
 
         def produce(out: Path) -> dict[str, Any]:
             from gptcore.machine.device import pick_device

@@ -16,13 +16,12 @@ from gptcore.data.encode import encode_corpus
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
 from tasks.report.card import amount
-from tasks.stages.stage import STAGE_OPTIONS, build
-from tasks.store.artifact import Artifact, Recipe
+from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
+from tasks.store.artifact import Artifact
 from tasks.store.lineage import home_of
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-VERSION = 1
 PART = "shards-part"
 """Stage of the shards of one partition (:mod:`tasks.stages.partitions`)."""
 _SMALL = 4_000_000
@@ -38,7 +37,7 @@ def encode_shards(
 
     :raises InputError: by chance (each document's own hash decides) nothing was held out.
     """
-    recipe = Recipe("shards", VERSION, recorded(config), {"corpus": corpus, "tokenizer": tokenizer})
+    recipe = recipe_of("shards", recorded(config), {"corpus": corpus, "tokenizer": tokenizer})
 
     def produce(out: Path) -> dict[str, Any]:
         loaded = Tokenizer.load(str(store.local(tokenizer)))

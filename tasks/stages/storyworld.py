@@ -9,11 +9,10 @@ from typing import Any
 
 from prefect import task
 
-from tasks.stages.stage import STAGE_OPTIONS, build
-from tasks.store.artifact import Artifact, Recipe
+from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
+from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 
-VERSION = 12
 SEED = 42
 """Of the world that stands in for books, datasets and a graph that nobody gives."""
 
@@ -23,7 +22,7 @@ def generate_world(store: Store, seed: int = SEED) -> Artifact:
     """Generate the world of ``seed`` in public file formats: `books/`, `datasets/<Folder>/...`, and others."""
     from gptcore.storyworld.write import generate
 
-    recipe = Recipe("storyworld", VERSION, {"seed": seed}, {})
+    recipe = recipe_of("storyworld", {"seed": seed}, {})
 
     def produce(out: Path) -> dict[str, Any]:
         for leftover in out.iterdir():  # of a killed run: the world is written in seconds, so from the start

@@ -22,21 +22,19 @@ from gptcore.models.files.read import read_model
 from gptcore.text.parts import part_files
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
-from tasks.stages.stage import STAGE_OPTIONS, build
-from tasks.store.artifact import Artifact, Recipe
+from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
+from tasks.store.artifact import Artifact
 from tasks.store.references import named_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-VERSION = 1
-IMPORTED_VERSION = 1
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 @task(name="tokenizer", task_run_name="tokenizer {config.n_merges} merges", **STAGE_OPTIONS)
 def train_tokenizer(store: Store, corpus: Artifact, config: TokenizerConfig, dask_address: str = "") -> Artifact:
     """Learn ``config.n_merges`` merges or pieces (GPT-1's paper: 40,000) from the training documents only."""
-    recipe = Recipe("tokenizer", VERSION, recorded(config), {"corpus": corpus})
+    recipe = recipe_of("tokenizer", recorded(config), {"corpus": corpus})
 
     def produce(out: Path) -> dict[str, Any]:
         folder = store.local(corpus)
@@ -63,7 +61,7 @@ def pin_tokenizer(store: Store, ref: str, config: TokenizerConfig) -> Artifact:
         check_kind(store, found, config)
         return found
     tokenizer = _of_kind(Tokenizer.load(found), config, found)
-    recipe = Recipe("tokenizer", VERSION, {"imported": True}, {"vocabulary and merges": tokenizer.digest})
+    recipe = recipe_of("tokenizer", {"imported": True}, {"vocabulary and merges": tokenizer.digest})
     return build(store, recipe, lambda out: _saved(tokenizer, out), "tokenizer", _made).artifact
 
 
@@ -116,9 +114,7 @@ def import_model(store: Store, url: str) -> Artifact:
     known = store.manifest(tokenizer)["counts"]
     if known["n_vocab"] != config.n_vocab:
         raise InputError(f"{url}: the model has n_vocab = {config.n_vocab}, its tokenizer {known['n_vocab']}")
-    recipe = Recipe(
-        "imported", IMPORTED_VERSION, {"model": recorded(config)}, {"tokenizer": tokenizer, "files": sha256_json(files)}
-    )
+    recipe = recipe_of("imported", {"model": recorded(config)}, {"tokenizer": tokenizer, "files": sha256_json(files)})
 
     def produce(out: Path) -> dict[str, Any]:
         from gptcore.models.build import build_model
