@@ -34,8 +34,8 @@ FAMILY = Family(
     "English",
     **{**ENCODER, "tokenizer": "gptcore.text.sentence_piece:SentencePieceTokenizer"},
     network_title="ALBERT encoder",
-    objective="gptcore.training.masked_words:MASKED_WORDS_AND_SENTENCE_ORDER",
-    distillation="gptcore.training.distillation:HIDDEN_WORDS",
+    objective="gptcore.objectives.masked:MASKED_WORDS_AND_SENTENCE_ORDER",
+    distillation="gptcore.objectives.distillation:HIDDEN_WORDS",
     layout="gptcore.models.files.albert:LAYOUT",
     settings={  # the warm-up of fine-tuning is BERT's: Table 14 counts updates
         "model": {"sharing": "all", "n_embd_words": 128, "activation": "gelu_new"},  # original code

@@ -62,8 +62,8 @@ FAMILY = Family(
     "English",
     **ENCODER,
     network_title="BERT encoder",
-    objective="gptcore.training.masked_words:MASKED_WORDS_AND_NEXT_SENTENCE",
-    distillation="gptcore.training.distillation:HIDDEN_WORDS",
+    objective="gptcore.objectives.masked:MASKED_WORDS_AND_NEXT_SENTENCE",
+    distillation="gptcore.objectives.distillation:HIDDEN_WORDS",
     layout="gptcore.models.files.bert:LAYOUT",
     settings={"pretrain": DECAY, "finetune": FINETUNING},
     # Section 3 and appendix A.2: 30,000 pieces, 256 sequences an update, a million updates, nine in ten of them with

@@ -14,9 +14,9 @@ FAMILY = Family(
     "English",
     **ENCODER,
     network_title="DistilBERT encoder",
-    objective="gptcore.training.masked_words:MASKED_WORDS",
+    objective="gptcore.objectives.masked:MASKED_WORDS",
     teacher=True,
-    distillation="gptcore.training.distillation:HIDDEN_WORDS",
+    distillation="gptcore.objectives.distillation:HIDDEN_WORDS",
     layout="gptcore.models.files.distilbert:LAYOUT",
     settings={
         "model": {"pooler": False, "pair": False, "n_segments": 0, "classifier_layer": True},

@@ -14,7 +14,7 @@ FAMILY = Family(
     "English",
     **{**ENCODER, "objective_settings": (*OF_HIDDEN_WORDS, "replaced_weight", "replaced_objective")},
     network_title="ELECTRA discriminator",
-    objective="gptcore.training.replaced_tokens:REPLACED_TOKENS",
+    objective="gptcore.objectives.replaced:REPLACED_TOKENS",
     layout="gptcore.models.files.electra:LAYOUT",
     settings={
         "model": {"words": False, "pooler": False, "pair": False, "replaced": True},

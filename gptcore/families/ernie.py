@@ -20,7 +20,7 @@ FAMILY = Family(
         "objective_settings": (*OF_HIDDEN_WORDS, "entity_weight"),
     },
     network_title="ERNIE encoder",
-    objective="gptcore.training.entities:MASKED_WORDS_NEXT_SENTENCE_AND_ENTITIES",
+    objective="gptcore.objectives.entities:MASKED_WORDS_NEXT_SENTENCE_AND_ENTITIES",
     knowledge=True,
     settings={"pretrain": DECAY, "finetune": FINETUNING},
     presets={

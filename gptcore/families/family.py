@@ -44,8 +44,8 @@ class Family:
     network_title: str = "Transformer"
     reader: str = "gptcore.models.incremental:TransformerReader"
     """What reads a text token by token, to generate; empty: the family cannot."""
-    objective: str = "gptcore.training.pretraining_objective:NEXT_TOKEN"
-    """What pre-training learns, a :class:`gptcore.training.pretraining_objective.PretrainingObjective`; empty: its
+    objective: str = "gptcore.objectives.next_token:NEXT_TOKEN"
+    """What pre-training learns, a :class:`gptcore.objectives.objective.PretrainingObjective`; empty: its
     folders are read, and none is made here."""
     objective_settings: tuple[str, ...] = ("repeating_steps", "repeating_share")
     """Those of the settings `OF_OBJECTIVES` (:mod:`gptcore.config.training`) that this objective reads."""
@@ -79,8 +79,8 @@ class Family:
     teacher: bool = False
     """Whether it learns from a teacher, without which none is trained."""
     distillation: str = ""
-    """How its networks read a batch beside a teacher, a :class:`gptcore.training.distillation.Reading`; empty: none of
-    them learns from another."""
+    """How its networks read a batch beside a teacher, a :class:`gptcore.objectives.distillation.Reading`; empty: none
+    of them learns from another."""
 
     ablation: bool = False
     """A network that only stands beside others in a table of the paper: it is not offered, and never the latest."""

@@ -8,7 +8,7 @@ FAMILY = Family(
     "gpt",
     "GPT-1",
     "lower-case English",
-    distillation="gptcore.training.distillation:NEXT_TOKENS",
+    distillation="gptcore.objectives.distillation:NEXT_TOKENS",
     layout="gptcore.models.files.openai_gpt:LAYOUT",
     tokenizer_recorded={},  # as artifacts recorded it before families were
 )

@@ -20,7 +20,7 @@ FAMILY = Family(
     raw_text=True,
     tokenizer="gptcore.text.byte_bpe:ByteTokenizer",
     network_title="GPT-2 Transformer",
-    distillation="gptcore.training.distillation:NEXT_TOKENS",
+    distillation="gptcore.objectives.distillation:NEXT_TOKENS",
     layout="gptcore.models.files.gpt2:LAYOUT",
     settings={"model": {"norm_first": True}},
     # Section 2.3: a vocabulary of 50,257, 1,024 positions, batches of 512. What its paper leaves open is GPT-1's of

@@ -15,9 +15,9 @@ FAMILY = Family(
     "English",
     **ENCODER,
     network_title="TinyBERT encoder",
-    objective="gptcore.training.masked_words:MASKED_WORDS",
+    objective="gptcore.objectives.masked:MASKED_WORDS",
     teacher=True,
-    distillation="gptcore.training.distillation:HIDDEN_WORDS",
+    distillation="gptcore.objectives.distillation:HIDDEN_WORDS",
     layout="gptcore.models.files.bert:LAYOUT",
     settings={
         "model": {"pair": False},

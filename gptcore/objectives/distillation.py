@@ -1,144 +1,308 @@
-"""The losses of a student that learns from a teacher ("DistilBERT", Sanh et al. 2019; "TinyBERT", Jiao et al. 2020).
+"""Pre-training a student beside its teacher: the family's own objective, and what the teacher makes of the same batch.
 
-Legend: N positions that count (flattened), V vocabulary, E width of what is multiplied with it, D width of states, B
-sequences, H heads, T positions. Every loss is a sum over positions, each of which counts its weight.
+The teacher sees what the student sees, hidden words and all (DistilBERT, original code). It stays in eval mode, gets no
+gradient, and every process holds the whole of it. Held-out text is scored as the family scores it, without a teacher,
+so that a student's numbers stand beside those of models that had none.
+
+Legend of shape comments: B sequences, T positions, N positions that count (words and marks), D width, V vocabulary.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, cast
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-_CPU_ROWS = 128  # rows of both networks' scores held at once: measured fastest of 64..512 at V = 3000 on two cores
-_GPU_ROWS = 4096
+from gptcore.base.errors import InputError
+from gptcore.config import DistilConfig, PretrainConfig
+from gptcore.data.feed import Data, MicroBatch, Objective
+from gptcore.data.sampler import IGNORE_INDEX
+from gptcore.models.encoder import Encoder, draw_weights
+from gptcore.models.network import LayerStates, Network
+from gptcore.models.transformer import GPT
+from gptcore.objectives.losses import (
+    WordScores,
+    attention_loss,
+    cosine_loss,
+    fused_language_model_loss,
+    fused_soft_target_loss,
+    states_loss,
+)
+from gptcore.objectives.masked import told
+from gptcore.objectives.objective import PretrainingObjective, Text
 
 
-class WordScores(NamedTuple):
-    """What the scores of every word are the product of, so that they need not all be held: hidden @ table.T + bias."""
+class Counted(NamedTuple):
+    """Which positions of a batch count, and how much."""
 
-    hidden: Tensor
-    """[N, E]."""
-    table: Tensor
-    """[V, E]."""
-    bias: Tensor | None = None
-    """[V]; None: zeros."""
+    places: Tensor
+    """[N] of the B*T positions."""
+    weight: Tensor
+    """[B, T], 0 where a position does not count."""
+    visible: Tensor
+    """Which positions each one sees: bool, [B, 1, 1, T] or [1, 1, T, T]."""
 
 
-def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float, weight: Tensor) -> Tensor:
-    """T^2 * KL(teacher || student) of softmaxes at a temperature T, in nats and float32 (DistilBERT, section 3).
+class Reading(Protocol):
+    """How a kind of network reads a batch, be it the student or its teacher."""
 
-    T^2 keeps the gradient's size ("Distilling the Knowledge in a Neural Network", Hinton et al. 2015, section 2). The
-    plain form of :func:`fused_soft_target_loss`.
+    def counted(self, batch: MicroBatch) -> Counted:
+        """See :class:`Counted`."""
+        ...
 
-    :param student, teacher: logits [N, V].
-    :param weight: [N], or one number for all.
+    def layers(self, network: Network, batch: MicroBatch, scores: bool) -> LayerStates:
+        """The states of all layers, and if asked the scores of their attention."""
+        ...
+
+    def words(self, network: Network, states: Tensor) -> WordScores:
+        """What the network predicts from states [N, D]."""
+        ...
+
+    def told(self, network: Network, batch: MicroBatch, states: Tensor, probe: bool) -> dict[str, Tensor]:
+        """The loss of the words that the batch asks for, and what else the family scores, by the names of its metrics.
+
+        :param states: [B, T, D].
+        :param probe: no gradient goes below the head, as nothing but it is to learn from them.
+        """
+        ...
+
+
+class HiddenWords:
+    """How encoders read: hidden words from both sides."""
+
+    def counted(self, batch: MicroBatch) -> Counted:
+        """Words and marks count, padding does not, and is seen by none."""
+        mask = batch["mask"]
+        return Counted(
+            mask.flatten().nonzero().squeeze(-1), mask * batch["token_weight"], mask.bool()[:, None, None, :]
+        )
+
+    def layers(self, network: Network, batch: MicroBatch, scores: bool) -> LayerStates:
+        """See :class:`Reading`."""
+        return cast(Encoder, network).layer_states(batch["tokens"], batch["segments"], batch["mask"], scores)
+
+    def words(self, network: Network, states: Tensor) -> WordScores:
+        """See :class:`Reading`."""
+        encoder = cast(Encoder, network)
+        if encoder.word_head is None:
+            raise InputError("model.words = False: a student is told words; expected True")
+        return WordScores(encoder.word_head.hidden(states), encoder.embeddings.words.weight, encoder.word_head.bias)
+
+    def told(self, network: Network, batch: MicroBatch, states: Tensor, probe: bool) -> dict[str, Tensor]:
+        """See :class:`Reading`."""
+        states = states.detach() if probe else states
+        hidden, table, bias = self.words(network, states.flatten(0, 1)[batch["places"]])
+        scores = nn.functional.linear(hidden, table.detach() if probe else table, bias).float()  # (N, V)
+        loss, accuracy = told(scores, batch["targets"], batch["word_weight"])
+        found = {"word_loss": loss, "word_accuracy": accuracy}
+        encoder, labels = cast(Encoder, network), batch.get("labels")
+        if encoder.pair_head is not None and labels is not None and bool((labels != IGNORE_INDEX).any()):
+            pair_scores = encoder.pair_scores(states).float()  # (B, 2)
+            found["pair_loss"], found["pair_accuracy"] = told(pair_scores, labels, batch["pair_weight"])
+        return found
+
+
+class NextTokens:
+    """How decoders read: every token from those before it."""
+
+    def counted(self, batch: MicroBatch) -> Counted:
+        """Positions with a token to tell count; each sees itself and those before it."""
+        real = batch["targets"] != IGNORE_INDEX  # (B, T)
+        T = real.shape[1]
+        before = torch.ones(T, T, dtype=torch.bool, device=real.device).tril()[None, None]
+        return Counted(real.flatten().nonzero().squeeze(-1), real * batch["weight"], before)
+
+    def layers(self, network: Network, batch: MicroBatch, scores: bool) -> LayerStates:
+        """See :class:`Reading`."""
+        decoder = cast(GPT, network)
+        return decoder.layer_states(batch["inputs"], decoder.table(), scores)
+
+    def words(self, network: Network, states: Tensor) -> WordScores:
+        """See :class:`Reading`."""
+        decoder = cast(GPT, network)
+        return WordScores(states, decoder.words(decoder.tokens.weight))
+
+    def told(self, network: Network, batch: MicroBatch, states: Tensor, probe: bool) -> dict[str, Tensor]:
+        """See :class:`Reading`; a probe of a tied softmax has nothing to learn."""
+        hidden, table, _ = self.words(network, states.detach() if probe else states)
+        weights = (batch["targets"] != IGNORE_INDEX) * batch["weight"]
+        loss = fused_language_model_loss(hidden, table.detach() if probe else table, batch["targets"], weights)
+        return {"word_loss": loss}
+
+
+HIDDEN_WORDS = HiddenWords()
+NEXT_TOKENS = NextTokens()
+
+
+class Student(nn.Module):
+    """A student, and what brings its states to its teacher's width while it learns.
+
+    :param fit: one linear layer for the states of all layers, as in TinyBERT's release; None: none is compared.
     """
-    theirs = F.log_softmax(teacher.float() / temperature, -1)
-    ours = F.log_softmax(student.float() / temperature, -1)
-    nats = (theirs.exp() * (theirs - ours)).sum(-1)  # (N,)
-    return (nats * weight).sum() * temperature**2
+
+    def __init__(self, network: Network, fit: nn.Linear | None) -> None:
+        super().__init__()
+        self.network = network
+        self.fit = fit
 
 
-def fused_soft_target_loss(student: WordScores, teacher: WordScores, temperature: float, weight: Tensor) -> Tensor:
-    """:func:`soft_target_loss` without ever holding all the logits of either network.
+class Distilled(PretrainingObjective):
+    """A family's objective with a teacher. What brings states to the teacher's width is not kept.
 
-    The matrix products run in the autocast type, the softmaxes in float32. No gradient goes to the teacher.
+    :param own: the family's, which makes the batches and scores held-out text.
+    :param reading: how its networks read a batch.
+    :param teacher: in eval mode, on the device that trains.
     """
-    hidden, table, bias = student
-    if not torch.is_grad_enabled():  # the function below does not see that
-        hidden, table = hidden.detach(), table.detach()
-        bias = None if bias is None else bias.detach()
-    rows = weight.expand(len(hidden)) if weight.ndim == 0 else weight
-    loss: Tensor = _FusedSoftTargets.apply(  # type: ignore[no-untyped-call]  # torch's own annotation is missing
-        hidden, table, bias, *(None if part is None else part.detach() for part in teacher), temperature, rows
-    )
-    return loss
+
+    def __init__(self, own: PretrainingObjective, reading: Reading, teacher: Network, config: DistilConfig) -> None:
+        self._own, self._reading, self._teacher, self._config = own, reading, teacher.requires_grad_(False), config
+
+    def data(self, text: Text, micro_batch_size: int | None) -> Data:
+        """The family's batches."""
+        return self._own.data(text, micro_batch_size)
+
+    def network(self, model: Network, generator: torch.Generator) -> nn.Module:
+        """The student, started as the settings say."""
+        if self._config.start == "teacher":
+            start_from_teacher(model, self._teacher, self._map(model))
+        if not (self._config.embedding_weight or self._config.hidden_weight):
+            return Student(model, None)
+        fit = nn.Linear(model.config.n_embd, self._teacher.config.n_embd)
+        draw_weights(fit, model.config.init_std, generator)
+        return Student(model, fit)
+
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
+        """The weighted sum of the settings' losses; in eval mode the family's own, of which no teacher is asked."""
+        assert isinstance(trained, Student)
+        return distillation_objective(trained, self._teacher, self._reading, self._config, self._map(trained.network))
+
+    def score(
+        self, objective: Objective, text: Text, max_tokens: int | None, interrupted: Callable[[], bool]
+    ) -> dict[str, float]:
+        """The family's scores of the student."""
+        return self._own.score(objective, text, max_tokens, interrupted)
+
+    def _map(self, model: Network) -> tuple[int, ...]:
+        return self._config.layer_map(*(len(_layers(network)) for network in (model, self._teacher)))
 
 
-def cosine_loss(student: Tensor, teacher: Tensor, weight: Tensor) -> Tensor:
-    """1 - cos(student, teacher) of states [N, D] each, in float32 (DistilBERT, section 3, "L_cos")."""
-    return ((1.0 - F.cosine_similarity(student.float(), teacher.float(), dim=-1)) * weight).sum()
+def _layers(network: Network) -> range:
+    return range(int(network.config.n_layer))  # type: ignore[attr-defined]  # the settings of both kinds have it
 
 
-def states_loss(student: Tensor, teacher: Tensor, weight: Tensor) -> Tensor:
-    """Mean squared difference over the dimensions of states [N, D] each, in float32 (TinyBERT, equations 8 and 9)."""
-    return ((student.float() - teacher.float()).square().mean(-1) * weight).sum()
+def start_from_teacher(student: Network, teacher: Network, layers: Sequence[int]) -> None:
+    """Take over the teacher's weights, in place; what it does not have stays as it was drawn.
 
-
-def attention_loss(student: Tensor, teacher: Tensor, visible: Tensor, weight: Tensor) -> Tensor:
-    """Mean squared difference of attention scores before the softmax, in float32 (TinyBERT, equation 7).
-
-    Of each position over the heads and the positions that it sees. (The release takes scores of padding for 0 in both
-    networks and has them in its mean, so that a short sequence beside a long one counts less.)
-
-    :param student, teacher: [B, H, T, T].
-    :param visible: which positions each one sees, bool, [B, 1, 1, T] or [1, 1, T, T].
-    :param weight: [B, T], 0 for padding.
+    :param student: of the teacher's kind and widths.
+    :param layers: for each of the student's layers the teacher's, counted from 1.
     """
-    squares = (student.float() - teacher.float()).square().mean(1, keepdim=True)  # (B, 1, T, T)
-    seen = visible.expand_as(squares)
-    means = squares.masked_fill(~seen, 0.0).sum(-1) / seen.sum(-1)  # (B, 1, T)
-    return (means.squeeze(1) * weight).sum()
+    pairs = [
+        pair
+        for mine, its in enumerate(layers)
+        for pair in zip(student.layer_parts(mine), teacher.layer_parts(its - 1), strict=True)
+    ]
+    outside = dict(teacher.named_children())
+    pairs += [
+        (part, outside[name])
+        for name, part in student.named_children()
+        if name in outside and not isinstance(part, nn.ModuleList)
+    ]
+    with torch.no_grad():
+        for mine, its in pairs:
+            known = its.state_dict()
+            for name, tensor in mine.state_dict().items():
+                if name in known:
+                    tensor.copy_(known[name][: len(tensor)])  # a student may have fewer positions
 
 
-class _FusedSoftTargets(torch.autograd.Function):
-    """Loss and gradients of soft targets, block of rows by block of rows."""
+def distillation_objective(
+    trained: Student, teacher: Network, reading: Reading, config: DistilConfig, layers: tuple[int, ...]
+) -> Objective:
+    """What a student loses, as an objective of the training loop.
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        table: Tensor,
-        bias: Tensor | None,
-        its_hidden: Tensor,
-        its_table: Tensor,
-        its_bias: Tensor | None,
-        temperature: float,
-        weights: Tensor,
-    ) -> Tensor:
-        device = hidden.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-        wants_gradient = any(ctx.needs_input_grad[:3])
-        n_rows = _CPU_ROWS if device == "cpu" else _GPU_ROWS
-        with torch.autocast(device, enabled=False):
-            h, w, its_h, its_w = (part.to(dtype) for part in (hidden, table, its_hidden, its_table))
-            total = torch.zeros((), dtype=torch.float32, device=hidden.device)
-            d_hidden = torch.empty_like(h) if wants_gradient else None
-            d_table = torch.zeros_like(table, dtype=torch.float32) if wants_gradient else None
-            d_bias = torch.zeros(len(table), device=hidden.device) if wants_gradient else None
-            for at in range(0, len(h), n_rows):
-                rows = slice(at, at + n_rows)
-                ours = _log_softmax(h[rows] @ w.t(), bias, temperature)  # (n, V)
-                theirs = _log_softmax(its_h[rows] @ its_w.t(), its_bias, temperature)
-                share = weights[rows, None]  # (n, 1)
-                likely = theirs.exp()
-                total += ((theirs.sub_(ours)).mul_(likely).sum(1, keepdim=True) * share).sum()
-                if d_hidden is not None and d_table is not None and d_bias is not None:
-                    slopes = ours.exp_().sub_(likely).mul_(share * temperature)  # (n, V), of the scores
-                    d_bias += slopes.sum(0)
-                    slopes = slopes.to(dtype)
-                    torch.mm(slopes, w, out=d_hidden[rows])
-                    d_table += slopes.t() @ h[rows]
-        ctx.found = d_hidden, d_table, d_bias
-        ctx.dtypes = hidden.dtype, table.dtype, None if bias is None else bias.dtype
-        return total * temperature**2
+    A student that is told nothing of words has a head all the same, which learns to read the states as they are: so its
+    held-out loss says what they know. It moves nothing below the head; where the norm of all gradients is clipped, the
+    head's count in it.
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.found is None:
-            raise RuntimeError("a second backward pass through the fused loss: the first one took its gradients")
-        found, ctx.found = ctx.found, None
-        slopes = [
-            None if dtype is None else part.mul_(gradient).to(dtype)
-            for part, dtype in zip(found, ctx.dtypes, strict=True)
-        ]
-        return (*slopes, None, None, None, None, None)
+    :param layers: the teacher's, counted from 1, that the student's stand for.
+    """
+    student, probe = trained.network, not config.tells_words
+    own_weight = 1.0 if probe else config.word_weight
+
+    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        asked = trained.training
+        ours = reading.layers(student, batch, asked and config.attention_weight > 0)
+        found = reading.told(student, batch, ours.states[-1], probe)
+        own = found["word_loss"] + found["pair_loss"] if "pair_loss" in found else found["word_loss"]
+        if not asked:
+            return own, {"loss": own, **found}
+        with torch.no_grad():
+            theirs = reading.layers(teacher, batch, config.attention_weight > 0)
+        counted = reading.counted(batch)
+        losses = _told_losses(student, teacher, reading, config, counted, ours, theirs)
+        losses |= layer_losses(trained.fit, config, layers, counted, ours, theirs)
+        weighted = [getattr(config, f"{name}_weight") * loss for name, loss in losses.items()]
+        loss = own_weight * own
+        if weighted:
+            loss = loss + torch.stack(weighted).sum()
+        return loss, {"loss": loss, **found, **{f"{name}_loss": value for name, value in losses.items()}}
+
+    return objective
 
 
-def _log_softmax(scores: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
-    """[n, V] -> [n, V] float32 of its own memory."""
-    scores = scores.float() if bias is None else scores + bias.float()
-    return F.log_softmax(scores if temperature == 1 else scores / temperature, -1)
+def _told_losses(
+    student: Network,
+    teacher: Network,
+    reading: Reading,
+    config: DistilConfig,
+    counted: Counted,
+    ours: LayerStates,
+    theirs: LayerStates,
+) -> dict[str, Tensor]:
+    """What is told of predictions and of the last states, by the names of the weights in the settings."""
+    found: dict[str, Tensor] = {}
+    last, its_last = (states.states[-1].flatten(0, 1)[counted.places] for states in (ours, theirs))  # (N, D)
+    weight = counted.weight.flatten()[counted.places]  # (N,)
+    if config.soft_weight:
+        with torch.no_grad():
+            told_by = reading.words(teacher, its_last)
+        found["soft"] = fused_soft_target_loss(reading.words(student, last), told_by, config.temperature, weight)
+    if config.cosine_weight:
+        found["cosine"] = cosine_loss(last, its_last, weight)
+    return found
+
+
+def layer_losses(
+    fit: nn.Linear | None,
+    config: DistilConfig,
+    layers: tuple[int, ...],
+    counted: Counted,
+    ours: LayerStates,
+    theirs: LayerStates,
+) -> dict[str, Tensor]:
+    """What is told of single layers, by the names of the weights in the settings; what weighs nothing is left out.
+
+    :param fit: brings the student's states to its teacher's width; None where no states are compared.
+    :param layers: the teacher's, counted from 1, that the student's stand for.
+    """
+    weight = counted.weight.flatten()[counted.places]  # (N,)
+
+    def differ(mine: Tensor, its: Tensor) -> Tensor:
+        assert fit is not None, "drawn where states are compared"
+        mine, its = (states.flatten(0, 1)[counted.places] for states in (mine, its))  # (N, D)
+        return states_loss(fit(mine), its, weight)
+
+    found: dict[str, Tensor] = {}
+    if config.embedding_weight:
+        found["embedding"] = differ(ours.states[0], theirs.states[0])
+    if config.hidden_weight:
+        pairs = zip(ours.states[1:], layers, strict=True)
+        found["hidden"] = torch.stack([differ(mine, theirs.states[layer]) for mine, layer in pairs]).sum()
+    if config.attention_weight:
+        scored = zip(ours.scores, layers, strict=True)
+        found["attention"] = torch.stack(
+            [attention_loss(mine, theirs.scores[layer - 1], counted.visible, counted.weight) for mine, layer in scored]
+        ).sum()
+    return found

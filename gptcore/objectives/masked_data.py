@@ -42,8 +42,8 @@ from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.sentence_pairs import SentenceBatch, SentencePairs
 from gptcore.data.shards import Shards
-from gptcore.machine.distributed import World
 from gptcore.machine.micro_batches import MicroBatches
+from gptcore.objectives.objective import Text
 
 _HELD_OUT = 0  # seed of what is drawn for held-out text: the same for every model
 _ROWS = 32  # held-out sequences in a batch
@@ -94,13 +94,13 @@ class _Sequences:
 class _Phase:
     """The updates with sequences of one length."""
 
-    def __init__(self, shards: Shards, table: PieceTable, length: int, hiding: Hiding, seed: int) -> None:
-        self.length = length
-        self.sampler = SentencePairs(shards, table, length, hiding.pairs, seed)
+    def __init__(self, text: Text, hiding: Hiding, length: int, seed: int) -> None:
+        self.length, table = length, text.pieces
+        self.sampler = SentencePairs(text.shards, table, length, hiding.pairs, seed)
         self._masker = WordMasker(table, hiding.masking, seed)
         self._seed, self._draws = seed, derive_seed(seed, "replaced tokens", length)
         self._copies = hiding.masking.copies
-        self._instances = max(1, shards.n_tokens // length)  # sequences that are as many tokens as there are
+        self._instances = max(1, text.shards.n_tokens // length)  # sequences that are as many tokens as there are
 
     def sequences(self, numbers: Numbers) -> _Sequences:
         """The sequences of these numbers with hidden words, and a uniform number for each position."""
@@ -121,30 +121,21 @@ class _Phase:
 class MaskedData:
     """Updates of `batch_size` sequences, shared out to processes and micro-batches; short ones first if asked for."""
 
-    def __init__(
-        self,
-        shards: Shards,
-        table: PieceTable,
-        n_ctx: int,
-        config: PretrainConfig,
-        hiding: Hiding,
-        micro_batch_size: int | None,
-        world: World,
-    ) -> None:
+    def __init__(self, text: Text, hiding: Hiding, micro_batch_size: int | None) -> None:
         """:param hiding: the objective's, before what the settings say.
 
-        :raises InputError: nothing to sample from, or a length with no room.
+        :raises InputError: shards without sentence borders, nothing to sample from, or a length with no room.
         """
+        config, n_ctx = text.config, text.model.n_ctx
         hiding = hiding.with_settings(config)
         self._size = config.batch_size
-        self._long = _Phase(shards, table, n_ctx, hiding, config.seed)
-        self._short = self._long
+        self._long = self._short = _Phase(text, hiding, n_ctx, config.seed)
         self._first_long = 0
         if config.short_length is not None:
-            self._short = _Phase(shards, table, min(config.short_length, n_ctx), hiding, config.seed)
-            self._first_long = round(config.share_of_short * config.total_steps(n_ctx, shards.n_tokens))
+            self._short = _Phase(text, hiding, min(config.short_length, n_ctx), config.seed)
+            self._first_long = round(config.share_of_short * config.total_steps(n_ctx, text.shards.n_tokens))
         self._micro = {
-            length: MicroBatches(config.batch_size, micro_batch_size and micro_batch_size * n_ctx // length, world)
+            length: MicroBatches(self._size, micro_batch_size and micro_batch_size * n_ctx // length, text.world)
             for length in {self._long.length, self._short.length}
         }
 
@@ -170,14 +161,14 @@ class MaskedData:
         return np.arange(step * self._size, (step + 1) * self._size)
 
 
-def held_out_batches(
-    shards: Shards, table: PieceTable, n_ctx: int, hiding: Hiding, max_tokens: int | None
-) -> Iterator[MicroBatch]:
+def held_out_batches(text: Text, hiding: Hiding, max_tokens: int | None) -> Iterator[MicroBatch]:
     """Held-out sequences with hidden words, each weight 1: the same for every seed and every number of processes.
 
+    :param hiding: the objective's, before what the settings say.
     :param max_tokens: no more than so many, in sequences spread evenly over the shards; None: all.
     """
-    sampler = SentencePairs(shards, table, n_ctx, hiding.pairs, _HELD_OUT)
+    hiding, table, n_ctx = hiding.with_settings(text.config), text.pieces, text.model.n_ctx
+    sampler = SentencePairs(text.shards, table, n_ctx, hiding.pairs, _HELD_OUT)
     masker = WordMasker(table, hiding.masking, _HELD_OUT)
     seed = derive_seed(_HELD_OUT, "replaced tokens", n_ctx)
     for numbers, batch in sampler.in_order(_ROWS, max_tokens):

@@ -1,21 +1,25 @@
-"""L1 over windows or blocks of text: the data and the objective of a language model, for the training loop.
+"""L1 over windows or blocks of text: a language model's data and objective, for the training loop, and its scores.
 
 B batch, T positions, D width of a micro-batch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from gptcore.data.feed import MicroBatch, Objective, Update
-from gptcore.data.sampler import IGNORE_INDEX, WindowBatch
+from gptcore.config import PretrainConfig
+from gptcore.data.feed import Data, MicroBatch, Objective, Update
+from gptcore.data.sampler import IGNORE_INDEX, WindowBatch, WindowSampler, sequential_windows
+from gptcore.evaluation.perplexity import perplexity
 from gptcore.machine.distributed import World
 from gptcore.machine.micro_batches import MicroBatches
 from gptcore.models.language_model import LanguageModel
 from gptcore.objectives.losses import fused_language_model_loss
+from gptcore.objectives.objective import PretrainingObjective, Text
 
 
 class Sampler(Protocol):
@@ -61,3 +65,29 @@ def language_model_objective(model: LanguageModel) -> Objective:
         return loss, {"loss": loss}
 
     return objective
+
+
+class NextToken(PretrainingObjective):
+    """L1 of section 3.1: every token from those before it, in windows of n_ctx."""
+
+    def data(self, text: Text, micro_batch_size: int | None) -> Data:
+        """Random windows of the text."""
+        config = text.config
+        sampler = WindowSampler(text.shards, text.model.n_ctx, config.seed, *config.repeating)
+        return PretrainData(sampler, config.batch_size, micro_batch_size, text.world)
+
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
+        """See :func:`language_model_objective`."""
+        assert isinstance(trained, LanguageModel)
+        return language_model_objective(trained)
+
+    def score(
+        self, objective: Objective, text: Text, max_tokens: int | None, interrupted: Callable[[], bool]
+    ) -> dict[str, float]:
+        """Loss (nats a token), perplexity, tokens."""
+        windows = sequential_windows(text.shards, text.model.n_ctx, max_tokens)
+        return perplexity(objective, windows, text.world, interrupted)
+
+
+NEXT_TOKEN = NextToken()
+"""The objective of GPT-1 and of those who read as it does."""

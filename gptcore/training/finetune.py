@@ -36,7 +36,6 @@ from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig
 from gptcore.data.feed import Objective
 from gptcore.data.piece_table import PieceTable
-from gptcore.evaluation.augment import WordProposer, augmented
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
 from gptcore.families import FAMILIES
 from gptcore.machine import process, rng
@@ -53,12 +52,13 @@ from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, task_settings
 from gptcore.nlu.rows import split_rows
 from gptcore.nlu.task_rows import TaskRows
 from gptcore.nlu.windows import WindowRows
+from gptcore.objectives.augmentation import WordProposer, augmented
 from gptcore.objectives.task import FinetuneData, finetune_objective
+from gptcore.objectives.task_distillation import TaughtRows, taught_classifier, taught_objective, taught_schedule
 from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.job import Training, costs, parse_job, run_job, train
 from gptcore.training.layer_decay import rates_by_depth
 from gptcore.training.loop import Progression
-from gptcore.training.task_distillation import TaughtRows, taught_classifier, taught_objective, taught_schedule
 
 _CHECKPOINT_SECONDS = 60.0
 _KEEP_CHECKPOINTS = 2

@@ -41,9 +41,9 @@ from gptcore.models.build import build_model, load_model
 from gptcore.models.files.read import read_model
 from gptcore.models.knowledge_encoder import KnowledgeEncoder
 from gptcore.models.network import Network
-from gptcore.training.distillation import Distilled
+from gptcore.objectives.distillation import Distilled
+from gptcore.objectives.objective import PretrainingObjective, Text
 from gptcore.training.job import Training, finish_language_model, parse_job, run_job, train
-from gptcore.training.pretraining_objective import PretrainingObjective
 from gptcore.training.schedules import pretraining_schedule
 
 _SNAPSHOTS = 8  # the first one after less than 1 % of the updates
@@ -112,7 +112,7 @@ class ValidationMonitor:
     """Loss and perplexity on the held-out documents: on a part of them every `eval_every` updates, at last on all.
 
     :param score: what held-out documents cost the model, of at most so many tokens (None: of all); see
-        :meth:`gptcore.training.pretraining_objective.PretrainingObjective.score`.
+        :meth:`gptcore.objectives.objective.PretrainingObjective.score`.
     :param n_targets: tokens of all held-out documents.
     :param snapshots: folder where the model of each of :func:`snapshot_steps` but the last is kept, with its scores.
     """
@@ -120,7 +120,7 @@ class ValidationMonitor:
     def __init__(
         self,
         model: Network,
-        score: Callable[[int | None, World, Callable[[], bool]], dict[str, float]],
+        score: Callable[[int | None, Callable[[], bool]], dict[str, float]],
         config: PretrainConfig,
         total_steps: int,
         n_targets: int,
@@ -146,7 +146,7 @@ class ValidationMonitor:
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         """Scores over at most `eval_tokens` targets, the same ones each time; over all of them after the last."""
         max_tokens = None if step == self._total_steps else self._config.eval_tokens
-        scores = self._score(max_tokens, self._world, interrupted)
+        scores = self._score(max_tokens, interrupted)
         self.scores = {f"validation/{name}": value for name, value in scores.items()}
         if step in self._snapshot_steps and all(map(math.isfinite, scores.values())):  # else the loop refuses it
             folder, weights = self._snapshots / f"step-{step:07d}", whole(self._model.state_dict(), self._world)
@@ -178,12 +178,12 @@ def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
 def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None:
     config = job.pretrain
     learnt = _objective(job, world)
-    held_in, held_out = (_split(job, name) for name in ("train", "validation"))
-    total_steps = config.total_steps(job.model.n_ctx, held_in.n_tokens)
+    held_in, held_out = (Text(_split(job, name), job.model, config, world) for name in ("train", "validation"))
+    total_steps = config.total_steps(job.model.n_ctx, held_in.shards.n_tokens)
     micro_batch_size = config.micro_batch_size
     if micro_batch_size is None and world.device.type == "cpu":
         micro_batch_size = max(1, _CPU_TOKENS // job.model.n_ctx)
-    data = learnt.data(held_in, job.model, config, micro_batch_size, world)
+    data = learnt.data(held_in, micro_batch_size)
     generator = rng.generator(config.seed, "weights")
     model = build_model(job.model, generator)
     trained = learnt.network(model, generator)
@@ -194,9 +194,9 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         shard(objective)  # from RAM: a GPU never holds more than its part and a block
     else:
         trained.to(world.device)
-    score = partial(learnt.score, objective, held_out, job.model, config)
+    score = partial(learnt.score, objective, held_out)
     monitor = ValidationMonitor(
-        model, score, config, total_steps, held_out.n_tokens, world, job.workspace / "snapshots"
+        model, score, config, total_steps, held_out.shards.n_tokens, world, job.workspace / "snapshots"
     )
     training = Training(
         model=trained,

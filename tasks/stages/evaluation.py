@@ -93,7 +93,7 @@ def score_pairs(store: Store, checkpoint: Artifact, shards: Artifact, pairs: str
     recipe = recipe_of("held-out", {"pairs": pairs}, {"checkpoint": checkpoint, "shards": shards})
 
     def produce(_: Path) -> dict[str, Any]:
-        from gptcore.training.held_out import score_held_out  # torch, where it is needed
+        from gptcore.objectives.objective import score_held_out  # torch, where it is needed
 
         folder, config = store.local(checkpoint, "model"), PretrainConfig(pairs=pairs)
         return score_held_out(str(folder), local_shards(store, shards), config)

@@ -45,10 +45,10 @@ from gptcore.nlu.encoder_inputs import ENCODER_INPUTS
 from gptcore.nlu.readers import load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.nlu.task_rows import TaskRows
+from gptcore.objectives.distillation import Distilled
 from gptcore.storyworld.write import generate
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
-from gptcore.training.distillation import Distilled
 from tests.benchmarks.finetune import our_updates
 from tests.benchmarks.step import updating
 from tests.benchmarks.table import Work, in_turns, line

@@ -21,7 +21,7 @@ from gptcore.data.mentions import Mentions
 from gptcore.families import FAMILIES
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph
-from gptcore.training.masked_words import MASKED_WORDS_AND_SENTENCE_ORDER
+from gptcore.objectives.masked import MASKED_WORDS_AND_SENTENCE_ORDER
 from tasks.report.analysis import Analysis
 from tasks.stages.graph import link_entities
 from tasks.store.artifact import Artifact

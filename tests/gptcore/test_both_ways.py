@@ -27,8 +27,9 @@ from gptcore.models.both_ways import BothWays
 from gptcore.models.build import load_model
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
+from gptcore.objectives.both_ways import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_objective
+from gptcore.objectives.objective import Text
 from gptcore.training import pretrain
-from gptcore.training.both_ways import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_objective
 from tests.gptcore.test_pretrain import (  # noqa: F401 - fixtures are found by their names
     N_CTX,
     N_VOCAB,
@@ -108,7 +109,7 @@ def test_a_fine_tuned_network_sees_each_sequence_whole_and_no_padding(model: Bot
 
 
 def test_only_hidden_words_of_whole_sequences_are_told_from_the_place_before(shards: Path) -> None:  # noqa: F811
-    data = NEXT_TOKEN_AND_HIDDEN_WORDS.data(Shards(shards / "train"), MODEL, CONFIG, None, ALONE)
+    data = NEXT_TOKEN_AND_HIDDEN_WORDS.data(Text(Shards(shards / "train"), MODEL, CONFIG, ALONE), None)
     windows = WindowSampler(Shards(shards / "train"), N_CTX, CONFIG.seed)
     hidden, tellable = 0, 0
     for step in range(20):
@@ -137,13 +138,13 @@ def test_only_hidden_words_of_whole_sequences_are_told_from_the_place_before(sha
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.9375])
 def test_the_share_of_hidden_sequences_is_kept_over_any_batches(share: float, shards: Path) -> None:  # noqa: F811
     config = dataclasses.replace(CONFIG, hidden_share=share, batch_size=6)
-    data = NEXT_TOKEN_AND_HIDDEN_WORDS.data(Shards(shards / "train"), MODEL, config, 2, ALONE)
+    data = NEXT_TOKEN_AND_HIDDEN_WORDS.data(Text(Shards(shards / "train"), MODEL, config, ALONE), 2)
     found = [bool(row) for step in range(16) for batch in data.update(step).micro_batches for row in batch["whole"]]
     assert sum(found) == pytest.approx(96 * share, abs=1)
 
 
 def test_loss_and_gradients_are_those_of_the_plain_softmax(model: BothWays, shards: Path) -> None:  # noqa: F811
-    data = NEXT_TOKEN_AND_HIDDEN_WORDS.data(Shards(shards / "train"), MODEL, CONFIG, None, ALONE)
+    data = NEXT_TOKEN_AND_HIDDEN_WORDS.data(Text(Shards(shards / "train"), MODEL, CONFIG, ALONE), None)
     (batch,) = data.update(3).micro_batches
     loss, metrics = both_ways_objective(model, 0.25)(batch)
     loss.backward()

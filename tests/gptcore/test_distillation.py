@@ -25,8 +25,9 @@ from gptcore.models.build import build_model
 from gptcore.models.encoder import Encoder
 from gptcore.models.network import Network
 from gptcore.models.transformer import GPT
-from gptcore.objectives.distillation import WordScores, fused_soft_target_loss, soft_target_loss
-from gptcore.training.distillation import HIDDEN_WORDS, NEXT_TOKENS, Distilled, Student
+from gptcore.objectives.distillation import HIDDEN_WORDS, NEXT_TOKENS, Distilled, Student
+from gptcore.objectives.losses import WordScores, fused_soft_target_loss, soft_target_loss
+from gptcore.objectives.objective import Text
 
 V, B, T = 37, 3, 10
 SIZES: dict[str, Any] = {
@@ -260,7 +261,7 @@ def test_a_bert_that_has_a_teacher_is_told_pairs_too() -> None:
     with pytest.raises(
         InputError, match=r"pretrain.pairs = 'nsp': DistilBERT has no head of pairs here; expected none"
     ):
-        FAMILIES["distilbert"].part("objective").data(None, DISTILBERT, settings, None, None)
+        FAMILIES["distilbert"].part("objective").data(Text(None, DISTILBERT, settings, None), None)
 
 
 def test_layers_of_a_network_are_those_that_it_runs() -> None:

@@ -22,9 +22,9 @@ from gptcore.config.network import generator_config
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.families import FAMILIES
 from gptcore.models.build import load_language_model
-from gptcore.models.detection import Detection
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_parts import sinusoids
+from gptcore.objectives.replaced import Detection
 from tests.gptcore.test_parity import assert_agree
 
 V, T = 61, 11

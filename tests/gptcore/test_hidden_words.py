@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,14 +14,15 @@ from scipy.stats import chisquare
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import PretrainConfig
+from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.data.masking import Masking
 from gptcore.data.shards import Shards
 from gptcore.machine.distributed import World
 from gptcore.machine.process import Interrupted
+from gptcore.objectives.masked import MASKED_WORDS_AND_NEXT_SENTENCE, MaskedWords, masked_words_objective
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches
-from gptcore.training.masked_words import MASKED_WORDS_AND_NEXT_SENTENCE, MaskedWords, masked_words_objective
-from gptcore.training.replaced_tokens import (
+from gptcore.objectives.objective import Text
+from gptcore.objectives.replaced import (
     REPLACED_TOKENS,
     copied,
     drawn_words,
@@ -76,9 +78,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "train"
 
 
+def text(folder: Path) -> Text:
+    return Text(Shards(folder), cast(NetworkConfig, SimpleNamespace(n_ctx=N_CTX)), CONFIG, ALONE)
+
+
 def micro_batches(folder: Path, hiding: Hiding, micro: int | None = None, step: int = 3) -> list[dict[str, Tensor]]:
-    shards = Shards(folder)
-    return MaskedData(shards, table(shards.n_vocab), N_CTX, CONFIG, hiding, micro, ALONE).update(step).micro_batches
+    return MaskedData(text(folder), hiding, micro).update(step).micro_batches
 
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
@@ -283,13 +288,12 @@ def test_words_are_drawn_by_their_probabilities() -> None:
 
 @pytest.mark.parametrize("learnt", [MASKED_WORDS_AND_NEXT_SENTENCE, REPLACED_TOKENS], ids=["masked", "replaced"])
 def test_held_out_scores_are_means_over_all_words(folder: Path, learnt: Any) -> None:
-    shards = Shards(folder)
-    model = Toy(shards.n_vocab)
-    config: Any = type("Model", (), {"n_ctx": N_CTX})()
+    held_out = text(folder)
+    model = Toy(held_out.shards.n_vocab)
     objective = learnt.objective(model, CONFIG)
-    found = learnt.score(objective, shards, config, CONFIG, None, ALONE, lambda: False)
+    found = learnt.score(objective, held_out, None, lambda: False)
     nats, right, pairs, n = 0.0, 0, [], 0
-    for batch in held_out_batches(shards, table(shards.n_vocab), N_CTX, learnt._hiding, None):
+    for batch in held_out_batches(held_out, learnt._hiding, None):
         states = model.encode(batch["tokens"], batch["segments"], batch["mask"])
         scores = model.word_scores(states.flatten(0, 1)[batch["places"]])
         nats += float(F.cross_entropy(scores, batch["targets"], reduction="sum").detach())
@@ -300,7 +304,7 @@ def test_held_out_scores_are_means_over_all_words(folder: Path, learnt: Any) -> 
     assert found["loss"] == pytest.approx(nats / n, rel=1e-5)
     assert found["perplexity"] == pytest.approx(np.exp(nats / n), rel=1e-4)
     assert found["word_accuracy"] == pytest.approx(right / n)
-    assert found["unigram_entropy"] == pytest.approx(np.log(shards.n_vocab - 4))  # each word occurs once
+    assert found["unigram_entropy"] == pytest.approx(np.log(held_out.shards.n_vocab - 4))  # each word occurs once
     if isinstance(learnt, MaskedWords):
         assert found["pair_accuracy"] == pytest.approx(np.mean(pairs))
     else:
@@ -309,4 +313,4 @@ def test_held_out_scores_are_means_over_all_words(folder: Path, learnt: Any) -> 
         assert 0 <= found["replaced_precision"] <= 1
         assert "pair_loss" not in found
     with pytest.raises(Interrupted):
-        learnt.score(objective, shards, config, CONFIG, None, ALONE, lambda: True)
+        learnt.score(objective, held_out, None, lambda: True)

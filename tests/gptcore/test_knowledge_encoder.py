@@ -18,7 +18,7 @@ from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.models.encoder_parts import FeedForward, SelfAttention
 from gptcore.models.knowledge_encoder import EntityLayer, KnowledgeEncoder
-from gptcore.training.entities import entities_objective
+from gptcore.objectives.entities import entities_objective
 from tests.gptcore.tiny_entities import N_VOCAB, gazetteer
 
 

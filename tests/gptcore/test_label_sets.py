@@ -26,8 +26,8 @@ from gptcore.nlu.own_task import read_own_task
 from gptcore.nlu.readers import Example, iterate
 from gptcore.nlu.registry import task_spec
 from gptcore.objectives.losses import label_loss
+from gptcore.objectives.task_distillation import soft_task_loss
 from gptcore.training import finetune
-from gptcore.training.task_distillation import soft_task_loss
 from tests.gptcore.test_own_task import put, read
 from tests.gptcore.tiny_tasks import encoded, pretrained
 

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from gptcore.base.errors import InputError
-from gptcore.config import PretrainConfig
+from gptcore.config import ModelConfig, PretrainConfig
 from gptcore.data.masking import Masking
+from gptcore.data.shards import Shards
 from gptcore.machine.distributed import World
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
+from gptcore.objectives.objective import Text
 from tests.gptcore.sentence_shards import MASK, PAD, SEP, sentence_shards, table
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -25,16 +27,24 @@ HIDING = Hiding("nsp", Masking())
 BOOKS = [[5, 9, 7, 3, 8, 6, 4, 11, 5, 6] * 3, [6, 6, 7, 9, 4, 5, 8, 8] * 2, [4, 12, 5, 7, 9, 3, 6, 5, 5, 6, 7]]
 N_TOKENS = sum(map(sum, BOOKS)) + sum(map(len, BOOKS))
 N_CTX = 32
+MODEL = ModelConfig(n_ctx=N_CTX)
 Make = Callable[..., MaskedData]
+
+
+def written(folder: Path) -> Shards:
+    """The books' shards, with what the ids are beside them."""
+    shards, _ = sentence_shards(folder / "train", BOOKS)
+    table(shards.n_vocab).save(folder)
+    return shards
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    shards, _ = sentence_shards(tmp_path, BOOKS)
+    shards = written(tmp_path)
 
     def data(micro: int | None = None, world: World = ALONE, hiding: Hiding = HIDING, **changes: Any) -> MaskedData:
-        config = dataclasses.replace(CONFIG, **changes)
-        return MaskedData(shards, table(shards.n_vocab), N_CTX, config, hiding, micro, world)
+        text = Text(shards, MODEL, dataclasses.replace(CONFIG, **changes), world)
+        return MaskedData(text, hiding, micro)
 
     return data
 
@@ -122,11 +132,10 @@ def test_settings_go_before_the_objective_s_own() -> None:
 
 
 def test_held_out_sequences_are_the_same_each_time(tmp_path: Path) -> None:
-    shards, _ = sentence_shards(tmp_path, BOOKS)
-    pieces = table(shards.n_vocab)
-    one, other = (list(held_out_batches(shards, pieces, N_CTX, HIDING, None)) for _ in range(2))
+    text = Text(written(tmp_path), MODEL, CONFIG, ALONE)
+    one, other = (list(held_out_batches(text, HIDING, None)) for _ in range(2))
     assert all(torch.equal(a[name], b[name]) for a, b in zip(one, other, strict=True) for name in a)
-    part = list(held_out_batches(shards, pieces, N_CTX, HIDING, 100))
+    part = list(held_out_batches(text, HIDING, 100))
     assert sum(len(batch["labels"]) for batch in part) == 3
     assert sum(len(batch["labels"]) for batch in one) > 10
 

@@ -21,10 +21,10 @@ from gptcore.machine import process
 from gptcore.machine.device import autocast
 from gptcore.machine.distributed import World
 from gptcore.models.build import load_model
-from gptcore.objectives.next_token import language_model_objective
+from gptcore.objectives.next_token import NEXT_TOKEN, language_model_objective
+from gptcore.objectives.objective import Text
 from gptcore.training import adapt, pretrain
 from gptcore.training.pretrain import ValidationMonitor
-from gptcore.training.pretraining_objective import NEXT_TOKEN
 from tests.gptcore.test_adapt import job_for as adapt_job  # noqa: F401  # a fixture
 from tests.gptcore.test_pretrain import job_for as pretrain_job  # noqa: F401  # a fixture
 from tests.gptcore.test_pretrain import shards  # noqa: F401  # a fixture
@@ -62,7 +62,7 @@ def test_a_validation_in_bfloat16_training_scores_in_float32(shards: Path, tmp_p
     with torch.no_grad():
         assert -82 < model(torch.zeros(1, 4, dtype=torch.int64)).mean() < -78
     config = PretrainConfig(precision="bfloat16", steps=1)
-    score = partial(NEXT_TOKEN.score, objective, held_out, model.config, config)
+    score = partial(NEXT_TOKEN.score, objective, Text(held_out, model.config, config, ALONE))
     monitor = ValidationMonitor(model, score, config, 1, held_out.n_tokens, ALONE, tmp_path)
     found = monitor.evaluate(1, lambda: False)["validation/loss"]
     with autocast(ALONE.device, torch.bfloat16):

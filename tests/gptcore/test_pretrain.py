@@ -28,9 +28,10 @@ from gptcore.data.shards import Shards, write_shards
 from gptcore.evaluation.perplexity import perplexity
 from gptcore.machine import process
 from gptcore.machine.distributed import World
+from gptcore.objectives import next_token
 from gptcore.objectives.losses import language_model_loss
 from gptcore.objectives.next_token import PretrainData, language_model_objective
-from gptcore.training import checkpoint, loop, pretrain, pretraining_objective
+from gptcore.training import checkpoint, loop, pretrain
 from gptcore.training.records import MetricsLog
 
 N_VOCAB, N_CTX = 40, 16
@@ -214,7 +215,7 @@ def test_the_log_of_a_stopped_run_is_that_of_an_undisturbed_one(
 
     Only runs of 200 updates and more tell several of them in one line; what no line has told yet must be kept.
     """
-    real, seconds = pretraining_objective.language_model_objective, 0
+    real, seconds = next_token.language_model_objective, 0
 
     def ticking(model: GPT) -> Any:
         objective = real(model)
@@ -226,7 +227,7 @@ def test_the_log_of_a_stopped_run_is_that_of_an_undisturbed_one(
 
         return run
 
-    monkeypatch.setattr(pretraining_objective, "language_model_objective", ticking)
+    monkeypatch.setattr(next_token, "language_model_objective", ticking)
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: float(seconds)))
     changes = {"steps": 200, "batch_size": 2, "eval_every": 150, "checkpoint_every": 40}
     pretrain.run(job_for(tmp_path / "straight", **changes), process.StopRequest())
@@ -341,7 +342,7 @@ def exit_code(tmp_path: Path, job: Job) -> int:
 def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
     tmp_path: Path, job_for: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = pretraining_objective.language_model_objective
+    real = next_token.language_model_objective
 
     def poisoned(model: GPT) -> Any:
         objective, calls = real(model), 0
@@ -356,7 +357,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
 
         return run
 
-    monkeypatch.setattr(pretraining_objective, "language_model_objective", poisoned)
+    monkeypatch.setattr(next_token, "language_model_objective", poisoned)
     assert exit_code(tmp_path, job_for(tmp_path / "w", steps=1500)) == process.EXIT_NON_FINITE
     printed = capsys.readouterr().err
     assert "loss = nan at step 14;" in printed  # though the loop reads the losses only every 15 updates

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from gptcore.base.errors import InputError
 from gptcore.evaluation.ngram import UnigramModel
 from gptcore.evaluation.pseudo_likelihood import PseudoLikelihood, encoder_likelihood, pseudo_perplexity
-from gptcore.models.detection import Detection
 from gptcore.models.encoder import Encoder
+from gptcore.objectives.replaced import Detection
 from gptcore.text.wordpiece import WordPieceTokenizer
 from tests.gptcore.test_ngram import shards_of
 from tests.gptcore.tiny_encoders import CLS, PIECES, SEP, config

@@ -18,7 +18,6 @@ from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, FinetuneConfig, preset_named
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.evaluation.augment import PROPOSALS, WordProposer, augmented
 from gptcore.families import FAMILIES
 from gptcore.machine import process
 from gptcore.models.build import load_model
@@ -26,15 +25,16 @@ from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.nlu.inputs import EncodedExample
+from gptcore.objectives.augmentation import PROPOSALS, WordProposer, augmented
 from gptcore.objectives.losses import task_loss
-from gptcore.training import finetune
-from gptcore.training.task_distillation import (
+from gptcore.objectives.task_distillation import (
     TaughtClassifier,
     soft_task_loss,
     taught_classifier,
     taught_objective,
     taught_schedule,
 )
+from gptcore.training import finetune
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_finetune import outcome
 from tests.gptcore.tiny_encoders import N_VOCAB, PIECES, PieceTokenizer, config, pretrained_encoder

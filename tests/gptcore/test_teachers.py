@@ -17,8 +17,7 @@ from gptcore.config import (
 )
 from gptcore.config.distillation import check_teacher, student_of
 from gptcore.models.encoder import Encoder
-from gptcore.models.student import start_from_teacher
-from gptcore.training.distillation import HIDDEN_WORDS, Student, distillation_objective
+from gptcore.objectives.distillation import HIDDEN_WORDS, Student, distillation_objective, start_from_teacher
 from tests.gptcore.test_distillation import (
     BERT,
     DISTILBERT,

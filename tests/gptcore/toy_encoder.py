@@ -15,7 +15,7 @@ from gptcore.families import FAMILIES, Family
 from gptcore.families.bert import OF_HIDDEN_WORDS
 from gptcore.models.dropout import dropout
 from gptcore.models.language_model import LanguageModel, initialise
-from gptcore.training.replaced_tokens import ReplacedTokens
+from gptcore.objectives.replaced import ReplacedTokens
 
 
 class ToyEncoder(LanguageModel):
@@ -103,8 +103,8 @@ def _family(name: str, objective: str, *settings: str) -> Family:
     )
 
 
-MASKED = _family("toy_masked", "gptcore.training.masked_words:MASKED_WORDS_AND_NEXT_SENTENCE")
-ORDER = _family("toy_order", "gptcore.training.masked_words:MASKED_WORDS_AND_SENTENCE_ORDER")
+MASKED = _family("toy_masked", "gptcore.objectives.masked:MASKED_WORDS_AND_NEXT_SENTENCE")
+ORDER = _family("toy_order", "gptcore.objectives.masked:MASKED_WORDS_AND_SENTENCE_ORDER")
 REPLACED = _family("toy_replaced", "tests.gptcore.toy_encoder:TOY_REPLACED", "replaced_weight", "replaced_objective")
 TOYS = {family.name: family for family in (MASKED, ORDER, REPLACED)}
 

@@ -13,8 +13,7 @@ Legend of shape comments: B sequences, T positions, N told positions, D width, V
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -22,39 +21,27 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import NetworkConfig, PretrainConfig
+from gptcore.config import PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective, Update
 from gptcore.data.masking import Masking, WordMasker
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch, WindowSampler, sequential_windows
-from gptcore.data.shards import Shards
 from gptcore.evaluation.held_out import summed_metrics
-from gptcore.machine.distributed import World
 from gptcore.machine.micro_batches import MicroBatches
 from gptcore.models.both_ways import BothWays
-from gptcore.models.network import Network
 from gptcore.objectives.losses import fused_language_model_loss
-from gptcore.training.masked_words import told
+from gptcore.objectives.masked import told
+from gptcore.objectives.objective import PretrainingObjective, Text
 
 _HELD_OUT = 0  # seed of what is hidden in held-out text: the same for every model
 
 
-class NextTokenAndHiddenWords:
-    """See :class:`gptcore.training.pretraining_objective.PretrainingObjective`."""
+class NextTokenAndHiddenWords(PretrainingObjective):
+    """Each sequence is read in one of two ways: word by word, or as a whole with words hidden."""
 
-    def data(
-        self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
-    ) -> Data:
+    def data(self, text: Text, micro_batch_size: int | None) -> Data:
         """Windows of the text, of which some have hidden words."""
-        return _MixedData(shards, model, config, micro_batch_size, world)
-
-    def network(self, model: Network, generator: torch.Generator) -> Network:
-        """The family's network alone."""
-        return model
-
-    def others(self, trained: nn.Module) -> Mapping[str, Network]:
-        """None."""
-        return {}
+        return _MixedData(text, micro_batch_size)
 
     def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
         """Both losses, by their shares.
@@ -67,24 +54,17 @@ class NextTokenAndHiddenWords:
         return both_ways_objective(trained, _share(config))
 
     def score(
-        self,
-        objective: Objective,
-        shards: Shards,
-        model: NetworkConfig,
-        config: PretrainConfig,
-        max_tokens: int | None,
-        world: World,
-        interrupted: Callable[[], bool],
+        self, objective: Objective, text: Text, max_tokens: int | None, interrupted: Callable[[], bool]
     ) -> dict[str, float]:
         """Scores of held-out windows, each read both ways; what is hidden in them is the same each time.
 
         "loss" and "perplexity" are those of next tokens, as other decoders'; "word_loss" and "word_accuracy" those of
         hidden words.
         """
-        batches = _HeldOut(shards, model, config, max_tokens)
-        sums = summed_metrics(objective, batches, world, interrupted)
+        batches = _HeldOut(text, max_tokens)
+        sums = summed_metrics(objective, batches, text.world, interrupted)
         if not batches.next_tokens:
-            raise InputError(f"{shards.folder}: found no token to score; expected more held-out text")
+            raise InputError(f"{text.shards.folder}: found no token to score; expected more held-out text")
         loss = sums["next_loss"] / batches.next_tokens
         n_words = max(1, batches.words)
         return {
@@ -127,13 +107,12 @@ def both_ways_objective(model: BothWays, share: float) -> Objective:
 class _MixedData:
     """Updates of `batch_size` windows, shared out to processes and micro-batches."""
 
-    def __init__(
-        self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
-    ) -> None:
-        self._sampler = WindowSampler(shards, model.n_ctx, config.seed, *config.repeating)
-        self._masker = _masker(model, config, config.seed)
+    def __init__(self, text: Text, micro_batch_size: int | None) -> None:
+        config = text.config
+        self._sampler = WindowSampler(text.shards, text.model.n_ctx, config.seed, *config.repeating)
+        self._masker = _masker(text, config.seed)
         self._size, self._share = config.batch_size, _share(config)
-        self._micro = MicroBatches(config.batch_size, micro_batch_size, world)
+        self._micro = MicroBatches(config.batch_size, micro_batch_size, text.world)
 
     def update(self, step: int) -> Update:
         """Windows step * batch_size .. (step + 1) * batch_size."""
@@ -155,9 +134,9 @@ class _MixedData:
 class _HeldOut:
     """Held-out windows, each twice: read word by word, and as a whole; counted as they pass."""
 
-    def __init__(self, shards: Shards, model: NetworkConfig, config: PretrainConfig, max_tokens: int | None) -> None:
-        self._windows = sequential_windows(shards, model.n_ctx, max_tokens)
-        self._masker = _masker(model, config, _HELD_OUT)
+    def __init__(self, text: Text, max_tokens: int | None) -> None:
+        self._windows = sequential_windows(text.shards, text.model.n_ctx, max_tokens)
+        self._masker = _masker(text, _HELD_OUT)
         self.next_tokens = self.words = 0
 
     def __iter__(self) -> Iterator[MicroBatch]:
@@ -205,9 +184,10 @@ def _share(config: PretrainConfig) -> float:
     return config.hidden_share
 
 
-def _masker(model: NetworkConfig, config: PretrainConfig, seed: int) -> WordMasker:
+def _masker(text: Text, seed: int) -> WordMasker:
     """Hides words of a vocabulary without special pieces behind the row that comes after it."""
-    n_vocab, none = model.n_vocab, np.zeros(model.n_vocab, bool)
+    n_vocab = text.model.n_vocab
+    none = np.zeros(n_vocab, bool)
     table = PieceTable(n_vocab, pad=n_vocab, cls=n_vocab, sep=n_vocab, mask=n_vocab, special=none, tail=none)
-    rule = Masking()
-    return WordMasker(table, rule if config.mask_share is None else replace(rule, share=config.mask_share), seed)
+    share = text.config.mask_share
+    return WordMasker(table, Masking() if share is None else Masking(share=share), seed)

@@ -12,22 +12,18 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, cast
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import NetworkConfig, PretrainConfig
+from gptcore.config import PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
-from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.data.shards import Shards
 from gptcore.evaluation.held_out import summed_metrics
 from gptcore.families import FAMILIES
-from gptcore.machine.distributed import World
-from gptcore.models.network import Network
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
+from gptcore.objectives.objective import PretrainingObjective, Text
 
 
 class MaskedLanguageModel(Protocol):
@@ -83,11 +79,8 @@ class Counted:
         return found
 
 
-class MaskedWords:
-    """Hidden words, and what the second segment is to the first.
-
-    See :class:`gptcore.training.pretraining_objective.PretrainingObjective`.
-    """
+class MaskedWords(PretrainingObjective):
+    """Hidden words, and what the second segment is to the first."""
 
     _counting: type[Counted] = Counted
 
@@ -95,26 +88,16 @@ class MaskedWords:
         """:param pairs: one of `PAIRS` in :mod:`gptcore.config.limits`, unless the settings name another."""
         self._hiding = Hiding(pairs, masking)
 
-    def data(
-        self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
-    ) -> Data:
+    def data(self, text: Text, micro_batch_size: int | None) -> Data:
         """Sequences of sentences with hidden words.
 
         :raises InputError: shards without sentence borders, or pairs to tell and a network that has no head for them.
         """
-        if (pairs := self._hiding.with_settings(config).pairs) != "none" and not getattr(model, "pair", True):
-            title = FAMILIES[model.family].title
+        pairs = self._hiding.with_settings(text.config).pairs
+        if pairs != "none" and not getattr(text.model, "pair", True):
+            title = FAMILIES[text.model.family].title
             raise InputError(f"pretrain.pairs = {pairs!r}: {title} has no head of pairs here; expected none")
-        table = PieceTable.read(shards.folder.parent)
-        return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)
-
-    def network(self, model: Network, generator: torch.Generator) -> Network:
-        """The family's network alone."""
-        return model
-
-    def others(self, trained: nn.Module) -> Mapping[str, Network]:
-        """None."""
-        return {}
+        return MaskedData(text, self._hiding, micro_batch_size)
 
     def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
         """Words and pairs.
@@ -124,14 +107,7 @@ class MaskedWords:
         return masked_words_objective(cast(MaskedLanguageModel, trained))
 
     def score(
-        self,
-        objective: Objective,
-        shards: Shards,
-        model: NetworkConfig,
-        config: PretrainConfig,
-        max_tokens: int | None,
-        world: World,
-        interrupted: Callable[[], bool],
+        self, objective: Objective, text: Text, max_tokens: int | None, interrupted: Callable[[], bool]
     ) -> dict[str, float]:
         """Scores of held-out sequences whose hidden words are the same each time.
 
@@ -139,11 +115,9 @@ class MaskedWords:
         given the rest), "tokens" how many words were hidden; "unigram_entropy" is the loss of knowing how frequent each
         word is, and nothing else.
         """
-        table = PieceTable.read(shards.folder.parent)
-        hiding = self._hiding.with_settings(config)
-        batches = self._counting(held_out_batches(shards, table, model.n_ctx, hiding, max_tokens))
-        sums = summed_metrics(objective, batches, world, interrupted)
-        return batches.scores(sums) | {"unigram_entropy": unigram_entropy(shards)}
+        batches = self._counting(held_out_batches(text, self._hiding, max_tokens))
+        sums = summed_metrics(objective, batches, text.world, interrupted)
+        return batches.scores(sums) | {"unigram_entropy": unigram_entropy(text.shards)}
 
 
 def masked_words_objective(model: MaskedLanguageModel) -> Objective:

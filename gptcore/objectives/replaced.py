@@ -5,7 +5,7 @@ the other network learns less, or other things, from the same filled-in text.
 Both are trained at once; no gradient goes through the words drawn (section 2). Each word drawn comes from a uniform
 number that belongs to its sequence alone, so that a resumed run and any number of processes draw the same.
 
-Legend of shape comments: B sequences, T positions, N hidden words, V vocabulary.
+Legend of shape comments: B sequences, T positions, D width of the states, N hidden words, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import NetworkConfig, PretrainConfig
-from gptcore.config.network import GENERATOR_SHARE
+from gptcore.config import PretrainConfig
+from gptcore.config.network import GENERATOR_SHARE, generator_config
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
-from gptcore.data.piece_table import PieceTable
-from gptcore.data.shards import Shards
 from gptcore.evaluation.held_out import summed_metrics
-from gptcore.machine.distributed import World
-from gptcore.models.detection import Detection
 from gptcore.models.encoder import Encoder
 from gptcore.models.network import Network
+from gptcore.objectives.masked import Counted, told
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
-from gptcore.training.masked_words import Counted, told
+from gptcore.objectives.objective import PretrainingObjective, Text
 
 WEIGHT = 50.0
 """Of the discriminator's loss (section 3.2, "lambda")."""
@@ -64,8 +61,44 @@ class Detects(Protocol):
         ...
 
 
-class ReplacedTokens:
-    """See :class:`gptcore.training.pretraining_objective.PretrainingObjective`.
+class Detection(nn.Module):
+    """ELECTRA's two networks, trained together: the embeddings are shared (section 3.2).
+
+    :param discriminator: the family's network.
+    :param share: the generator's width, heads and inner width as a share of the discriminator's (Table 3 of the
+        paper's appendix: a quarter of the small model's, a third of the base one's).
+    :param generator: where the generator network's weights are drawn from.
+    """
+
+    def __init__(self, discriminator: Encoder, share: float, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.discriminator = discriminator
+        self.generator = Encoder(
+            generator_config(discriminator.config, share), generator, embeddings=discriminator.embeddings
+        )
+
+    def word_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> Tensor:
+        """The generator's logits at some of the B*T positions: [B, T] three times, [N] -> [N, V]."""
+        states = self.generator.encode(tokens, segments, mask).flatten(0, 1)  # (B*T, D)
+        return self.generator.word_scores(states[places])
+
+    def replaced_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
+        """The discriminator's logits of each token's having been replaced: [B, T] three times -> [B, T]."""
+        return self.discriminator.replaced_scores(self.discriminator.encode(tokens, segments, mask))
+
+    def told_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> Tensor:
+        """The other network's logits of words at some of the B*T positions: [B, T] three times, [N] -> [N, V]."""
+        states = self.discriminator.encode(tokens, segments, mask).flatten(0, 1)  # (B*T, D)
+        return self.discriminator.word_scores(states[places])
+
+    def both_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """What :meth:`replaced_scores` and :meth:`told_scores` give, both at these places: [N] and [N, V]."""
+        states = self.discriminator.encode(tokens, segments, mask).flatten(0, 1)[places]  # (N, D)
+        return self.discriminator.replaced_scores(states), self.discriminator.word_scores(states)
+
+
+class ReplacedTokens(PretrainingObjective):
+    """A generator fills in hidden words, and the family's network tells which tokens are not the text's own.
 
     Hidden words are masked or stay as they are, and never become random ones (85 % and 15 %, original code). There
     positions are drawn with replacement, so that a few less are hidden; here each is drawn once.
@@ -73,17 +106,14 @@ class ReplacedTokens:
 
     _hiding = Hiding("none", Masking(masked=0.85, random=0.0))
 
-    def data(
-        self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
-    ) -> Data:
+    def data(self, text: Text, micro_batch_size: int | None) -> Data:
         """Sequences of sentences with hidden words.
 
         :raises InputError: shards without sentence borders, or pairs of segments.
         """
-        if config.pairs not in (None, "none"):
-            raise InputError(f"pretrain.pairs = {config.pairs!r}: this family tells nothing of pairs, expected none")
-        table = PieceTable.read(shards.folder.parent)
-        return MaskedData(shards, table, model.n_ctx, config, self._hiding, micro_batch_size, world)
+        if (pairs := text.config.pairs) not in (None, "none"):
+            raise InputError(f"pretrain.pairs = {pairs!r}: this family tells nothing of pairs, expected none")
+        return MaskedData(text, self._hiding, micro_batch_size)
 
     def network(self, model: Network, generator: torch.Generator) -> nn.Module:
         """The discriminator, which the family's network is, beside a generator.
@@ -116,38 +146,30 @@ class ReplacedTokens:
         return replaced_tokens_objective(model, WEIGHT if weight is None else weight, chosen == "electra-15")
 
     def score(
-        self,
-        objective: Objective,
-        shards: Shards,
-        model: NetworkConfig,
-        config: PretrainConfig,
-        max_tokens: int | None,
-        world: World,
-        interrupted: Callable[[], bool],
+        self, objective: Objective, text: Text, max_tokens: int | None, interrupted: Callable[[], bool]
     ) -> dict[str, float]:
         """Scores of held-out sequences whose hidden words are the same each time.
 
-        Of the generator as in :meth:`gptcore.training.masked_words.MaskedWords.score`: "loss" is its nats a hidden
+        Of the generator as in :meth:`gptcore.objectives.masked.MaskedWords.score`: "loss" is its nats a hidden
         word. Of the discriminator: "replaced_loss", nats a token; "replaced_share", of the hidden words those that the
         generator did not guess; "replaced_recall" and "replaced_precision", how many of these it finds, and how many
         that it takes for such are some. In the controls that tell words, "told_loss" and "told_accuracy" instead: nats
         and right answers of a word that is to be told.
         """
-        table = PieceTable.read(shards.folder.parent)
-        batches = Counted(held_out_batches(shards, table, model.n_ctx, self._hiding.with_settings(config), max_tokens))
-        sums = summed_metrics(objective, batches, world, interrupted)
+        batches, chosen = Counted(held_out_batches(text, self._hiding, max_tokens)), text.config.replaced_objective
+        sums = summed_metrics(objective, batches, text.world, interrupted)
         found = {"replaced_share": sums["replaced"] / batches.words}
         if "told_loss" in sums:
-            n_told = batches.tokens if config.replaced_objective == "all-tokens-mlm" else batches.words
+            n_told = batches.tokens if chosen == "all-tokens-mlm" else batches.words
             found |= {name: sums[name] / n_told for name in ("told_loss", "told_accuracy")}
-            return batches.scores(sums) | found | {"unigram_entropy": unigram_entropy(shards)}
-        n_decided = batches.words if config.replaced_objective == "electra-15" else batches.tokens
-        found |= {
-            "replaced_loss": sums["replaced_loss"] / n_decided,
-            "replaced_recall": sums["replaced_found"] / max(1.0, sums["replaced"]),
-            "replaced_precision": sums["replaced_found"] / max(1.0, sums["replaced_found"] + sums["false_alarms"]),
-        }
-        return batches.scores(sums) | found | {"unigram_entropy": unigram_entropy(shards)}
+        else:
+            n_decided = batches.words if chosen == "electra-15" else batches.tokens
+            found |= {
+                "replaced_loss": sums["replaced_loss"] / n_decided,
+                "replaced_recall": sums["replaced_found"] / max(1.0, sums["replaced"]),
+                "replaced_precision": sums["replaced_found"] / max(1.0, sums["replaced_found"] + sums["false_alarms"]),
+            }
+        return batches.scores(sums) | found | {"unigram_entropy": unigram_entropy(text.shards)}
 
 
 class FilledIn(NamedTuple):

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import NetworkConfig, PretrainConfig
+from gptcore.config import PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
-from gptcore.data.shards import Shards
-from gptcore.machine.distributed import World
-from gptcore.training.masked_words import Counted, MaskedLanguageModel, MaskedWords, told, word_and_pair_losses
+from gptcore.objectives.masked import Counted, MaskedLanguageModel, MaskedWords, told, word_and_pair_losses
+from gptcore.objectives.objective import Text
 
 
 class KnowledgeModel(MaskedLanguageModel, Protocol):
@@ -53,23 +52,18 @@ class _CountedMentions(Counted):
 
 
 class MaskedWordsAndEntities(MaskedWords):
-    """Hidden words, pairs of segments and denoised entities.
-
-    See :class:`gptcore.training.pretraining_objective.PretrainingObjective`.
-    """
+    """Hidden words, pairs of segments and denoised entities."""
 
     _counting = _CountedMentions
 
-    def data(
-        self, shards: Shards, model: NetworkConfig, config: PretrainConfig, micro_batch_size: int | None, world: World
-    ) -> Data:
+    def data(self, text: Text, micro_batch_size: int | None) -> Data:
         """Sequences of sentences with hidden words and the entities that they mention.
 
         :raises InputError: shards without sentence borders, or whose mentions are not known.
         """
-        if shards.mentions is None:
-            raise InputError(f"{shards.folder}: no mentions of entities known, expected some beside the shards")
-        return super().data(shards, model, config, micro_batch_size, world)
+        if text.shards.mentions is None:
+            raise InputError(f"{text.shards.folder}: no mentions of entities known, expected some beside the shards")
+        return super().data(text, micro_batch_size)
 
     def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
         """Words, pairs and entities.

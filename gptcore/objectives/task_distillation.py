@@ -24,8 +24,8 @@ from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder, draw_weights
 from gptcore.nlu.inputs import MARKS
 from gptcore.nlu.spec import PLACE_FORMS
+from gptcore.objectives.distillation import Counted, layer_losses
 from gptcore.objectives.losses import label_loss, language_model_loss, task_loss
-from gptcore.training.distillation import Counted, layer_losses
 from gptcore.training.schedules import Schedule, warmup_linear
 
 
@@ -99,7 +99,7 @@ def taught_classifier(
 
 
 _LAYER_LOSSES = ("embedding", "hidden", "attention")
-"""In the order of :func:`gptcore.training.distillation.layer_losses`."""
+"""In the order of :func:`gptcore.objectives.distillation.layer_losses`."""
 
 
 def _of_layers(config: DistilConfig) -> DistilConfig:
