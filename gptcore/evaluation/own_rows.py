@@ -14,13 +14,13 @@ from gptcore.base.errors import InputError
 from gptcore.data.sampler import WindowBatch
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.evaluation.generate import generate_batch
-from gptcore.evaluation.perplexity import perplexity
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.machine.distributed import World
 from gptcore.models.language_model import LanguageModel
 from gptcore.nlu.own_rows import own_example, read_own_rows
 from gptcore.nlu.readers import Example, Record, decoded_lines
 from gptcore.nlu.registry import TaskSpec
+from gptcore.objectives.held_out import perplexity
 from gptcore.objectives.next_token import language_model_objective
 from gptcore.text.tokenizer import Tokenizer
 

@@ -12,7 +12,6 @@ Legend of shape comments: B sequences, T positions, N told positions, D width, V
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -26,9 +25,9 @@ from gptcore.data.feed import Data, MicroBatch, Objective, Update
 from gptcore.data.masking import Masking, WordMasker
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch, WindowSampler, sequential_windows
-from gptcore.evaluation.held_out import summed_metrics
 from gptcore.machine.micro_batches import MicroBatches
 from gptcore.models.both_ways import BothWays
+from gptcore.objectives.held_out import exponential, summed_metrics
 from gptcore.objectives.losses import fused_language_model_loss
 from gptcore.objectives.masked import told
 from gptcore.objectives.objective import PretrainingObjective, Text
@@ -69,7 +68,7 @@ class NextTokenAndHiddenWords(PretrainingObjective):
         n_words = max(1, batches.words)
         return {
             "loss": loss,
-            "perplexity": math.exp(loss) if loss < 700 else math.inf,
+            "perplexity": exponential(loss),
             "tokens": float(batches.next_tokens),
             "word_loss": sums["word_loss"] / n_words,
             "word_accuracy": sums["word_accuracy"] / n_words,

@@ -8,7 +8,6 @@ Legend of shape comments: B sequences, T positions, D width, N hidden words, V v
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, cast
 
@@ -20,8 +19,8 @@ from gptcore.config import PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.evaluation.held_out import summed_metrics
 from gptcore.families import FAMILIES
+from gptcore.objectives.held_out import exponential, summed_metrics
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
 from gptcore.objectives.objective import PretrainingObjective, Text
 
@@ -70,7 +69,7 @@ class Counted:
         loss = sums["word_loss"] / self.words
         found = {
             "loss": loss,
-            "perplexity": math.exp(loss) if loss < 700 else math.inf,
+            "perplexity": exponential(loss),
             "word_accuracy": sums["word_accuracy"] / self.words,
             "tokens": float(self.words),
         }

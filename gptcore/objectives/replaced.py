@@ -22,9 +22,9 @@ from gptcore.config import PretrainConfig
 from gptcore.config.network import GENERATOR_SHARE, generator_config
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
-from gptcore.evaluation.held_out import summed_metrics
 from gptcore.models.encoder import Encoder
 from gptcore.models.network import Network
+from gptcore.objectives.held_out import summed_metrics
 from gptcore.objectives.masked import Counted, told
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
 from gptcore.objectives.objective import PretrainingObjective, Text

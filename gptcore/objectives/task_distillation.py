@@ -26,7 +26,6 @@ from gptcore.nlu.inputs import MARKS
 from gptcore.nlu.spec import PLACE_FORMS
 from gptcore.objectives.distillation import Counted, layer_losses
 from gptcore.objectives.losses import label_loss, language_model_loss, task_loss
-from gptcore.training.schedules import Schedule, warmup_linear
 
 
 class TaughtRows:
@@ -48,18 +47,6 @@ class TaughtRows:
     def documents(self, step: int) -> list[str]:
         """See :class:`gptcore.data.feed.Data`."""
         return self._data.documents(step)
-
-
-def taught_schedule(warmup: float, n_layer_steps: int, total_steps: int) -> Schedule:
-    """A linear warm-up and a constant rate while layers are learnt, then that of fine-tuning."""
-    after = warmup_linear(warmup, max(1, total_steps - n_layer_steps))
-
-    def factor(step: int) -> float:
-        if step < n_layer_steps:
-            return min(1.0, step / (warmup * n_layer_steps)) if warmup else 1.0
-        return after(step - n_layer_steps)
-
-    return factor
 
 
 class TaughtClassifier(nn.Module):

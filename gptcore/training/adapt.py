@@ -25,13 +25,13 @@ from gptcore.base.settings import recorded
 from gptcore.data.blocks import Blocks
 from gptcore.data.feed import Objective
 from gptcore.data.shards import Shards
-from gptcore.evaluation.perplexity import perplexity
 from gptcore.families import FAMILIES
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step
 from gptcore.models.build import build_model, load_language_model, next_token_network
 from gptcore.models.language_model import LanguageModel
+from gptcore.objectives.held_out import perplexity
 from gptcore.objectives.next_token import PretrainData, language_model_objective
 from gptcore.training.job import Training, finish_language_model, parse_job, run_job, train
 from gptcore.training.schedules import warmup_linear

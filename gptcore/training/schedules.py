@@ -50,3 +50,15 @@ def warmup_linear(warmup: float, total_steps: int) -> Schedule:
         return (x / warmup if warmup > 0 and x <= warmup else 1.0) * (1.0 - x)
 
     return factor
+
+
+def taught_schedule(warmup: float, n_layer_steps: int, total_steps: int) -> Schedule:
+    """Fine-tuning beside a teacher: a warm-up and a constant rate while layers are learnt, then fine-tuning's own."""
+    after = warmup_linear(warmup, max(1, total_steps - n_layer_steps))
+
+    def factor(step: int) -> float:
+        if step < n_layer_steps:
+            return min(1.0, step / (warmup * n_layer_steps)) if warmup else 1.0
+        return after(step - n_layer_steps)
+
+    return factor

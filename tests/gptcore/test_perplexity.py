@@ -16,11 +16,11 @@ from gptcore import GPT, ModelConfig
 from gptcore.config import PretrainConfig
 from gptcore.data.sampler import sequential_windows
 from gptcore.data.shards import Shards
-from gptcore.evaluation.perplexity import perplexity
 from gptcore.machine import process
 from gptcore.machine.device import autocast
 from gptcore.machine.distributed import World
 from gptcore.models.build import load_model
+from gptcore.objectives.held_out import perplexity
 from gptcore.objectives.next_token import NEXT_TOKEN, language_model_objective
 from gptcore.objectives.objective import Text
 from gptcore.training import adapt, pretrain

@@ -25,10 +25,10 @@ from gptcore.base.files import read_json
 from gptcore.config import ModelConfig, PretrainConfig
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards, write_shards
-from gptcore.evaluation.perplexity import perplexity
 from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.objectives import next_token
+from gptcore.objectives.held_out import perplexity
 from gptcore.objectives.losses import language_model_loss
 from gptcore.objectives.next_token import PretrainData, language_model_objective
 from gptcore.training import checkpoint, loop, pretrain

@@ -32,9 +32,9 @@ from gptcore.objectives.task_distillation import (
     soft_task_loss,
     taught_classifier,
     taught_objective,
-    taught_schedule,
 )
 from gptcore.training import finetune
+from gptcore.training.schedules import taught_schedule
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_finetune import outcome
 from tests.gptcore.tiny_encoders import N_VOCAB, PIECES, PieceTokenizer, config, pretrained_encoder
