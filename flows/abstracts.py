@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.chain import pretrain_on
-from flows.dispatch import Training, dispatch_training, dispatches_trainings
-from flows.failures import CellsFailed, Failures, leave_out, raise_if_all, result_or_error
 from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, GenerateParameters, OnPapers
 from flows.forms.generation_checks import check_no_pretraining, check_positions, chosen_tables
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_abstracts, language_overrides
 from flows.servers import signals
+from flows.trainings.chain import pretrain_on
+from flows.trainings.dispatch import Training, dispatch_training, dispatches_trainings
+from flows.trainings.failures import CellsFailed, Failures, leave_out, raise_if_all, result_or_error
 from gptcore.abstracts.config import AdaptConfig, at_size
 from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
 from gptcore.base.errors import InputError

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.chain import pretrain_on
-from flows.fanout import score_tasks
-from flows.finetune import encoded_tasks, pretrained_arm, seeds_of, settings_of
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.parameters import DistilParameters
 from flows.forms.references import in_store
 from flows.forms.run_names import from_form
 from flows.forms.settings import distilled_preset
-from flows.grid import Arm, Grid
 from flows.servers import signals
+from flows.trainings.chain import pretrain_on
+from flows.trainings.collect import score_tasks
+from flows.trainings.grid import Arm, Grid, encoded_tasks, pretrained_arm, seeds_of, settings_of
 from gptcore.config import Preset, network_config
 from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus

@@ -9,12 +9,12 @@ from typing import Any
 from prefect import flow
 from prefect.utilities.annotations import quote
 
-from flows.chain import pretrain_on
 from flows.forms.generation import FewShotParameters
 from flows.forms.generation_checks import check_prompts, least_room, tasks_with_room
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.servers import signals
+from flows.trainings.chain import pretrain_on
 from gptcore.base.synthetic import is_synthetic
 from gptcore.config.sizes import SIZES, sized_preset
 from gptcore.prompting.assemble import select

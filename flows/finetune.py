@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from prefect import flow
 
-from flows.failures import Failures, leave_out, raise_if_all
-from flows.fanout import score_tasks
 from flows.forms.checks import check_start_task, chosen_tasks, datasets_folder
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
-from flows.grid import Arm, Grid, TaskSettings
 from flows.servers import signals
-from gptcore.base.errors import InputError
-from gptcore.config import FinetuneConfig, Preset
+from flows.trainings.collect import score_tasks
+from flows.trainings.grid import Grid, arms_of, encoded_tasks, pretrained_arm, scratch_arm, seeds_of, settings_of
+from gptcore.config import FinetuneConfig
 from gptcore.families import Family, recorded_family
-from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.dataset import encode_dataset
-from tasks.store.artifact import Artifact
 from tasks.store.lineage import own_tokenizer, teacher_of
 from tasks.store.store import Store
 
@@ -85,58 +80,3 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     arms, seeds = arms_of(store, preset, checkpoint, parameters.from_task), seeds_of(preset, parameters.seeds)
     grid = Grid(store, datasets_url, chosen, datasets, arms, settings_of(preset, chosen), seeds)
     return score_tasks(grid, parameters.jobs, left_out=left_out, rates=parameters.rates)
-
-
-def encoded_tasks(
-    store: Store, datasets_url: str, tasks: Sequence[Task], family: Family, tokenizer: Artifact
-) -> tuple[dict[str, Artifact], Failures]:
-    """Task -> its encoded rows, and the tasks whose rows are broken.
-
-    :raises InputError: a task that the family cannot be fine-tuned on, or none has good rows.
-    """
-    for task in tasks:
-        family.require_form(task.name, task.spec.form)
-    datasets: dict[str, Artifact] = {}
-    left_out: Failures = {}
-    for task in tasks:
-        try:
-            datasets[task.name] = encode_dataset(store, datasets_url, task.spec, tokenizer)
-        except InputError as error:
-            leave_out(left_out, task.name, error)
-    raise_if_all(left_out, [task.name for task in tasks])
-    return datasets, left_out
-
-
-def settings_of(preset: Preset, tasks: Sequence[Task]) -> TaskSettings:
-    """The fine-tuning settings of each of the twelve under a preset, and of the own tasks among ``tasks``."""
-    own = {task.name: task.settings(preset.finetune_for(task.name)) for task in tasks}
-    return {name: preset.finetune_for(name) for name in REGISTRY} | own
-
-
-def pretrained_arm(checkpoint: Artifact, source: str = "", teacher: Artifact | None = None) -> Arm:
-    """The paper's method.
-
-    :param source: the task that others start from, which the row's name says.
-    :param teacher: of a student, which may learn from that one's models of the tasks.
-    """
-    label = f"pre-trained, then {source}" if source else "pre-trained"
-    return Arm(label, checkpoint, teacher=pretrained_arm(teacher) if teacher else None)
-
-
-def scratch_arm(checkpoint: Artifact) -> Arm:
-    """The same network from random weights (Table 5, "w/o pre-training")."""
-    return Arm("from scratch", checkpoint, {"pretrained": False})
-
-
-def arms_of(store: Store, preset: Preset, checkpoint: Artifact, source: str = "") -> list[Arm]:
-    """The rows of ours that a preset fills.
-
-    :param source: the task that a form has others start from; of what the settings say so the notes tell.
-    """
-    arms = [pretrained_arm(checkpoint, source, teacher_of(store, checkpoint))]
-    return [*arms, scratch_arm(checkpoint)] if preset.scratch else arms
-
-
-def seeds_of(preset: Preset, wanted: int) -> int:
-    """Runs of each task: as many as were asked for, else the preset's; 0: each task's own number."""
-    return wanted or preset.seeds or 0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.chain import run_chain
-from flows.fanout import score_tasks
-from flows.finetune import arms_of, seeds_of, settings_of
 from flows.forms.checks import check_from_task
 from flows.forms.parameters import PipelineParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
-from flows.grid import Grid
+from flows.trainings.chain import run_chain
+from flows.trainings.collect import score_tasks
+from flows.trainings.grid import Grid, arms_of, seeds_of, settings_of
 from gptcore.families import FAMILIES
 from gptcore.nlu.blimp import has_blimp
 from tasks.report.card import stages_table, table

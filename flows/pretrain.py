@@ -7,13 +7,13 @@ from typing import Any
 
 from prefect import flow
 
-from flows.chain import started_from, taught_by
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import PretrainParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
-from flows.graph import mentioned
+from flows.knowledge.graph import mentioned
 from flows.servers import signals
+from flows.trainings.chain import started_from, taught_by
 from gptcore.families import FAMILIES
 from tasks.stages.pretrain import pretrain_model
 from tasks.stages.tokenizer import check_kind

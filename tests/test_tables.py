@@ -48,7 +48,7 @@ MODULES = (
     "gptcore.text.vocabulary",
     "flows.deployments.automations",
     "flows.deployments.catalog",
-    "flows.dispatch",
+    "flows.trainings.dispatch",
     "flows.servers.pools",
     "tasks.stages.stage",
     "tasks.tracking.registry",

@@ -18,10 +18,10 @@ from flows.analysis.common import (
     scored,
     scores_of,
 )
-from flows.chain import run_chain
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
+from flows.trainings.chain import run_chain
 from gptcore.base.errors import InputError
 from gptcore.config.operations import pretraining_flops
 from gptcore.families import DEFAULT, FAMILIES

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows.chain import Chain
-from flows.fanout import score_tasks
-from flows.finetune import pretrained_arm, seeds_of, settings_of
 from flows.forms.parameters import AnalysisParameters
-from flows.grid import Arm, Grid
+from flows.trainings.chain import Chain
+from flows.trainings.collect import score_tasks
+from flows.trainings.grid import Arm, Grid, pretrained_arm, seeds_of, settings_of
 from gptcore.base.errors import InputError
 from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig, Preset, PretrainConfig, network_config

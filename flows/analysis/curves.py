@@ -9,11 +9,10 @@ from typing import Any
 from prefect import flow
 
 from flows.analysis.common import Trained, about, named, percent, publish_all, scored
-from flows.chain import Chain, run_chain
-from flows.finetune import pretrained_arm
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
-from flows.grid import Arm
+from flows.trainings.chain import Chain, run_chain
+from flows.trainings.grid import Arm, pretrained_arm
 from gptcore.evaluation.zero_shot import sources_fingerprint
 from gptcore.nlu.blimp import BLIMP, CHANCE, FIELDS, blimp_fingerprint
 from gptcore.nlu.published import OURS, PUBLISHED

@@ -25,11 +25,11 @@ from flows.analysis.common import (
     scores_of,
     tokens_of_update,
 )
-from flows.chain import run_chain
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset, refuse_setting
-from flows.grid import Arm
+from flows.trainings.chain import run_chain
+from flows.trainings.grid import Arm
 from gptcore.config import EncoderConfig
 from gptcore.config.operations import operations_of_update
 from gptcore.nlu.published import REPLACED, SENTENCES

@@ -17,11 +17,11 @@ from flows.analysis.common import (
     synthetic_notes,
     with_family,
 )
-from flows.chain import Chain, run_chain
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import refuse_setting
-from flows.grid import Arm
+from flows.trainings.chain import Chain, run_chain
+from flows.trainings.grid import Arm
 from gptcore.nlu.published import ENTITIES
 from tasks.report.analysis import Analysis
 from tasks.report.leaderboard import Row

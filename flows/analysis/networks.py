@@ -24,10 +24,10 @@ from flows.analysis.common import (
     short,
     tokens_of_update,
 )
-from flows.chain import run_chain
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
+from flows.trainings.chain import run_chain
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, Preset
 from gptcore.config.operations import operations_of_update

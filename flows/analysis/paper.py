@@ -8,11 +8,10 @@ import statistics
 from prefect import flow
 
 from flows.analysis.common import about, cell_text, named, percent, publish_all, scored, synthetic_notes
-from flows.chain import Chain, run_chain
-from flows.finetune import pretrained_arm, scratch_arm
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
-from flows.grid import Arm
+from flows.trainings.chain import Chain, run_chain
+from flows.trainings.grid import Arm, pretrained_arm, scratch_arm
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.families import FAMILIES

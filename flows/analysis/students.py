@@ -15,17 +15,16 @@ from flows.analysis.common import (
     short,
     synthetic_notes,
 )
-from flows.chain import Chain, chain_of, run_chain
-from flows.dispatch import pretrained
-from flows.failures import Failures
-from flows.fanout import score_tasks, with_sources
-from flows.finetune import pretrained_arm, seeds_of, settings_of
 from flows.forms.parameters import AnalysisParameters, DistillationParameters, StudentsParameters
 from flows.forms.references import in_store
 from flows.forms.run_names import from_form
 from flows.forms.students import Compared, Plan, Student, ablations_of, plans, students_of, teachers_form
 from flows.forms.teachers import check_distillation, check_students
-from flows.grid import Arm, Grid
+from flows.trainings.chain import Chain, chain_of, run_chain
+from flows.trainings.collect import score_tasks, with_sources
+from flows.trainings.dispatch import pretrained
+from flows.trainings.failures import Failures
+from flows.trainings.grid import Arm, Grid, pretrained_arm, seeds_of, settings_of
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, NetworkConfig, network_config
 from gptcore.families import FAMILIES

@@ -52,7 +52,7 @@ def sweep(options: argparse.Namespace) -> None:
     plan = toml_file(options.file, "")
     read_plan(plan, options.file, bool(options.checkpoint))  # its errors name the file
     filled = fill("SweepParameters", options, sweep=plan)
-    from flows.sweep import sweep
+    from flows.sweep.flow import sweep
 
     print(run(sweep, filled, options).text(), end="")
 
@@ -76,7 +76,7 @@ def abstracts(options: argparse.Namespace) -> None:
     assert isinstance(filled, OnPapers)
     check_blocks(filled, section)
     from flows.abstracts import abstracts, abstracts_tables
-    from flows.failures import CellsFailed
+    from flows.trainings.failures import CellsFailed
 
     try:
         made = run(abstracts_tables if tables else abstracts, filled, options)

@@ -51,7 +51,7 @@ def fill(form: str, options: argparse.Namespace, **extra: Any) -> Form:
     from flows.forms.option import flag_of, given_fields
     from flows.servers.preflight import require_servers
     from flows.servers.temporary_server import begin_server
-    from flows.worker_policy import worker_policy
+    from flows.trainings.worker_policy import worker_policy
 
     model = form_named(form)
     try:
@@ -121,7 +121,7 @@ def run_and_print(flow: Any, filled: Form, options: argparse.Namespace) -> None:
 
     :raises SomeFailed: after the board of the others is printed.
     """
-    from flows.failures import SomeFailed, SomeInputsBad
+    from flows.trainings.failures import SomeFailed, SomeInputsBad
     from tasks.report.suites import kept_leaderboard
 
     try:

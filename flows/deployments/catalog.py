@@ -33,15 +33,15 @@ from flows.forms.parameters import (
     StudentsParameters,
     SweepParameters,
 )
-from flows.knowledge import knowledge
-from flows.leaderboard import leaderboard
+from flows.knowledge.flow import knowledge
+from flows.knowledge.reason import reason
 from flows.pipeline import pipeline
 from flows.pretrain import pretrain
-from flows.reason import reason
 from flows.servers.pools import CPU, GPU
 from flows.servers.tags import INTERNAL, OFFERED, TRAINING
-from flows.sweep import sweep
-from flows.train import train
+from flows.sweep.flow import sweep
+from flows.trainings.leaderboard import leaderboard
+from flows.trainings.train import train
 from tasks.store.manifest import code_version
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from flows import abstracts
 from flows.cli.main import main
-from flows.failures import CellsFailed
 from flows.forms.generation import AbstractsTablesParameters
+from flows.trainings.failures import CellsFailed
 from gptcore.abstracts.published import SWEEPS
 from gptcore.base.errors import InputError
 from gptcore.config.sizes import Size

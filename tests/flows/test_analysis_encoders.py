@@ -14,7 +14,7 @@ import pytest
 
 from flows.forms.checks import check_graph
 from flows.forms.parameters import AnalysisParameters
-from flows.graph import mentioned
+from flows.knowledge.graph import mentioned
 from gptcore.base.errors import InputError
 from gptcore.config import preset_named
 from gptcore.data.mentions import Mentions
@@ -69,7 +69,7 @@ def test_pairs_are_told_by_each_models_own_head(world: tuple[str, str], store: s
 def test_entities_are_left_out_in_fine_tuning_and_untold_in_pre_training(
     world: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows import graph
+    from flows.knowledge import graph
 
     monkeypatch.setattr(graph, "TransEConfig", partial(TransEConfig, steps=3, dim=8, eval_facts=5))
     books, datasets = world
@@ -195,7 +195,7 @@ def test_a_family_that_an_analysis_is_not_about_is_refused(world: tuple[str, str
 def test_an_encoders_settings_of_hidden_words_are_not_the_lstms(
     world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows import chain as module
+    from flows.trainings import chain as module
 
     asked: dict[str, Any] = {}
     monkeypatch.setattr(module, "pretrained", lambda _, **given: asked.update(given))

@@ -34,6 +34,24 @@ def scheduled(parameters: str = "", cron: str = "0 2 * * *", timezone: str = "UT
     return f'[[schedule]]\nname = "a"\ncron = "{cron}"\ntimezone = "{timezone}"\nparameters = {{ {parameters} }}\n'
 
 
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        "flows.knowledge.knowledge",
+        "flows.leaderboard.leaderboard",
+        "flows.reason.reason",
+        "flows.sweep.sweep",
+        "flows.train.train",
+    ],
+)
+def test_deployments_of_former_versions_find_their_flows(entrypoint: str) -> None:
+    from prefect import Flow
+    from prefect.utilities.importtools import import_object
+
+    assert isinstance(found := import_object(entrypoint), Flow)
+    assert found.name == entrypoint.rpartition(".")[2]
+
+
 @pytest.mark.parametrize("cron", ["*/15 * * * *", "0 0 29 2 *", "0 0 31 2 mon", "0 0 31 * *", "5,7 0-6/2 * jan-mar 7"])
 def test_schedules_that_prefect_takes_are_taken(tmp_path: Path, cron: str) -> None:
     from prefect.client.schemas.schedules import CronSchedule

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 def test_arguments_survive_the_way_through_json() -> None:
     import json
 
-    from flows.train import packed, unpacked
+    from flows.trainings.train import packed, unpacked
 
     arguments = {
         "dataset": Artifact("dataset", "a" * 64, "s3://bucket/store/dataset/" + "a" * 64),
@@ -37,7 +37,7 @@ def test_a_students_training_is_looked_for_by_what_it_is_made_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the teacher in it, a child's artifact would never be found, and the parent would say it is not there."""
-    from flows import dispatch
+    from flows.trainings import dispatch
 
     store = Store(str(tmp_path))
     shards = store.build(Recipe("shards", 1, {}), lambda _: {"n_vocab": 40}).artifact
@@ -56,7 +56,7 @@ class World:
     """A store, a recipe that nothing has made yet, and a worker that does as it is told."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from flows import dispatch
+        from flows.trainings import dispatch
 
         self.store = Store(str(folder / "store"))
         self.recipe = Recipe("finetune", 1, {"of": folder.name})
@@ -91,7 +91,7 @@ class World:
         """A flow that wants the artifact, and what it gets."""
         from prefect import flow
 
-        from flows.dispatch import dispatch_training
+        from flows.trainings.dispatch import dispatch_training
 
         self.outcomes = list(outcomes)
 
@@ -140,7 +140,7 @@ def test_a_lost_machine_and_an_old_failure_take_a_new_number(small: World) -> No
 
 
 def test_a_machine_that_is_lost_every_time_is_a_failure(small: World) -> None:
-    from flows.dispatch import ChildFailed
+    from flows.trainings.dispatch import ChildFailed
 
     with pytest.raises(ChildFailed, match="no heartbeat"):
         small.parent("lost", "lost", "lost")
@@ -148,7 +148,7 @@ def test_a_machine_that_is_lost_every_time_is_a_failure(small: World) -> None:
 
 
 def test_a_run_that_is_under_way_is_adopted(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows import dispatch
+    from flows.trainings import dispatch
 
     class Killed(BaseException):
         pass
@@ -169,7 +169,7 @@ def test_a_run_that_is_under_way_is_adopted(small: World, monkeypatch: pytest.Mo
 def test_a_strangers_run_that_was_cancelled_is_replaced_by_one_of_our_own(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows import dispatch
+    from flows.trainings import dispatch
 
     def leaves(client: Any, child: Any, own: bool, _: object) -> Any:
         assert own
@@ -187,7 +187,7 @@ def test_what_ends_the_parent_cancels_its_child(small: World, monkeypatch: pytes
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.sorting import FlowRunSort
 
-    from flows import dispatch
+    from flows.trainings import dispatch
 
     monkeypatch.undo()
     monkeypatch.setattr(dispatch, "jobs_are_stopped", lambda: True)

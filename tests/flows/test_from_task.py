@@ -62,7 +62,7 @@ def test_the_row_has_its_own_name_and_only_the_tasks_that_were_asked_for(board: 
 
 
 def test_a_row_whose_settings_start_a_task_so_is_called_as_any_other(board: Leaderboard, store: str) -> None:
-    from flows.finetune import arms_of
+    from flows.trainings.grid import arms_of
 
     checkpoint = pretrained_model(Store(store), "latest")
     for source, label in (("", "pre-trained"), ("mnli", "pre-trained, then mnli")):

@@ -29,7 +29,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(**chosen: Any) -> list[Analysis]:
-    from flows.knowledge import knowledge
+    from flows.knowledge.flow import knowledge
 
     return knowledge(KnowledgeParameters(overrides=FEW, **chosen))
 

@@ -271,7 +271,7 @@ def test_prompts_and_sweeps_take_it(
     from flows.few_shot import few_shot
     from flows.forms.generation import FewShotParameters
     from flows.forms.parameters import SweepParameters
-    from flows.sweep import sweep
+    from flows.sweep.flow import sweep
 
     asked = FewShotParameters(
         store=store,

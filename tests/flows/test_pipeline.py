@@ -275,7 +275,7 @@ def test_the_pretraining_card_holds_curve_lineage_and_ngrams(board: Leaderboard,
 
 def test_a_broken_row_costs_its_own_task_alone(board: Leaderboard, world: tuple[str, str], store: str) -> None:
     """Named at the end, after the others' row and card; where nothing is left, before anything is computed."""
-    from flows.failures import SomeInputsBad
+    from flows.trainings.failures import SomeInputsBad
 
     path = Path(world[1]) / "RTE" / "train.tsv"
     text = path.read_text(encoding="utf-8")
@@ -330,7 +330,7 @@ def test_blimp_belongs_to_the_checkpoint_and_to_each_row_that_starts_from_it(
 def test_a_fine_tune_that_fails_leaves_the_others(
     board: Leaderboard, world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.failures import SomeFailed
+    from flows.trainings.failures import SomeFailed
     from tasks.jobs.launch import JobDiverged
     from tasks.stages import finetune as stage
 
@@ -380,9 +380,8 @@ def test_rows_that_changed_since_they_were_encoded_fill_no_row(
     board: Leaderboard, world: tuple[str, str], store: str
 ) -> None:
     """Refused before anything is trained: a row never mixes numbers of different data."""
-    from flows.fanout import score_tasks
-    from flows.finetune import pretrained_arm, settings_of
-    from flows.grid import Grid
+    from flows.trainings.collect import score_tasks
+    from flows.trainings.grid import Grid, pretrained_arm, settings_of
 
     stages = Store(store)
     encoded = {stages.manifest(item)["config"]["task"]: item for item in stages.list("dataset")}

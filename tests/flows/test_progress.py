@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from flows import progress as module
-from flows.dispatch import Training
-from flows.progress import show_progress, work_of
+from flows.trainings import progress as module
+from flows.trainings.dispatch import Training
+from flows.trainings.progress import show_progress, work_of
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig, preset_named
 from tasks.store.artifact import Artifact, Recipe
@@ -36,7 +36,7 @@ def told(monkeypatch: pytest.MonkeyPatch, ends: list[tuple[float, float]]) -> tu
             yield training
 
     monkeypatch.setattr(module, "as_completed", ending)
-    monkeypatch.setattr("flows.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("flows.trainings.progress.time.monotonic", lambda: now)
     monkeypatch.setattr(module, "create_progress_artifact", lambda percent, key, description: uuid4())
     monkeypatch.setattr(module, "update_progress_artifact", lambda _, percent, description: percents.append(percent))
     monkeypatch.setattr(module, "progress", lambda item, line=False: news.append(item))

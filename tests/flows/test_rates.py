@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flows.forms.readers import learning_rates
-from flows.rates import _as_table, _best
+from flows.trainings.rates import _as_table, _best
 from gptcore.base.errors import InputError
 
 

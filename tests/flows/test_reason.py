@@ -54,7 +54,7 @@ def chosen(world: tuple[str, str], store: str, datasets: str, prefect_server: Pa
 
 
 def test_scores_stand_beside_the_texts_alone_and_say_why(chosen: dict[str, Any], tmp_path: Path) -> None:
-    from flows.reason import reason
+    from flows.knowledge.reason import reason
 
     found = reason(ReasonParameters(**chosen, seeds=2, questions=2, out=str(tmp_path)))
     assert [analysis.name for analysis in found] == ["kagnet", "kagnet-why-1", "kagnet-why-2"]
@@ -96,7 +96,7 @@ def test_scores_stand_beside_the_texts_alone_and_say_why(chosen: dict[str, Any],
 
 def test_a_question_of_ones_own_is_answered_with_the_paths_that_led_there(chosen: dict[str, Any]) -> None:
     from flows.inference import explain
-    from flows.reason import reason
+    from flows.knowledge.reason import reason
 
     reason(ReasonParameters(**chosen, seeds=2, questions=1))
     store = Store(chosen["store"])
@@ -116,7 +116,7 @@ def test_a_question_of_ones_own_is_answered_with_the_paths_that_led_there(chosen
 
 
 def test_other_vectors_have_a_row_of_their_own(chosen: dict[str, Any]) -> None:
-    from flows.reason import reason
+    from flows.knowledge.reason import reason
 
     changed = {**FEW, "transe": {**FEW.get("transe", {}), "dim": 4}}
     rows = {row.suite for row in read_leaderboard().rows}

@@ -17,7 +17,7 @@ from flows.forms.parameters import (
 )
 from flows.forms.settings import chosen_preset, distilled_preset
 from flows.forms.students import ablations_of, plans, students_of, teachers_form
-from flows.grid import Arm
+from flows.trainings.grid import Arm
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.config.distillation import DistilConfig, check_teacher

@@ -13,7 +13,7 @@ import pytest
 
 from flows.cli import main as cli
 from flows.forms.parameters import SweepParameters
-from flows.rung import TrialInputs
+from flows.sweep.rung import TrialInputs
 from gptcore.base.errors import InputError
 from gptcore.config import preset_named
 from gptcore.config.presets import PRESETS, demo
@@ -52,7 +52,7 @@ BY_BITS: dict[str, Any] = {
 
 
 def run(world: tuple[str, str], store: str, plan: dict[str, Any], **form: Any) -> SweepResult:
-    from flows.sweep import sweep
+    from flows.sweep.flow import sweep
 
     books, datasets = world
     places = {"store": store, "corpus": books, "datasets": datasets, "jobs": 3}
@@ -86,7 +86,7 @@ def ended(world: tuple[str, str], store: str, others: frozenset[str]) -> dict[st
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flows.sweep.survivors", ctrl_c)
+        patch.setattr("flows.sweep.flow.survivors", ctrl_c)
         with pytest.raises(KeyboardInterrupt):
             run(world, store, BY_BITS)
     (sweep,) = own(others)
@@ -281,7 +281,7 @@ def test_a_trial_that_failed_once_may_win_the_next_time(
             found[n] = OSError("no space left on the disk") if n in broken else outcome
         return found
 
-    monkeypatch.setattr("flows.sweep.run_rung", run_rung)
+    monkeypatch.setattr("flows.sweep.flow.run_rung", run_rung)
     assert run(world, store, plan).winner.trial == 1
     broken.clear()
     assert run(world, store, plan).winner.trial == 2
@@ -318,7 +318,7 @@ def test_the_next_best_takes_the_place_of_the_last_that_was_left(
             found[n] = ArithmeticError("loss is nan") if (n, rung.number) in fails else outcome
         return found
 
-    monkeypatch.setattr("flows.sweep.run_rung", run_rung)
+    monkeypatch.setattr("flows.sweep.flow.run_rung", run_rung)
     plan = {**BY_BITS, "seed": 6}
     result = run(world, store, plan)
     assert tried == [[1, 2, 3], [2], [1], [3]], "trial 2 was the best, then trial 1"

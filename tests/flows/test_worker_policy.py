@@ -21,7 +21,7 @@ DAYS = Estimate(5e5, "1e+17 operations")
 
 @pytest.mark.parametrize("text", ["wait 0.5", "wait", "fail", "here", "", " wait  3 "])
 def test_what_the_variable_may_say(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.worker_policy import worker_policy
+    from flows.trainings.worker_policy import worker_policy
 
     monkeypatch.setenv("GPTMILL_NO_WORKER", text)
     policy = worker_policy()
@@ -31,7 +31,7 @@ def test_what_the_variable_may_say(text: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("text", ["Wait", "wait -1", "wait nan", "wait inf", "wait 1 2", "fail 3", "train"])
 def test_another_word_is_one_line(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.worker_policy import worker_policy
+    from flows.trainings.worker_policy import worker_policy
 
     monkeypatch.setenv("GPTMILL_NO_WORKER", text)
     with pytest.raises(InputError, match=r"^GPTMILL_NO_WORKER: found '.*', expected wait, wait HOURS, fail, here"):
@@ -53,7 +53,7 @@ class Orchestrator:
     """A flow that wants one artifact, on a server whose workers come and go as the test says."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from flows import dispatch, waiting
+        from flows.trainings import dispatch, waiting
 
         self.store = Store(str(folder / "store"))
         self.recipe = Recipe("pretrain", 1, {"of": folder.name})
@@ -71,7 +71,7 @@ class Orchestrator:
         self.takes(A_MINUTE, monkeypatch)
 
     def takes(self, time: Estimate, monkeypatch: pytest.MonkeyPatch) -> None:
-        from flows import dispatch
+        from flows.trainings import dispatch
 
         monkeypatch.setattr(dispatch, "estimate", lambda *_: time)
 
@@ -89,7 +89,7 @@ class Orchestrator:
     def run(self) -> Any:
         from prefect import flow
 
-        from flows.dispatch import Training, dispatch_training, dispatches_trainings
+        from flows.trainings.dispatch import Training, dispatch_training, dispatches_trainings
 
         training = Training("pretrain 1a2b", "pretrain", self.recipe, {})
 
@@ -172,7 +172,7 @@ def test_a_long_one_waits_for_a_worker_and_says_which_command_brings_one(
 def test_a_training_that_a_worker_has_begun_is_not_said_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.states import Pending, Running
 
-    from flows import waiting
+    from flows.trainings import waiting
 
     told: list[Any] = []
     monkeypatch.setattr(waiting, "progress", told.append)
@@ -188,7 +188,7 @@ def test_a_training_that_a_worker_has_begun_is_not_said_to_wait(monkeypatch: pyt
 def test_fail_fails_at_once_with_the_time_that_here_would_take(
     orchestrator: Orchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.worker_policy import NoWorker
+    from flows.trainings.worker_policy import NoWorker
 
     monkeypatch.setenv("GPTMILL_NO_WORKER", "fail")
     orchestrator.takes(DAYS, monkeypatch)
@@ -221,8 +221,8 @@ def test_what_is_in_the_store_needs_no_worker(orchestrator: Orchestrator, monkey
 def test_a_server_without_our_deployment(
     text: str, orchestrator: Orchestrator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from flows import dispatch
-    from flows.worker_policy import NoWorker
+    from flows.trainings import dispatch
+    from flows.trainings.worker_policy import NoWorker
 
     orchestrator.takes(DAYS, monkeypatch)
     monkeypatch.setattr(dispatch, "_is_deployed", lambda _: False)
@@ -241,7 +241,7 @@ def test_a_server_without_our_deployment(
 def test_the_last_worker_goes_before_it_takes_the_run(
     text: str, orchestrator: Orchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.worker_policy import NoWorker
+    from flows.trainings.worker_policy import NoWorker
 
     def goes(look: int) -> None:
         orchestrator.online = look < 3
@@ -288,7 +288,7 @@ def test_the_last_worker_goes_and_another_comes(
 
 
 def test_sixteen_that_wait_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows import waiting
+    from flows.trainings import waiting
 
     board = waiting._Board()
     shown: list[tuple[float, str]] = []
@@ -324,7 +324,7 @@ def test_sixteen_that_wait_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_pool_without_workers_is_waited_for_once_not_by_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows import waiting
+    from flows.trainings import waiting
 
     board = waiting._Board()
     clock = [1000.0]

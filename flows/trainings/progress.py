@@ -10,7 +10,7 @@ from uuid import UUID
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.futures import PrefectFuture, as_completed
 
-from flows.dispatch import Training
+from flows.trainings.dispatch import Training
 from tasks.stages.estimate import operations
 from tasks.store.store import Store
 from tasks.tracking.logs import Underway, duration, progress

@@ -13,14 +13,14 @@ from prefect import flow, tags
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from flows.dispatch import IN_FLIGHT, Training, dispatch_training, dispatches_trainings
-from flows.failures import Failures, leave_out, raise_for, raise_if_all
 from flows.forms.option import as_typed
-from flows.grid import Arm, Grid, TaskSettings
-from flows.progress import show_progress, work_of
-from flows.rates import choose_rates
 from flows.servers import signals
 from flows.servers.tags import INTERNAL
+from flows.trainings.dispatch import IN_FLIGHT, Training, dispatch_training, dispatches_trainings
+from flows.trainings.failures import Failures, leave_out, raise_for, raise_if_all
+from flows.trainings.grid import Arm, Grid, TaskSettings
+from flows.trainings.progress import show_progress, work_of
+from flows.trainings.rates import choose_rates
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.families import recorded_family

@@ -1,6 +1,6 @@
 """Trainings as runs of their own, in the work pool of the machines that train.
 
-Where no such machine is online a setting decides: see :mod:`flows.worker_policy`.
+Where no such machine is online a setting decides: see :mod:`flows.trainings.worker_policy`.
 
 Who needs a trained model asks for a child run, waits, and then runs the same stage itself, which finds the artifact in
 the store: nothing comes back through Prefect. The child's idempotency key is made of the store, the recipe's digest and
@@ -31,9 +31,9 @@ from prefect.states import Cancelling
 
 from flows.servers.pools import GPU, START_WORKER, worker_online
 from flows.servers.temporary_server import is_temporary
-from flows.train import TRAININGS, packed
-from flows.waiting import NONE_ONLINE, TrainHere, Wait, announced
-from flows.worker_policy import NoWorker, worker_policy
+from flows.trainings.train import TRAININGS, packed
+from flows.trainings.waiting import NONE_ONLINE, TrainHere, Wait, announced
+from flows.trainings.worker_policy import NoWorker, worker_policy
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from tasks.jobs.launch import JobInterrupted, jobs_are_stopped

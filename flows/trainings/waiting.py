@@ -22,7 +22,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import StateType
 
 from flows.servers.pools import GPU, START_WORKER, worker_online
-from flows.worker_policy import NoWorker, WorkerPolicy, worker_policy
+from flows.trainings.worker_policy import NoWorker, WorkerPolicy, worker_policy
 from tasks.tracking.logs import Underway, duration, logger, progress
 
 NONE_ONLINE = f"no worker is online in the work pool {GPU}; start one: {START_WORKER}"

@@ -16,7 +16,7 @@ from flows.forms.checks import datasets_folder
 from flows.forms.knowledge import ReasonParameters
 from flows.forms.references import fine_tuned_model
 from flows.forms.run_names import from_form
-from flows.graph import vectors_of
+from flows.knowledge.graph import vectors_of
 from flows.servers import signals
 from gptcore.base.settings import recorded
 from gptcore.knowledge.graph import KnowledgeGraph, path_in_words

@@ -8,14 +8,14 @@ from typing import Any
 
 from prefect import flow
 
-from flows.chain import books_and_datasets
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import SweepParameters
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
-from flows.rung import Text, TrialInputs, failed, run_rung
 from flows.servers import signals
+from flows.sweep.rung import Text, TrialInputs, failed, run_rung
+from flows.trainings.chain import books_and_datasets
 from gptcore.config import TokenizerConfig
 from gptcore.families import FAMILIES
 from gptcore.nlu.encoded import dataset_fingerprint

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows.dispatch import pretrained
-from flows.failures import Failures, leave_out, raise_if_all
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import OnBooks
 from flows.forms.references import in_store, pretrained_model
 from flows.forms.settings import chosen_preset
 from flows.forms.teachers import check_teacher
-from flows.graph import mentioned
+from flows.knowledge.graph import mentioned
 from flows.servers import signals
+from flows.trainings.dispatch import pretrained
+from flows.trainings.failures import Failures, leave_out, raise_if_all
 from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.config.operations import updates_of

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from flows.forms.knowledge import KnowledgeParameters
 from flows.forms.run_names import from_form
-from flows.graph import facts_of, learnt
+from flows.knowledge.graph import facts_of, learnt
 from flows.servers import signals
 from gptcore.knowledge.graph import SPLITS, KnowledgeGraph
 from gptcore.knowledge.neighbours import chosen_entities, entity_vectors, nearest
