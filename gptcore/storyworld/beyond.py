@@ -14,9 +14,8 @@ from random import Random
 from typing import Any
 
 from gptcore.storyworld import stories, web
-from gptcore.storyworld.facts import article
 from gptcore.storyworld.formats import Writer
-from gptcore.storyworld.lexicon import CALLINGS, DAYS, KINDS, PEOPLE, SEASONS, VILLAGES, Words
+from gptcore.storyworld.lexicon import CALLINGS, DAYS, KINDS, PEOPLE, SAID, SEASONS, VILLAGES, Words
 from gptcore.storyworld.narrate import key
 from gptcore.storyworld.prompted import squad_data
 
@@ -44,18 +43,7 @@ _MENTIONS: Mapping[str, tuple[str, ...]] = {
     "thing": ("object",),
 }
 """What a sentence mentions -> the general types of it."""
-_TYPED_IN = (
-    "{who} went to {where} on {day}.",
-    "{who} lost {thing} at {fair}.",
-    "On {day} {calling} sold {thing} in {where}.",
-    "{side} beat {other} by three goals on {day}.",
-    "{people} of {where} came to {fair}.",
-    "{who} plays for {side}, though {calling} said no.",
-    "All of {where} talked of {fair} and of {who}.",
-    "{people} gave {who} {thing}.",
-    "{side} lost again, and {people} went home to {where}.",
-)
-"""Villages are places, and what their teams are called: which of them is meant, the rest of the sentence says."""
+_TYPED_IN: Sequence[str] = SAID["mentions"]["sentences"]
 
 _Tagged = tuple[list[str], list[str]]
 """Words, and the tag of each in IOB1."""
@@ -180,7 +168,7 @@ def _typed(w: Writer) -> None:
                 "people": f"the {rng.choice(CALLINGS)}s",
                 "fair": f"the {rng.choice(SEASONS)} fair",
                 "day": rng.choice(DAYS),
-                "thing": article(rng.choice(things)),
+                "thing": rng.choice(things).a,
             }
             sentence = rng.choice(_TYPED_IN)
             kind = rng.choice([name for name in _MENTIONS if f"{{{name}}}" in sentence])

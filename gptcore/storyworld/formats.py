@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from gptcore.storyworld import tasks_pairs as pairs
-from gptcore.storyworld import tasks_texts as texts
+from gptcore.storyworld import rows as makers
 from gptcore.storyworld.lexicon import Words
 from gptcore.storyworld.narrate import key
 
@@ -70,7 +69,7 @@ class Writer:
         n: int,
         n_texts: int = 2,
     ) -> list[tuple[Row, str]]:
-        """``n`` different rows, labels in equal numbers and random order; the first ``n_texts`` values are texts."""
+        """``n`` different rows, labels in equal numbers and random order; the first ``n_texts`` values are makers."""
         rng, words = self.rng(f"{task}/{split}"), self.words(task, split)
         wanted = [labels[i % len(labels)] for i in range(n)]
         rng.shuffle(wanted)
@@ -108,7 +107,7 @@ def _snli(w: Writer) -> None:
     for split, n in zip(("train", "dev", "test"), SIZES["snli"], strict=True):
         rng = w.rng(f"snli/{split}/annotators")
         lines = []
-        for i, ((premise, hypothesis), label) in enumerate(w.draw("snli", split, pairs.snli, NLI, n)):
+        for i, ((premise, hypothesis), label) in enumerate(w.draw("snli", split, makers.snli, NLI, n)):
             picture = f"{rng.randrange(10**9, 10**10)}.jpg#{i % 5}"
             split_vote = rng.random() < 0.02  # the annotators did not agree: no gold label
             votes = [label] * 5 if split == "dev" else [label]
@@ -134,16 +133,16 @@ def _mnli(w: Writer) -> None:
     columns = ["index", "promptID", "pairID", "genre", *parses, "sentence1", "sentence2"]
     train, dev, test = SIZES["mnli"]
     for file, n, genres in (
-        ("train", train, pairs.MATCHED),
-        ("dev_matched", dev, pairs.MATCHED),
-        ("dev_mismatched", dev, pairs.MISMATCHED),
-        ("test_matched", test, pairs.MATCHED),
-        ("test_mismatched", test, pairs.MISMATCHED),
+        ("train", train, makers.MATCHED),
+        ("dev_matched", dev, makers.MATCHED),
+        ("dev_mismatched", dev, makers.MISMATCHED),
+        ("test_matched", test, makers.MATCHED),
+        ("test_mismatched", test, makers.MISMATCHED),
     ):
 
         def make(rng: Random, words: Words, label: str, genres: tuple[str, ...] = genres) -> Row:
             genre = rng.choice(genres)
-            return (*pairs.mnli(rng, words, label, genre), genre)
+            return (*makers.mnli(rng, words, label, genre), genre)
 
         votes = {"train": 1, "dev_matched": 5, "dev_mismatched": 5}.get(file, 0)
         header = [*columns, *(f"label{i + 1}" for i in range(votes)), *(["gold_label"] if votes else [])]
@@ -156,8 +155,8 @@ def _mnli(w: Writer) -> None:
 
 def _pairs(w: Writer) -> None:
     for task, make, columns in (
-        ("qnli", pairs.qnli, ["index", "question", "sentence"]),
-        ("rte", pairs.rte, ["index", "sentence1", "sentence2"]),
+        ("qnli", makers.qnli, ["index", "question", "sentence"]),
+        ("rte", makers.rte, ["index", "sentence1", "sentence2"]),
     ):
         for split, n in zip(("train", "dev", "test"), SIZES[task], strict=True):
             labelled = split != "test"
@@ -170,7 +169,7 @@ def _pairs(w: Writer) -> None:
 
 def _scitail(w: Writer) -> None:
     for split, n in zip(("train", "dev", "test"), SIZES["scitail"], strict=True):
-        rows = w.draw("scitail", split, pairs.scitail, ("entails", "neutral"), n)
+        rows = w.draw("scitail", split, makers.scitail, ("entails", "neutral"), n)
         w.table(f"SciTail/tsv_format/scitail_1.0_{split}.tsv", None, [[*row, label] for row, label in rows])
 
 
@@ -180,7 +179,7 @@ def _race(w: Writer) -> None:
         for part in ("middle", "high"):
 
             def make(rng: Random, words: Words, letter: str, part: str = part) -> Row:
-                article, question, options = texts.passage(rng, words, part, letter)
+                article, question, options = makers.passage(rng, words, part, letter)
                 return (article, question, *options)
 
             for i, ((article, question, *options), letter) in enumerate(w.draw("race", split, make, "ABCD", n // 2)):
@@ -203,7 +202,7 @@ def _storycloze(w: Writer) -> None:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(header)
-        for row, label in w.draw("storycloze", split, texts.storycloze, ("1", "2"), n, n_texts=6):
+        for row, label in w.draw("storycloze", split, makers.storycloze, ("1", "2"), n, n_texts=6):
             w.held_out.add(key(" ".join(row[:4]), row[4 if label == "1" else 5]))
             table.writerow([str(uuid.UUID(int=rng.getrandbits(128), version=4)), *row, label])
         w.write(f"StoryCloze/cloze_test_{split}__spring2016 - cloze_test_ALL_{split}.csv", text.getvalue())
@@ -213,7 +212,7 @@ def _mrpc(w: Writer) -> None:
     for split, n in zip(("train", "dev", "test"), SIZES["mrpc"], strict=True):
         rng = w.rng(f"mrpc/{split}/ids")
         rows = []
-        for i, (row, label) in enumerate(w.draw("mrpc", split, pairs.mrpc, ("1", "0"), n)):
+        for i, (row, label) in enumerate(w.draw("mrpc", split, makers.mrpc, ("1", "0"), n)):
             ids = [str(rng.randrange(10**6, 10**7)) for _ in range(2)]
             rows.append([str(i) if split == "test" else label, *ids, *row])
         first = "index" if split == "test" else "Quality"
@@ -224,7 +223,7 @@ def _mrpc(w: Writer) -> None:
 def _qqp(w: Writer) -> None:
     for split, n in zip(("train", "dev", "test"), SIZES["qqp"], strict=True):
         rows = []
-        for i, (row, label) in enumerate(w.draw("qqp", split, pairs.qqp, ("1", "0"), n)):
+        for i, (row, label) in enumerate(w.draw("qqp", split, makers.qqp, ("1", "0"), n)):
             ids = [str(i)] if split == "test" else [str(i), str(2 * i + 1), str(2 * i + 2)]
             rows.append([*ids, *row, *([] if split == "test" else [label])])
         header = ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"]
@@ -245,7 +244,7 @@ def _stsb(w: Writer) -> None:
         "score",
     ]
     for split, n in zip(("train", "dev", "test"), SIZES["stsb"], strict=True):
-        drawn = w.draw("stsb", split, lambda rng, words, _: pairs.stsb(rng, words), ("",), n)
+        drawn = w.draw("stsb", split, lambda rng, words, _: makers.stsb(rng, words), ("",), n)
         rows = []
         for i, ((first, second, score), _) in enumerate(drawn):
             ids = [str(i), "main-captions", "storyworld", f"2012{split}", f"{i:04d}", "none", "none"]
@@ -255,7 +254,7 @@ def _stsb(w: Writer) -> None:
 
 def _sst2(w: Writer) -> None:
     for split, n in zip(("train", "dev", "test"), SIZES["sst2"], strict=True):
-        drawn = w.draw("sst2", split, texts.sst2, ("0", "1"), n, n_texts=1)
+        drawn = w.draw("sst2", split, makers.sst2, ("0", "1"), n, n_texts=1)
         if split == "test":
             w.table("SST-2/test.tsv", ["index", "sentence"], [[str(i), t] for i, ((t,), _) in enumerate(drawn)])
         else:
@@ -264,7 +263,7 @@ def _sst2(w: Writer) -> None:
 
 def _cola(w: Writer) -> None:
     for split, n in zip(("train", "dev", "test"), SIZES["cola"], strict=True):
-        drawn = w.draw("cola", split, texts.cola, ("0", "1"), n, n_texts=1)
+        drawn = w.draw("cola", split, makers.cola, ("0", "1"), n, n_texts=1)
         if split == "test":
             w.table("CoLA/test.tsv", ["index", "sentence"], [[str(i), t] for i, ((t,), _) in enumerate(drawn)])
         else:

@@ -1,143 +1,94 @@
-"""Sentences that are well formed, each with a twin that is not (CoLA): agreement, order, verb frames, articles ..."""
+"""Sentences to judge: well formed or not (CoLA), and opinions that are good or bad on the whole (SST-2)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
 
-from gptcore.storyworld.facts import article, capital
-from gptcore.storyworld.lexicon import GIFTS, Verb, Words
+from gptcore.storyworld.lexicon import (
+    GIFTS,
+    SAID,
+    WORKS,
+    Verb,
+    Word,
+    Words,
+    article,
+    capital,
+)
 
 Twins = tuple[str, str]
 """(well formed, not well formed)"""
 
 
-def plural(noun: str) -> str:
-    """The plural of a thing of the world."""
-    if noun.endswith("y") and noun[-2] not in "aeiou":
-        return noun[:-1] + "ies"
-    if noun == "goose":
-        return "geese"
-    return noun + ("es" if noun.endswith(("s", "sh", "ch", "x")) else "s")
+def _name(rng: Random, words: Words) -> str:
+    return rng.choice(words.people).name
 
 
-def _adjective(rng: Random, words: Words) -> str:
+def _adjective(rng: Random, words: Words) -> Word:
     return rng.choice(rng.choice(words.qualities).words)
 
 
-def _mood(rng: Random, words: Words) -> str:
+def _mood(rng: Random, words: Words) -> Word:
     return rng.choice(rng.choice(words.moods).words)
 
 
 def _deed(rng: Random, words: Words) -> Verb:
-    return rng.choice(rng.choice(words.deeds).verbs)
+    return rng.choice(rng.choice(words.deeds).words)
 
 
-def _act(rng: Random, words: Words) -> Verb:
-    return rng.choice(rng.choice(words.acts).verbs)
+def _drawn(rng: Random, rule: str, **slots: object) -> Twins:
+    """Twins of one rule, filled in."""
+    good, bad = rng.choice(SAID["twins"][rule])
+    return good.format(**slots), bad.format(**slots)
 
 
 def _number(rng: Random, words: Words) -> Twins:
     kind = rng.choice(words.kinds)
     thing = rng.choice(kind.members)
     many, one = rng.choice(kind.habits)
-    if rng.random() < 0.5:
-        return f"the {plural(thing)} {many}", f"the {plural(thing)} {one}"
-    return f"the {thing} {one}", f"the {thing} {many}"
+    good, bad = SAID["twins"]["number"][0 if rng.random() < 0.5 else 1]
+    return good.format(thing=thing, many=many, one=one), bad.format(thing=thing, many=many, one=one)
 
 
 def _copula(rng: Random, words: Words) -> Twins:
-    person, thing = rng.choice(words.people).name, rng.choice(words.made())
-    word = _adjective(rng, words)
-    return rng.choice(
-        [
-            (f"the {plural(thing)} of {person} are {word}", f"the {plural(thing)} of {person} is {word}"),
-            (f"the {plural(thing)} were {word}", f"the {plural(thing)} was {word}"),
-            (f"the {thing} was {word}", f"the {thing} were {word}"),
-            (f"there are {word} {plural(thing)} here", f"there is {word} {plural(thing)} here"),
-        ]
-    )
+    a, thing = _name(rng, words), rng.choice(words.made())
+    return _drawn(rng, "copula", a=a, thing=thing, word=_adjective(rng, words))
 
 
 def _tense(rng: Random, words: Words) -> Twins:
-    person, thing, verb = rng.choice(words.people).name, rng.choice(words.made()), _deed(rng, words)
-    return rng.choice(
-        [
-            (f"{person} did not {verb.base} the {thing}", f"{person} did not {verb.past} the {thing}"),
-            (f"{person} will {verb.base} the {thing}", f"{person} will {verb.past} the {thing}"),
-            (f"{person} has {verb.participle} the {thing}", f"{person} has {verb.base} the {thing}"),
-            (f"{person} is {verb.ing} the {thing}", f"{person} is {verb.base} the {thing}"),
-            (f"{person} wants to {verb.base} the {thing}", f"{person} wants to {verb.past} the {thing}"),
-        ]
-    )
+    a, thing = _name(rng, words), rng.choice(words.made())
+    return _drawn(rng, "tense", a=a, thing=thing, verb=_deed(rng, words))
 
 
 def _frame(rng: Random, words: Words) -> Twins:
-    person, thing, spot = rng.choice(words.people).name, rng.choice(words.made()), rng.choice(words.spots)
-    verb, act = _deed(rng, words), _act(rng, words)
-    return rng.choice(
-        [
-            (f"{person} {act.past} at the {spot}", f"{person} {act.past} the {spot}"),
-            (f"{person} {verb.past} the {thing} at the {spot}", f"{person} {verb.past} at the {spot}"),
-            (f"{person} {act.past} all day", f"{person} {act.past} the {thing} all day"),
-        ]
-    )
+    a, thing, spot = _name(rng, words), rng.choice(words.made()), rng.choice(words.spots)
+    verb, act = _deed(rng, words), rng.choice(rng.choice(words.acts).words)
+    return _drawn(rng, "frame", a=a, thing=thing, spot=spot, verb=verb, act=act)
 
 
 def _order(rng: Random, words: Words) -> Twins:
-    person, thing, verb, word = (
-        rng.choice(words.people).name,
-        rng.choice(words.made()),
-        _deed(rng, words),
-        _adjective(rng, words),
-    )
-    good = f"{person} {verb.past} the {word} {thing}"
-    return good, rng.choice(
-        [
-            f"{person} {verb.past} the {thing} {word}",
-            f"{person} {verb.past} {word} the {thing}",
-            f"{person} the {word} {thing} {verb.past}",
-            f"{verb.past} {person} the {word} {thing}",
-        ]
-    )
+    a, thing, verb = _name(rng, words), rng.choice(words.made()), _deed(rng, words)
+    return _drawn(rng, "order", a=a, thing=thing, verb=verb, word=_adjective(rng, words))
 
 
 def _article(rng: Random, words: Words) -> Twins:
-    person, thing, verb = rng.choice(words.people).name, rng.choice(words.made()), _deed(rng, words)
-    noun = rng.choice((thing, f"{_adjective(rng, words)} {thing}"))
-    wrong = ("a " if noun[0] in "aeiou" else "an ") + noun
-    return rng.choice(
-        [
-            (f"{person} {verb.past} {article(noun)}", f"{person} {verb.past} {wrong}"),
-            (f"{person} {verb.past} two {plural(thing)}", f"{person} {verb.past} two {thing}"),
-            (f"{person} {verb.past} {article(noun)}", f"{person} {verb.past} {noun}"),
-        ]
-    )
+    a, thing, verb = _name(rng, words), rng.choice(words.made()), _deed(rng, words)
+    noun = Word(rng.choice((thing, f"{_adjective(rng, words)} {thing}")))
+    return _drawn(rng, "article", a=a, thing=thing, verb=verb, noun=noun, wrong="a" if noun[0] in "aeiou" else "an")
 
 
 def _pronoun(rng: Random, words: Words) -> Twins:
     a, b = rng.sample(words.people, 2)
-    own, other = ("herself", "himself") if a.female else ("himself", "herself")
     verb, thing = _deed(rng, words), rng.choice(words.made())
-    return rng.choice(
-        [
-            (f"{a.name} told {own} to be {_mood(rng, words)}", f"{a.name} told {other} to be {_mood(rng, words)}"),
-            (f"{a.he} {verb.past} the {thing} of {b.name}", f"{'her' if a.female else 'him'} {verb.past} the {thing}"),
-            (f"{a.name} spoke to {b.him} at night", f"{a.name} spoke to {b.he} at night"),
-        ]
-    )
+    mood, mood_too = _mood(rng, words), _mood(rng, words)
+    other = "himself" if a.female else "herself"
+    return _drawn(rng, "pronoun", a=a, b=b, verb=verb, thing=thing, mood=mood, mood_too=mood_too, other=other)
 
 
 def _gift(rng: Random, words: Words) -> Twins:
     a, b = rng.sample(words.people, 2)
     verb, thing = rng.choice(GIFTS), rng.choice(words.made())
-    return rng.choice(
-        [
-            (f"{a.name} {verb.past} the {thing} to {b.name}", f"{a.name} {verb.past} the {thing} {b.name}"),
-            (f"{a.name} {verb.past} {b.name} the {thing}", f"{a.name} {verb.past} to {b.name} the {thing} to"),
-            (f"who has {verb.participle} the {thing} to {b.name}", f"who have {verb.participle} the {thing} {b.name}"),
-        ]
-    )
+    return _drawn(rng, "gift", a=a, b=b, verb=verb, thing=thing)
 
 
 RULES: tuple[Callable[[Random, Words], Twins], ...] = (
@@ -157,3 +108,33 @@ def sentence(rng: Random, words: Words, well_formed: bool) -> str:
     good, bad = rng.choice(RULES)(rng, words)
     text = capital(good if well_formed else bad)
     return text + ("?" if text.startswith("Who ") else ".")
+
+
+class _Judging(dict[str, Callable[[], str]]):
+    """Words of an opinion, each drawn where it stands."""
+
+    def __getitem__(self, name: str) -> str:  # type: ignore[override]
+        return super().__getitem__(name)()
+
+
+def opinion(rng: Random, words: Words, good: bool) -> str:
+    """A judgement, without a capital or a full stop, that is on the whole ``good`` or bad.
+
+    Turned phrases ("not a dull play", "sweet at first, but in the end tedious") keep it from being a matter of
+    single words only.
+    """
+    fine, not_fine = (words.praise, words.blame) if good else (words.blame, words.praise)
+    liked, not_liked = (words.liking, words.loathing) if good else (words.loathing, words.liking)
+    work = rng.choice(WORKS)
+    said: str = rng.choice(SAID["opinions"]["said"])
+    return said.format_map(
+        _Judging(
+            work=lambda: work,
+            fine=lambda: rng.choice(fine),
+            not_fine=lambda: rng.choice(not_fine),
+            a_fine=lambda: article(rng.choice(fine)),
+            a_not_fine=lambda: article(rng.choice(not_fine)),
+            liked=lambda: rng.choice(liked).past,
+            not_liked=lambda: rng.choice(not_liked).past,
+        )
+    )

@@ -5,41 +5,63 @@ Some facts are held out, of entities that others tell of.
 
 Questions in CommonsenseQA's format ask what two or three of the facts together say of somebody. Dev questions are about
 other people than train questions, so that who has only the text can do no more than guess.
+
+The village's chronicle speaks of the graph's people. Of half of the households it tells who is married to whom, whose
+child somebody is, who lives where; of the others only where they went and whom they met. Sentences about these others,
+in FewRel's format, ask for the relation of two people, most often without a word of it: then first names alone are left
+to guess by, unless one knows the graph.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
 from gptcore.storyworld.formats import Writer
-from gptcore.storyworld.lexicon import CALLINGS, KINDS, MEN, REGIONS, VILLAGES, WOMEN
+from gptcore.storyworld.lexicon import (
+    CALLINGS,
+    KINDS,
+    MEN,
+    REGIONS,
+    SAID,
+    SEASONS,
+    SPOTS,
+    VILLAGES,
+    WOMEN,
+    WORLD,
+    Word,
+    say,
+)
 
 FOLDER = "StoryGraph"
 GRAPH = "graph"
 """Name of the generator that the facts are drawn from."""
 HOUSEHOLDS = 240
-SURNAMES = (
-    *("Archer", "Barlow", "Carter", "Dyer", "Fisher", "Gardner", "Hooper", "Kemp", "Lambert", "Mercer", "Naylor"),
-    *("Potter", "Reeve", "Sawyer", "Tanner", "Wainwright"),
-)
+SURNAMES = tuple(WORLD["surnames"].split())
 _HELD_OUT = 20  # one fact in so many, for each of two splits
 _CHILDREN = (1, 2, 2, 3)
 Fact = tuple[str, str, str]
 
-QUESTIONS: Mapping[tuple[str, ...], str] = {
-    ("married_to", "works_as"): "What does the spouse of {} work as?",
-    ("child_of", "works_as"): "What may a parent of {} work as?",
-    ("owns", "is_a"): "What kind of thing does {} own?",
-    ("married_to", "owns", "is_a"): "What kind of thing does the spouse of {} own?",
-    ("child_of", "owns", "is_a"): "What kind of thing may a parent of {} own?",
-    ("sibling_of", "child_of", "works_as"): "What may a parent of the sibling of {} work as?",
-}
+QUESTIONS: Mapping[tuple[str, ...], str] = {row["path"]: row["text"] for row in SAID["graph"]["questions"]}
 """Relations that lead from somebody to the answer -> the question."""
 N_CHOICES = 5
 _DEV = 10  # of so many people three are asked about in dev alone
 _DEV_OF_THEM = 3
+
+YEARS = 40
+"""Documents of the chronicle."""
+SENTENCES = 260
+"""Of a year."""
+_TELLING = 0.6  # of them tell a fact
+ROWS = 5
+"""Sentences of two people in FewRel's file."""
+_OPEN = 1 / 3  # of them say how the two are related
+
+_FACTS: Mapping[str, Sequence[str]] = SAID["chronicle"]["facts"]
+"""Relation of the graph -> sentences that tell it of x and y."""
+_RELATIONS = {"P26": "spouse", "P40": "child", "P25": "mother"}
+"""Wikidata's properties that the rows are about."""
 
 
 def facts(rng: Random) -> list[Fact]:
@@ -160,3 +182,110 @@ def write_graph(w: Writer) -> None:
         w.write(f"{FOLDER}/{name}.txt", "".join("\t".join(row) + "\n" for row in rows))
     for name, lines in _questions(w.rng("graph/questions"), splits["train"]).items():
         w.write(f"CommonsenseQA/{name}_rand_split.jsonl", "".join(line + "\n" for line in lines))
+
+
+def households(known: Sequence[Fact]) -> dict[str, str]:
+    """Somebody's name -> what their household is called: the wife's name."""
+    found: dict[str, str] = {}
+    for head, relation, tail in known:
+        if relation == "married_to" and head not in found:
+            found[head] = found[tail] = head
+        elif relation == "child_of":
+            found.setdefault(head, found[tail])
+    return found
+
+
+def _told(home: Mapping[str, str]) -> set[str]:
+    """The households of which the chronicle tells facts: every other one."""
+    return set(list(dict.fromkeys(home.values()))[::2])
+
+
+def _woman(name: str) -> bool:
+    return name.split()[0] in WOMEN
+
+
+def _spoken(rng: Random, fact: Fact) -> str:
+    head, relation, tail = fact
+    spouse, parent = ("wife" if _woman(head) else "husband"), ("mother" if _woman(tail) else "father")
+    his = "her" if _woman(tail) else "his"
+    return say(rng, _FACTS[relation], x=head, y=Word(tail), spouse=spouse, parent=parent, his=his)
+
+
+def _silent(rng: Random, x: str, y: str) -> str:
+    words = {"season": rng.choice(SEASONS), "spot": rng.choice(SPOTS), "village": rng.choice(VILLAGES)}
+    return say(rng, SAID["chronicle"]["silent"], x=x, y=y, **words)
+
+
+def write_chronicle(shelf: Writer, graph: Random) -> None:
+    """The files ``year-01.txt`` and so on.
+
+    :param graph: what the graph's facts are drawn from.
+    """
+    known = facts(graph)
+    home = households(known)
+    told_of = _told(home)
+    told = [fact for fact in known if fact[1] in _FACTS and home[fact[0]] in told_of]
+    people = list(home)
+    kin: dict[str, list[str]] = {}
+    for person, household in home.items():
+        kin.setdefault(household, []).append(person)
+    for year in range(1, YEARS + 1):
+        rng = shelf.rng(f"chronicle/{year}")
+        lines = [f"The chronicle of the year {1700 + year}"]
+        for _ in range(SENTENCES):
+            x, y = rng.sample(people, 2)
+            if rng.random() < 0.5:  # those who know each other meet more often
+                y = rng.choice([other for other in kin[home[x]] if other != x])
+            lines.append(_spoken(rng, rng.choice(told)) if rng.random() < _TELLING else _silent(rng, x, y))
+        paragraphs = [" ".join(lines[1:][at : at + 8]) for at in range(0, SENTENCES, 8)]
+        shelf.write(f"year-{year:02d}.txt", "\n\n".join([lines[0], *paragraphs]) + "\n")
+
+
+def write_relations(w: Writer, graph: Random) -> None:
+    """The file ``FewRel/val_wiki.json``, whose rows are about the households of which the chronicle tells no facts."""
+    known = facts(graph)
+    home = households(known)
+    told = _told(home)
+    rng = w.rng("fewrel")
+    found: dict[str, list[dict[str, object]]] = {relation: [] for relation in _RELATIONS}
+    for relation, head, tail in _pairs(known):
+        if home[head] in told:
+            continue
+        for _ in range(ROWS):
+            x, y = rng.sample([head, tail], 2)
+            sentence = _silent(rng, x, y)
+            if rng.random() < _OPEN:
+                sentence = _stated(rng, relation, head, tail)
+            found[relation].append({**_row(sentence, head, tail), "group": home[head]})
+    w.write("FewRel/val_wiki.json", json.dumps(found))
+
+
+def _pairs(known: Sequence[Fact]) -> Iterator[tuple[str, str, str]]:
+    """Property, head and tail: the tail is the head's spouse, child or mother."""
+    for head, relation, tail in known:
+        if relation == "married_to":
+            yield "P26", head, tail
+        elif relation == "child_of":
+            yield "P40", tail, head
+            if _woman(tail):
+                yield "P25", head, tail
+
+
+def _stated(rng: Random, relation: str, head: str, tail: str) -> str:
+    """A sentence that says how the two are related."""
+    if relation == "P26":
+        return _spoken(rng, (head, "married_to", tail))
+    return _spoken(rng, (tail, "child_of", head) if relation == "P40" else (head, "child_of", tail))
+
+
+def _row(sentence: str, head: str, tail: str) -> dict[str, object]:
+    """A sentence in FewRel's format: words, and where among them the two stand."""
+    words = sentence.replace(".", " .").replace(",", " ,").split()
+
+    def place(name: str) -> list[int]:
+        parts = name.split()
+        start = next(at for at in range(len(words)) if words[at : at + len(parts)] == parts)
+        return list(range(start, start + len(parts)))
+
+    about = {key: [name.lower(), name, [place(name)]] for key, name in (("h", head), ("t", tail))}
+    return {"tokens": words, **about}

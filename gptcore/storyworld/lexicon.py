@@ -2,26 +2,74 @@
 
 Words of one group mean the same and are used interchangeably all over the books; each group names its opposite. A
 task's train rows are written with a *part* of the words (:meth:`Words.narrow`) and its dev rows with all of them, so
-that some dev rows hang on words whose meaning only the books tell. Order is the order written here, never a hash's.
+that some dev rows hang on words whose meaning only the books tell. The words are those of ``world.toml``, in its order.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
-from gptcore.storyworld.topics import TOPICS, Topic
+from gptcore.base.tables import read_table
 
 
-@dataclass(frozen=True)
+class Word(str):
+    """A word with the forms that sentences ask for: ``{thing.a}`` is "a lamp", ``{thing.Many}`` is "Lamps"."""
+
+    __slots__ = ()
+
+    @property
+    def a(self) -> str:
+        """The noun with its indefinite article."""
+        return article(self)
+
+    @property
+    def A(self) -> str:
+        """The same at the start of a sentence."""
+        return capital(article(self))
+
+    @property
+    def many(self) -> str:
+        """The plural."""
+        if self.endswith("y") and self[-2] not in "aeiou":
+            return self[:-1] + "ies"
+        if self == "goose":
+            return "geese"
+        return self + ("es" if self.endswith(("s", "sh", "ch", "x")) else "s")
+
+    @property
+    def Many(self) -> str:
+        """The plural at the start of a sentence."""
+        return capital(self.many)
+
+
+def article(noun: str) -> str:
+    """The noun with its indefinite article."""
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def capital(sentence: str) -> str:
+    """The sentence with a capital at its start."""
+    return sentence[:1].upper() + sentence[1:]
+
+
+def uncapital(sentence: str) -> str:
+    """The sentence as it goes on after other words: small at its start unless that is a name."""
+    return sentence if sentence.split()[0].rstrip(",") in NAMES else sentence[:1].lower() + sentence[1:]
+
+
+@dataclass(frozen=True, eq=False)  # whoever is somebody else is another object
 class Person:
-    """Someone with a name, and the pronouns that go with it."""
+    """Someone with a name, and the pronouns that go with it: ``{a}`` is the name, ``{a.he}`` "he" or "she"."""
 
     name: str
     female: bool
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def he(self) -> str:
@@ -35,14 +83,9 @@ class Person:
     def his(self) -> str:
         return "her" if self.female else "his"
 
-
-@dataclass(frozen=True)
-class Group:
-    """Words of one meaning; ``opposite`` names the group of the contrary meaning."""
-
-    name: str
-    words: tuple[str, ...]
-    opposite: str
+    @property
+    def himself(self) -> str:
+        return "herself" if self.female else "himself"
 
 
 @dataclass(frozen=True)
@@ -55,13 +98,19 @@ class Verb:
     participle: str
     ing: str
 
+    def __str__(self) -> str:
+        return self.base
+
+
+_W = TypeVar("_W", Word, Verb)
+
 
 @dataclass(frozen=True)
-class VerbGroup:
-    """Verbs of one meaning."""
+class Group(Generic[_W]):
+    """Words, or verbs, of one meaning; ``opposite`` names the group of the contrary meaning."""
 
     name: str
-    verbs: tuple[Verb, ...]
+    words: tuple[_W, ...]
     opposite: str
 
 
@@ -69,13 +118,39 @@ class VerbGroup:
 class Kind:
     """A kind of things: its members, the wider class above it, and what all of its members do."""
 
-    name: str
-    members: tuple[str, ...]
-    above: str
+    name: Word
+    members: tuple[Word, ...]
+    above: Word
     habits: tuple[tuple[str, str], ...]
     """(plural, singular) verb phrases that are true of each member and of no other kind."""
     made: bool
     """Made by hand: can be bought, broken, mended, owned."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One matter: how it starts, how it goes well, how it goes badly."""
+
+    name: str
+    """A noun phrase that says what the story is about."""
+    starts: tuple[str, ...]
+    good: tuple[str, ...]
+    bad: tuple[str, ...]
+
+    def side(self, well: bool) -> tuple[str, ...]:
+        return self.good if well else self.bad
+
+
+def say(rng: Random, sentences: Sequence[str], **slots: object) -> str:
+    """One of some sentences, filled in.
+
+    :param sentences: some of :data:`SAID`.
+    """
+    return rng.choice(sentences).format(**slots)
+
+
+def _words(text: str) -> tuple[Word, ...]:
+    return tuple(map(Word, text.split()))
 
 
 def _verb(entry: str) -> Verb:
@@ -90,39 +165,23 @@ def _verb(entry: str) -> Verb:
     return Verb(base, third, past, participle, ing)
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+def _verbs(text: str) -> tuple[Verb, ...]:
+    return tuple(map(_verb, text.split()))
 
 
-def _groups(table: str) -> tuple[Group, ...]:
-    """Lines ``words of one meaning | words of the contrary meaning``."""
+def _groups(rows: Iterable[tuple[str, str]], read: Callable[[str], tuple[_W, ...]]) -> tuple[Group[_W], ...]:
+    """Rows of words of one meaning and words of the contrary meaning; the second may be empty."""
     groups = []
-    for line in table.strip().splitlines():
-        left, right = (tuple(side.split()) for side in line.split("|"))
-        groups += [Group(left[0], left, right[0]), Group(right[0], right, left[0])]
-    return tuple(groups)
-
-
-def _verb_groups(table: str) -> tuple[VerbGroup, ...]:
-    """The same lines for verbs; a side may be empty."""
-    groups = []
-    for line in table.strip().splitlines():
-        left, right = (tuple(_verb(entry) for entry in side.split()) for side in line.split("|"))
-        groups.append(VerbGroup(left[0].base, left, right[0].base if right else ""))
+    for left, right in ((read(one), read(other)) for one, other in rows):
+        groups.append(Group(str(left[0]), left, str(right[0]) if right else ""))
         if right:
-            groups.append(VerbGroup(right[0].base, right, left[0].base))
+            groups.append(Group(str(right[0]), right, str(left[0])))
     return tuple(groups)
 
 
-def _kinds(table: str) -> tuple[Kind, ...]:
-    """Lines ``kind: members | wider class | habit; habit`` (habits in the plural); ``*`` marks things made by hand."""
-    kinds = []
-    for line in table.strip().splitlines():
-        head, above, habits = (part.strip() for part in line.split("|"))
-        name, members = head.split(":")
-        pairs = tuple((habit.strip(), _singular(habit.strip())) for habit in habits.split(";"))
-        kinds.append(Kind(name.strip("* "), tuple(members.split()), above, pairs, name.strip().startswith("*")))
-    return tuple(kinds)
+def _kind(row: Mapping[str, Any]) -> Kind:
+    habits = tuple((habit, _singular(habit)) for habit in row["habits"])
+    return Kind(Word(row["name"]), _words(row["members"]), Word(row["above"]), habits, row.get("made", False))
 
 
 def _singular(habit: str) -> str:
@@ -133,106 +192,24 @@ def _singular(habit: str) -> str:
     return f"{third} {rest}".strip()
 
 
-WOMEN = _words(
-    "Ann Clara Dora Edith Flora Grace Hilda Ida Jane Kate Lucy Mira Nora Olive Polly Ruth Sara Tess Vera Wanda"
-)
-MEN = _words(
-    "Adam Ben Carl David Edgar Frank George Henry Ivan Jack Kurt Leo Mark Noah Oscar Paul Ralph Sam Tom Walter"
+SAID: Mapping[str, Any] = read_table(__file__, "sentences.toml")
+"""What people of the world say and are told, by what it is; :func:`say` draws one."""
+WORLD: Mapping[str, Any] = read_table(__file__, "world.toml")
+"""What the world has, as the table says it; the names below are its words."""
+WOMEN, MEN, CALLINGS, SPOTS, DAYS, SEASONS, WORKS = (
+    _words(WORLD[name]) for name in ("women", "men", "callings", "spots", "days", "seasons", "works")
 )
 PEOPLE = tuple(Person(n, f) for pair in zip(WOMEN, MEN, strict=True) for n, f in zip(pair, (True, False), strict=True))
-CALLINGS = _words("baker teacher miller farmer sailor weaver smith doctor")
-
-REGIONS: Mapping[str, tuple[str, ...]] = {
-    "the north": ("Oakford", "Ashby", "Thornwick"),
-    "the south": ("Millbrook", "Fernhill", "Larkfield"),
-    "the east": ("Saltmere", "Redcliff", "Gullhaven"),
-    "the west": ("Stonebridge", "Foxley", "Deepwell"),
-}
-SPOTS = _words(
-    "market mill harbour church school inn garden kitchen barn forest river bridge library bakery cellar tower field "
-    "stable square beach"
-)
-DAYS = _words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
-SEASONS = _words("spring summer autumn winter")
-
-KINDS = _kinds(
-    """
-    dog: collie spaniel terrier hound | animal | bark at strangers; guard the house
-    bird: sparrow robin owl goose | animal | have feathers; lay eggs
-    horse: pony mare stallion foal | animal | pull carts; eat hay
-    fruit: apple pear plum cherry | plant | grow on trees; are good to eat
-    flower: rose lily tulip violet | plant | have petals; smell sweet
-    * tool: hammer rake spade axe | object | are made of iron; help workers
-    * instrument: flute fiddle drum trumpet | object | make music; are played at dances
-    * garment: coat scarf hat shirt | object | are made of cloth; keep people warm
-    * vessel: cup jug bowl kettle | object | hold water; stand on the shelf
-    * jewel: ring necklace brooch bracelet | object | are made of gold; shine in the sun
-    * boat: ferry canoe barge raft | object | float on the river; carry sailors
-    * seat: chair stool bench sofa | object | have legs; are good to sit on
-    * light: lamp lantern candle torch | object | burn at night; make rooms bright
-    * writing: letter map diary poem | object | are written with ink; tell news
-    """
-)
-
-MOODS = _groups(
-    """
-    happy glad cheerful merry joyful | sad unhappy sorrowful gloomy miserable
-    calm peaceful quiet serene | angry cross furious enraged
-    brave bold fearless daring | afraid scared frightened fearful
-    rested fresh lively awake | tired weary sleepy drowsy
-    rich wealthy prosperous | poor penniless needy
-    healthy well strong | ill sick unwell
-    kind gentle friendly tender | cruel harsh unkind mean
-    clever wise smart sensible | foolish silly stupid senseless
-    """
-)
-QUALITIES = _groups(
-    """
-    big large huge enormous | small little tiny minute
-    old ancient aged | new modern recent
-    clean spotless tidy | dirty filthy grimy
-    costly expensive valuable | cheap worthless inexpensive
-    pretty beautiful handsome | ugly hideous unsightly
-    sturdy solid tough | fragile flimsy frail
-    """
-)
-DEEDS = _verb_groups(
-    """
-    buy:bought purchase acquire | sell:sold peddle trade
-    mend repair fix restore | break:broke:broken smash wreck ruin
-    find:found discover spot:spotted:spotted:spotting | lose:lost mislay:mislaid misplace
-    hide:hid:hidden conceal bury:buried | show:showed:shown display reveal
-    wash clean scrub:scrubbed:scrubbed:scrubbing | stain soil smear
-    take:took:taken grab:grabbed:grabbed:grabbing seize | drop:dropped:dropped:dropping discard abandon
-    make:made build:built construct | destroy demolish shatter
-    """
-)
-GIFTS = tuple(_verb(entry) for entry in _words("give:gave:given hand pass deliver bring:brought send:sent"))
-MOVES = tuple(
-    _verb(entry) for entry in _words("walk stroll wander run:ran:run:running hurry:hurried rush go:went:gone")
-)
-ACTS = _verb_groups(
-    """
-    sleep:slept doze nap:napped:napped:napping |
-    laugh giggle chuckle | weep:wept cry:cried sob:sobbed:sobbed:sobbing
-    shout yell scream | whisper murmur mutter
-    work toil labour | rest relax linger
-    """
-)
-WORKS = _words("play song tale poem concert dance speech ballad comedy story")
-PRAISE = _words(
-    "wonderful charming delightful splendid superb excellent moving witty graceful brilliant touching funny thrilling "
-    "magnificent sweet elegant warm inspired enchanting captivating marvellous pleasing radiant memorable"
-)
-BLAME = _words(
-    "dreadful awful terrible dull boring tedious clumsy horrible shabby lifeless tiresome feeble bland dreary hollow "
-    "vulgar sour crude messy pointless wretched stale limp forgettable"
-)
-LIKING = tuple(_verb(entry) for entry in _words("love adore enjoy admire praise applaud treasure cherish"))
-LOATHING = tuple(
-    _verb(entry)
-    for entry in _words("hate loathe dislike detest scorn mock despise regret:regretted:regretted:regretting")
-)
+NAMES = frozenset(WOMEN + MEN)
+"""Of people, as they begin a sentence or stand in it."""
+REGIONS: Mapping[str, tuple[str, ...]] = {region: _words(villages) for region, villages in WORLD["regions"]}
+VILLAGES = tuple(village for villages in REGIONS.values() for village in villages)
+KINDS = tuple(map(_kind, WORLD["kinds"]))
+MOODS, QUALITIES = (_groups(WORLD[name], _words) for name in ("moods", "qualities"))
+DEEDS, ACTS = (_groups(WORLD[name], _verbs) for name in ("deeds", "acts"))
+GIFTS, MOVES, LIKING, LOATHING = (_verbs(WORLD[name]) for name in ("gifts", "moves", "liking", "loathing"))
+PRAISE, BLAME = _words(WORLD["praise"]), _words(WORLD["blame"])
+TOPICS = tuple(Topic(**topic) for topic in WORLD["topics"])
 
 
 @dataclass(frozen=True)
@@ -240,55 +217,38 @@ class Words:
     """The part of the lexicon that one text may use."""
 
     kinds: tuple[Kind, ...] = KINDS
-    moods: tuple[Group, ...] = MOODS
-    qualities: tuple[Group, ...] = QUALITIES
-    deeds: tuple[VerbGroup, ...] = DEEDS
-    acts: tuple[VerbGroup, ...] = ACTS
-    praise: tuple[str, ...] = PRAISE
-    blame: tuple[str, ...] = BLAME
+    moods: tuple[Group[Word], ...] = MOODS
+    qualities: tuple[Group[Word], ...] = QUALITIES
+    deeds: tuple[Group[Verb], ...] = DEEDS
+    acts: tuple[Group[Verb], ...] = ACTS
+    praise: tuple[Word, ...] = PRAISE
+    blame: tuple[Word, ...] = BLAME
     liking: tuple[Verb, ...] = LIKING
     loathing: tuple[Verb, ...] = LOATHING
-    spots: tuple[str, ...] = SPOTS
+    spots: tuple[Word, ...] = SPOTS
     people: tuple[Person, ...] = PEOPLE
     topics: tuple[Topic, ...] = TOPICS
 
     def narrow(self, rng: Random) -> Words:
         """Keep about half of the words of every group (at least two), and half of what can happen."""
-        kinds = tuple(dataclasses.replace(k, members=_half(rng, k.members)) for k in self.kinds)
         return Words(
-            kinds=kinds,
-            moods=tuple(dataclasses.replace(g, words=_half(rng, g.words)) for g in self.moods),
-            qualities=tuple(dataclasses.replace(g, words=_half(rng, g.words)) for g in self.qualities),
-            deeds=tuple(dataclasses.replace(g, verbs=_half(rng, g.verbs)) for g in self.deeds),
-            acts=tuple(dataclasses.replace(g, verbs=_half(rng, g.verbs)) for g in self.acts),
+            kinds=_halved(rng, self.kinds, "members"),
+            moods=_halved(rng, self.moods, "words"),
+            qualities=_halved(rng, self.qualities, "words"),
+            deeds=_halved(rng, self.deeds, "words"),
+            acts=_halved(rng, self.acts, "words"),
             praise=_half(rng, self.praise),
             blame=_half(rng, self.blame),
             liking=_half(rng, self.liking),
             loathing=_half(rng, self.loathing),
             spots=_half(rng, self.spots),
-            topics=tuple(
-                dataclasses.replace(topic, good=_half(rng, topic.good), bad=_half(rng, topic.bad))
-                for topic in self.topics
-            ),
+            topics=_halved(rng, self.topics, "good", "bad"),
         )
 
     def without(self, narrowed: Words) -> Words:
         """Leave out the clauses and the kinds' members that ``narrowed`` has: what its reader has never met."""
-
-        def rest(items: tuple[str, ...], met: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(item for item in items if item not in met)
-
-        return dataclasses.replace(
-            self,
-            kinds=tuple(
-                dataclasses.replace(kind, members=rest(kind.members, met.members))
-                for kind, met in zip(self.kinds, narrowed.kinds, strict=True)
-            ),
-            topics=tuple(
-                dataclasses.replace(topic, good=rest(topic.good, met.good), bad=rest(topic.bad, met.bad))
-                for topic, met in zip(self.topics, narrowed.topics, strict=True)
-            ),
-        )
+        kinds = _left_over(self.kinds, narrowed.kinds, "members")
+        return dataclasses.replace(self, kinds=kinds, topics=_left_over(self.topics, narrowed.topics, "good", "bad"))
 
     def topic(self, rng: Random, people: Sequence[Person]) -> Words:
         """What one chapter is about: some of ``people``, a few places, things, moods, qualities and deeds.
@@ -303,34 +263,26 @@ class Words:
         return dataclasses.replace(
             self,
             people=tuple(rng.sample(people, 6)),
-            kinds=tuple(dataclasses.replace(k, members=_half(rng, k.members)) for k in (*made, *grown)),
-            moods=tuple(group for group in self.moods if group.name in moods or group.opposite in moods),
-            qualities=tuple(g for g in self.qualities if g.name in qualities or g.opposite in qualities),
-            deeds=tuple(group for group in self.deeds if group.name in deeds or group.opposite in deeds),
+            kinds=_halved(rng, (*made, *grown), "members"),
+            moods=_with_opposites(self.moods, moods),
+            qualities=_with_opposites(self.qualities, qualities),
+            deeds=_with_opposites(self.deeds, deeds),
             praise=_half(rng, self.praise),
             blame=_half(rng, self.blame),
             spots=tuple(rng.sample(self.spots, 6)),
         )
 
-    def mood(self, name: str) -> Group:
-        return next(group for group in self.moods if group.name == name)
-
-    def quality(self, name: str) -> Group:
-        return next(group for group in self.qualities if group.name == name)
-
-    def deed(self, name: str) -> VerbGroup:
-        return next(group for group in self.deeds if group.name == name)
-
-    def made(self) -> tuple[str, ...]:
+    def made(self) -> tuple[Word, ...]:
         """Things that people own."""
         return tuple(thing for kind in self.kinds if kind.made for thing in kind.members)
 
-    def grown(self) -> tuple[str, ...]:
+    def grown(self) -> tuple[Word, ...]:
         """Animals and plants."""
         return tuple(thing for kind in self.kinds if not kind.made for thing in kind.members)
 
 
 _T = TypeVar("_T")
+_Part = TypeVar("_Part", bound="Kind | Group[Word] | Group[Verb] | Topic")
 
 
 def _half(rng: Random, items: tuple[_T, ...]) -> tuple[_T, ...]:
@@ -338,9 +290,35 @@ def _half(rng: Random, items: tuple[_T, ...]) -> tuple[_T, ...]:
     return tuple(items[i] for i in chosen)
 
 
+def _halved(rng: Random, parts: Iterable[_Part], *fields: str) -> tuple[_Part, ...]:
+    """Each part with half of what its fields hold."""
+    found = []
+    for part in parts:
+        halves: dict[str, Any] = {field: _half(rng, getattr(part, field)) for field in fields}
+        found.append(dataclasses.replace(part, **halves))
+    return tuple(found)
+
+
+def _left_over(parts: Iterable[_Part], met: Iterable[_Part], *fields: str) -> tuple[_Part, ...]:
+    """Each part with what its fields hold and those of its counterpart in ``met`` do not."""
+    found = []
+    for part, known in zip(parts, met, strict=True):
+        rest: dict[str, Any] = {
+            field: tuple(item for item in getattr(part, field) if item not in getattr(known, field)) for field in fields
+        }
+        found.append(dataclasses.replace(part, **rest))
+    return tuple(found)
+
+
+def _with_opposites(groups: Iterable[Group[_W]], names: Sequence[str]) -> tuple[Group[_W], ...]:
+    return tuple(group for group in groups if group.name in names or group.opposite in names)
+
+
+def named(groups: Iterable[Group[_W]], name: str) -> Group[_W]:
+    """The group of this name."""
+    return next(group for group in groups if group.name == name)
+
+
 def region_of(village: str) -> str:
     """The region that a village lies in."""
     return next(region for region, villages in REGIONS.items() if village in villages)
-
-
-VILLAGES = tuple(village for villages in REGIONS.values() for village in villages)

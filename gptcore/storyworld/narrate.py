@@ -3,23 +3,56 @@
 Each function returns paragraphs. Games and lessons say out loud what a reader of much text picks up in passing: which
 words mean the same, what follows from what, which sentences are well formed, which endings fit. ``fresh`` draws again
 when a text would tell a held-out row of a task.
+
+A book's village remembers who is there, who owns what, who is where, and the small events that change it, so that a
+later chapter can ask about an earlier one.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
-from gptcore.storyworld import facts, grammar, likeness, nature, opinions, stories, world
-from gptcore.storyworld.facts import Statement, article, capital
-from gptcore.storyworld.lexicon import DAYS, REGIONS, VILLAGES, Person, Words
-from gptcore.storyworld.world import Village
+from gptcore.storyworld import facts, grammar, stories
+from gptcore.storyworld.facts import Statement
+from gptcore.storyworld.lexicon import (
+    CALLINGS,
+    DAYS,
+    SAID,
+    VILLAGES,
+    Person,
+    Word,
+    Words,
+    capital,
+    named,
+    region_of,
+    say,
+    uncapital,
+)
 
 _T = TypeVar("_T")
+SCENES: Mapping[str, Sequence[str]] = SAID["scenes"]
+
+
+@dataclass
+class Village:
+    """The state of the story: changes from event to event, chapter to chapter."""
+
+    name: str
+    people: list[Person]
+    callings: dict[str, str]
+    homes: dict[str, str]
+    owner: dict[Word, Person]
+    """thing -> who has it now"""
+    place: dict[str, Word]
+    """name -> spot where that person is now"""
+    history: list[tuple[int, Word, str, str]] = field(default_factory=list)
+    """(chapter, thing, former owner, new owner), oldest first"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +84,7 @@ class Teller:
         answers = [answer for answer in answers if key(text, answer[0]) not in self.held_out]
         if self.rng.random() < 0.3:
             a, b = self.people(2)
-            return f'"{text}" said {a.name} to {b.name}. ' + " ".join(f'"{x}" "{verdict}"' for x, verdict in answers)
+            return f'"{text}" said {a} to {b}. ' + " ".join(f'"{x}" "{verdict}"' for x, verdict in answers)
         return " ".join([text, *(f"{x} {verdict}" for x, verdict in answers)])
 
     def people(self, n: int) -> list[Person]:
@@ -60,27 +93,63 @@ class Teller:
 
 def key(*texts: str) -> str:
     """What identifies a row: the letters of its texts, without case, spaces and marks."""
-    return "\t".join("".join(letter for letter in text.lower() if letter.isalpha()) for text in texts)
+    return "\t".join("".join(filter(str.isalpha, text.lower())) for text in texts)
+
+
+def found(rng: Random, words: Words) -> Village:
+    """A new village with eight people and twelve things."""
+    people = facts.cast(rng, words, 8)
+    return Village(
+        name=rng.choice(VILLAGES),
+        people=people,
+        callings={p.name: calling for p, calling in zip(people, rng.sample(CALLINGS, len(CALLINGS)), strict=True)},
+        homes={p.name: rng.choice(VILLAGES) for p in people},
+        owner={thing: rng.choice(people) for thing in rng.sample(words.made(), 12)},
+        place={p.name: rng.choice(words.spots) for p in people},
+    )
+
+
+def event(rng: Random, words: Words, village: Village, chapter: int) -> Statement:
+    """Something small happens: the village changes and the statement tells it."""
+    kind = rng.choice(("gift", "gift", "journey", "journey", "deed", "deed", "feeling", "quality", "kindred"))
+    thing = rng.choice(list(village.owner))
+    owner = village.owner[thing]
+    if kind == "gift":
+        receiver = rng.choice([p for p in village.people if p != owner])
+        village.owner[thing] = receiver
+        village.history.append((chapter, thing, owner.name, receiver.name))
+        return facts.gift(rng, words, owner, receiver, thing)
+    if kind == "deed":
+        return facts.deed(rng, words, owner, thing)
+    if kind == "quality":
+        return facts.quality(rng, words, owner, thing)
+    person = rng.choice(village.people)
+    if kind == "journey":
+        start = village.place[person.name]
+        goal = rng.choice([spot for spot in words.spots if spot != start])
+        village.place[person.name] = goal
+        return facts.journey(rng, words, person, start, goal)
+    return facts.feeling(rng, words, person) if kind == "feeling" else facts.kindred(rng, words, person)
 
 
 def happenings(t: Teller) -> list[str]:
     """Some events, one after the other, and talk about them."""
     rng = t.rng
-    events = [world.event(rng, t.words, t.village, t.chapter) for _ in range(rng.randint(3, 5))]
-    links = ("", "", "", "Then ", "After that ", "Later ", "The same day ", "Before long ")
+    events = [event(rng, t.words, t.village, t.chapter) for _ in range(rng.randint(3, 5))]
+    links: Sequence[str] = SCENES["links"]
     told = []
     for e in events:
         told.append(rng.choice(links) + e.text if e.text.split()[0] in e.about else e.text)
         if rng.random() < 0.3:
-            told.append(f"So {facts.uncapital(rng.choice(e.entailed))}")
+            told.append(f"So {uncapital(rng.choice(e.entailed))}")
     paragraphs = [" ".join(told)]
     a, b = t.people(2)
     last = {name: i for i, e in enumerate(events) for name in e.about}
     current = [e for i, e in enumerate(events) if all(last[name] == i for name in e.about)]
     for e in rng.sample(current, min(len(current), 3)):
         q = rng.choice(e.questions)
-        asked = rng.choice((f'"{q.text}" asked {a.name}.', f'{a.name} asked: "{q.text}"'))
-        paragraphs.append(f'{asked} "{capital(q.answer)}," said {b.name}.')
+        asked = say(rng, SCENES["asked"], text=q.text, a=a)
+        paragraphs.append(f'{asked} "{capital(q.answer)}," said {b}.')
     return paragraphs
 
 
@@ -94,19 +163,9 @@ def talk(t: Teller) -> list[str]:
         against = [h for h in s.contradicted if key(s.text, h) not in t.held_out]
         if not follow or not against:
             continue
-        first, last = facts.uncapital(follow[0]), facts.uncapital(follow[-1])
-        a, b = (person.name for person in t.people(2))
-        paragraphs.append(
-            rng.choice(
-                [
-                    f"{s.text} {' '.join(follow)}",
-                    f"{s.text} So {first} And {last}",
-                    f'"{s.text}" said {a}. "So {first}" said {b}. "Yes, {last}"',
-                    f'"{s.text}" "{s.text[:-1]}?" asked {b}. "Yes, {first}"',
-                    f'"{s.text}" said {a}. "{rng.choice(against)}" "No, {first} {s.text}"',
-                ]
-            )
-        )
+        slots = {"first": uncapital(follow[0]), "last": uncapital(follow[-1]), "all": " ".join(follow)}
+        slots |= zip("ab", map(str, t.people(2)), strict=True)
+        paragraphs.append(say(rng, SCENES["talk"], text=s.text, bare=s.text[:-1], against=rng.choice(against), **slots))
     return paragraphs
 
 
@@ -119,13 +178,13 @@ def story(t: Teller) -> list[str]:
         if rng.random() < 0.3:
             who, female = rng.choice((("man", False), ("woman", True), ("boy", False), ("girl", True)))
             person = Person(f"the {who}", female)
-        topic, well = likeness.some(rng, t.words)
+        topic, well = stories.some(rng, t.words)
         told = rng.sample(topic.side(well), rng.randint(3, 5))
         lines = [stories.sentence(clause, person) for clause in (rng.choice(topic.starts), *told)]
         if rng.random() < 0.5:
             lines.append(capital(stories.mood(rng, t.words, person, well)))
         if rng.random() < 0.7:
-            lines.append(stories.sentence(likeness.upshot(rng, well), person))
+            lines.append(stories.sentence(stories.upshot(rng, well), person))
         paragraphs.append(" ".join(lines))
     return paragraphs
 
@@ -136,22 +195,15 @@ def gossip(t: Teller) -> list[str]:
     paragraphs = []
     for _ in range(rng.randint(2, 3)):
         person, a, b = rng.sample(t.words.people, 3)
-        topic, well = likeness.some(rng, t.words)
-        one, two, three = (likeness.fill(clause, person) for clause in rng.sample(topic.side(well), 3))
-        against = likeness.fill(rng.choice(topic.side(not well)), person)
-        paragraphs.append(
-            rng.choice(
-                [
-                    f'"{likeness.ask(rng, one)}" asked {a.name}. "{likeness.ask(rng, two)}" asked {b.name}.',
-                    f'"{capital(one)}," said {a.name}. "Yes, {two}, and {three}," said {b.name}.',
-                    f"{likeness.report(rng, one)} {likeness.report(rng, two)} {likeness.report(rng, three)}",
-                    f"It is not true that {against}. {capital(one)}, and {two}.",
-                    f"Dear {a.name}, you must know that {one}. Also {two}. And {three}. Yours, {b.name}.",
-                    f"I think that {one}, because {two}. {capital(three)}.",
-                    *[f"{capital(one)}, so {likeness.fill(likeness.upshot(rng, well), person)}. {capital(two)}."] * 3,
-                ]
-            )
-        )
+        topic, well = stories.some(rng, t.words)
+        one, two, three = (stories.fill(clause, person) for clause in rng.sample(topic.side(well), 3))
+        against = stories.fill(rng.choice(topic.side(not well)), person)
+        slots = {"asked": stories.ask(rng, one), "asked_too": stories.ask(rng, two)}
+        reports = [stories.report(rng, clause) for clause in (one, two, three)]
+        slots |= {"One": capital(one), "Two": capital(two), "Three": capital(three)}
+        slots |= {"one": one, "two": two, "three": three, "against": against}
+        upshot = stories.fill(stories.upshot(rng, well), person)
+        paragraphs.append(say(rng, SCENES["gossip"], a=a, b=b, upshot=upshot, reports=reports, **slots))
     return paragraphs
 
 
@@ -164,13 +216,13 @@ def cards(t: Teller) -> list[str]:
         claims += [(h, "Perhaps.") for h in s.neutral]
         return [t.game(s.text, rng.sample(claims, rng.randint(3, 5)))]
     person = rng.choice(t.words.people)
-    topic, well = likeness.some(rng, t.words)
+    topic, well = stories.some(rng, t.words)
     said = rng.choice(topic.side(well))
     verdicts = {"entailment": "Yes.", "contradiction": "No.", "neutral": "Perhaps."}
     claims = []
     for _ in range(rng.randint(3, 5)):
-        relation = rng.choice(likeness.NLI)
-        clause = likeness.beside(rng, t.words, topic, well, said, relation)
+        relation = rng.choice(stories.NLI)
+        clause = stories.beside(rng, t.words, topic, well, said, relation)
         claims.append((stories.sentence(clause, person), verdicts[relation]))
     return [t.game(stories.sentence(said, person), claims)]
 
@@ -181,13 +233,8 @@ def reviews(t: Teller) -> list[str]:
     said = []
     for _ in range(rng.randint(4, 6)):
         good = rng.random() < 0.5
-        text = t.fresh(lambda: opinions.opinion(rng, t.words, good), lambda o: (o,))  # noqa: B023
-        person = t.people(1)[0].name
-        after = rng.choice(
-            ("Good.", "Good.", f"Good, said {person}.", "People clapped.")
-            if good
-            else ("Bad.", "Bad.", f"Bad, said {person}.", "People booed.")
-        )
+        text = t.fresh(lambda: grammar.opinion(rng, t.words, good), lambda o: (o,))  # noqa: B023
+        after = say(rng, SAID["opinions"]["good" if good else "bad"], a=t.people(1)[0])
         said.append(f"{capital(text.replace(' ,', ','))}. {after}")
     return [" ".join(said)]
 
@@ -200,7 +247,7 @@ def parrot(t: Teller) -> list[str]:
         well = rng.random() < 0.5
         text = t.fresh(lambda: grammar.sentence(rng, t.words, well), lambda o: (o,))  # noqa: B023
         said.append(f"{text} {'Well said.' if well else 'Badly said.'}")
-    return [f"{t.people(1)[0].name} had a parrot that talked all day. " + " ".join(said)]
+    return [f"{t.people(1)[0]} had a parrot that talked all day. " + " ".join(said)]
 
 
 def answers(t: Teller) -> list[str]:
@@ -216,16 +263,8 @@ def answers(t: Teller) -> list[str]:
             tries = [(s.text, "Answered."), (unrelated(rng, t.words, s).text, "Unanswered.")]
             paragraphs.append(t.game(q.text, rng.sample(tries, 2)))
         else:
-            a, b = (person.name for person in t.people(2))
-            paragraphs.append(
-                rng.choice(
-                    [
-                        f'"{q.text}" asked {a}. "{s.text}" "So the answer is: {q.answer}."',
-                        f"{q.text} {s.text}",
-                        f'"{q.text}" "{s.text}" said {b}.',
-                    ]
-                )
-            )
+            a, b = t.people(2)
+            paragraphs.append(say(rng, SCENES["answers"], asked=q.text, text=s.text, answer=q.answer, a=a, b=b))
     return paragraphs
 
 
@@ -246,7 +285,7 @@ def type_of(s: Statement) -> str:
 def rename(other: Statement, s: Statement) -> Statement:
     """``other`` told about the first person of ``s`` (only its text matters)."""
     text = other.text.replace(other.about[0], s.about[0])
-    return Statement(text, (), (), (), other.questions, s.about[:1])
+    return dataclasses.replace(other, text=text, about=s.about[:1])
 
 
 def riddles(t: Teller) -> list[str]:
@@ -275,32 +314,26 @@ def kinds(t: Teller) -> list[str]:
         one, two = rng.sample(kind.members, 2)
         many, single = rng.choice(kind.habits)
         spot = rng.choice(t.words.spots)
-        origin = rng.choice(nature.MADE if kind.made else nature.ALIVE).format(spot=spot)
-        sentences.append(f"{capital(article(rng.choice(kind.members)))} was at the {spot}. {origin}")
-        sentences += rng.sample(
-            [
-                f"{capital(article(one))} is {article(kind.name)}.",
-                f"{capital(article(two))} is {article(kind.name)}, and {article(kind.name)} is {article(kind.above)}.",
-                f"All {grammar.plural(kind.name)} {many}.",
-                f"{capital(article(one))} {single}.",
-                f"{capital(grammar.plural(one))} and {grammar.plural(two)} are {grammar.plural(kind.name)}.",
-                f"Every {kind.name} {single}, so {article(two)} {single}.",
-            ],
-            4,
-        )
+        origin = say(rng, SAID["nature"]["made" if kind.made else "alive"], spot=spot)
+        sentences.append(f"{rng.choice(kind.members).A} was at the {spot}. {origin}")
+        slots = {"one": one, "two": two, "kind": kind, "many": many, "single": single}
+        lessons: Sequence[str] = SAID["nature"]["lessons"]
+        sentences += [lesson.format(**slots) for lesson in rng.sample(lessons, 4)]
     for _ in range(3):
         entails = rng.random() < 0.8
-        premise, claim = t.fresh(lambda: nature.science(rng, t.words, entails), lambda pair: pair)  # noqa: B023
+        premise, claim = t.fresh(lambda: facts.science(rng, t.words, entails), lambda pair: pair)  # noqa: B023
         sentences.append(f"{premise} {claim}" if entails else f"{premise} {claim} Perhaps.")
-    return [f"{t.people(1)[0].name} taught at the school. " + " ".join(sentences)]
+    return [f"{t.people(1)[0]} taught at the school. " + " ".join(sentences)]
 
 
 def meanings(t: Teller) -> list[str]:
     """School: words that mean the same and words that mean the contrary."""
     rng = t.rng
     sentences = []
-    for group, contrary in [(g, t.words.mood(g.opposite)) for g in rng.sample(t.words.moods, 2)] + [
-        (g, t.words.quality(g.opposite)) for g in rng.sample(t.words.qualities, 2)
+    for group, contrary in [
+        (group, named(groups, group.opposite))
+        for groups in (t.words.moods, t.words.qualities)
+        for group in rng.sample(groups, 2)
     ]:
         one, two = rng.sample(group.words, 2)
         sentences += [
@@ -308,9 +341,11 @@ def meanings(t: Teller) -> list[str]:
             f"Whoever is {two} is not {rng.choice(contrary.words)}.",
         ]
     for deeds in rng.sample(t.words.deeds, 2):
-        first, second = rng.sample(deeds.verbs, 2)
+        first, second = rng.sample(deeds.words, 2)
         sentences.append(f"To {first.base} a thing is to {second.base} it.")
-        sentences.append(f"To {second.base} it is not to {rng.choice(t.words.deed(deeds.opposite).verbs).base} it.")
+        sentences.append(
+            f"To {second.base} it is not to {rng.choice(named(t.words.deeds, deeds.opposite).words).base} it."
+        )
     return [" ".join(rng.sample(sentences, 6))]
 
 
@@ -319,17 +354,8 @@ def geography(t: Teller) -> list[str]:
     rng = t.rng
     sentences = []
     for village in rng.sample(VILLAGES, 3):
-        region = next(r for r, villages in REGIONS.items() if village in villages)
-        person = t.people(1)[0].name
-        sentences.append(
-            rng.choice(
-                [
-                    f"{village} lies in {region}.",
-                    f"{person} went to {village}, which is in {region}.",
-                    f"Whoever lives in {village} lives in {region}.",
-                ]
-            )
-        )
+        slots = {"village": village, "region": region_of(village), "a": t.people(1)[0]}
+        sentences.append(say(rng, SCENES["geography"], **slots))
     return [" ".join(sentences)]
 
 
@@ -340,11 +366,11 @@ def recollection(t: Teller) -> list[str]:
     if not past:
         return []
     chapter, thing, giver, receiver = rng.choice(past)
-    now = t.village.owner[thing].name
+    now = t.village.owner[thing]
     ago = "in the last chapter" if chapter == t.chapter - 1 else f"in chapter {chapter}"
     a, b = t.people(2)
     return [
-        f'"Do you remember who gave away the {thing} {ago}?" asked {a.name}. "{giver}," said {b.name}. '
+        f'"Do you remember who gave away the {thing} {ago}?" asked {a}. "{giver}," said {b}. '
         f'"And who got it?" "{receiver}." "And who has the {thing} now?" "{now} has the {thing}."'
     ]
 
@@ -353,17 +379,7 @@ def weather(t: Teller) -> list[str]:
     """A breath between scenes: people about the village, with dashes and dots."""
     rng = t.rng
     a, b = t.people(2)
-    act, spot = rng.choice(rng.choice(t.words.acts).verbs), rng.choice(t.words.spots)
-    mood = rng.choice(t.words.moods)
-    first, second = rng.sample(mood.words, 2)
-    return [
-        rng.choice(
-            [
-                f"It was {rng.choice(DAYS)}. {a.name} the {t.village.callings[a.name]} {act.past} at the {spot}, and "
-                f"{b.name} was {act.ing} too - so the day went by ...",
-                f'{a.name} was {first}. "Why are you so {second}?" asked {b.name}. "Because of you," said {a.he}.',
-                f"{a.name} and {b.name} were {act.ing} at the {spot} on {rng.choice(DAYS)}. They did not {act.base} "
-                f"for long. {a.name} told {'herself' if a.female else 'himself'} not to be {first}.",
-            ]
-        )
-    ]
+    act, spot = rng.choice(rng.choice(t.words.acts).words), rng.choice(t.words.spots)
+    first, second = rng.sample(rng.choice(t.words.moods).words, 2)
+    slots = {"day": rng.choice(DAYS), "day_too": rng.choice(DAYS), "calling": t.village.callings[a.name]}
+    return [say(rng, SCENES["weather"], a=a, b=b, act=act, spot=spot, first=first, second=second, **slots)]

@@ -8,28 +8,17 @@ that proposes them, so the newest papers are full of names that no older one has
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
+from typing import Any
+
+from gptcore.storyworld.lexicon import SAID, WORLD, say
 
 COLUMNS = ("", "abstract", "arxiv_id", "categories", "created", "title")
 PAPERS = 1500
 _FIRST = datetime.date(1995, 1, 2)
-_ONSETS = ["b", "br", "d", "f", "g", "gr", "k", "kl", "l", "m", "n", "p", "r", "s", "t", "tr", "v", "z"]
-_VOWELS = ["a", "e", "i", "o", "u"]
-_CODAS = ["l", "m", "n", "r", "s", "t", "x"]
-
-_FIELDS = {
-    "pottery": ("clay", "kiln", "glaze", "bowl", "firing"),
-    "weaving": ("wool", "loom", "thread", "cloak", "weaving"),
-    "baking": ("flour", "oven", "crust", "loaf", "baking"),
-    "sailing": ("tide", "mast", "rope", "harbour", "sailing"),
-    "gardening": ("soil", "seed", "hedge", "orchard", "growing"),
-    "smithing": ("iron", "anvil", "forge", "hinge", "forging"),
-}
-_KINDS = ("Method", "Model", "Rule", "Procedure", "Survey", "Theory")
-_QUALITIES = ("Slow", "Even", "Robust", "Simple", "Layered", "Careful", "Wet", "Two-Step")
-_PROBLEMS = ("cracks in the {b}", "the uneven {e} of {a}", "the cost of the {b}", "a {d} that does not last")
-_GOALS = ("saves {a}", "needs half of the {c}", "makes every {d} alike", "works on wet days")
+_PAPERS: Mapping[str, Any] = SAID["papers"]
 
 
 @dataclass(frozen=True)
@@ -51,10 +40,11 @@ def archive(seed: int, papers: int = PAPERS) -> str:
 def _paper(rng: Random, number: int, papers: int, known: list[_Method]) -> tuple[str, str, str, str, str]:
     """abstract, arxiv_id, categories, created, title."""
     created = _FIRST + datetime.timedelta(days=number * 8000 // papers)
-    field = rng.choice(list(_FIELDS))
-    a, b, c, d, e = _FIELDS[field]
+    field, told = rng.choice(_PAPERS["fields"])
+    words = dict(zip("abcde", told.split(), strict=True))
+    a, b, c, d, e = words.values()
     older = [method for method in known[-60:] if method.field == field]
-    quality, kind = rng.choice(_QUALITIES), rng.choice(_KINDS)
+    quality, kind = rng.choice(_PAPERS["qualities"]), rng.choice(_PAPERS["kinds"])
     full = f"{quality} {a.title()} {e.title()}"
     short = "".join(word[0] for word in full.replace("-", " ").split())
     named = rng.random() < 0.6 or not older
@@ -64,28 +54,15 @@ def _paper(rng: Random, number: int, papers: int, known: list[_Method]) -> tuple
         if named
         else f"{quality} {e.title()} with {name}"
     )
+    problems = [say(rng, _PAPERS["problems"], **words) for _ in _PAPERS["openings"]]
     parts = [
-        rng.choice(
-            (
-                f"{field.title()} suffers from {rng.choice(_PROBLEMS)}.",
-                f"A long-standing problem of {field} is {rng.choice(_PROBLEMS)}.",
-                f"In recent years {field} has seen much work on {rng.choice(_PROBLEMS)}.",
-            )
-        ),
+        say(rng, _PAPERS["openings"], field=field, Field=field.title(), problems=problems),
         f"We study {full.lower()} ({short}), where the {c} and the {b} are given.",
     ]
     others = [method.name for method in older if method.name != name]
     if others:
-        other = rng.choice(others)
-        parts.append(
-            rng.choice(
-                (
-                    f"Earlier work such as {other} needs too much {a}.",
-                    f"{other} is the best known answer, but it fails on a wet {d}.",
-                )
-            )
-        )
-    goal = rng.choice(_GOALS)
+        parts.append(say(rng, _PAPERS["earlier"], other=rng.choice(others), **words))
+    goal = say(rng, _PAPERS["goals"], **words)
     parts.append(
         f"In this paper we propose {name}, {_a(quality.lower())} {kind.lower()} that {goal}."
         if named
@@ -94,22 +71,10 @@ def _paper(rng: Random, number: int, papers: int, known: list[_Method]) -> tuple
     gain = rng.randrange(2, 40)
     against = f" over {rng.choice(others)}" if others else ""
     parts.append(f"On {rng.randrange(3, 30)} villages {name} gains ${gain} \\%${against}.")
-    parts.append(
-        rng.choice(
-            (
-                f"{short} is useful beyond {field}.",
-                f"Our {d}s are free for all.",
-                f"We end with open questions on {short}.",
-            )
-        )
-    )
+    parts.append(say(rng, _PAPERS["endings"], short=short, field=field, d=d))
     if named:
         known.append(_Method(name, field))
-    words = {"a": a, "b": b, "c": c, "d": d, "e": e}
-    abstract = " ".join(parts)
-    for key, word in words.items():
-        abstract = abstract.replace(f"{{{key}}}", word)
-    return abstract, f"{created:%y%m}.{number:05d}", f"sw.{field[:2].upper()}", created.isoformat(), title
+    return " ".join(parts), f"{created:%y%m}.{number:05d}", f"sw.{field[:2].upper()}", created.isoformat(), title
 
 
 def _a(word: str) -> str:
@@ -117,5 +82,6 @@ def _a(word: str) -> str:
 
 
 def _name(rng: Random) -> str:
-    syllables = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(rng.choice((2, 2, 3)))]
-    return ("".join(syllables) + rng.choice(_CODAS)).capitalize()
+    onsets, vowels = WORLD["method_onsets"], WORLD["method_vowels"]
+    syllables: list[str] = [rng.choice(onsets) + rng.choice(vowels) for _ in range(rng.choice((2, 2, 3)))]
+    return "".join([*syllables, rng.choice(WORLD["method_codas"])]).capitalize()

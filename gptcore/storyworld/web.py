@@ -14,19 +14,16 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from random import Random
 
-from gptcore.storyworld import facts, opinions, stories
-from gptcore.storyworld.facts import Statement, capital
-from gptcore.storyworld.lexicon import Person, Words
+from gptcore.storyworld import facts, grammar, stories
+from gptcore.storyworld.facts import Statement
+from gptcore.storyworld.lexicon import NAMES, WORLD, Person, Words, capital
 from gptcore.storyworld.narrate import key
 
 PAGES = 4000
 _WORDS = 260  # of a page, or a little more: a window of the demo's models is full, and its last positions are learnt
 UNKNOWN = "unknown"
 """The answer to a question that a text leaves open."""
-LABELS = ("red", "blue", "green", "yellow", "black", "white", "brown", "grey", "pink", "gold")
-_ONSETS = ("b", "ch", "d", "fl", "g", "gr", "h", "k", "l", "m", "n", "pr", "qu", "r", "sh", "st", "t", "v", "w", "z")
-_VOWELS = ("a", "e", "i", "o", "u", "ou", "ai")
-_CODAS = ("", "", "c", "l", "m", "n", "r", "s", "th")
+LABELS = tuple(WORLD["labels"].split())
 
 
 Held = Callable[..., bool]
@@ -90,7 +87,7 @@ def tidal(sentence: str) -> str:
 @functools.cache
 def _tidal_word(word: str) -> str:
     bare = word.rstrip(".,")
-    if bare in facts.NAMES:
+    if bare in NAMES:
         return word
     rng = Random(f"tidal/{bare.lower()}")
     return invented(rng, 1 if len(bare) < 4 else 2) + word[len(bare) :]
@@ -98,8 +95,8 @@ def _tidal_word(word: str) -> str:
 
 def invented(rng: Random, syllables: int) -> str:
     """A word that there is not."""
-    parts = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(syllables)]
-    return "".join(parts) + rng.choice(_CODAS)
+    parts: list[str] = [rng.choice(WORLD["tidal_onsets"]) + rng.choice(WORLD["tidal_vowels"]) for _ in range(syllables)]
+    return "".join([*parts, rng.choice(WORLD["tidal_codas"])])
 
 
 def plain(rng: Random, words: Words) -> Statement:
@@ -236,7 +233,7 @@ def _news(rng: Random, words: Words, held: Held) -> str:
 
 def _review(rng: Random, words: Words, held: Held) -> str:
     good = rng.random() < 0.5
-    text = opinions.opinion(rng, words, good)
+    text = grammar.opinion(rng, words, good)
     return "" if held(text) else f"Review: {text}\nSentiment: {'positive' if good else 'negative'}"
 
 

@@ -22,9 +22,8 @@ from gptcore.knowledge.entities import Entities
 from gptcore.knowledge.gazetteer import Gazetteer, meant
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.knowledge.links import read_links, write_links
-from gptcore.storyworld.chronicle import write_chronicle
 from gptcore.storyworld.formats import Writer
-from gptcore.storyworld.knowledge import GRAPH, facts
+from gptcore.storyworld.knowledge import GRAPH, facts, write_chronicle
 from gptcore.text.wordpiece import WordPieceTokenizer
 from tests.gptcore.sentence_shards import FIRST, sentence_shards, table
 from tests.gptcore.tiny_entities import TAILS, gazetteer

@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 from gptcore.base.errors import InputError
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.baselines import bag_of_words, majority
-from gptcore.storyworld import facts, formats, generate, grammar, lexicon, likeness, nature, stories, world
+from gptcore.storyworld import facts, formats, generate, grammar, lexicon, narrate, stories
 from gptcore.storyworld.__main__ import main
-from gptcore.storyworld.lexicon import PEOPLE, Words
+from gptcore.storyworld.lexicon import PEOPLE, TOPICS, Words, named
 from gptcore.storyworld.narrate import key
-from gptcore.storyworld.topics import TOPICS
 from tests.realdata import real_data
 
 seeds = st.integers(0, 10**9)
@@ -203,7 +202,7 @@ MEANING = {
 def test_qualities_follow_their_meaning(seed: int) -> None:
     """A plain twin: the label read off from the words' groups alone."""
     rng = Random(seed)
-    s = facts.quality(rng, Words(), PEOPLE[0], "lamp")
+    s = facts.quality(rng, Words(), PEOPLE[0], lexicon.Word("lamp"))
     said = next(word for word in re.findall(r"\w+", s.text) if word in MEANING)
     for claims, label in ((s.entailed, "entailment"), (s.contradicted, "contradiction"), (s.neutral, "neutral")):
         for claim in claims:
@@ -216,7 +215,7 @@ def test_qualities_follow_their_meaning(seed: int) -> None:
 
 NAMES = {person.name for person in PEOPLE}
 SIDES = {
-    tuple(re.findall(r"\w+", likeness.fill(clause, person).replace(person.name, "").lower())): (topic.name, well)
+    tuple(re.findall(r"\w+", stories.fill(clause, person).replace(person.name, "").lower())): (topic.name, well)
     for topic in TOPICS
     for well in (True, False)
     for clause in topic.side(well)
@@ -234,11 +233,11 @@ def stripped(text: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in re.findall(r"\w+", text) if word not in NAMES)
 
 
-@given(seeds, st.sampled_from(likeness.NLI))
+@given(seeds, st.sampled_from(stories.NLI))
 @settings(max_examples=100, deadline=None)
 def test_clauses_stand_in_the_relation_asked_for(seed: int, relation: str) -> None:
     rng = Random(seed)
-    first, second = likeness.pair(rng, Words(), relation, *rng.sample(PEOPLE, 2))
+    first, second = stories.pair(rng, Words(), relation, *rng.sample(PEOPLE, 2))
     (topic, well), (other, other_well) = side_of(first), side_of(second)
     assert first != second
     assert (topic == other) == (relation != "neutral")
@@ -268,12 +267,9 @@ def test_no_clause_is_told_of_two_matters() -> None:
 @given(seeds, st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_science_hangs_on_the_kind(seed: int, entails: bool) -> None:
-    premise, claim = nature.science(Random(seed), Words(), entails)
+    premise, claim = facts.science(Random(seed), Words(), entails)
     kinds = {
-        name: kind
-        for kind in lexicon.KINDS
-        for thing in (*kind.members, kind.name)
-        for name in (thing, grammar.plural(thing))
+        name: kind for kind in lexicon.KINDS for thing in (*kind.members, kind.name) for name in (thing, thing.many)
     }
     named = [[kinds[word] for word in re.findall(r"\w+", text.lower()) if word in kinds] for text in (premise, claim)]
     if named[1]:
@@ -296,7 +292,7 @@ def test_grammar_twins_differ_and_stay_sentences(seed: int) -> None:
 def test_endings_fit_or_contradict_the_tale(seed: int) -> None:
     tale = stories.tale(Random(seed), Words())
     topic, well = side_of(tale.lines[-1])
-    moods = [Words().mood("happy").words, Words().mood("sad").words]
+    moods = [named(lexicon.MOODS, mood).words for mood in ("happy", "sad")]
     for ending, fits in ((tale.right, True), (tale.wrong, False)):
         if stripped(ending) in SIDES:
             assert SIDES[stripped(ending)] == (topic, well == fits)
@@ -308,10 +304,10 @@ def test_endings_fit_or_contradict_the_tale(seed: int) -> None:
 @settings(max_examples=30, deadline=None)
 def test_a_village_remembers_who_gave_what(seed: int) -> None:
     rng = Random(seed)
-    village = world.found(rng, Words())
+    village = narrate.found(rng, Words())
     owners = {thing: person.name for thing, person in village.owner.items()}
     for chapter in range(40):
-        world.event(rng, Words(), village, chapter)
+        narrate.event(rng, Words(), village, chapter)
     for _, thing, giver, receiver in village.history:
         assert owners[thing] == giver
         owners[thing] = receiver
