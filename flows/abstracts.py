@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prefect import flow
-from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.forms.choices import list_checkpoints
 from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, GenerateParameters, OnPapers
 from flows.forms.generation_checks import check_no_pretraining, check_positions, chosen_tables
-from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_abstracts, language_overrides
 from flows.servers import signals
-from flows.trainings.chain import pretrain_on
-from flows.trainings.dispatch import Training, dispatch_training, dispatches_trainings
-from flows.trainings.failures import CellsFailed, Failures, leave_out, raise_if_all, result_or_error
+from flows.trainings.books import Books, books_to_shards
+from flows.trainings.chain import trained_model
+from flows.trainings.failures import CellsFailed, Failures, leave_out, raise_if_all
+from flows.trainings.requests import given_model
+from flows.trainings.run import policy_for, run_all
 from gptcore.abstracts.config import AdaptConfig, at_size
 from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
 from gptcore.base.errors import InputError
 from gptcore.config import Preset
 from gptcore.config.sizes import SIZES, sized_preset
 from gptcore.text.sources import RawCorpus
-from tasks.jobs.launch import jobs_of_threads
 from tasks.jobs.placement import slots_and_threads
 from tasks.report.abstracts import (
     cells,
@@ -39,24 +38,18 @@ from tasks.report.abstracts import (
 )
 from tasks.report.analysis import Analysis, publish
 from tasks.report.card import amount
-from tasks.stages.adapt import adapt_model, adapt_recipe
-from tasks.stages.corpus import clean_corpus
+from tasks.stages.adapt import AdaptRequest
 from tasks.stages.papers import collect_papers, encode_abstracts, read_written, write_and_measure
-from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
-from tasks.stages.tokenizer import import_model, is_model_folder, train_tokenizer
+from tasks.stages.tokenizer import pin_tokenizer
+from tasks.stages.training import Training
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.references import n_parameters
 from tasks.store.store import Store
 
 
-@flow(
-    name="abstracts",
-    flow_run_name=from_form,
-    persist_result=False,
-    task_runner=ThreadPoolTaskRunner(max_workers=16),  # type: ignore[arg-type]  # Prefect types it by its future
-)
+@flow(name="abstracts", flow_run_name=from_form, persist_result=False)
 def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     """Fine-tune on titles and abstracts, from a pre-trained model and from random weights; write abstracts; compare.
 
@@ -86,12 +79,7 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     return found
 
 
-@flow(
-    name="abstracts-tables",
-    flow_run_name=from_form,
-    persist_result=False,
-    task_runner=ThreadPoolTaskRunner(max_workers=16),  # type: ignore[arg-type]  # as above
-)
+@flow(name="abstracts-tables", flow_run_name=from_form, persist_result=False)
 def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     """Tables 3 to 7 at the preset's scale: each changes one setting of 82M*; only what the store lacks is trained.
 
@@ -106,23 +94,26 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     preset, own = chosen_abstracts(parameters)
     store = Store(parameters.store)
     tables = [table for table in SWEEPS if table.name in wanted]
-    _, ids, checkpoint, shards = _inputs(store, parameters, preset, "star", _swept(tables, own.star) or [own.star])
+    _, ids, checkpoint, books = _inputs(store, parameters, preset, "star", _swept(tables, own.star) or [own.star])
     star = _rated(store, checkpoint, parameters, "star", own.star)
     configs = _swept(tables, star)
     jobs = parameters.jobs or slots_and_threads(0)[0]
     failed: Failures = {}
     names = {config: _difference(config, star) for config in configs}
-    starts = {name: (checkpoint, config) for config, name in names.items()}
-    models = _adapted_apart(store, ids, starts, jobs, failed)
-    raise_if_all(failed, list(starts))
+    requests = {name: AdaptRequest(store, ids, checkpoint, config) for config, name in names.items()}
+    models = _each_apart(requests, jobs, failed)
+    raise_if_all(failed, list(requests))
     trained = {config: models[name] for config, name in names.items() if name in models}
     found = [sweep_table(store, table, star, trained, ids, checkpoint) for table in tables]
     for analysis in found:
         publish(analysis, parameters.out)
-    if BY_SIZE in wanted and shards is not None:
-        sizes = _sizes(store, shards, parameters, failed)
-        rated = {name: (model, _rated(store, model, parameters, "star", own.star)) for name, model in sizes.items()}
-        adapted = _adapted_apart(store, ids, rated, jobs, failed)
+    if BY_SIZE in wanted and books is not None:
+        sizes = _sizes(books, parameters, failed)
+        requests = {
+            name: AdaptRequest(store, ids, model, _rated(store, model, parameters, "star", own.star))
+            for name, model in sizes.items()
+        }
+        adapted = _each_apart(requests, jobs, failed)
         if adapted:
             ready = {name: sizes[name] for name in adapted}
             seen = store.manifest(next(iter(sizes.values())))["counts"]["tokens_seen"]
@@ -195,62 +186,38 @@ def _rated(store: Store, checkpoint: Artifact, parameters: OnPapers, section: st
     return at_size(config, store.manifest(checkpoint)["config"]["model"])
 
 
-def _sizes(store: Store, shards: Artifact, parameters: OnPapers, failed: Failures) -> dict[str, Artifact]:
-    """Size -> a language model of that size, pre-trained on the same text; the smallest first."""
-    models = {}
+def _sizes(books: Books, parameters: OnPapers, failed: Failures) -> dict[str, Artifact]:
+    """Size -> a language model of that size, pre-trained on the same text, one after another; the smallest first."""
+    models: dict[str, Artifact] = {}
+    language = language_overrides(parameters.overrides)
     for size in SIZES[parameters.preset]:
-        preset = sized_preset(parameters.preset, size, language_overrides(parameters.overrides))
-        start = partial(pretrain_on, store, shards, preset, nproc=parameters.nproc)
-        if isinstance(found := result_or_error(start), Exception):
-            leave_out(failed, size.name, found)
-        else:
-            models[size.name] = found[1]
+        request = books.pretraining(sized_preset(parameters.preset, size, language), parameters.nproc)
+        models |= _each_apart({size.name: request}, 1, failed)
+    list_checkpoints(books.store)
     return models
 
 
 def _adapted(store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, AdaptConfig]], jobs: int) -> list[Artifact]:
     """A model for each pair of where it starts and its settings, ``jobs`` of them trained at the same time."""
-    with jobs_of_threads():
-        return [future.result() for batch in _started(store, ids, wanted, jobs) for future in batch]
+    requests = [AdaptRequest(store, ids, checkpoint, config) for checkpoint, config in wanted]
+    found = run_all(requests, policy_for(requests, jobs), ends_all=Exception)
+    return [model for model in found if not isinstance(model, Exception)]
 
 
-def _adapted_apart(
-    store: Store, ids: Artifact, wanted: Mapping[str, tuple[Artifact, AdaptConfig]], jobs: int, failed: Failures
-) -> dict[str, Artifact]:
-    """Name -> fine-tuned model, where a training that fails ends no other; ``failed`` takes its name and why."""
-    batches = _started(store, ids, list(wanted.values()), jobs)
-    every = (result_or_error(future.result) for batch in batches for future in batch)
+def _each_apart(wanted: Mapping[str, Training[Artifact]], jobs: int, failed: Failures) -> dict[str, Artifact]:
+    """Name -> model, where a training that fails ends no other; ``failed`` takes its name and why.
+
+    :raises InputError: of a training, as bad input is nobody's to go on from.
+    """
+    requests = list(wanted.values())
     models: dict[str, Artifact] = {}
-    with jobs_of_threads():
-        for name, model in zip(wanted, every, strict=True):
-            if isinstance(model, Exception):
-                leave_out(failed, name, model)
-            else:
-                models[name] = model
+    found = run_all(requests, policy_for(requests, jobs), ends_all=InputError)
+    for name, model in zip(wanted, found, strict=True):
+        if isinstance(model, Exception):
+            leave_out(failed, name, model)
+        else:
+            models[name] = model
     return models
-
-
-def _started(
-    store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, AdaptConfig]], jobs: int
-) -> Iterator[list[Any]]:
-    """Futures of trainings, ``jobs`` of them at a time: the next ones start when these were asked for."""
-    _, threads = slots_and_threads(jobs)
-    trainings = [_training(store, ids, checkpoint, config, threads) for checkpoint, config in wanted]
-    dispatched = dispatches_trainings(store, trainings)
-
-    def start(training: Training) -> Any:
-        if dispatched:
-            return dispatch_training.submit(store, training.title, "adapt", training.recipe, training.arguments)
-        return adapt_model.submit(store, **training.arguments)
-
-    for first in range(0, len(trainings), jobs):
-        yield [start(training) for training in trainings[first : first + jobs]]
-
-
-def _training(store: Store, ids: Artifact, checkpoint: Artifact, config: AdaptConfig, threads: int) -> Training:
-    arguments = {"ids": ids, "checkpoint": checkpoint, "config": config, "threads": threads}
-    recipe = adapt_recipe(store, ids, checkpoint, config)
-    return Training(f"adapt {recipe.digest[:8]}", "adapt", recipe, arguments)
 
 
 def _difference(config: AdaptConfig, star: AdaptConfig) -> str:
@@ -272,7 +239,7 @@ class _Inputs(NamedTuple):
     """Of the papers."""
     checkpoint: Artifact
     """The language model to start from."""
-    shards: Artifact | None
+    books: Books | None
     """What it was pre-trained on; None: it was given."""
 
 
@@ -291,25 +258,18 @@ def _inputs(
         corpus_url, arxiv_url = corpus_url or str(world / "books"), arxiv_url or str(world / "arxiv")
     if parameters.checkpoint:
         papers = collect_papers(store, arxiv_url, parameters.categories)
-        checkpoint = _given(store, parameters.checkpoint)
+        checkpoint = given_model(store, parameters.checkpoint, generates=True)
         check_positions(section, configs, store.manifest(checkpoint)["config"]["model"]["n_ctx"])
         ids = encode_abstracts(store, papers, own_tokenizer(store, checkpoint))
         _check_splits(store, ids, section, configs)
         return _Inputs(papers, ids, checkpoint, None)
     check_positions(section, configs, preset.model.n_ctx)
     papers = collect_papers(store, arxiv_url, parameters.categories)
-    corpus = clean_corpus(store, RawCorpus.at(corpus_url), preset.corpus)
-    tokenizer = train_tokenizer(store, corpus, preset.tokenizer)
-    ids = encode_abstracts(store, papers, tokenizer)
+    pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
+    books = books_to_shards(store, RawCorpus.at(corpus_url), preset, parameters.dask, pinned)
+    ids = encode_abstracts(store, papers, books.tokenizer)
     _check_splits(store, ids, section, configs)
-    shards = encode_shards(store, corpus, tokenizer, preset.shards)
-    checkpoint = pretrain_on(store, shards, preset, nproc=parameters.nproc)[1]
-    return _Inputs(papers, ids, checkpoint, shards)
-
-
-def _given(store: Store, ref: str) -> Artifact:
-    """The language model that was asked for: one of the store's, or a folder of Hugging Face's."""
-    return import_model(store, ref) if is_model_folder(ref) else pretrained_model(store, ref, generates=True)
+    return _Inputs(papers, ids, trained_model(books.pretraining(preset, parameters.nproc)), books)
 
 
 def _check_splits(store: Store, ids: Artifact, section: str, configs: Sequence[AdaptConfig]) -> None:

@@ -10,16 +10,18 @@ from flows.forms.references import in_store
 from flows.forms.run_names import from_form
 from flows.forms.settings import distilled_preset
 from flows.servers import signals
-from flows.trainings.chain import pretrain_on
+from flows.trainings.books import books_to_shards
+from flows.trainings.chain import trained_model
 from flows.trainings.collect import score_tasks
 from flows.trainings.grid import Arm, Grid, encoded_tasks, pretrained_arm, seeds_of, settings_of
 from gptcore.config import Preset, network_config
 from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
-from tasks.stages.corpus import clean_corpus
-from tasks.stages.shards import encode_shards
+from tasks.stages.ngrams import measure_ngrams
+from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.tokenizer import import_model, is_model_folder
+from tasks.stages.training import Distillation
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.references import teacher_model
@@ -38,8 +40,10 @@ def distil(parameters: DistilParameters) -> Leaderboard:
     chosen = chosen_tasks(parameters.tasks, datasets_url)
     tokenizer = own_tokenizer(store, teacher)
     datasets, left_out = encoded_tasks(store, datasets_url, chosen, FAMILIES[preset.family], tokenizer)
-    shards = _shards(store, teacher, tokenizer, preset, parameters.corpus)
-    _, student = pretrain_on(store, shards, preset, nproc=parameters.nproc, teacher=teacher, distil=preset.distil)
+    shards = _shards(store, teacher, tokenizer, preset, parameters)
+    settings = (preset.model, preset.pretrain, measure_ngrams(store, shards, parameters.dask), parameters.nproc)
+    distillation = Distillation(teacher, preset.distil)
+    student = trained_model(PretrainRequest(store, shards, *settings, distillation=distillation))
     taught_by = pretrained_arm(teacher)
     label = f"student of {teacher.digest[:6]}, {preset.model.shape_in_words}"
     arms = [Arm(label, student, teacher=taught_by), taught_by]
@@ -62,9 +66,11 @@ def _teacher(store: Store, parameters: DistilParameters) -> Artifact:
     return store.adopt(teacher_model(store, in_store(store, parameters.teacher, ("pretrain",))))
 
 
-def _shards(store: Store, teacher: Artifact, tokenizer: Artifact, preset: Preset, corpus_url: str) -> Artifact:
+def _shards(
+    store: Store, teacher: Artifact, tokenizer: Artifact, preset: Preset, parameters: DistilParameters
+) -> Artifact:
     """The text that the teacher was made from; of a teacher from elsewhere the given books, by its tokenizer."""
     if teacher.stage == "pretrain":
         return ancestor(store, teacher, "shards")
-    corpus = clean_corpus(store, RawCorpus.at(corpus_url), preset.corpus, "")
-    return encode_shards(store, corpus, tokenizer, preset.shards, "")
+    raw = RawCorpus.at(parameters.corpus)
+    return books_to_shards(store, raw, preset, parameters.dask, tokenizer, by_partition=False).shards

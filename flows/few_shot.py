@@ -11,10 +11,11 @@ from prefect.utilities.annotations import quote
 
 from flows.forms.generation import FewShotParameters
 from flows.forms.generation_checks import check_prompts, least_room, tasks_with_room
-from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.servers import signals
-from flows.trainings.chain import pretrain_on
+from flows.trainings.books import books_to_shards
+from flows.trainings.chain import trained_model
+from flows.trainings.requests import given_model
 from gptcore.base.synthetic import is_synthetic
 from gptcore.config.sizes import SIZES, sized_preset
 from gptcore.prompting.assemble import select
@@ -24,11 +25,9 @@ from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis, publish
 from tasks.report.card import amount
 from tasks.report.few_shot import Cells, by_shots, by_size
-from tasks.stages.corpus import clean_corpus
 from tasks.stages.prompted import answer_prompts
-from tasks.stages.shards import encode_shards
 from tasks.stages.storyworld import generate_world
-from tasks.stages.tokenizer import import_model, is_model_folder, train_tokenizer
+from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.references import n_parameters
 from tasks.store.store import Store
@@ -44,7 +43,7 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     check_prompts(parameters)
     store = Store(parameters.store)
     datasets_url = parameters.datasets or str(_world(store) / "datasets")
-    given = {ref: _given(store, ref) for ref in parameters.checkpoints}
+    given = {ref: given_model(store, ref, generates=True) for ref in parameters.checkpoints}
     room = min([_n_ctx(store, model) for model in given.values()] or [least_room(parameters)])
     tasks = tasks_with_room(parameters.tasks, datasets_url, room)
     shots, max_rows = sorted(set(parameters.shots)), parameters.max_rows or None
@@ -76,20 +75,14 @@ def _labelled(store: Store, given: Mapping[str, Artifact]) -> dict[str, Artifact
 
 def _sizes(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
     """One model of each of the preset's sizes, pre-trained on the same text."""
-    corpus_url = parameters.corpus or str(_world(store) / "web")
+    raw = RawCorpus.at(parameters.corpus or str(_world(store) / "web"))
     models = {}
     for size in SIZES[parameters.preset]:
         preset = sized_preset(parameters.preset, size, PROMPT_SETTINGS[parameters.preset], parameters.overrides)
-        corpus = clean_corpus(store, RawCorpus.at(corpus_url), preset.corpus)
-        tokenizer = train_tokenizer(store, corpus, preset.tokenizer)
-        shards = encode_shards(store, corpus, tokenizer, preset.shards)
-        models[size.name] = pretrain_on(store, shards, preset, nproc=parameters.nproc)[1]
+        pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
+        books = books_to_shards(store, raw, preset, parameters.dask, pinned)
+        models[size.name] = trained_model(books.pretraining(preset, parameters.nproc))
     return models
-
-
-def _given(store: Store, ref: str) -> Artifact:
-    """A model of the store, or of a folder of Hugging Face's."""
-    return import_model(store, ref) if is_model_folder(ref) else pretrained_model(store, ref, generates=True)
 
 
 def _n_ctx(store: Store, model: Artifact) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from prefect import flow
 
@@ -11,11 +10,8 @@ from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import PretrainParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
-from flows.knowledge.graph import mentioned
 from flows.servers import signals
-from flows.trainings.chain import started_from, taught_by
-from gptcore.families import FAMILIES
-from tasks.stages.pretrain import pretrain_model
+from flows.trainings.requests import given_model, pretraining, taught_by
 from tasks.stages.tokenizer import check_kind
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
@@ -32,13 +28,9 @@ def pretrain(parameters: PretrainParameters) -> Artifact:
     shards = store.resolve(parameters.shards, "shards")
     check_kind(store, ancestor(store, shards, "tokenizer"), preset.tokenizer)
     store.adopt(ancestor(store, shards, "corpus"))  # of another store's shards: the model's card tells of it
-    start = started_from(store, parameters.start) if parameters.start else None
-    how: dict[str, Any] = {
-        "nproc": parameters.nproc,
-        "sharded": parameters.shard,
-        **taught_by(store, parameters.teacher, preset),
-        **mentioned(store, parameters.graph, parameters.links, FAMILIES[preset.family], shards),
-    }
-    checkpoint: Artifact = pretrain_model(store, shards, preset.model, config, start=start, **how)
+    start = given_model(store, parameters.start) if parameters.start else None
+    distillation = taught_by(store, parameters.teacher, preset)
+    request = pretraining(store, parameters, dataclasses.replace(preset, pretrain=config), shards, start, distillation)
+    checkpoint = request.task(request)
     list_checkpoints(store)
     return checkpoint

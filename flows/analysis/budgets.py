@@ -55,7 +55,7 @@ def objectives(parameters: AnalysisParameters) -> list[Analysis]:
             chain = run_chain(of_family(parameters, name), wanted, operations=budget)
             found = [Trained(FAMILIES[name].title, chain, chain.checkpoint)]
             if name == DEFAULT:
-                found.append(Trained(_LSTM, chain, chain.pretrain_lstm(parameters, budget)))
+                found.append(Trained(_LSTM, chain, chain.pretrain_lstm(budget)))
             models += found
             rows += scored(chain, parameters, list(chain.datasets), [model.arm for model in found]).rows[: len(found)]
     return publish_all([_table(models, rows, parameters)], parameters)

@@ -38,7 +38,7 @@ def zero_shot_curves(parameters: AnalysisParameters) -> list[Analysis]:
     there = available_zero_shot(chain.datasets_url)
     if BLIMP in there:
         check_blimp(chain.store, chain.datasets_url)
-    models = {"Transformer": chain.checkpoint, "LSTM": chain.pretrain_lstm(parameters)}
+    models = {"Transformer": chain.checkpoint, "LSTM": chain.pretrain_lstm()}
     found = []
     if heuristics := [task for task in there if task != BLIMP]:
         found.append(_heuristics(chain, parameters, models, heuristics))

@@ -62,7 +62,7 @@ def sentences(parameters: AnalysisParameters) -> list[Analysis]:
     models = []
     for label, pairs in PAIRS.items():
         config = dataclasses.replace(chain.preset.pretrain, pairs=pairs)
-        models.append(Trained(label, chain, chain.pretrain(parameters, chain.preset.model, config)))
+        models.append(Trained(label, chain, chain.pretrain(chain.preset.model, config)))
     tasks = list(chain.datasets)
     rows = rows_of(models, parameters)
     columns = columns_of_tasks(tasks, SENTENCES)
@@ -112,7 +112,7 @@ def replaced(parameters: AnalysisParameters) -> list[Analysis]:
     models = []
     for label, (objective, heads) in CONTROLS.items():
         config = dataclasses.replace(chain.preset.pretrain, replaced_objective=objective)
-        checkpoint = chain.pretrain(parameters, dataclasses.replace(own, **heads), config)
+        checkpoint = chain.pretrain(dataclasses.replace(own, **heads), config)
         models.append(Trained(label, chain, checkpoint))
     rows = rows_of(models, parameters)
     electra, config = models[0], chain.preset.pretrain
@@ -125,7 +125,7 @@ def replaced(parameters: AnalysisParameters) -> list[Analysis]:
     cost = operations_of_update(masked.network, bert.preset.pretrain)
     steps = max(1, round(operations_of_update(electra.network, config) * n_updates / cost))
     longer = dataclasses.replace(bert.preset.pretrain, steps=steps)
-    more = Trained("BERT, equal operations", bert, bert.pretrain(parameters, bert.preset.model, longer))
+    more = Trained("BERT, equal operations", bert, bert.pretrain(bert.preset.model, longer))
     rows += rows_of([masked, more], parameters)
     models += [masked, more]
     found = [_controls(models, rows), _on_the_way(parameters, electra, more)]

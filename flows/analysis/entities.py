@@ -46,7 +46,7 @@ def entities(parameters: AnalysisParameters) -> list[Analysis]:
         start = run_chain(with_family(parameters, "bert", graph=""), wanted).checkpoint.digest
     chain = run_chain(with_family(parameters, "ernie", start=start), wanted)
     config = dataclasses.replace(chain.preset.pretrain, entity_weight=0.0)
-    without = chain.pretrain(parameters, chain.preset.model, config, start=chain.start, **chain.known)
+    without = chain.pretrain(chain.preset.model, config, start=chain.start, mentions=chain.mentions)
     told, untold = Trained("ERNIE", chain, chain.checkpoint), Trained("without the objective", chain, without)
     arms = {
         "ERNIE": told.arm,
@@ -78,7 +78,8 @@ def _ablation(
             theirs = printed[label]
             body.append((label, theirs.source, "-", *(theirs.scores.get(task, "-") for task in tasks)))
     body += [(row.name, "ours", "-", *(_cell(row, task) for task in tasks)) for row in baselines]
-    first, mentions = next(iter(rows.values())), chain.known["mentions"]
+    first, mentions = next(iter(rows.values())), chain.mentions
+    assert mentions is not None, "of a family that knows entities"
     found = chain.store.manifest(mentions)["counts"]["splits"]["train"]
     notes = [
         *synthetic_notes(chain),

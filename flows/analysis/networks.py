@@ -65,7 +65,7 @@ def families(parameters: AnalysisParameters) -> list[Analysis]:
         config = dataclasses.replace(chain.preset.pretrain, steps=max(1, round(budget / each)))
         found = [equal]
         if config.steps != steps:
-            checkpoint = chain.pretrain(parameters, chain.preset.model, config)
+            checkpoint = chain.pretrain(chain.preset.model, config)
             found.append(Trained(f"{title}, equal operations", chain, checkpoint))
         rows += rows_of(found, parameters)
         models += found
@@ -94,7 +94,7 @@ def sharing(parameters: AnalysisParameters) -> list[Analysis]:
     for width in (wide, narrow):
         for shared, title in _SHARINGS.items():
             network = dataclasses.replace(_encoder(chain.preset), n_embd_words=width, sharing=shared)
-            checkpoint = chain.pretrain(parameters, network)
+            checkpoint = chain.pretrain(network)
             models.append(Trained(f"E = {width or own.n_embd}, {title}", chain, checkpoint))
     rows = rows_of(models, parameters)
     notes = [f"ours: {steps:,} updates each, H = {own.n_embd}; the paper: H = 768, 125,000 updates"]
@@ -113,7 +113,7 @@ def sizes(parameters: AnalysisParameters) -> list[Analysis]:
     shallow = dataclasses.replace(own, n_layer=n_layer)
     small = dataclasses.replace(shallow, n_head=n_head, n_embd=width, n_inner=own.n_inner // 2)
     networks = {network.shape: network for network in (small, shallow, own)}.values()  # of one head: only two
-    models = [Trained(network.shape, chain, chain.pretrain(parameters, network)) for network in networks]
+    models = [Trained(network.shape, chain, chain.pretrain(network)) for network in networks]
     rows = rows_of(models, parameters)
     notes = [
         "ours: at equal tokens",

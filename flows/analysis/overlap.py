@@ -11,7 +11,7 @@ from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
-from flows.trainings.chain import books_and_datasets
+from flows.trainings.books import books_and_datasets
 from gptcore.base.synthetic import is_synthetic
 from gptcore.evaluation.overlap import N
 from gptcore.families import FAMILIES

@@ -22,7 +22,7 @@ from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
 from tasks.stages.evaluation import score_model
-from tasks.stages.finetune import finetune_recipe
+from tasks.stages.finetune import FinetuneRequest
 from tasks.store.artifact import Artifact
 
 _TRAIN_ROWS = 1000
@@ -43,7 +43,7 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
     """Table 5: what pre-training, the auxiliary objective and the Transformer each contribute."""
     wanted = _wanted(parameters, list(ABLATIONS[0].percent))
     chain = run_chain(parameters, wanted)
-    arms = ablations(chain.preset, wanted, chain.checkpoint, chain.pretrain_lstm(parameters))
+    arms = ablations(chain.preset, wanted, chain.checkpoint, chain.pretrain_lstm())
     rows = _rows(chain, parameters, wanted, arms)
     columns = [task for task in ABLATIONS[0].percent if task in wanted]
     body: list[tuple[str, ...]] = []
@@ -179,8 +179,7 @@ def _dev_score(chain: Chain, task: str, arm: Arm, row: Row) -> float:
 def _tuned(chain: Chain, task: str, arm: Arm, seed: int) -> Artifact:
     """An arm's fine-tuned model, which is in the store."""
     config = dataclasses.replace(arm.settings(chain.preset.finetune_for(task)), seed=seed)
-    recipe = finetune_recipe(chain.store, chain.datasets[task], arm.checkpoint, config)
-    return chain.store.artifact("finetune", recipe.digest)
+    return FinetuneRequest(chain.store, task, chain.datasets[task], arm.checkpoint, config, arm.label).artifact
 
 
 def _train_score(chain: Chain, task: str, arm: Arm) -> float:

@@ -22,7 +22,6 @@ from flows.forms.students import Compared, Plan, Student, ablations_of, plans, s
 from flows.forms.teachers import check_distillation, check_students
 from flows.trainings.chain import Chain, chain_of, run_chain
 from flows.trainings.collect import score_tasks, with_sources
-from flows.trainings.dispatch import pretrained
 from flows.trainings.failures import Failures
 from flows.trainings.grid import Arm, Grid, pretrained_arm, seeds_of, settings_of
 from gptcore.base.errors import InputError
@@ -34,7 +33,7 @@ from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
 from tasks.stages.evaluation import measure_speed
-from tasks.store.artifact import Artifact
+from tasks.stages.training import Distillation
 from tasks.store.references import teacher_model
 from tasks.store.store import Store
 
@@ -93,7 +92,7 @@ def _plans(chain: Chain, parameters: AnalysisParameters, compared: Compared) -> 
 def _scored(chain: Chain, parameters: AnalysisParameters, compared: Sequence[Plan]) -> tuple[Grid, list[Row]]:
     """The grid of the teacher and what is compared with it, and its rows, the teacher's first."""
     teacher = pretrained_arm(chain.checkpoint)
-    arms = [teacher, *(_arm(chain, parameters, plan, teacher) for plan in compared)]
+    arms = [teacher, *(_arm(chain, plan, teacher) for plan in compared)]
     settings, seeds = settings_of(chain.preset, chain.tasks), seeds_of(chain.preset, parameters.seeds)
     left_out: Failures = {}
     grid = Grid(chain.store, chain.datasets_url, chain.tasks, chain.datasets, arms, settings, seeds)
@@ -102,22 +101,13 @@ def _scored(chain: Chain, parameters: AnalysisParameters, compared: Sequence[Pla
     return grid, list(board.rows[: len(arms)])
 
 
-def _arm(chain: Chain, parameters: AnalysisParameters, plan: Plan, teacher: Arm) -> Arm:
+def _arm(chain: Chain, plan: Plan, teacher: Arm) -> Arm:
     """Its row; a TinyBERT learns from the teacher's models of the tasks, as its family's settings say."""
     label = plan.student.label
     if plan.student.alone:
-        return Arm(label, chain.pretrain(parameters, plan.shape, plan.pretrain))
-    model: Artifact = pretrained(
-        chain.store,
-        shards=chain.shards,
-        model=plan.shape,
-        config=plan.pretrain,
-        ngrams=chain.ngrams,
-        nproc=parameters.nproc,
-        sharded=parameters.shard,
-        teacher=chain.checkpoint,
-        distil=plan.distil,
-    )
+        return Arm(label, chain.pretrain(plan.shape, plan.pretrain))
+    distillation = Distillation(chain.checkpoint, plan.distil)
+    model = chain.pretrain(plan.shape, plan.pretrain, distillation=distillation)
     return Arm(label, model, plan.taught, teacher)
 
 
@@ -132,8 +122,7 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
     metrics: dict[str, float] = {}
     curves, full = [], 0.0
     for place, (label, arm, row) in enumerate(zip(labels, grid.arms, rows, strict=True)):
-        recipe = grid.training(arm, measured, grid.config(arm, measured)).recipe
-        model = chain.store.artifact("finetune", recipe.digest)
+        model = grid.training(arm, measured, grid.config(arm, measured)).artifact
         found = measure_speed(chain.store, model, chain.datasets[measured])
         cells, mean = scores_of(row, tasks)
         average = statistics.fmean(row.per_task.values()) if mean is None else mean

@@ -51,6 +51,17 @@ def checkpoint(position: int) -> Any:
     )
 
 
+def tokenizer(position: int) -> Any:
+    return field(
+        position,
+        "",
+        "Pinned tokenizer: digest (or beginning), latest, a URL, or a folder with a vocabulary; then only new books "
+        "are read.",
+        empty="learnt from the corpus",
+        option=MODEL,
+    )
+
+
 def start(position: int) -> Any:
     return field(
         position,

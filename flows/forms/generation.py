@@ -51,12 +51,16 @@ class OnPapers(Form):
         "arXiv categories, e.g. cs.CL: only papers in one of them.",
         empty="the paper's four (cs.AI, cs.LG, cs.CL, cs.CV), or all where none is in those",
     )
+    dask: str = fields.dask(12)
+    tokenizer: str = fields.tokenizer(13)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import generation_checks as checks
-        from flows.forms.checks import check_corpus
+        from flows.forms.checks import check_corpus, check_dask, known_tokenizer
 
         checks.check_papers(self)
+        known_tokenizer(store, self.tokenizer)
+        check_dask(self.dask)
         self._look_up_tables()
         checks.check_start_of_abstracts(store, self)
         check_corpus(self.corpus)
@@ -169,8 +173,13 @@ class FewShotParameters(Form):
     )
     nproc: int = fields.nproc(9)
     out: str = fields.out(10, "the tables (Markdown, CSV) and figures")
+    dask: str = fields.dask(11)
+    tokenizer: str = fields.tokenizer(12)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import generation_checks as checks
+        from flows.forms.checks import check_dask, known_tokenizer
 
+        known_tokenizer(store, self.tokenizer)
+        check_dask(self.dask)
         checks.check_prompts(self)

@@ -54,7 +54,8 @@ def check_beside(store: Store, form: Any) -> None:
 
 def check_no_pretraining(form: Any) -> None:
     """:raises InputError: a model to start from, and settings of another that would be pre-trained."""
-    idle = ["--corpus"] * bool(form.corpus) + [name for name in language_overrides(form.overrides) if name != "family"]
+    idle = [f"--{name}" for name in ("corpus", "tokenizer") if getattr(form, name)]
+    idle += [name for name in language_overrides(form.overrides) if name != "family"]
     if form.checkpoint and idle:
         raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle[0]} beside it")
 
@@ -104,8 +105,9 @@ def check_prompts(form: Any) -> None:
     from tasks.stages.tokenizer import is_model_folder
 
     store = Store(form.store)
-    if form.checkpoints and (form.corpus or form.overrides):
-        raise InputError("--checkpoint: nothing is pre-trained then; expected no --corpus and no --config beside it")
+    if form.checkpoints and (form.corpus or form.tokenizer or form.overrides):
+        idle = "--tokenizer" if form.tokenizer else "--corpus and no --config"
+        raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle} beside it")
     for ref in form.checkpoints:
         if not is_model_folder(ref):
             pretrained_model(store, ref)

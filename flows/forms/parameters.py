@@ -48,14 +48,7 @@ class OnBooks(Form):
     nproc: int = fields.nproc(7)
     jobs: int = fields.jobs(8)
     dask: str = fields.dask(9)
-    tokenizer: str = field(
-        10,
-        "",
-        "Pinned tokenizer: digest (or beginning), latest, a URL, or a folder with a vocabulary; then only new books "
-        "are read.",
-        empty="learnt from the corpus",
-        option=fields.MODEL,
-    )
+    tokenizer: str = fields.tokenizer(10)
     start: str = fields.start(11)
     shard: bool = fields.shard(12)
     family: FamilyName = fields.family(13)
@@ -202,10 +195,12 @@ class DistilParameters(Form):
     overrides: dict[str, Any] = fields.overrides(9, '{"distil": {"word_weight": 0.0}}')
     nproc: int = fields.nproc(10)
     jobs: int = fields.jobs(11)
+    dask: str = fields.dask(12)
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import teachers
+        from flows.forms import checks, teachers
 
+        checks.check_dask(self.dask)
         teachers.check_distil(store, self)
 
 

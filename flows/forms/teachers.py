@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from flows.forms.checks import (
@@ -19,8 +18,8 @@ from flows.forms.references import in_store
 from flows.forms.settings import chosen_preset, distilled_preset, refuse_setting
 from flows.forms.students import VARIED, Compared, ablations_of, plans, students_of, teachers_form
 from gptcore.base.errors import InputError
-from gptcore.config import Preset, distillation, network_config
-from gptcore.families import FAMILIES
+from gptcore.config import Preset, network_config
+from tasks.store import references
 from tasks.store.references import teacher_model
 from tasks.store.store import Store
 
@@ -31,16 +30,8 @@ def check_teacher(store: Store, teacher: str, preset: Preset, start: str = "") -
     :param start: the model whose weights it goes on from, empty: none.
     :raises InputError: there is none, it does not fit, or both it and ``start`` give the first weights.
     """
-    family = FAMILIES[preset.family]
-    if teacher and start and preset.distil.start == "teacher":
-        raise InputError(f"--from {start}: --teacher gives the first weights, too; expected distil.start = random")
-    if teacher:
-        found = store.manifest(teacher_model(store, in_store(store, teacher, ("pretrain",))))
-        shape = network_config(found["config"]["model"])
-        student = dataclasses.replace(preset.model, n_vocab=shape.n_vocab)
-        distillation.check_teacher(preset.distil, student, shape, f"--teacher {found['digest'][:12]}")
-    elif family.teacher:
-        raise InputError(f"--family {family.name}: found no --teacher, expected one, from which {family.title} learns")
+    found = teacher_model(store, in_store(store, teacher, ("pretrain",))) if teacher else None
+    references.check_teacher(store, found, preset.model, preset.distil, start)
 
 
 def check_distil(store: Store, form: Any) -> None:

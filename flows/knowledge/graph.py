@@ -43,15 +43,15 @@ def _is_vectors(graph: str) -> bool:
     return bool(graph) and not is_address(graph)
 
 
-def mentioned(store: Store, graph: str, links: str, family: Family, shards: Artifact) -> dict[str, Artifact]:
-    """The arguments of pre-training that put entities beside words; none for a family that knows none.
+def mentioned(store: Store, graph: str, links: str, family: Family, shards: Artifact) -> Artifact | None:
+    """What puts entities beside words in a pre-training; None for a family that knows none.
 
     :param links: a file that says what names in single documents mean, empty: none does.
     :raises InputError: see :func:`tasks.stages.graph.links_of_corpus`.
     """
     if not family.knowledge:
-        return {}
+        return None
     if links:  # a file that does not fit is refused before vectors are learnt
         links_of_corpus(store, shards, links)
     _, vectors = vectors_of(store, graph, COLUMNS, TransEConfig())
-    return {"mentions": link_entities(store, shards, vectors, links)}
+    return link_entities(store, shards, vectors, links)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -15,7 +16,7 @@ from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.servers import signals
 from flows.sweep.rung import Text, TrialInputs, failed, run_rung
-from flows.trainings.chain import books_and_datasets
+from flows.trainings.books import books_and_datasets, books_to_shards
 from gptcore.config import TokenizerConfig
 from gptcore.families import FAMILIES
 from gptcore.nlu.encoded import dataset_fingerprint
@@ -37,11 +38,8 @@ from tasks.report.sweep import (
 )
 from tasks.stages import finetune as finetune_stage
 from tasks.stages import pretrain as pretrain_stage
-from tasks.stages.corpus import clean_corpus, held_out_bytes
+from tasks.stages.corpus import held_out_bytes
 from tasks.stages.dataset import encode_dataset
-from tasks.stages.ngrams import measure_ngrams
-from tasks.stages.shards import encode_shards
-from tasks.stages.tokenizer import train_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
@@ -106,14 +104,13 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
             corpus_url, datasets_url = books_and_datasets(store, corpus_url, datasets_url, family)
         raw = RawCorpus.at(corpus_url)
         tasks = chosen_tasks(plan.tasks, datasets_url) if plan.tasks else []
-        dask = parameters.dask
-        corpus = clean_corpus(store, raw, preset.corpus, dask)
         texts = {}
         for config in kinds:
-            tokenizer = train_tokenizer(store, corpus, config, dask)
-            datasets = _encoded(store, datasets_url, tasks, tokenizer)
-            shards = encode_shards(store, corpus, tokenizer, preset.shards, dask)
-            texts[config] = Text(tokenizer, datasets, shards, measure_ngrams(store, shards, dask))
+            own = dataclasses.replace(preset, tokenizer=config)
+            books = books_to_shards(store, raw, own, parameters.dask)
+            datasets = _encoded(store, datasets_url, tasks, books.tokenizer)
+            texts[config] = Text(books.tokenizer, datasets, books.shards, books.ngrams)
+        corpus = books.corpus  # of every vocabulary the same
         n_bytes = held_out_bytes(store, corpus) if plan.objective == BITS else 0
         inputs = TrialInputs(store, plan, texts, None, n_bytes, parameters.nproc, parameters.jobs)
         identity["corpus"] = corpus.digest

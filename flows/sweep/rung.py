@@ -12,17 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows.trainings.dispatch import Training
 from flows.trainings.failures import first_line
 from flows.trainings.run import train_all
 from gptcore.config import TokenizerConfig
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.sweep.halving import Rung, fewer_rows, shortened
 from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, Trial
-from tasks.jobs.placement import slots, slots_and_threads
 from tasks.report.sweep import Outcome
-from tasks.stages.finetune import finetune_recipe
-from tasks.stages.pretrain import pretrain_recipe
+from tasks.stages.finetune import FinetuneRequest
+from tasks.stages.pretrain import PretrainRequest
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.views import SWEEPS
@@ -95,28 +93,22 @@ def _pretrained(inputs: TrialInputs, rung: Rung, trials: Sequence[Trial]) -> dic
     """Trial -> its pre-trained model."""
     if inputs.checkpoint is not None:
         return {trial.number: inputs.checkpoint for trial in trials}
-    store, nproc = inputs.store, inputs.nproc or 1
-    calls: dict[str, Training] = {}
-    recipes: dict[int, str] = {}
+    wanted: dict[int, PretrainRequest] = {}
     for trial in trials:
         text, preset = inputs.text(trial), trial.preset
         assert text.shards is not None, "encoded, as trials pre-train"
-        config = preset.pretrain if inputs.by_rows else shortened(preset.pretrain, rung.part)
-        recipe = pretrain_recipe(store, text.shards, preset.model, config)
-        recipes[trial.number] = recipe.digest
-        arguments = {
-            "shards": text.shards,
-            "model": preset.model,
-            "config": config,
-            "ngrams": text.ngrams,
-            "nproc": nproc,
-        }
-        calls.setdefault(recipe.digest, Training(f"pretrain trial {trial.number}", "pretrain", recipe, arguments))
-    room = min(len(calls), inputs.jobs or max(1, slots() // nproc))
+        wanted[trial.number] = PretrainRequest(
+            inputs.store,
+            text.shards,
+            preset.model,
+            preset.pretrain if inputs.by_rows else shortened(preset.pretrain, rung.part),
+            ngrams=text.ngrams,
+            nproc=inputs.nproc or 1,
+            label=f"pretrain trial {trial.number}",
+        )
     words = f"rung {rung.number}: pre-train {len(trials)} trials"
-    results = train_all(store, inputs.jobs, words, f"rung-{rung.number}", list(calls.values()), room)
-    made = dict(zip(calls, results, strict=True))
-    return {number: made[digest] for number, digest in recipes.items()}
+    results = train_all(list(wanted.values()), inputs.jobs, words, f"rung-{rung.number}")
+    return dict(zip(wanted, results, strict=True))
 
 
 def _fine_tuned(
@@ -130,31 +122,19 @@ def _fine_tuned(
     plan, store = inputs.plan, inputs.store
     if plan.objective != SCORE or not trials:
         return {}
-    room, threads = slots_and_threads(inputs.jobs)
-    calls: list[tuple[int, Training]] = []
+    calls: list[tuple[int, FinetuneRequest]] = []
     for task in inputs.tasks:
         for trial in trials:
-            dataset, checkpoint = inputs.text(trial).datasets[task], models[trial.number]
+            number, dataset = trial.number, inputs.text(trial).datasets[task]
             config = dataclasses.replace(trial.preset.finetune_for(task), from_task=None)  # nothing is trained first
             if inputs.by_rows:
                 rows = store.manifest(dataset)["counts"]["splits"]["train"]["rows"]
                 config = fewer_rows(config, rung.part, rows)
             for seed in range(plan.seeds):
-                seeded = dataclasses.replace(config, seed=seed)
-                recipe = finetune_recipe(store, dataset, checkpoint, seeded)
-                arguments = {
-                    "name": task,
-                    "dataset": dataset,
-                    "checkpoint": checkpoint,
-                    "config": seeded,
-                    "arm": f"trial {trial.number}",
-                    "suite_run": runs[trial.number],
-                    "threads": threads,
-                    "experiment": SWEEPS,
-                }
-                calls.append((trial.number, Training(f"finetune {task} seed {seed}", "finetune", recipe, arguments)))
+                seeded, cell = dataclasses.replace(config, seed=seed), (f"trial {number}", runs[number], SWEEPS)
+                calls.append((number, FinetuneRequest(store, task, dataset, models[number], seeded, *cell)))
     words = f"rung {rung.number}: fine-tune {len(trials)} trials on {len(inputs.tasks)} tasks"
-    results = train_all(store, inputs.jobs, words, "fine-tunes", [call for _, call in calls], room)
+    results = train_all([call for _, call in calls], inputs.jobs, words, "fine-tunes")
     found: dict[int, list[Artifact] | Exception] = {}
     for (number, call), result in zip(calls, results, strict=True):
         before = found.setdefault(number, [])
@@ -162,7 +142,7 @@ def _fine_tuned(
             if isinstance(result, Exception):
                 found[number] = result
             else:
-                before.append(store.artifact("finetune", call.recipe.digest))
+                before.append(call.artifact)
     return found
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import OnBooks
-from flows.forms.references import in_store, pretrained_model
 from flows.forms.settings import chosen_preset
-from flows.forms.teachers import check_teacher
-from flows.knowledge.graph import mentioned
 from flows.servers import signals
-from flows.trainings.dispatch import pretrained
+from flows.trainings.books import books_and_datasets, books_to_shards
 from flows.trainings.failures import Failures, leave_out, raise_if_all
+from flows.trainings.requests import given_model, pretraining, taught_by
+from flows.trainings.run import run_one
 from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.config.operations import updates_of
@@ -24,16 +23,14 @@ from gptcore.config.training import OF_OBJECTIVES
 from gptcore.families import FAMILIES, Family
 from gptcore.nlu.own_task import Task
 from gptcore.text.sources import RawCorpus
-from tasks.stages.corpus import clean_corpus
 from tasks.stages.dataset import encode_dataset, score_baselines
 from tasks.stages.ngrams import measure_ngrams
-from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
-from tasks.stages.shards import encode_shards
-from tasks.stages.storyworld import generate_world
-from tasks.stages.tokenizer import import_model, is_model_folder, pin_tokenizer, train_tokenizer
+from tasks.stages.pretrain import PretrainRequest
+from tasks.stages.tokenizer import pin_tokenizer
+from tasks.stages.training import Distillation
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, own_tokenizer
-from tasks.store.references import check_start, teacher_model
+from tasks.store.references import check_start
 from tasks.store.store import Store
 
 
@@ -54,10 +51,13 @@ class Chain:
     checkpoint: Artifact
     left_out: Failures
     """Tasks whose data is broken."""
-    start: Artifact | None
+    start: Artifact | None = None
     """The model whose weights the checkpoint's training went on from."""
-    known: Mapping[str, Artifact]
-    """The arguments of pre-training that put entities beside words; none of most families."""
+    mentions: Artifact | None = None
+    """What put entities beside words in that training; None for most families."""
+    nproc: int = 0
+    sharded: bool = False
+    """How further networks are pre-trained: see :class:`tasks.stages.pretrain.PretrainRequest`."""
 
     @property
     def stages(self) -> list[Artifact]:
@@ -65,25 +65,22 @@ class Chain:
         return [self.corpus, self.tokenizer, *self.datasets.values(), self.shards, self.ngrams, self.checkpoint]
 
     def pretrain(
-        self, parameters: OnBooks, model: NetworkConfig, config: PretrainConfig | None = None, **arguments: Any
+        self,
+        model: NetworkConfig,
+        config: PretrainConfig | None = None,
+        start: Artifact | None = None,
+        distillation: Distillation | None = None,
+        mentions: Artifact | None = None,
     ) -> Artifact:
         """Another network on the same shards, with the preset's settings or others.
 
-        :param arguments: further ones of :func:`tasks.stages.pretrain.pretrain_model`.
+        See :class:`tasks.stages.pretrain.PretrainRequest` for the parameters.
         """
-        checkpoint = pretrained(
-            self.store,
-            shards=self.shards,
-            model=model,
-            config=config or self.preset.pretrain,
-            ngrams=self.ngrams,
-            **_processes(parameters),
-            **arguments,
-        )
-        list_checkpoints(self.store)
-        return checkpoint
+        config, common = config or self.preset.pretrain, (self.ngrams, self.nproc, self.sharded)
+        request = PretrainRequest(self.store, self.shards, model, config, *common, start, distillation, mentions)
+        return trained_model(request)
 
-    def pretrain_lstm(self, parameters: OnBooks, operations: float | None = None) -> Artifact:
+    def pretrain_lstm(self, operations: float | None = None) -> Artifact:
         """The LSTM of Table 5 on the same text with the same settings, but for those that only other objectives read.
 
         :param operations: see :func:`run_chain`.
@@ -93,7 +90,7 @@ class Chain:
         config = dataclasses.replace(self.preset.pretrain, **without)
         if operations:
             config = _for_operations(self.store, self.shards, self.preset.lstm, config, operations)
-        return self.pretrain(parameters, self.preset.lstm, config)
+        return self.pretrain(self.preset.lstm, config)
 
 
 def run_chain(
@@ -101,8 +98,6 @@ def run_chain(
 ) -> Chain:
     """Clean -> BPE -> shards -> pre-train, and the tasks' rows encoded; what the store holds is not made again.
 
-    With a tokenizer that is given, books are cleaned and encoded one by one, so that a new one is all that is read;
-    one or two, of which nothing would be held out, are cleaned as a whole.
     The baselines come first: fitting them reads every row, so a broken one costs seconds, not days of training.
 
     :param tasks: only these; empty: the form's, or every one whose data is there.
@@ -117,32 +112,26 @@ def run_chain(
     corpus_url, datasets_url = books_and_datasets(store, parameters.corpus, parameters.datasets, family)
     raw = RawCorpus.at(corpus_url)  # all inputs answer before anything is computed
     pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
-    start = started_from(store, parameters.start) if parameters.start else None
+    start = given_model(store, parameters.start) if parameters.start else None
     if start and not pinned and family.knowledge:  # its text is another one than the model's
         pinned = own_tokenizer(store, start)
-    taught = taught_by(store, parameters.teacher, preset)
+    distillation = taught_by(store, parameters.teacher, preset)
     if start:
         known = store.manifest(pinned)["counts"]["tokenizer_digest"] if pinned else ""
         check_start(store, start, preset.model, known)
     chosen, left_out = _readable(store, datasets_url, tasks or parameters.tasks, family, whole)
 
-    dask = parameters.dask
-    corpus, encode = None, encode_partitions
-    if pinned:
-        corpus = clean_partitions(store, raw, preset.corpus, dask)
-    if corpus is None or is_one_split(store, corpus):
-        corpus, encode = clean_corpus(store, raw, preset.corpus, dask), encode_shards
-    tokenizer = pinned or train_tokenizer(store, corpus, preset.tokenizer, dask)
-    datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer) for task in chosen}
-    shards = encode(store, corpus, tokenizer, preset.shards, dask)
+    books = books_to_shards(store, raw, preset, parameters.dask, pinned)
+    datasets = {task.name: encode_dataset(store, datasets_url, task.spec, books.tokenizer) for task in chosen}
+    shards = books.shards
     if operations:
         config = _for_operations(store, shards, preset.model, preset.pretrain, operations)
         preset = dataclasses.replace(preset, pretrain=config)
-    known = mentioned(store, parameters.graph, parameters.links, family, shards)
-    how = {**taught, **known, **_processes(parameters)}
-    ngrams, checkpoint = pretrain_on(store, shards, preset, dask, start=start, **how)
-    made = (corpus, tokenizer, datasets, shards, ngrams, checkpoint)
-    return Chain(store, preset, datasets_url, chosen, *made, left_out, start, known)
+    request = pretraining(store, parameters, preset, shards, start, distillation)
+    checkpoint = trained_model(dataclasses.replace(request, ngrams=books.ngrams))
+    made = (books.corpus, books.tokenizer, datasets, shards, books.ngrams, checkpoint)
+    how = (parameters.nproc, parameters.shard)
+    return Chain(store, preset, datasets_url, chosen, *made, left_out, start, request.mentions, *how)
 
 
 def chain_of(parameters: OnBooks, checkpoint: Artifact, tasks: Sequence[str] = ()) -> Chain:
@@ -161,7 +150,7 @@ def chain_of(parameters: OnBooks, checkpoint: Artifact, tasks: Sequence[str] = (
     corpus, shards = (ancestor(store, checkpoint, stage) for stage in ("corpus", "shards"))
     ngrams = measure_ngrams(store, shards, parameters.dask)
     made = (corpus, tokenizer, datasets, shards, ngrams, checkpoint)
-    return Chain(store, preset, datasets_url, chosen, *made, left_out, None, {})
+    return Chain(store, preset, datasets_url, chosen, *made, left_out, nproc=parameters.nproc, sharded=parameters.shard)
 
 
 def _readable(
@@ -196,52 +185,8 @@ def _for_operations(
     return dataclasses.replace(config, steps=updates_of(operations, model, config))
 
 
-def pretrain_on(
-    store: Store, shards: Artifact, preset: Preset, dask: str = "", **arguments: Any
-) -> tuple[Artifact, Artifact]:
-    """N-grams of the shards and, beside them, a language model pre-trained on them, which the forms then list.
-
-    :param arguments: further ones of :func:`tasks.stages.pretrain.pretrain_model`.
-    """
-    ngrams = measure_ngrams(store, shards, dask)
-    checkpoint = pretrained(
-        store,
-        shards=shards,
-        model=preset.model,
-        config=preset.pretrain,
-        ngrams=ngrams,
-        **arguments,
-    )
-    list_checkpoints(store)
-    return ngrams, checkpoint
-
-
-def started_from(store: Store, ref: str) -> Artifact:
-    """The model whose weights a pre-training goes on from; of a folder of Hugging Face's a copy in the store."""
-    return import_model(store, ref) if is_model_folder(ref) else pretrained_model(store, ref)
-
-
-def taught_by(store: Store, ref: str, preset: Preset) -> dict[str, Any]:
-    """The arguments of pre-training that make the network a student; none where ``ref`` is empty.
-
-    :raises InputError: a teacher that is not there or does not fit, or a family that needs one.
-    """
-    check_teacher(store, ref, preset)
-    if not ref:
-        return {}
-    return {"teacher": teacher_model(store, in_store(store, ref, ("pretrain",))), "distil": preset.distil}
-
-
-def books_and_datasets(store: Store, corpus_url: str, datasets_url: str, family: Family) -> tuple[str, str]:
-    """The two addresses; the generated world's in place of an empty one, of its texts the one about its graph's
-    entities for a family that has them beside words."""
-    if not corpus_url or not datasets_url:
-        world = store.local(generate_world(store))
-        corpus_url = corpus_url or str(world / ("chronicle" if family.knowledge else "books"))
-        datasets_url = datasets_url or str(world / "datasets")
-    return corpus_url, datasets_url
-
-
-def _processes(parameters: OnBooks) -> dict[str, Any]:
-    """What the processes of a pre-training are."""
-    return {"nproc": parameters.nproc, "sharded": parameters.shard}
+def trained_model(request: PretrainRequest) -> Artifact:
+    """The model of a pre-training, here or by a run of its own, which the forms then list."""
+    checkpoint = run_one(request)
+    list_checkpoints(request.store)
+    return checkpoint

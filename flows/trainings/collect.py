@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, cast
 
 from prefect import flow, tags
@@ -16,11 +14,10 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from flows.forms.option import as_typed
 from flows.servers import signals
 from flows.servers.tags import INTERNAL
-from flows.trainings.dispatch import IN_FLIGHT, Training, dispatch_training, dispatches_trainings
 from flows.trainings.failures import Failures, leave_out, raise_for, raise_if_all
 from flows.trainings.grid import Arm, Grid, TaskSettings
-from flows.trainings.progress import show_progress, work_of
 from flows.trainings.rates import choose_rates
+from flows.trainings.run import Policy, policy_for, run_all
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.families import recorded_family
@@ -28,8 +25,6 @@ from gptcore.nlu.blimp import has_blimp
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
-from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
-from tasks.jobs.placement import slots_and_threads
 from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import Leaderboard, Row, published_rows
@@ -46,43 +41,13 @@ from tasks.report.suites import (
 from tasks.stages import finetune as finetune_stage
 from tasks.stages.blimp import kept_blimp
 from tasks.stages.dataset import BASELINES, encode_dataset, score_baselines
-from tasks.stages.finetune import finetune_model
 from tasks.stages.stage import VERSIONS
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
 from tasks.tracking.provenance import Data, artifact_page, has_inputs, log_inputs
-from tasks.tracking.tracker import Run, Tracker
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """One run of a fan-out."""
-
-    task: str
-    score: PrefectFuture[Score]
-    first: tuple[PrefectFuture[Score], ...] = ()
-    """The runs whose networks it starts from or learns from."""
-
-    def result(self) -> Score:
-        """The run's score.
-
-        :raises Exception: what ended it, or what ended a run that it was to have a network from.
-        """
-        for future in self.first:
-            future.result()
-        return self.score.result()
-
-
-@dataclass(frozen=True)
-class Engine:
-    """What the fine-tunes of a grid run on."""
-
-    threads: int
-    """Of each job that is a process of this machine."""
-    dispatched: bool
-    """Whether each is a run of the pool `gpu`."""
+from tasks.tracking.tracker import Tracker
 
 
 def score_tasks(
@@ -108,19 +73,15 @@ def score_tasks(
     if rates:
         grid, tried = choose_rates(grid, rates, jobs, left_out)
         sections = {"Rates tried": tried, **sections}
-    slots, threads = slots_and_threads(jobs)
-    trainings = (training for _, training in itertools.chain(grid.starts(), grid.trainings()))
-    engine = Engine(threads, dispatches_trainings(grid.store, trainings))
-    if engine.dispatched:
-        slots = jobs or IN_FLIGHT
+    policy = policy_for([request for _, request in (*grid.starts(), *grid.trainings())], jobs)
     rows = _counted([arm.label for arm in grid.arms], "row")
-    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=slots)
+    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=policy.at_once)
     run = fine_tunes.with_options(
         task_runner=cast(TaskRunner[Any], runner),  # Prefect types it by its future
         flow_run_name=f"fine-tunes: {_counted(list(grid.datasets), 'task')} x {rows}",
     )
     with tags(INTERNAL):
-        found: FineTuned = run(grid, engine)
+        found: FineTuned = run(grid, policy)
     failures = {**left_out, **found.failures}
     scored = {score.task for score in found.scores}
     shown = {name: dataset for name, dataset in grid.datasets.items() if name in scored}
@@ -134,7 +95,7 @@ def score_tasks(
 
 
 @flow(name="fine-tunes", persist_result=False, validate_parameters=False)
-def fine_tunes(grid: Grid, engine: Engine) -> FineTuned:
+def fine_tunes(grid: Grid, policy: Policy) -> FineTuned:
     """See :func:`score_tasks`, which chooses this flow's number of workers."""
     signals.listen()
     store, datasets, tracker = grid.store, grid.datasets, Tracker()
@@ -146,11 +107,14 @@ def fine_tunes(grid: Grid, engine: Engine) -> FineTuned:
             check_origin(suite, name, dataset_origin(store.manifest(dataset)), ("data", "tokenizer"))
     with ExitStack() as stack:
         runs = [stack.enter_context(open_suite(tracker, suite)) for suite in suites]
-        with jobs_of_threads():
-            futures, work = _submitted(grid, engine, runs)
-            show_progress(work, "fine-tunes")
-            failures: Failures = {}
-            scores = [_scores(arm, failures) for arm in futures]
+        starts, cells = list(grid.starts()), list(grid.trainings())
+        requests = [dataclasses.replace(request, suite_run=runs[arm].run_id) for arm, request in (*starts, *cells)]
+        found = list(zip(cells, run_all(requests, policy, "fine-tunes")[len(starts) :], strict=True))
+        failures: Failures = {}
+        scores = []
+        for arm in range(len(grid.arms)):
+            own = [(request.name, result) for (place, request), result in found if place == arm]
+            scores.append(_scores(own, failures))
         rows = [
             record_row(run, row_of(suite, reached), untrained)
             for suite, run, reached, untrained in zip(suites, runs, scores, zero_shot, strict=True)
@@ -218,59 +182,16 @@ def with_sources(grid: Grid, left_out: Failures) -> Grid:
     return dataclasses.replace(grid, datasets=datasets, sources=sources)
 
 
-def _submitted(
-    grid: Grid, engine: Engine, runs: Sequence[Run]
-) -> tuple[list[list[Waiting]], dict[PrefectFuture[Score], float]]:
-    """Each arm's fine-tunes, the longest task's first, and the work of all trainings.
-
-    Fine-tunes that start from another's model wait for it; that one's training is among the work, too.
-
-    :param runs: the MLflow run of each arm.
-    """
-    work: dict[PrefectFuture[Score], float] = {}
-
-    def submit(arm: int, training: Training, *first: PrefectFuture[Score]) -> PrefectFuture[Score]:
-        operations = work_of(grid.store, training)  # asked before it runs, as what is done has none
-        arguments = {**training.arguments, "suite_run": runs[arm].run_id, "threads": engine.threads}
-        if engine.dispatched:
-            given: dict[str, Any] = {"title": training.title, "stage": "finetune", "recipe": training.recipe}
-            future = dispatch_training.submit(grid.store, arguments=arguments, wait_for=first, **given)
-        else:
-            future = finetune_model.submit(grid.store, **arguments, wait_for=first)
-        submitted = cast(PrefectFuture[Score], future)
-        work[submitted] = operations
-        return submitted
-
-    started: dict[tuple[int, str], PrefectFuture[Score]] = {}
-    for arm, training in grid.starts():
-        if (arm, training.recipe.digest) not in started:
-            started[arm, training.recipe.digest] = submit(arm, training)
-    by_digest = {digest: future for (_, digest), future in started.items()}
-    futures: list[list[Waiting]] = [[] for _ in grid.arms]
-    for arm, training in grid.trainings():
-        needed = [training.arguments[role] for role in ("start", "teacher") if role in training.arguments]
-        first = tuple(by_digest[artifact.digest] for artifact in needed)
-        score = started.get((arm, training.recipe.digest)) or submit(arm, training, *first)
-        futures[arm].append(Waiting(training.arguments["name"], score, first))
-    return futures, work
-
-
-def _scores(futures: list[Waiting], failures: Failures) -> list[Score]:
+def _scores(results: Sequence[tuple[str, Score | Exception]], failures: Failures) -> list[Score]:
     """One arm's scores; of a task with a failed seed none, for a number never rests on fewer runs than its row's.
 
+    :param results: of each run its task and what it came to.
     :param failures: takes the first error of each task that failed.
     """
-    scores: list[Score] = []
-    failed = set()
-    for waiting in futures:
-        try:
-            scores.append(waiting.result())
-        except Exception as error:  # whatever it was, it is raised at the end, and the others' work stands
-            if jobs_are_stopped():
-                raise  # this process ends: no failure of the task
-            failed.add(waiting.task)
-            failures.setdefault(waiting.task, error)
-    return [score for score in scores if score.task not in failed]
+    failed = [(name, result) for name, result in results if isinstance(result, Exception)]
+    for name, error in failed:
+        failures.setdefault(name, error)
+    return [score for name, score in results if not isinstance(score, Exception) and name not in dict(failed)]
 
 
 def _results(futures: list[PrefectFuture[Any]]) -> list[Any]:

@@ -17,8 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import TypeVar
 from uuid import UUID
 
 from httpx import TransportError
@@ -31,18 +30,15 @@ from prefect.states import Cancelling
 
 from flows.servers.pools import GPU, START_WORKER, worker_online
 from flows.servers.temporary_server import is_temporary
-from flows.trainings.train import TRAININGS, packed
 from flows.trainings.waiting import NONE_ONLINE, TrainHere, Wait, announced
 from flows.trainings.worker_policy import NoWorker, worker_policy
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
-from tasks.jobs.placement import on_cluster, slots, slots_and_threads
+from tasks.jobs.placement import on_cluster, slots
 from tasks.stages.estimate import estimate
-from tasks.stages.pretrain import RECIPE, pretrain_model, pretrain_recipe
 from tasks.stages.stage import STAGE_OPTIONS
-from tasks.store.artifact import Artifact, Recipe
-from tasks.store.store import Store
+from tasks.stages.training import Training
 from tasks.tracking.logs import logger
 
 IN_FLIGHT = 16
@@ -52,18 +48,10 @@ _LOST = 2  # times that a child is started again after its machine was lost
 _POLL_SECONDS = 2.0
 _KNOWN_TRIES, _KNOWN_SECONDS = 20, 0.25
 
-
-@dataclass(frozen=True)
-class Training:
-    """One training: a stage's task and what it is called with, but for the store."""
-
-    title: str
-    stage: str
-    recipe: Recipe
-    arguments: dict[str, Any]
+Made = TypeVar("Made")
 
 
-def dispatches_trainings(store: Store, trainings: Iterable[Training]) -> bool:
+def dispatches_trainings(trainings: Iterable[Training[object]]) -> bool:
     """Whether the trainings of the flow at hand become runs of the pool `gpu`; the log says where they are, and why.
 
     :param trainings: what the flow may have to train; looked through only where no worker is online.
@@ -80,17 +68,17 @@ def dispatches_trainings(store: Store, trainings: Iterable[Training]) -> bool:
     if deployed and worker_online(GPU):
         logger().info("trainings run in the work pool %s", GPU)
         return True
-    missing = [training for training in trainings if store.find(training.recipe) is None]
-    return bool(missing) and _waits(store, missing, deployed)
+    missing = [training for training in trainings if not training.made]
+    return bool(missing) and _waits(missing, deployed)
 
 
-def _waits(store: Store, missing: list[Training], deployed: bool) -> bool:
+def _waits(missing: list[Training[object]], deployed: bool) -> bool:
     """Whether trainings wait for a worker; else they are done here.
 
     :raises NoWorker: neither.
     """
     policy = worker_policy()
-    time_here = estimate(store, [(training.stage, training.arguments) for training in missing])
+    time_here = estimate(missing)
     chosen = policy.choice_for(time_here.seconds, on_cluster())
     why = f"no worker is online in the work pool {GPU}" if deployed else f"no deployment {DEPLOYMENT} (gptmill deploy)"
     what = missing[0].title if len(missing) == 1 else f"{len(missing)} trainings"
@@ -115,39 +103,23 @@ def _is_deployed(client: SyncPrefectClient) -> bool:
     return True
 
 
-def pretrained(store: Store, **arguments: Any) -> Artifact:
-    """The pre-trained model, trained here or by a run of its own.
+@task(name="dispatch training", task_run_name="{request.title}, in the pool gpu", **STAGE_OPTIONS)
+def dispatch_training(request: Training[Made]) -> Made:
+    """What a training makes, trained by a run of the pool `gpu` where the store has it not.
 
-    :param arguments: those of :func:`tasks.stages.pretrain.pretrain_model`.
-    """
-    recipe = pretrain_recipe(store, **{name: arguments[name] for name in RECIPE if name in arguments})
-    training = Training(f"pretrain {recipe.digest[:8]}", "pretrain", recipe, arguments)
-    if store.find(recipe) or not dispatches_trainings(store, [training]):
-        return cast(Artifact, pretrain_model(store, **arguments))
-    return cast(Artifact, dispatch_training(store, training.title, "pretrain", recipe, arguments))
-
-
-@task(name="dispatch training", task_run_name="{title}, in the pool gpu", **STAGE_OPTIONS)
-def dispatch_training(store: Store, title: str, stage: str, recipe: Recipe, arguments: dict[str, Any]) -> Any:
-    """What the stage's task returns for ``arguments``, trained by a run of the pool `gpu` where the store has it not.
-
-    :param title: what the child run is called.
-    :param arguments: those of the stage's task, but for the store.
     :raises InputError: the child's input was bad.
     :raises ChildFailed: the child failed, or was cancelled.
     :raises NoWorker: no worker was left to take it, and the policy is not to wait, or no longer.
     """
-    training = Training(title, stage, recipe, arguments)
-    if store.find(recipe) is None:
+    if not request.made:
         try:
-            _train(store, training)
+            _train(request)
         except TrainHere:
-            logger().warning("%s runs in this process: no worker is online any more in the work pool %s", title, GPU)
-            if "threads" in arguments:
-                _, arguments["threads"] = slots_and_threads(slots())
+            words = "%s runs in this process: no worker is online any more in the work pool %s"
+            logger().warning(words, request.title, GPU)
             with _room():
-                return TRAININGS[stage](store, **arguments)
-    return TRAININGS[stage](store, **arguments)
+                return request.task(request, 0)
+    return request.task(request, 0)
 
 
 @functools.cache
@@ -160,11 +132,11 @@ class ChildFailed(RuntimeError):
     """A training's own run did not end well; the message holds its reason."""
 
 
-def _train(store: Store, training: Training) -> None:
-    title, recipe = training.title, training.recipe
-    key = sha256_json({"store": store.url, "recipe": recipe.digest})
+def _train(request: Training[object]) -> None:
+    title, store = request.title, request.store
+    key = sha256_json({"store": store.url, "recipe": request.recipe.digest})
     mine = f"of {flow_run.root_flow_run_id}"
-    wait = Wait(title, training.stage, lambda: estimate(store, [(training.stage, training.arguments)]))
+    wait = Wait(title, request.stage, lambda: estimate([request]))
     lost = 0
     with get_client(sync_client=True) as client:
         parent = _known(client, UUID(str(task_run.id)))
@@ -172,7 +144,7 @@ def _train(store: Store, training: Training) -> None:
         for attempt in itertools.count():
             child = client.create_flow_run_from_deployment(
                 deployment.id,
-                parameters={"stage": training.stage, "store": store.url, "arguments": packed(training.arguments)},
+                parameters={"stage": request.stage, "store": store.url, "arguments": request.packed()},
                 name=title,
                 tags=[mine],
                 idempotency_key=f"{key}-{attempt}",
@@ -183,7 +155,7 @@ def _train(store: Store, training: Training) -> None:
             own = mine in child.tags
             state = _followed(client, child, own, wait).state
             assert state is not None
-            if state.is_completed() and store.find(recipe) is not None:
+            if state.is_completed() and request.made:
                 return
             reason = (state.message or str(state.name)).partition("\n")[0]
             if state.is_crashed() and lost < _LOST:

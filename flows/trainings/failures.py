@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from gptcore.base.errors import InputError
-from tasks.jobs.launch import jobs_are_stopped
 from tasks.tracking.logs import logger
 
 if TYPE_CHECKING:
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
     from tasks.report.analysis import Analysis
     from tasks.report.leaderboard import Leaderboard
 
-Result = TypeVar("Result")
 Failures = dict[str, Exception]
 """Task -> what went wrong first."""
 
@@ -43,21 +40,6 @@ class CellsFailed(RuntimeError):
         said = "; ".join(f"{cell}: {first_line(error)}" for cell, error in failures.items())
         super().__init__(f"{len(failures)} of the trainings failed, the tables have the others: {said}")
         self.tables = tables
-
-
-def result_or_error(training: Callable[[], Result]) -> Result | Exception:
-    """What a training made, or why it made nothing; bad input is nobody's to go on from.
-
-    :raises InputError: the training's.
-    """
-    try:
-        return training()
-    except InputError:
-        raise
-    except Exception as error:  # whatever it was, it is told at the end, and the others' work stands
-        if jobs_are_stopped():
-            raise  # this process ends: no failure of the training
-        return error
 
 
 def leave_out(failures: Failures, task: str, error: Exception) -> None:

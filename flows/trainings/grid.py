@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flows.trainings.dispatch import Training
 from flows.trainings.failures import Failures, leave_out, raise_if_all
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, Preset
@@ -15,7 +14,7 @@ from gptcore.families import Family
 from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import REGISTRY, TaskSpec, check_source
 from tasks.stages.dataset import encode_dataset
-from tasks.stages.finetune import finetune_recipe
+from tasks.stages.finetune import FinetuneRequest
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import teacher_of
 from tasks.store.store import Store
@@ -100,39 +99,28 @@ class Grid:
             check_source(source, [task])
         return source
 
-    def training(self, arm: Arm, task: str, config: FinetuneConfig) -> Training:
+    def training(self, arm: Arm, task: str, config: FinetuneConfig) -> FinetuneRequest:
         """One run, by the settings that it has in its arm.
 
         :raises InputError: see :meth:`source_of`.
         """
-        start: dict[str, Artifact] = {}
-        if config.from_task is not None:
-            recipe = self.start(arm, config.from_task).recipe
-            start = {"start": self.store.artifact("finetune", recipe.digest)}
-        if config.taught:
-            start["teacher"] = self.store.artifact("finetune", self.teaching(arm, task).recipe.digest)
         dataset = self.datasets.get(task) or self.sources[task]
-        recipe = finetune_recipe(self.store, dataset, arm.checkpoint, config, **start)
-        arguments = {
-            "name": task,
-            "dataset": dataset,
-            "checkpoint": arm.checkpoint,
-            "config": config,
-            "arm": arm.label,
-            **start,
-        }
-        return Training(f"finetune {task} seed {config.seed}, {arm.label}", "finetune", recipe, arguments)
+        start = None if config.from_task is None else self.start(arm, config.from_task).artifact
+        teacher = self.teaching(arm, task).artifact if config.taught else None
+        return FinetuneRequest(
+            self.store, task, dataset, arm.checkpoint, config, arm.label, start=start, teacher=teacher
+        )
 
-    def start(self, arm: Arm, source: str) -> Training:
+    def start(self, arm: Arm, source: str) -> FinetuneRequest:
         """The run whose network others start from: the source's settings in the same arm, seed 0."""
         return self.training(arm, source, dataclasses.replace(self.config(arm, source), from_task=None))
 
-    def teaching(self, arm: Arm, task: str) -> Training:
+    def teaching(self, arm: Arm, task: str) -> FinetuneRequest:
         """The run whose model a student's learns from: the teacher's, seed 0."""
         assert arm.teacher is not None, "Arm.settings() saw to it"
         return self.training(arm.teacher, task, self.config(arm.teacher, task))
 
-    def starts(self) -> Iterator[tuple[int, Training]]:
+    def starts(self) -> Iterator[tuple[int, FinetuneRequest]]:
         """What must be trained before other runs, each with its arm's place, once.
 
         A teacher that has no row of its own is trained in its student's.
@@ -147,10 +135,10 @@ class Grid:
                 if source is not None:
                     yield place, self.start(arm, source)
 
-    def trainings(self) -> Iterator[tuple[int, Training]]:
+    def trainings(self) -> Iterator[tuple[int, FinetuneRequest]]:
         """The runs behind all cells, each with its arm's place: the longest task's first, of those that wait for none.
 
-        Their arguments are there as far as the grid says them.
+        Which suites they are cells of is not known here.
         """
         found = [
             (place, self.training(arm, name, self.config(arm, name, seed)))
@@ -158,7 +146,7 @@ class Grid:
             for place, arm in enumerate(self.arms)
             for seed in self.seeds_of(name)
         ]
-        yield from sorted(found, key=lambda each: bool({"start", "teacher"} & each[1].arguments.keys()))
+        yield from sorted(found, key=lambda each: each[1].start is not None or each[1].teacher is not None)
 
     def _longest_first(self) -> list[str]:
         """Tasks by training tokens, most first: the last slot to end then ends early."""

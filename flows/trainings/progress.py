@@ -10,19 +10,9 @@ from uuid import UUID
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.futures import PrefectFuture, as_completed
 
-from flows.trainings.dispatch import Training
-from tasks.stages.estimate import operations
-from tasks.store.store import Store
 from tasks.tracking.logs import Underway, duration, progress
 
 _SHOWN = 1.0  # seconds between two states of the progress on Prefect's page
-
-
-def work_of(store: Store, training: Training) -> float:
-    """Floating-point operations that a training still has to do: 0 where its artifact is in the store."""
-    if store.find(training.recipe) is not None:
-        return 0.0
-    return operations(store, training.stage, training.arguments)[0]
 
 
 def show_progress(work: Mapping[PrefectFuture[Any], float], stage: str) -> None:
@@ -31,7 +21,7 @@ def show_progress(work: Mapping[PrefectFuture[Any], float], stage: str) -> None:
     The ETA is for the work that is left, at the rate of what has ended. Long trainings under way count when they end:
     until then it is too long.
 
-    :param work: of each training, see :func:`work_of`.
+    :param work: floating-point operations that each training still has to do.
     :param stage: what people call them: letters and dashes.
     """
     start = time.monotonic()

@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from flows.forms.option import as_typed
-from flows.trainings.dispatch import Training
 from flows.trainings.failures import Failures, first_line, leave_out, raise_if_all
 from flows.trainings.grid import Arm, Grid
 from flows.trainings.run import train_all
@@ -18,8 +17,9 @@ from gptcore.base.files import sha256_json
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig
 from gptcore.sweep.plan import SCORE
-from tasks.jobs.placement import slots_and_threads
 from tasks.report.card import table
+from tasks.report.score import Score
+from tasks.stages.finetune import FinetuneRequest
 from tasks.store.artifact import canonical
 from tasks.tracking.provenance import run_tags
 from tasks.tracking.tracker import Run, Tracker
@@ -72,7 +72,7 @@ def choose_rates(grid: Grid, rates: Sequence[float], jobs: int, left_out: Failur
 
 
 def _made_first(
-    grid: Grid, run: Run, jobs: int, words: str, needed: Mapping[str, Training], left_out: Failures
+    grid: Grid, run: Run, jobs: int, words: str, needed: Mapping[str, FinetuneRequest], left_out: Failures
 ) -> Grid:
     """The grid once the models are there that tasks' trials start or learn from; without those whose model failed.
 
@@ -82,7 +82,7 @@ def _made_first(
     if not needed:
         return grid
     calls = {training.recipe.digest: training for training in needed.values()}
-    results = dict(zip(calls, _train(grid, run, jobs, words, list(calls.values())), strict=True))
+    results = dict(zip(calls, _train(run, jobs, words, list(calls.values())), strict=True))
     for name, training in needed.items():
         if isinstance(result := results[training.recipe.digest], Exception):
             leave_out(left_out, name, result)
@@ -111,10 +111,10 @@ def _tried(
         for rate in rates
     }
     words = f"{len(rates)} rates on {names[0] if len(names) == 1 else f'{len(names)} tasks'}"
-    results = dict(zip(calls, _train(grid, run, jobs, words, list(calls.values())), strict=True))
+    results = dict(zip(calls, _train(run, jobs, words, list(calls.values())), strict=True))
     chosen = dict(grid.chosen)
     for name in names:
-        tried[name] = {rate: _score(grid, calls[name, rate], results[name, rate]) for rate in rates}
+        tried[name] = {rate: _score(calls[name, rate], results[name, rate]) for rate in rates}
         if (best := _best(tried[name])) is None:
             leave_out(left_out, name, next(error for error in tried[name].values() if isinstance(error, Exception)))
         else:
@@ -122,12 +122,11 @@ def _tried(
     return _without(dataclasses.replace(grid, chosen=chosen), left_out)
 
 
-def _score(grid: Grid, call: Training, result: object) -> float | Exception:
+def _score(call: FinetuneRequest, result: object) -> float | Exception:
     """The dev score of a trial, read off its artifact: no score of a test row is asked for."""
     if isinstance(result, Exception):
         return result
-    model = grid.store.artifact("finetune", call.recipe.digest)
-    return float(grid.store.manifest(model)["counts"][SCORE])
+    return float(call.store.manifest(call.artifact)["counts"][SCORE])
 
 
 def _best(tried: Tried) -> float | None:
@@ -142,12 +141,10 @@ def _without(grid: Grid, left_out: Failures) -> Grid:
     return dataclasses.replace(grid, datasets=datasets, sources={**grid.datasets, **grid.sources})
 
 
-def _train(grid: Grid, run: Run, jobs: int, title: str, calls: list[Training]) -> list[object]:
+def _train(run: Run, jobs: int, title: str, calls: Sequence[FinetuneRequest]) -> list[Score | Exception]:
     """What the trainings came to, as child runs of the trials' own run."""
-    room, threads = slots_and_threads(jobs)
-    for call in calls:
-        call.arguments.update(suite_run=run.run_id, threads=threads, experiment=SWEEPS)
-    return train_all(grid.store, jobs, f"fine-tune: {title}", "fine-tunes", calls, room)
+    trials = [dataclasses.replace(call, suite_run=run.run_id, experiment=SWEEPS) for call in calls]
+    return train_all(trials, jobs, f"fine-tune: {title}", "fine-tunes")
 
 
 def _as_table(rates: Sequence[float], tried: Mapping[str, Tried]) -> str:

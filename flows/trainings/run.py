@@ -1,69 +1,133 @@
-"""Trainings side by side: here, or as runs of the pool `gpu`; a failed one ends no other."""
+"""The one place that runs trainings: side by side, here or as runs of the pool `gpu`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar
 
 from prefect import flow, tags
 from prefect.futures import PrefectFuture
-from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.servers import signals
 from flows.servers.tags import INTERNAL
-from flows.trainings.dispatch import IN_FLIGHT, Training, dispatch_training, dispatches_trainings
-from flows.trainings.progress import show_progress, work_of
-from flows.trainings.train import TRAININGS
+from flows.trainings.dispatch import IN_FLIGHT, dispatch_training, dispatches_trainings
+from flows.trainings.progress import show_progress
 from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
-from tasks.store.store import Store
+from tasks.stages.training import Training
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Where trainings go on, and how many at the same time."""
+
+    by_deployment: bool
+    """Whether each is a run of the pool `gpu`, else a job of this process."""
+    at_once: int
+    beside: int
+    """Those that go on here at the same time, of which each has its share of the cores."""
+
+
+def policy_for(requests: Sequence[Training[object]], jobs: int = 0) -> Policy:
+    """How some trainings go on.
+
+    :param jobs: at the same time, as a form has it; 0: as many as the machine, or the pool, takes.
+    :raises InputError: see :func:`flows.trainings.dispatch.dispatches_trainings`.
+    :raises NoWorker: the same.
+    """
+    by_deployment = dispatches_trainings(requests)
+    room = requests[0].room(jobs, len({request.key for request in requests})) if requests else 1
+    return Policy(by_deployment, (jobs or IN_FLIGHT) if by_deployment else room, room)
+
+
+def run_one(request: Training[Made]) -> Made:
+    """What a training makes, here or by a run of its own."""
+    if request.made or not dispatches_trainings([request]):
+        return request.task(request)
+    return dispatch_training(request)
+
+
+def run_all(
+    requests: Sequence[Training[Made]],
+    policy: Policy,
+    progress: str = "",
+    ends_all: type[Exception] | tuple[type[Exception], ...] = (),
+) -> list[Made | Exception]:
+    """What each of several trainings came to, in their order: what it made, or the exception that ended it.
+
+    One that goes on from what another one makes, or learns from it, waits for it, and ends with it. Equal ones are done
+    once.
+
+    :param progress: what people call them all, letters and dashes, where their progress is shown; empty: it is not.
+    :param ends_all: the kinds of failures after which no other is started, raised at once; any other failure is its own
+        training's alone.
+    """
+    makers = {request.recipe.digest: request for request in reversed(requests)}
+    first = {request.key: [makers[digest] for digest in request.needs if digest in makers] for request in requests}
+    futures: dict[str, PrefectFuture[Made]] = {}
+    found: dict[str, Made | Exception] = {}
+
+    def started(request: Training[Made]) -> PrefectFuture[Made]:
+        if request.key not in futures:
+            needed = [started(other) for other in first[request.key]]
+            futures[request.key] = _submitted(runner, request, policy, needed)
+        return futures[request.key]
+
+    def result(request: Training[Made]) -> Made | Exception:
+        for other in first[request.key]:
+            if isinstance(error := result(other), Exception):
+                return error
+        try:
+            return futures[request.key].result()
+        except Exception as error:  # whatever it was, the caller says what it means, and the others' work stands
+            if jobs_are_stopped() or isinstance(error, ends_all):
+                raise  # this process ends: no failure of the training
+            return error
+
+    ordered = sorted(requests, key=lambda request: bool(first[request.key]))
+    size = policy.at_once if ends_all else max(1, len(ordered))
+    with ThreadPoolTaskRunner[Any](max_workers=policy.at_once) as runner, jobs_of_threads():
+        for batch in (ordered[place : place + size] for place in range(0, len(ordered), size)):
+            work = {request.key: request.work_left for request in batch if progress}  # asked before it runs
+            for request in batch:
+                started(request)
+            if progress:
+                show_progress({futures[key]: left for key, left in work.items()}, progress)
+            found |= {request.key: result(request) for request in batch}
+    return [found[request.key] for request in requests]
+
+
+def _submitted(
+    runner: ThreadPoolTaskRunner[Any], request: Training[Made], policy: Policy, needed: Sequence[PrefectFuture[Made]]
+) -> PrefectFuture[Made]:
+    if policy.by_deployment:
+        return runner.submit(dispatch_training, {"request": request}, wait_for=needed)
+    return runner.submit(request.task, {"request": request, "beside": policy.beside}, wait_for=needed)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What each of several trainings came to, in their order: what its task returns, or the exception that ended it."""
+    """What each of several trainings came to, in their order; see :func:`run_all`."""
 
     results: list[Any] = field(default_factory=list)
 
 
-def train_all(store: Store, jobs: int, title: str, stage: str, calls: list[Training], room: int) -> list[Any]:
-    """What each of several trainings came to: what its task returns, or the exception that ended it.
+def train_all(requests: Sequence[Training[Made]], jobs: int, title: str, progress: str) -> list[Made | Exception]:
+    """See :func:`run_all`, in a flow run of its own that is called ``title``; a failed training ends no other.
 
-    :param jobs: trainings at the same time, as a form has it; 0: ``room`` here, and what the pool takes there.
+    :param jobs: see :func:`policy_for`.
     """
-    dispatched = dispatches_trainings(store, calls)
-    workers = (jobs or IN_FLIGHT) if dispatched else room
-    if not dispatched:
-        for call in calls:
-            if call.stage == "pretrain":
-                call.arguments["beside"] = room
-    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
-    run = trainings.with_options(task_runner=cast(TaskRunner[Any], runner), flow_run_name=title)
+    policy = policy_for(requests, jobs)
     with tags(INTERNAL):
-        trained: Trained = run(store, calls, stage, dispatched)
+        trained: Trained = trials.with_options(flow_run_name=title)(list(requests), policy, progress)
     return trained.results
 
 
 @flow(name="trials", persist_result=False, validate_parameters=False)
-def trainings(store: Store, calls: list[Training], stage: str, dispatched: bool) -> Trained:
-    """Trainings side by side; a failed one ends no other. Who calls it chooses the number of workers."""
+def trials(requests: list[Training[Any]], policy: Policy, progress: str) -> Trained:
+    """See :func:`train_all`."""
     signals.listen()
-    with jobs_of_threads():
-        work = [work_of(store, call) for call in calls]  # asked before they run, as what is done has none
-        futures: list[PrefectFuture[Any]] = [_submitted(store, call, dispatched) for call in calls]
-        show_progress(dict(zip(futures, work, strict=True)), stage)
-        return Trained([_result_or_error(future) for future in futures])
-
-
-def _submitted(store: Store, call: Training, dispatched: bool) -> PrefectFuture[Any]:
-    if dispatched:
-        return dispatch_training.submit(store, call.title, call.stage, call.recipe, call.arguments)
-    return cast(PrefectFuture[Any], TRAININGS[call.stage].submit(store, **call.arguments))
-
-
-def _result_or_error(future: PrefectFuture[Any]) -> Any:
-    try:
-        return future.result()
-    except Exception as error:  # whatever it was, the trial loses by it and the sweep goes on
-        if jobs_are_stopped():
-            raise  # this process ends: no failure of the trial
-        return error
+    return Trained(run_all(requests, policy, progress))

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from prefect import task
+from prefect import Task, task
 
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.documents import N_MARKS, SPLITS
 from gptcore.base.settings import recorded
+from gptcore.config.operations import network_flops
 from gptcore.families import recorded_family
 from tasks.jobs.launch import run_job
+from tasks.jobs.placement import slots, slots_and_threads
 from tasks.report.card import Card, amount, cost, synthetic_note
 from tasks.report.figures import loss_curve
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build, publish_card
+from tasks.stages.training import Training, Work, counts_of, network_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Built, Store
 from tasks.tracking.observer import JobObserver
@@ -26,40 +31,84 @@ from tasks.tracking.views import ABSTRACTS
 VERSION = 2  # scores in float32
 
 
-@task(name="adapt", task_run_name="adapt {checkpoint.short}", **JOB_OPTIONS)
-def adapt_model(
-    store: Store, ids: Artifact, checkpoint: Artifact, config: AdaptConfig, threads: int | None = None
-) -> Artifact:
-    """Fine-tune a language model on encoded papers (sections 3.2 and 4).
+@dataclass(frozen=True)
+class AdaptRequest(Training[Artifact]):
+    """The fine-tuning of a language model on encoded papers (sections 3.2 and 4)."""
 
-    :param checkpoint: a `pretrain` artifact; where ``config.pretrained`` is off, its shape alone is used.
-    :param threads: of the job; None: all of the machine's.
+    stage = "adapt"
+
+    ids: Artifact
+    """Of the papers."""
+    checkpoint: Artifact
+    """A `pretrain` artifact; where ``config.pretrained`` is off, its shape alone is used."""
+    config: AdaptConfig
+
+    @property
+    def task(self) -> Task[..., Artifact]:
+        """See :class:`Training`."""
+        return adapt_model
+
+    @property
+    def title(self) -> str:
+        """See :class:`Training`."""
+        return f"adapt {self.recipe.digest[:8]}"
+
+    @property
+    def encoded(self) -> Mapping[str, Any]:
+        """What is known of the papers' ids."""
+        return counts_of(self.store, self.ids)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """See :class:`Training`."""
+        settings = {"adapt": recorded(self.config), "model": self.store.manifest(self.checkpoint)["config"]["model"]}
+        return Recipe("adapt", VERSION, settings, {"ids": self.ids, "checkpoint": self.checkpoint})
+
+    @property
+    def work(self) -> Work:
+        """See :class:`Training`."""
+        config, model = self.config, network_of(self.store, self.checkpoint)
+        papers = self.encoded["distribution"]
+        n_tokens = config.epochs * sum(row["bpe_tokens"] for row in papers if row["split"] == "train")
+        updates = n_tokens / (config.block_size * config.batch_size * config.accumulation)
+        return Work(network_flops(model, model.n_ctx, 1.0) * n_tokens, updates)
+
+    def job(self, workspace: Path, threads: int) -> dict[str, Any]:
+        """What the training's process is told."""
+        return {
+            "adapt": self.recipe.config["adapt"],
+            "model": str(self.store.local(self.checkpoint, "model")),
+            "n_special": N_MARKS,
+            "shards": str(self.store.local(self.ids)),
+            "tokenizer_digest": self.encoded["tokenizer_digest"],
+            "workspace": str(workspace),
+            "threads": threads,
+        }
+
+
+@task(name="adapt", task_run_name="adapt {request.checkpoint.short}", **JOB_OPTIONS)
+def adapt_model(request: AdaptRequest, beside: int = 0) -> Artifact:
+    """Fine-tune in a child process, unless the store has the model.
+
+    :param beside: trainings that go on at the same time, and share this machine's cores; 0: as many as a worker takes.
     :raises InputError: another tokenizer than the papers', or fewer positions than a block has.
     """
-    encoded = store.manifest(ids)["counts"]
-    recipe = adapt_recipe(store, ids, checkpoint, config)
+    store, recipe, encoded = request.store, request.recipe, request.encoded
     settings = dict(recipe.config)
+    _, threads = slots_and_threads(beside or slots())
     tags = run_tags(
         kind="adapt",
         store_digest=recipe.digest,
-        data_digest=ids.digest,
+        data_digest=request.ids.digest,
         tokenizer_digest=encoded["tokenizer_digest"],
-        checkpoint_digest=checkpoint.digest,
+        checkpoint_digest=request.checkpoint.digest,
     )
-    name = "pre-trained" if config.pretrained else "from scratch"
+    name = "pre-trained" if request.config.pretrained else "from scratch"
     title = f"{recorded_family(settings['model']).titled(name)} {recipe.digest[:6]}"
     with Tracker().open(ABSTRACTS, title, recipe.digest, tags, settings) as run:
 
         def produce(workspace: Path) -> dict[str, Any]:
-            job = {
-                "adapt": settings["adapt"],
-                "model": str(store.local(checkpoint, "model")),
-                "n_special": N_MARKS,
-                "shards": str(store.local(ids)),
-                "tokenizer_digest": encoded["tokenizer_digest"],
-                "workspace": str(workspace),
-                "threads": threads,
-            }
+            job = request.job(workspace, threads)
             observer = JobObserver("adapt", run, None, lambda: store.sync_partial(recipe, workspace), name)
             result = run_job("gptcore.training.adapt", job, workspace, on_metrics=observer, on_waiting=observer.waiting)
             return {**result, "threads": threads, "tokenizer_digest": encoded["tokenizer_digest"]}
@@ -68,12 +117,6 @@ def adapt_model(
         if not run.finished:
             _report(store, built, run, title, encoded)
     return built.artifact
-
-
-def adapt_recipe(store: Store, ids: Artifact, checkpoint: Artifact, config: AdaptConfig) -> Recipe:
-    """What a model of this stage is made from."""
-    settings = {"adapt": recorded(config), "model": store.manifest(checkpoint)["config"]["model"]}
-    return Recipe("adapt", VERSION, settings, {"ids": ids, "checkpoint": checkpoint})
 
 
 def _made(counts: Mapping[str, Any]) -> str:

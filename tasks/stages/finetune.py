@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from prefect import task
+from prefect import Task, task
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from gptcore.base.settings import recorded
-from gptcore.config import FinetuneConfig, network_config
-from gptcore.nlu.registry import recorded_task, task_settings
+from gptcore.config import FinetuneConfig
+from gptcore.config.operations import network_flops
+from gptcore.families import FAMILIES
+from gptcore.nlu.registry import TaskSpec, recorded_task, task_settings
 from tasks.jobs.launch import run_job
+from tasks.jobs.placement import slots, slots_and_threads
 from tasks.report.card import Card, cost, from_task_note, synthetic_note
 from tasks.report.entries import finetuned_entry, task_data
 from tasks.report.figures import loss_curve
@@ -23,6 +28,7 @@ from tasks.report.score import Score, commit_of, finetune_origin, score_of
 from tasks.report.suites import EXPERIMENT
 from tasks.stages.shards import local_shards
 from tasks.stages.stage import JOB_OPTIONS, build, publish_card
+from tasks.stages.training import Training, Work, counts_of, network_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor, model_folder, teacher_of
 from tasks.store.store import Built, Store
@@ -34,72 +40,160 @@ from tasks.tracking.tracker import Run, Tracker, read_metrics, scratch_folder
 VERSION = 1
 
 
-@task(name="finetune", task_run_name="finetune {name} seed {config.seed}, {arm}", **JOB_OPTIONS)
-def finetune_model(
-    store: Store,
-    name: str,
-    dataset: Artifact,
-    checkpoint: Artifact,
-    config: FinetuneConfig,
-    arm: str,
-    suite_run: str,
-    threads: int,
-    experiment: str = EXPERIMENT,
-    start: Artifact | None = None,
-    teacher: Artifact | None = None,
-) -> Score:
-    """Fine-tune (section 3.2) in a child process; its MLflow run is a child of the suite's.
+@dataclass(frozen=True)
+class FinetuneRequest(Training[Score]):
+    """A fine-tune (section 3.2) of one task with one seed; its MLflow run is a child of the suite's.
 
     From scratch only the checkpoint's shape is used, so a longer pre-training does not make those runs stale.
 
-    :param name: the task's, which the dataset's manifest says, too: for the names of runs.
-    :param arm: what the suite is called, for names and logs.
-    :param suite_run: run id of the suite, the row of the leaderboard that this run is a cell of.
-    :param threads: CPU threads of the job; no part of the digest.
-    :param experiment: MLflow's, of the suite's run. Only the leaderboard's models are registered: those of a sweep's
-        trials are made to be compared, and most of them to be forgotten.
-    :param start: the checkpoint's model fine-tuned on another task (``from_task``), whose network is gone on with.
-    :param teacher: the model fine-tuned on this task that a student learns from (``taught``).
+    :raises InputError: the network that it is to start from, or to learn from, is missing.
     """
-    spec = recorded_task(store.manifest(dataset)["config"])
-    pretrained = store.manifest(checkpoint)
-    shape = recorded(network_config(pretrained["config"]["model"]))
-    settings = {**task_settings(spec), "finetune": recorded(config)}
-    recipe = finetune_recipe(store, dataset, checkpoint, config, start, teacher)
-    origin_note = from_task_note(settings["finetune"])
-    tags = run_tags(
-        suite_run=suite_run,
-        task=name,
-        seed=str(config.seed),
-        checkpoint_digest=checkpoint.digest if config.pretrained else "",
-        data_digest=dataset.digest,
-        tokenizer_digest=pretrained["counts"]["tokenizer_digest"],
-        **({"start_digest": start.digest} if start else {}),
-        **({"teacher_digest": teacher.digest} if teacher else {}),
-    )
-    if origin_note:
-        tags["mlflow.note.content"] = "\n\n".join([origin_note, tags.get("mlflow.note.content", "")]).strip()
-    # The same fine-tune can be a cell of two suites (other tasks' settings differ): a run for each.
-    key = f"{recipe.digest}/{suite_run}"
+
+    stage = "finetune"
+
+    name: str
+    """The task's, which the dataset's manifest says, too: for the names of runs."""
+    dataset: Artifact
+    checkpoint: Artifact
+    config: FinetuneConfig
+    arm: str
+    """What the suite is called, for names and logs."""
+    suite_run: str = ""
+    """Run id of the suite, the row of the leaderboard that this run is a cell of; empty: not open yet."""
+    experiment: str = EXPERIMENT
+    """MLflow's, of the suite's run. Only the leaderboard's models are registered: those of a sweep's trials are made to
+    be compared, and most of them to be forgotten."""
+    start: Artifact | None = None
+    """The checkpoint's model fine-tuned on another task (``from_task``), whose network is gone on with."""
+    teacher: Artifact | None = None
+    """The model fine-tuned on this task that a student learns from (``taught``)."""
+
+    def __post_init__(self) -> None:
+        if self.config.taught and (self.teacher is None or "distil" not in self._pretrained["config"]):
+            short = self.checkpoint.short
+            raise InputError(f"finetune.taught = True: {short} has no teacher here; expected a student of one")
+        if (source := self.config.from_task) is not None and self.start is None:
+            raise InputError(f"finetune.from_task = {source!r}: expected none here, where none is trained first")
+
+    @property
+    def task(self) -> Task[..., Score]:
+        """See :class:`Training`."""
+        return finetune_model
+
+    @property
+    def title(self) -> str:
+        """See :class:`Training`."""
+        return f"finetune {self.name} seed {self.config.seed}, {self.arm}"
+
+    @property
+    def key(self) -> str:
+        """See :class:`Training`; the same fine-tune can be a cell of two suites, as other tasks' settings differ."""
+        return f"{self.recipe.digest}/{self.suite_run}"
+
+    @property
+    def spec(self) -> TaskSpec:
+        """What is known of the task."""
+        return recorded_task(self.store.manifest(self.dataset)["config"])
+
+    @property
+    def _pretrained(self) -> Mapping[str, Any]:
+        manifest: Mapping[str, Any] = self.store.manifest(self.checkpoint)
+        return manifest
+
+    @property
+    def _shape(self) -> dict[str, Any]:
+        return recorded(network_of(self.store, self.checkpoint))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The task's and those of its fine-tuning, as they are kept."""
+        return {**task_settings(self.spec), "finetune": recorded(self.config)}
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """See :class:`Training`; from scratch the checkpoint's shape stands in its place."""
+        if not self.config.pretrained:
+            return Recipe("finetune", VERSION, {**self.settings, "model": self._shape}, {"dataset": self.dataset})
+        inputs = {"dataset": self.dataset, "checkpoint": self.checkpoint, "start": self.start, "teacher": self.teacher}
+        return Recipe("finetune", VERSION, self.settings, {role: found for role, found in inputs.items() if found})
+
+    @property
+    def work(self) -> Work:
+        """See :class:`Training`."""
+        store, config, model = self.store, self.config, network_of(self.store, self.checkpoint)
+        told = float(FAMILIES[model.family].auxiliary_loss)  # without it the words' head is left behind
+        train = counts_of(store, self.dataset)["splits"]["train"]
+        rows = min(config.max_train_rows or train["rows"], train["rows"])
+        epochs = config.epochs + (config.layer_epochs or 0)
+        n_tokens = epochs * train["tokens"] * rows / max(1, train["rows"])
+        beside = 0.0
+        if config.taught and (teacher := teacher_of(store, self.checkpoint)) is not None:
+            beside = network_flops(network_of(store, teacher), model.n_ctx, told) / 3
+        each = network_flops(model, model.n_ctx, told) + beside
+        return Work(each * n_tokens, epochs * rows / config.batch_size)
+
+    def job(self, workspace: Path, threads: int) -> dict[str, Any]:
+        """What the training's process is told."""
+        store, config = self.store, self.config
+        return {
+            "task": self.name,
+            "finetune": recorded(config),
+            "model": str(model_folder(store, self.checkpoint, config.snapshot)) if config.pretrained else None,
+            "model_config": None if config.pretrained else self._shape,
+            "dataset": str(store.local(self.dataset)),
+            "workspace": str(workspace),
+            "threads": threads,
+            **({"start": str(store.local(self.start, "model"))} if self.start else {}),
+            **(self._teaching(self.teacher) if self.teacher else {}),
+        }
+
+    def _teaching(self, teacher: Artifact) -> dict[str, Any]:
+        """The job's teacher, what its layers tell the student (as in its pre-training), and who replaces words."""
+        store = self.store
+        found = {"teacher": str(store.local(teacher, "model")), "distil": self._pretrained["config"]["distil"]}
+        source = teacher_of(store, self.checkpoint)
+        if self.config.augmentation is None or source is None:
+            return found
+        shards = local_shards(store, ancestor(store, self.checkpoint, "shards"))
+        return {**found, "proposer": str(store.local(source, "model")), "pieces": str(shards)}
+
+    def tags(self) -> dict[str, str]:
+        """Those of its MLflow run."""
+        found = run_tags(
+            kind="finetune",
+            suite_run=self.suite_run,
+            task=self.name,
+            seed=str(self.config.seed),
+            checkpoint_digest=self.checkpoint.digest if self.config.pretrained else "",
+            data_digest=self.dataset.digest,
+            tokenizer_digest=self._pretrained["counts"]["tokenizer_digest"],
+            **({"start_digest": self.start.digest} if self.start else {}),
+            **({"teacher_digest": self.teacher.digest} if self.teacher else {}),
+        )
+        if note := from_task_note(recorded(self.config)):
+            found["mlflow.note.content"] = "\n\n".join([note, found.get("mlflow.note.content", "")]).strip()
+        return found
+
+
+@task(name="finetune", task_run_name="{request.title}", **JOB_OPTIONS)
+def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
+    """Fine-tune in a child process, unless the store has the model.
+
+    :param beside: trainings that go on at the same time, and share this machine's cores; 0: as many as a worker takes.
+    """
+    store, name, dataset, config, arm = request.store, request.name, request.dataset, request.config, request.arm
+    spec, recipe, settings = request.spec, request.recipe, request.settings
+    _, threads = slots_and_threads(beside or slots())
     run_name = f"{name} seed {config.seed}"
     item = f"{run_name}, {arm}"
-    with Tracker().open(experiment, run_name, key, {"kind": "finetune", **tags}, settings, parent=suite_run) as run:
+    where = (request.experiment, run_name, request.key, request.tags(), settings)
+    with Tracker().open(*where, parent=request.suite_run) as run:
         if not has_inputs(run):
             log_inputs(run, [task_data(store, dataset)])
 
         def produce(workspace: Path) -> dict[str, Any]:
-            job = {
-                "task": name,
-                "finetune": settings["finetune"],
-                "model": str(model_folder(store, checkpoint, config.snapshot)) if config.pretrained else None,
-                "model_config": None if config.pretrained else shape,
-                "dataset": str(store.local(dataset)),
-                "workspace": str(workspace),
-                "threads": threads,
-                **({"start": str(store.local(start, "model"))} if start else {}),
-                **(_taught_by(store, checkpoint, teacher, config) if teacher else {}),
-            }
             observer = JobObserver("fine-tunes", run, None, lambda: store.sync_partial(recipe, workspace), item)
+            job = request.job(workspace, threads)
             result = run_job(
                 "gptcore.training.finetune", job, workspace, on_metrics=observer, on_waiting=observer.waiting
             )
@@ -110,12 +204,12 @@ def finetune_model(
         built = build(store, recipe, produce, "fine-tunes", _made, item, "run")
         if not run.finished:
             _report(store, built, run, dataset)
-        if experiment == EXPERIMENT and not is_registered(run):
-            suite = run.tracker.client.get_run(suite_run).data.tags.get("suite", "")
+        if request.experiment == EXPERIMENT and not is_registered(run):
+            suite = run.tracker.client.get_run(request.suite_run).data.tags.get("suite", "")
             register(run, finetuned_entry(store, built.artifact, dataset, suite))
     result, encoded = built.manifest["counts"], store.manifest(dataset)
     notes = _notes(name, encoded["counts"], result, config.seed, arm)
-    if origin_note:
+    if origin_note := from_task_note(settings["finetune"]):
         notes = (f"{name}: {origin_note[0].lower()}{origin_note[1:-1]}", *notes)
     origin = finetune_origin(built.manifest, encoded)
     if spec.own:
@@ -127,44 +221,6 @@ def finetune_model(
 
 def _made(counts: Mapping[str, Any]) -> str:
     return f"dev {100 * counts['dev/score']:.1f}"
-
-
-def _taught_by(store: Store, checkpoint: Artifact, teacher: Artifact, config: FinetuneConfig) -> dict[str, Any]:
-    """The job's teacher, what the student learns from its layers (as in its pre-training), and who replaces words."""
-    found = {"teacher": str(store.local(teacher, "model")), "distil": store.manifest(checkpoint)["config"]["distil"]}
-    source = teacher_of(store, checkpoint)
-    if config.augmentation is None or source is None:
-        return found
-    shards = local_shards(store, ancestor(store, checkpoint, "shards"))
-    return {**found, "proposer": str(store.local(source, "model")), "pieces": str(shards)}
-
-
-def finetune_recipe(
-    store: Store,
-    dataset: Artifact,
-    checkpoint: Artifact,
-    config: FinetuneConfig,
-    start: Artifact | None = None,
-    teacher: Artifact | None = None,
-) -> Recipe:
-    """What a fine-tune is made from; from scratch of the checkpoint only its shape.
-
-    :param start: the model fine-tuned on ``config.from_task``.
-    :param teacher: the model fine-tuned on the task that a student learns from.
-    :raises InputError: one of them is missing.
-    """
-    if config.taught and (teacher is None or "distil" not in store.manifest(checkpoint)["config"]):
-        raise InputError(f"finetune.taught = True: {checkpoint.short} has no teacher here; expected a student of one")
-    if config.from_task is not None and start is None:
-        raise InputError(f"finetune.from_task = {config.from_task!r}: expected none here, where none is trained first")
-    spec = recorded_task(store.manifest(dataset)["config"])
-    settings = {**task_settings(spec), "finetune": recorded(config)}
-    if config.pretrained:
-        inputs = {"dataset": dataset, "checkpoint": checkpoint, **({"start": start} if start else {})}
-        inputs |= {"teacher": teacher} if teacher else {}
-        return Recipe("finetune", VERSION, settings, inputs)
-    shape = store.manifest(checkpoint)["config"]["model"]
-    return Recipe("finetune", VERSION, {**settings, "model": recorded(network_config(shape))}, {"dataset": dataset})
 
 
 def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:

@@ -5,24 +5,28 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from prefect import task
+from prefect import Task, task
 
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
-from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig
+from gptcore.config import NetworkConfig, PretrainConfig
+from gptcore.config.operations import pretraining_flops, teaching_flops
 from gptcore.families import FAMILIES
 from gptcore.knowledge.entities import ENTITY_SIZES
 from tasks.jobs.launch import run_job
-from tasks.jobs.placement import processes_and_threads
+from tasks.jobs.placement import processes_and_threads, slots
 from tasks.report.card import Card, amount, cost, start_note, synthetic_note
 from tasks.report.entries import corpus_data, pretrained_entry
 from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_pretrained_card
 from tasks.stages.shards import local_shards
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build, publish_card
+from tasks.stages.training import Distillation, Training, Work, counts_of, network_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor
 from tasks.store.references import check_start, check_teacher
@@ -35,85 +39,148 @@ from tasks.tracking.views import PRETRAIN
 
 VERSION = 1
 EXPERIMENT = PRETRAIN
-RECIPE = ("shards", "model", "config", "start", "teacher", "distil", "mentions")
-"""What a pre-trained model is made from, of all that its training is given."""
+
+
+@dataclass(frozen=True)
+class PretrainRequest(Training[Artifact]):
+    """A pre-training (section 3.1), or the distillation of a teacher.
+
+    The processes are no part of what is made: every global batch is the same.
+
+    :raises InputError: ``start`` or the teacher does not fit the network or the text; a family that has entities beside
+        words and no mentions of any, or the other way round.
+    """
+
+    stage = "pretrain"
+
+    shards: Artifact
+    model: NetworkConfig
+    """Its vocabulary is replaced by that of the shards, the sizes of its entities by those of the mentions."""
+    config: PretrainConfig
+    ngrams: Artifact | None = None
+    """N-gram perplexities of the same shards, shown beside the model's."""
+    nproc: int = 1
+    """Training processes; 0: one for each GPU of a machine that trains."""
+    sharded: bool = False
+    """Whether each of them holds a part of the weights only."""
+    start: Artifact | None = None
+    """A pre-trained model whose weights it goes on from, under a new schedule and a fresh optimiser."""
+    distillation: Distillation | None = None
+    mentions: Artifact | None = None
+    """Of a graph's entities in the shards, for a family that has them beside words."""
+    label: str = ""
+    """What people call it; empty: by its digest."""
+
+    def __post_init__(self) -> None:
+        family, tokenizer = FAMILIES[self.model.family], self.encoded["tokenizer_digest"]
+        if family.knowledge != (self.mentions is not None):
+            expected = "a graph (--graph), whose entities its text mentions" if family.knowledge else "no graph"
+            raise InputError(f"pretrain: {family.title}: expected {expected}")
+        teacher, distil = (self.distillation.teacher, self.distillation.config) if self.distillation else (None, None)
+        start = self.start.short if self.start else ""
+        check_teacher(self.store, teacher, self.model, distil, start, tokenizer)
+        if self.start:
+            check_start(self.store, self.start, self.model, tokenizer)
+
+    @property
+    def task(self) -> Task[..., Artifact]:
+        """See :class:`Training`."""
+        return pretrain_model
+
+    @property
+    def title(self) -> str:
+        """See :class:`Training`."""
+        return self.label or f"pretrain {self.recipe.digest[:8]}"
+
+    @property
+    def encoded(self) -> Mapping[str, Any]:
+        """What is known of the shards."""
+        return counts_of(self.store, self.shards)
+
+    @property
+    def network(self) -> NetworkConfig:
+        """What is trained, in full."""
+        model = dataclasses.replace(self.model, n_vocab=self.encoded["n_vocab"])
+        if self.mentions is None:
+            return model
+        counts = counts_of(self.store, self.mentions)
+        return dataclasses.replace(model, **{name: counts[name] for name in ENTITY_SIZES})
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """See :class:`Training`."""
+        settings = {"model": recorded(self.network), "pretrain": recorded(self.config)}
+        inputs = {"shards": self.shards, "start": self.start, "mentions": self.mentions}
+        if self.distillation:
+            settings["distil"], inputs["teacher"] = recorded(self.distillation.config), self.distillation.teacher
+        return Recipe("pretrain", VERSION, settings, {role: found for role, found in inputs.items() if found})
+
+    @property
+    def work(self) -> Work:
+        """See :class:`Training`."""
+        model = dataclasses.replace(self.model, n_vocab=self.encoded["n_vocab"])
+        total = self.config.total_steps(model.n_ctx, self.encoded["splits"]["train"]["n_tokens"])
+        flops = pretraining_flops(model, self.config, total)
+        if self.distillation:
+            teacher, soft = network_of(self.store, self.distillation.teacher), self.distillation.config.soft_weight > 0
+            flops += teaching_flops(model, teacher, self.config, total, soft=soft)
+        return Work(flops, total)
+
+    def room(self, jobs: int, n: int) -> int:
+        """See :class:`Training`; each has the GPUs of its processes."""
+        return min(n, jobs or max(1, slots() // (self.nproc or 1)))
+
+    def job(self, workspace: Path, threads: int) -> dict[str, Any]:
+        """What the training's process is told."""
+        store, settings = self.store, dict(self.recipe.config)
+        teacher = self.distillation.teacher if self.distillation else None
+        return {
+            **settings,
+            "shards": str(local_shards(store, self.shards)),
+            "tokenizer_digest": self.encoded["tokenizer_digest"],
+            "workspace": str(workspace),
+            "threads": threads,
+            "sharded": self.sharded,
+            **({"start": str(store.local(self.start, "model"))} if self.start else {}),
+            **({"teacher": str(store.local(teacher, "model"))} if teacher else {}),
+            **({"entities": str(store.local(self.mentions))} if self.mentions else {}),
+        }
 
 
 def _run_name(parameters: dict[str, Any]) -> str:
-    model, config = parameters["model"], parameters["config"]
+    request: PretrainRequest = parameters["request"]
+    config = request.config
     length = f"{config.steps:,} updates" if config.steps else f"{config.epochs:g} epochs"
-    return f"pretrain {FAMILIES[model.family].network_title}, {length}"
+    return f"pretrain {FAMILIES[request.model.family].network_title}, {length}"
 
 
 @task(name="pretrain", task_run_name=_run_name, **JOB_OPTIONS)  # type: ignore[arg-type]  # a function does fit
-def pretrain_model(
-    store: Store,
-    shards: Artifact,
-    model: NetworkConfig,
-    config: PretrainConfig,
-    ngrams: Artifact | None = None,
-    nproc: int = 1,
-    start: Artifact | None = None,
-    sharded: bool = False,
-    beside: int = 1,
-    teacher: Artifact | None = None,
-    distil: DistilConfig | None = None,
-    mentions: Artifact | None = None,
-) -> Artifact:
-    """Pre-train (section 3.1), or distil a teacher.
-
-    The processes are no part of the digest: every global batch is the same.
+def pretrain_model(request: PretrainRequest, beside: int = 1) -> Artifact:
+    """Pre-train in a child process, unless the store has the model.
 
     The artifact has model/, snapshots/ and metrics.jsonl; the job's checkpoints stay out of it.
 
-    :param model: its ``n_vocab`` is replaced by that of the shards.
-    :param ngrams: n-gram perplexities of the same shards, shown beside the model's.
-    :param nproc: training processes; 0: one for each GPU of a machine that trains.
-    :param sharded: each of them holds a part of the weights only.
-    :param beside: such trainings that go on at the same time, and share this machine's cores.
-    :param start: a pre-trained model whose weights it goes on from, under a new schedule and a fresh optimiser.
-    :param teacher: a pre-trained model, or one that was imported, that the network learns from as ``distil`` says.
-    :param mentions: of a graph's entities in the shards, for a family that has them beside words.
-    :raises InputError: ``start`` or ``teacher`` does not fit the network or the text.
+    :param beside: such trainings that go on at the same time, and share this machine's cores; 0: one.
     """
-    encoded = store.manifest(shards)["counts"]
-    recipe = pretrain_recipe(store, shards, model, config, start, teacher, distil, mentions)
-    settings = dict(recipe.config)
-    if teacher and distil:
-        check_teacher(store, teacher, model, distil, encoded["tokenizer_digest"])
+    store, shards, recipe, start = request.store, request.shards, request.recipe, request.start
+    settings, digest = dict(recipe.config), request.encoded["tokenizer_digest"]
+    teacher = request.distillation.teacher if request.distillation else None
     before = {}
     if start:
-        check_start(store, start, model, encoded["tokenizer_digest"])
-        there = store.manifest(start)["counts"]
+        there = counts_of(store, start)
         before = {"tokens_seen_before": there.get("tokens_seen", 0) + there.get("tokens_seen_before", 0)}
-    nproc, threads = processes_and_threads(nproc, beside)
-    tags = run_tags(
-        kind="pretrain",
-        store_digest=recipe.digest,
-        data_digest=shards.digest,
-        tokenizer_digest=encoded["tokenizer_digest"],
-    )
+    nproc, threads = processes_and_threads(request.nproc, beside or 1)
+    tags = run_tags(kind="pretrain", store_digest=recipe.digest, data_digest=shards.digest, tokenizer_digest=digest)
 
     with Tracker().open(EXPERIMENT, f"pretrain {recipe.digest[:8]}", recipe.digest, tags, settings) as run:
         if not has_inputs(run):
             log_inputs(run, corpus_data(store, shards))
 
         def produce(workspace: Path) -> dict[str, Any]:
-            job = {
-                **settings,
-                "shards": str(local_shards(store, shards)),
-                "tokenizer_digest": encoded["tokenizer_digest"],
-                "workspace": str(workspace),
-                "threads": threads,
-                "sharded": sharded,
-                **({"start": str(store.local(start, "model"))} if start else {}),
-                **({"teacher": str(store.local(teacher, "model"))} if teacher else {}),
-                **({"entities": str(store.local(mentions))} if mentions else {}),
-            }
             observer = JobObserver("pretrain", run, "pretrain-progress", lambda: store.sync_partial(recipe, workspace))
             result = run_job(
                 "gptcore.training.pretrain",
-                job,
+                request.job(workspace, threads),
                 workspace,
                 nproc=nproc,
                 on_metrics=observer,
@@ -121,46 +188,14 @@ def pretrain_model(
             )
             result = {**result, "threads": threads, **before}
             write_pretrained_card(workspace / "model", store, shards, settings, result, start, teacher)
-            return {**result, "family": model.family, "tokenizer_digest": encoded["tokenizer_digest"]}
+            return {**result, "family": request.model.family, "tokenizer_digest": digest}
 
         built = build(store, recipe, produce, "pretrain", _made, transient=CHECKPOINTS)
         if not run.finished:
-            _report(store, built, run, ngrams)
+            _report(store, built, run, request.ngrams)
         if not is_registered(run):
             register(run, pretrained_entry(store, built.artifact, shards))
     return built.artifact
-
-
-def pretrain_recipe(
-    store: Store,
-    shards: Artifact,
-    model: NetworkConfig,
-    config: PretrainConfig,
-    start: Artifact | None = None,
-    teacher: Artifact | None = None,
-    distil: DistilConfig | None = None,
-    mentions: Artifact | None = None,
-) -> Recipe:
-    """What a pre-trained model is made from; ``model``'s vocabulary is that of the shards, and so are its entities.
-
-    :raises InputError: a teacher without what is learnt from it, or the other way round; a family that has entities
-        beside words and no mentions of any, or the other way round.
-    """
-    if (teacher is None) != (distil is None):
-        raise InputError("pretrain: a teacher and what is learnt from it: expected both or neither")
-    model = dataclasses.replace(model, n_vocab=store.manifest(shards)["counts"]["n_vocab"])
-    family = FAMILIES[model.family]
-    if family.knowledge != (mentions is not None):
-        expected = "a graph (--graph), whose entities its text mentions" if family.knowledge else "no graph"
-        raise InputError(f"pretrain: {family.title}: expected {expected}")
-    if mentions:
-        counts = store.manifest(mentions)["counts"]
-        model = dataclasses.replace(model, **{name: counts[name] for name in ENTITY_SIZES})
-    settings = {"model": recorded(model), "pretrain": recorded(config)}
-    inputs = {"shards": shards, **({"start": start} if start else {}), **({"mentions": mentions} if mentions else {})}
-    if teacher and distil:
-        settings["distil"], inputs["teacher"] = recorded(distil), teacher
-    return Recipe("pretrain", VERSION, settings, inputs)
 
 
 def _made(counts: Mapping[str, Any]) -> str:

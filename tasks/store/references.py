@@ -98,18 +98,32 @@ def check_start(store: Store, start: Artifact, model: NetworkConfig, tokenizer_d
 
 
 def check_teacher(
-    store: Store, teacher: Artifact, model: NetworkConfig, distil: DistilConfig, tokenizer_digest: str
+    store: Store,
+    teacher: Artifact | None,
+    model: NetworkConfig,
+    distil: DistilConfig | None,
+    start: str = "",
+    tokenizer_digest: str = "",
 ) -> None:
-    """See that a student can learn from ``teacher``.
+    """See that a network can learn from ``teacher``, and that one which learns from none has no need of any.
 
-    :param model: the student; its ``n_vocab`` follows from the tokenizer.
-    :param tokenizer_digest: of the text that both read.
-    :raises InputError: another tokenizer, or a shape that does not fit.
+    :param model: the network; its ``n_vocab`` follows from the tokenizer.
+    :param start: what people call the model whose weights it goes on from; empty: none.
+    :param tokenizer_digest: of the text that both read; empty: not known yet.
+    :raises InputError: none where one is needed, another tokenizer, a shape that does not fit, or both the teacher and
+        ``start`` give the first weights.
     """
+    if teacher is None or distil is None:
+        if (family := FAMILIES[model.family]).teacher:
+            option = f"--family {family.name}: found no --teacher"
+            raise InputError(f"{option}, expected one, from which {family.title} learns")
+        return
+    if start and distil.start == "teacher":
+        raise InputError(f"--from {start}: --teacher gives the first weights, too; expected distil.start = random")
     manifest = store.manifest(teacher)
     theirs, shape = manifest["counts"]["tokenizer_digest"], network_config(manifest["config"]["model"])
     where = f"--teacher {teacher.short}"
-    if theirs != tokenizer_digest:
+    if tokenizer_digest and theirs != tokenizer_digest:
         raise InputError(
             f"{where}: knows the vocabulary {theirs[:12]}, the text is encoded with {tokenizer_digest[:12]}; expected "
             "the same"

@@ -13,6 +13,7 @@ import pytest
 from flows import abstracts
 from flows.cli.main import main
 from flows.forms.generation import AbstractsTablesParameters
+from flows.trainings import run
 from flows.trainings.failures import CellsFailed
 from gptcore.abstracts.published import SWEEPS
 from gptcore.base.errors import InputError
@@ -20,7 +21,6 @@ from gptcore.config.sizes import Size
 from gptcore.storyworld.papers import archive
 from tasks.jobs import launch
 from tasks.jobs.launch import JobDiverged
-from tasks.store.store import Store
 from tests.flows.world import OVERRIDES
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -48,24 +48,27 @@ def one_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def training(monkeypatch: pytest.MonkeyPatch, fails: Callable[[Any], BaseException | None]) -> list[Any]:
     """Put in the place of trainings some of which end by an exception; the configs of those that were started."""
-    submit, started = abstracts.adapt_model.submit, []
+    submit, started = run._submitted, []
 
     def result(error: BaseException) -> None:
         raise error
 
-    def begin(store: Store, **given: Any) -> Any:
-        started.append(given["config"])
-        error = fails(given["config"])
-        return submit(store, **given) if error is None else SimpleNamespace(result=lambda: result(error))
+    def begin(runner: Any, request: Any, policy: Any, needed: Any) -> Any:
+        if request.stage == "adapt":
+            started.append(request.config)
+        error = fails(request)
+        if error is None:
+            return submit(runner, request, policy, needed)
+        return SimpleNamespace(result=lambda: result(error))
 
-    monkeypatch.setattr(abstracts, "adapt_model", SimpleNamespace(submit=begin))
+    monkeypatch.setattr(run, "_submitted", begin)
     return started
 
 
 def test_a_cell_that_fails_is_told_at_the_end_and_the_tables_have_the_others(
     form: AbstractsTablesParameters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training(monkeypatch, lambda config: DIVERGED if config.accumulation == 2 else None)
+    training(monkeypatch, lambda request: DIVERGED if request.config.accumulation == 2 else None)
     told = r"1 of the trainings failed.*: accumulation = 2: JobDiverged: the loss is NaN$"
     with pytest.raises(CellsFailed, match=told) as caught:
         abstracts.abstracts_tables(form)
@@ -78,13 +81,13 @@ def test_a_cell_that_fails_is_told_at_the_end_and_the_tables_have_the_others(
 def test_where_every_cell_fails_the_first_reason_is_the_end(
     form: AbstractsTablesParameters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training(monkeypatch, lambda config: DIVERGED)
+    training(monkeypatch, lambda request: DIVERGED)
     with pytest.raises(JobDiverged, match="the loss is NaN"):
         abstracts.abstracts_tables(form)
 
 
 def test_bad_input_ends_it_at_once(form: AbstractsTablesParameters, monkeypatch: pytest.MonkeyPatch) -> None:
-    started = training(monkeypatch, lambda config: InputError("train.txt, line 3: found nothing"))
+    started = training(monkeypatch, lambda request: InputError("train.txt, line 3: found nothing"))
     with pytest.raises(InputError, match=r"train.txt, line 3"):
         abstracts.abstracts_tables(form)
     assert len(started) == 1
@@ -95,7 +98,7 @@ def test_what_ends_the_flow_ends_the_trainings_that_it_waits_for(
 ) -> None:
     """Their threads hear nothing of Ctrl-C, and the flow's end waits for them."""
     monkeypatch.setattr(launch, "_stopping", type(launch._stopping)())
-    started = training(monkeypatch, lambda config: KeyboardInterrupt())
+    started = training(monkeypatch, lambda request: KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         abstracts.abstracts_tables(form)
     assert len(started) == 1
@@ -107,14 +110,8 @@ def test_a_size_that_cannot_be_pre_trained_costs_its_row_alone(
 ) -> None:
     sizes = [Size(f"1 x {n}", {"n_layer": 1, "n_head": 2, "n_embd": n, "n_inner": 4 * n}) for n in (8, 16)]
     monkeypatch.setattr(abstracts, "SIZES", {"demo": sizes})
-    pretrain_on = abstracts.pretrain_on
-
-    def pretrain(store: Any, shards: Any, preset: Any, **given: Any) -> Any:
-        if preset.model.n_embd == 8:
-            raise DIVERGED
-        return pretrain_on(store, shards, preset, **given)
-
-    monkeypatch.setattr(abstracts, "pretrain_on", pretrain)
+    small = sizes[0].model["n_embd"]
+    training(monkeypatch, lambda each: DIVERGED if each.stage == "pretrain" and each.model.n_embd == small else None)
     overrides = {name: value for name, value in form.overrides.items() if name != "model"}
     whole = {"overrides": {**overrides, "model": {"n_ctx": 48}}, "only": ["sizes"]}
     with pytest.raises(CellsFailed, match=r"1 of the trainings failed.*: 1 x 8: JobDiverged") as caught:

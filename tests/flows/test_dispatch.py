@@ -2,54 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flows.trainings.requests import REQUESTS
 from gptcore.base.errors import InputError
-from gptcore.config import DistilConfig, EncoderConfig, FinetuneConfig, LSTMConfig, ModelConfig, PretrainConfig
-from tasks.stages.pretrain import pretrain_recipe
-from tasks.store.artifact import Artifact, Recipe
+from gptcore.base.settings import recorded
+from gptcore.config import DistilConfig, EncoderConfig, FinetuneConfig, PretrainConfig
+from tasks.stages.finetune import FinetuneRequest
+from tasks.stages.pretrain import PretrainRequest
+from tasks.stages.training import Distillation
+from tasks.store.artifact import Recipe
 from tasks.store.store import Store
+from tests.flows.toy_training import Toy
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
-def test_arguments_survive_the_way_through_json() -> None:
+def test_a_request_survives_the_way_through_json(tmp_path: Path) -> None:
     import json
 
-    from flows.trainings.train import packed, unpacked
-
-    arguments = {
-        "dataset": Artifact("dataset", "a" * 64, "s3://bucket/store/dataset/" + "a" * 64),
-        "config": FinetuneConfig(lr=1e-4, seed=3, max_train_rows=None),
-        "model": ModelConfig(n_layer=2),
-        "other": LSTMConfig(n_units=8),
-        "ngrams": None,
-        "threads": 2,
-    }
-    assert unpacked(json.loads(json.dumps(packed(arguments)))) == arguments
-
-
-def test_a_students_training_is_looked_for_by_what_it_is_made_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the teacher in it, a child's artifact would never be found, and the parent would say it is not there."""
-    from flows.trainings import dispatch
-
     store = Store(str(tmp_path))
-    shards = store.build(Recipe("shards", 1, {}), lambda _: {"n_vocab": 40}).artifact
-    teacher = store.build(Recipe("pretrain", 1, {}), lambda _: {}).artifact
-    asked: list[Recipe] = []
-    monkeypatch.setattr(dispatch, "dispatches_trainings", lambda *_: True)
-    monkeypatch.setattr(dispatch, "dispatch_training", lambda _, title, stage, recipe, given: asked.append(recipe))
-    model, config, distil = EncoderConfig(family="distilbert"), PretrainConfig(), DistilConfig()
-    given = {"shards": shards, "model": model, "config": config, "teacher": teacher, "distil": distil}
-    dispatch.pretrained(store, **given, nproc=2)
-    [recipe] = asked
-    assert recipe == pretrain_recipe(store, shards, model, config, teacher=teacher, distil=distil)
+    network = EncoderConfig(family="bert", n_vocab=40)
+    counts = {"n_vocab": 40, "tokenizer_digest": "t"}
+    shards = store.build(Recipe("shards", 1, {}), lambda _: counts).artifact
+    teacher = store.build(Recipe("pretrain", 1, {"model": recorded(network)}), lambda _: counts).artifact
+    student = dataclasses.replace(network, family="distilbert", n_layer=6)
+    distillation = Distillation(teacher, DistilConfig(start="random"))
+    pretrain = PretrainRequest(store, shards, student, PretrainConfig(), nproc=2, distillation=distillation)
+    finetune = FinetuneRequest(store, "rte", shards, teacher, FinetuneConfig(lr=1e-4, seed=3), "arm", "run")
+    for request in (pretrain, finetune):
+        assert REQUESTS[request.stage].unpacked(store, json.loads(json.dumps(request.packed()))) == request
+    assert pretrain.recipe.inputs == {"shards": shards, "teacher": teacher}
 
 
 class World:
@@ -59,10 +47,10 @@ class World:
         from flows.trainings import dispatch
 
         self.store = Store(str(folder / "store"))
-        self.recipe = Recipe("finetune", 1, {"of": folder.name})
+        self.request = Toy(self.store, folder.name)
+        self.recipe = self.request.recipe
         self.children: list[Any] = []
         self.outcomes: list[str | Callable[[], object]] = []
-        monkeypatch.setattr(dispatch, "TRAININGS", {"finetune": lambda store: store.find(self.recipe)})
         monkeypatch.setattr(dispatch, "_followed", self.follow)
 
     def made(self) -> None:
@@ -97,7 +85,7 @@ class World:
 
         @flow(name="parent")
         def wants() -> Any:
-            return dispatch_training(self.store, "finetune rte seed 0", "finetune", self.recipe, {})
+            return dispatch_training(self.request)
 
         return wants()
 
@@ -127,7 +115,7 @@ def test_a_child_makes_it_once_and_later_nobody_is_asked(small: World) -> None:
     assert found == small.store.find(small.recipe)
     assert small.parent() == found
     (child,) = small.children
-    assert child.name == "finetune rte seed 0"
+    assert child.name == small.request.title
     assert "gptmill-internal" in child.tags
 
 

@@ -19,6 +19,7 @@ from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import EXPERIMENT, read_leaderboard
 from tasks.stages.partitions import clean_partitions
+from tasks.stages.pretrain import PretrainRequest
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, tokenizer_of
 from tasks.store.references import checkpoint_label, pretrained_model
@@ -106,11 +107,12 @@ def test_shards_of_another_store_bring_along_what_the_card_tells_of(
     shards = ancestor(Store(store), pretrained_model(Store(store), checkpoint), "shards")
     there: dict[str, bool] = {}
 
-    def trained(own: Store, given: Artifact, *_: Any, **__: Any) -> Artifact:
+    def trained(request: PretrainRequest) -> Artifact:
+        own, given = request.store, request.shards
         there["corpus"] = ancestor(own, own.adopt(given), "corpus").url.startswith(own.url)
         return given
 
-    monkeypatch.setattr(module, "pretrain_model", trained)
+    monkeypatch.setattr(PretrainRequest, "task", property(lambda _: trained))
     monkeypatch.setattr(module, "list_checkpoints", lambda _: None)
     other = str(tmp_path / "other")
     module.pretrain(PretrainParameters(preset="demo", overrides=OVERRIDES, store=other, shards=shards.url))

@@ -10,10 +10,11 @@ from uuid import uuid4
 import pytest
 
 from flows.trainings import progress as module
-from flows.trainings.dispatch import Training
-from flows.trainings.progress import show_progress, work_of
+from flows.trainings.progress import show_progress
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig, preset_named
+from gptcore.nlu.registry import task_settings, task_spec
+from tasks.stages.finetune import FinetuneRequest
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tasks.tracking.logs import Underway
@@ -73,16 +74,14 @@ def test_work_is_of_rows_and_epochs_and_none_once_it_is_done(tmp_path: Path) -> 
     def made(stage: str, counts: dict[str, Any], **config: Any) -> Artifact:
         return store.build(Recipe(stage, 1, config), lambda _: counts).artifact
 
-    def training(rows: int, epochs: int) -> Training:
-        dataset = made("dataset", {"splits": {"train": {"rows": rows, "tokens": 50 * rows}}}, rows=rows)
-        config = FinetuneConfig(epochs=epochs)
-        recipe = Recipe("finetune", 1, {"epochs": epochs}, {"dataset": dataset, "checkpoint": checkpoint})
-        arguments = {"dataset": dataset, "checkpoint": checkpoint, "config": config}
-        return Training("finetune", "finetune", recipe, arguments)
+    def training(rows: int, epochs: int) -> FinetuneRequest:
+        counts = {"splits": {"train": {"rows": rows, "tokens": 50 * rows}}}
+        dataset = made("dataset", counts, **task_settings(task_spec("rte")), rows=rows)
+        return FinetuneRequest(store, "rte", dataset, checkpoint, FinetuneConfig(epochs=epochs), "pre-trained")
 
     checkpoint = made("pretrain", {}, model=recorded(preset_named("demo").model))
     small, large = training(100, 3), training(1_000, 6)
-    assert work_of(store, small) > 0
-    assert work_of(store, large) == pytest.approx(20 * work_of(store, small))
+    assert small.work_left > 0
+    assert large.work_left == pytest.approx(20 * small.work_left)
     store.build(large.recipe, lambda _: {})
-    assert work_of(store, large) == 0
+    assert large.work_left == 0

@@ -23,7 +23,7 @@ from gptcore.text.corpus import read_corpus
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.suites import EXPERIMENT as LEADERBOARD
 from tasks.report.sweep import Outcome, SweepResult
-from tasks.stages.pretrain import pretrain_recipe
+from tasks.stages.pretrain import PretrainRequest
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.registry import referred
@@ -145,11 +145,12 @@ def test_the_winner_is_the_pipelines_own_model(swept: SweepResult, store: str) -
     found = Store(store)
     model = found.artifact("pretrain", swept.winner.checkpoint)
     shards = ancestor(found, model, "shards")
-    assert pretrain_recipe(found, shards, preset.model, preset.pretrain).digest == swept.winner.checkpoint
+    whole = PretrainRequest(found, shards, preset.model, preset.pretrain)
+    assert whole.recipe.digest == swept.winner.checkpoint
     first = swept.of(swept.winner.trial, 1)
     assert first is not None
-    short = pretrain_recipe(found, shards, preset.model, shortened(preset.pretrain, 3))
-    assert short.digest == first.checkpoint
+    short = PretrainRequest(found, shards, preset.model, shortened(preset.pretrain, 3))
+    assert short.recipe.digest == first.checkpoint
     assert (first.updates, swept.winner.updates) == (4, 12)
 
 

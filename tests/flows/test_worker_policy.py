@@ -12,8 +12,8 @@ import pytest
 
 from gptcore.base.errors import InputError
 from tasks.stages.estimate import Estimate
-from tasks.store.artifact import Recipe
 from tasks.store.store import Store
+from tests.flows.toy_training import Toy, ToyPretraining
 
 A_MINUTE = Estimate(60.0, "6e+11 operations")
 DAYS = Estimate(5e5, "1e+17 operations")
@@ -56,13 +56,13 @@ class Orchestrator:
         from flows.trainings import dispatch, waiting
 
         self.store = Store(str(folder / "store"))
-        self.recipe = Recipe("pretrain", 1, {"of": folder.name})
+        self.request = ToyPretraining(self.store, folder.name, self._train, "pretrain 1a2b")
+        self.recipe = self.request.recipe
         self.here = 0
         self.online = False
         self.looks = 0
         self.on_look: Callable[[Any], object] = lambda _: None
         """What happens while it waits; gets the number of the look."""
-        monkeypatch.setattr(dispatch, "TRAININGS", {"pretrain": self._train})
         monkeypatch.setattr(dispatch, "_POLL_SECONDS", 0.01)
         monkeypatch.setattr(dispatch, "worker_online", lambda _: self.online)
         monkeypatch.setattr(waiting, "_LOOK_SECONDS", 0.0)
@@ -75,11 +75,9 @@ class Orchestrator:
 
         monkeypatch.setattr(dispatch, "estimate", lambda *_: time)
 
-    def _train(self, store: Store) -> Any:
-        if store.find(self.recipe) is None:
-            self.here += 1
-            store.build(self.recipe, lambda _: {})
-        return store.find(self.recipe)
+    def _train(self, request: Toy) -> None:
+        self.here += 1
+        request.store.build(request.recipe, lambda _: {})
 
     def _look(self, _: str) -> bool:
         self.looks += 1
@@ -89,15 +87,11 @@ class Orchestrator:
     def run(self) -> Any:
         from prefect import flow
 
-        from flows.trainings.dispatch import Training, dispatch_training, dispatches_trainings
-
-        training = Training("pretrain 1a2b", "pretrain", self.recipe, {})
+        from flows.trainings.run import run_one
 
         @flow(name="orchestrates")
         def wants() -> Any:
-            if dispatches_trainings(self.store, [training]):
-                return dispatch_training(self.store, training.title, "pretrain", self.recipe, {})
-            return self._train(self.store)
+            return run_one(self.request)
 
         return wants()
 

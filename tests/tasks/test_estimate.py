@@ -12,13 +12,19 @@ import pytest
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, preset_named
 from gptcore.config.operations import network_flops, pretraining_flops, share_seen
+from gptcore.nlu.registry import task_settings, task_spec
 from tasks.jobs import devices
 from tasks.stages import estimate as module
-from tasks.stages.estimate import about, estimate, operations
+from tasks.stages.adapt import AdaptRequest
+from tasks.stages.estimate import about, estimate
+from tasks.stages.finetune import FinetuneRequest
+from tasks.stages.pretrain import PretrainRequest
+from tasks.stages.training import Distillation
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 
 TOKENS = 1_000_000
+SETTINGS = task_settings(task_spec("rte"))
 
 
 @pytest.fixture
@@ -30,39 +36,39 @@ def made(store: Store, stage: str, counts: dict[str, Any], **config: Any) -> Art
     return store.build(Recipe(stage, 1, config), lambda _: counts).artifact
 
 
-def pretraining(store: Store, steps: int | None, n_vocab: int = 40_478) -> dict[str, Any]:
-    shards = made(store, "shards", {"n_vocab": n_vocab, "splits": {"train": {"n_tokens": TOKENS}}}, of=n_vocab)
-    return {"shards": shards, "model": preset_named("paper").model, "config": PretrainConfig(steps=steps)}
+def pretraining(store: Store, steps: int | None, n_vocab: int = 40_478, **config: Any) -> PretrainRequest:
+    counts = {"n_vocab": n_vocab, "splits": {"train": {"n_tokens": TOKENS}}, "tokenizer_digest": "t"}
+    shards = made(store, "shards", counts, of=n_vocab)
+    return PretrainRequest(store, shards, preset_named("paper").model, PretrainConfig(steps=steps, **config))
 
 
 def test_a_pre_training_counts_six_for_each_weight_and_token(store: Store) -> None:
     from gptcore.models.build import build_model
     from gptcore.models.shapes import shapes_only
 
-    arguments = pretraining(store, steps=100)
     with shapes_only():
-        network = build_model(arguments["model"])
+        network = build_model(preset_named("paper").model)
     exact = network.flops_per_token(512) * 100 * 64 * 512
-    count, updates = operations(store, "pretrain", arguments)
-    assert count == pytest.approx(exact)
-    assert updates == 100
-    by_epochs, updates = operations(store, "pretrain", pretraining(store, steps=None))
-    assert updates == math.ceil(100 * TOKENS / (64 * 512))
-    assert by_epochs == pytest.approx(network.flops_per_token(512) * updates * 64 * 512)
-    short = pretraining(store, steps=100) | {"config": PretrainConfig(steps=100, short_length=128, short_share=0.5)}
+    work = pretraining(store, steps=100).work
+    assert work.operations == pytest.approx(exact)
+    assert work.updates == 100
+    by_epochs = pretraining(store, steps=None).work
+    assert by_epochs.updates == math.ceil(100 * TOKENS / (64 * 512))
+    assert by_epochs.operations == pytest.approx(network.flops_per_token(512) * by_epochs.updates * 64 * 512)
+    short = pretraining(store, steps=100, short_length=128, short_share=0.5)
     halves = 50 * 64 * (128 * network.flops_per_token(128) + 512 * network.flops_per_token(512))
-    assert operations(store, "pretrain", short)[0] == pytest.approx(halves)
+    assert short.work.operations == pytest.approx(halves)
 
 
 def test_a_pre_training_on_hidden_words_counts_those_alone_and_a_generators_work_too(store: Store) -> None:
-    shards = pretraining(store, steps=100)["shards"]
+    shards = pretraining(store, steps=100).shards
 
     def of(family: str, **changes: Any) -> float:
         preset = preset_named("demo", {"family": family})
         config = dataclasses.replace(
             preset.pretrain, **{"steps": 100, "short_length": None, "short_share": None, **changes}
         )
-        return operations(store, "pretrain", {"shards": shards, "model": preset.model, "config": config})[0]
+        return PretrainRequest(store, shards, preset.model, config).work.operations
 
     sizes = {family: preset_named("demo", {"family": family}).pretrain for family in ("gpt", "bert", "electra")}
     tokens = {family: 100 * config.batch_size * 96 for family, config in sizes.items()}
@@ -96,11 +102,11 @@ def test_short_sequences_come_first_and_are_counted_as_such() -> None:
 def test_a_fine_tune_counts_the_rows_that_it_takes(store: Store) -> None:
     model = preset_named("demo").model
     checkpoint = made(store, "pretrain", {}, model=recorded(model))
-    dataset = made(store, "dataset", {"splits": {"train": {"rows": 100, "tokens": 5_000}}})
+    dataset = made(store, "dataset", {"splits": {"train": {"rows": 100, "tokens": 5_000}}}, **SETTINGS)
 
     def of(**changes: Any) -> float:
         config = FinetuneConfig(epochs=3, **changes)
-        return operations(store, "finetune", {"dataset": dataset, "checkpoint": checkpoint, "config": config})[0]
+        return FinetuneRequest(store, "rte", dataset, checkpoint, config, "arm").work.operations
 
     assert of() > 0
     assert of(max_train_rows=20) == pytest.approx(of() / 5)
@@ -112,28 +118,27 @@ def test_an_adaptation_counts_the_papers_tokens(store: Store) -> None:
 
     checkpoint = made(store, "pretrain", {}, model=recorded(preset_named("demo").model))
     rows = [{"split": "train", "bpe_tokens": 700}, {"split": "test", "bpe_tokens": 10**9}]
-    arguments = {"ids": made(store, "ids", {"distribution": rows}), "checkpoint": checkpoint}
-    one = operations(store, "adapt", {**arguments, "config": AdaptConfig(epochs=1.0)})[0]
+    ids = made(store, "ids", {"distribution": rows})
+    one, five = (
+        AdaptRequest(store, ids, checkpoint, AdaptConfig(epochs=epochs)).work.operations for epochs in (1.0, 5.0)
+    )
     assert 0 < one < 1e12
-    five = operations(store, "adapt", {**arguments, "config": AdaptConfig(epochs=5.0)})[0]
     assert five == pytest.approx(5 * one)
 
 
 def test_what_is_short_on_any_machine_is_not_measured(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "training_speed", lambda: pytest.fail("no need"))
-    assert estimate(store, []).seconds == 0
-    tiny = {
-        **pretraining(store, steps=5_000, n_vocab=100),
-        "model": ModelConfig(n_layer=1, n_head=1, n_embd=8, n_inner=32, n_ctx=8),
-    }
-    assert estimate(store, [("pretrain", tiny)]).seconds == pytest.approx(50, rel=0.2), "an update takes its time"
+    assert estimate([]).seconds == 0
+    network = ModelConfig(n_layer=1, n_head=1, n_embd=8, n_inner=32, n_ctx=8)
+    tiny = dataclasses.replace(pretraining(store, steps=5_000, n_vocab=100), model=network)
+    assert estimate([tiny]).seconds == pytest.approx(50, rel=0.2), "an update takes its time"
     monkeypatch.setenv("GPTMILL_JOBS", "slurm")
-    assert estimate(store, [("pretrain", pretraining(store, 10**6))]).seconds is None, "how busy a cluster is"
+    assert estimate([pretraining(store, 10**6)]).seconds is None, "how busy a cluster is"
 
 
 def test_a_long_one_is_measured_in_a_process_of_its_own(store: Store) -> None:
     devices.training_speed.cache_clear()
-    found = estimate(store, [("pretrain", pretraining(store, 10**6))])
+    found = estimate([pretraining(store, 10**6)])
     assert found.seconds is not None
     assert found.seconds > 3600, "some 2e19 operations"
     assert "operations, at" in str(found)
@@ -142,7 +147,7 @@ def test_a_long_one_is_measured_in_a_process_of_its_own(store: Store) -> None:
 def test_a_machine_that_cannot_say_its_speed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     devices.training_speed.cache_clear()
     monkeypatch.setattr(devices.sys, "executable", "/bin/false")
-    found = estimate(store, [("pretrain", pretraining(store, 10**6))])
+    found = estimate([pretraining(store, 10**6)])
     assert found.seconds is None
     assert str(found).startswith("for a time that is not known (2")
 
@@ -162,27 +167,26 @@ def test_times_are_as_rough_as_they_are_known(seconds: float, words: str) -> Non
 
 
 def test_a_student_counts_its_teachers_forward_pass_and_every_words_scores(store: Store) -> None:
-    shards = pretraining(store, steps=100)["shards"]
+    shards = pretraining(store, steps=100).shards
     preset = preset_named("demo", {"family": "distilbert"})
     its = dataclasses.replace(preset_named("demo", {"family": "bert"}).model, n_vocab=40_478)
-    teacher = made(store, "pretrain", {}, model=recorded(its))
+    teacher = made(store, "pretrain", {"tokenizer_digest": "t"}, model=recorded(its))
     config = dataclasses.replace(preset.pretrain, steps=100, short_length=None, short_share=None)
-    arguments = {"shards": shards, "model": preset.model, "config": config}
-    alone, _ = operations(store, "pretrain", arguments)
-    taught, updates = operations(store, "pretrain", {**arguments, "teacher": teacher, "distil": preset.distil})
+    request = PretrainRequest(store, shards, preset.model, config, distillation=Distillation(teacher, preset.distil))
+    taught = request.work
+    alone = pretraining_flops(dataclasses.replace(preset.model, n_vocab=40_478), config, 100)
     student = dataclasses.replace(preset.model, n_vocab=40_478)
     more = network_flops(its, 96) / 3 + network_flops(student, 96) - network_flops(student, 96, 0.15)
-    assert taught - alone == pytest.approx(100 * config.batch_size * 96 * more)
-    assert updates == 100
-    dataset = made(store, "dataset", {"splits": {"train": {"rows": 320, "tokens": 3200}}})
-    recipe = Recipe("pretrain", 1, {"model": recorded(student)}, {"teacher": teacher})
+    assert taught.operations - alone == pytest.approx(100 * config.batch_size * 96 * more)
+    assert taught.updates == 100
+    dataset = made(store, "dataset", {"splits": {"train": {"rows": 320, "tokens": 3200}}}, **SETTINGS)
+    recipe = Recipe("pretrain", 1, {"model": recorded(student), "distil": {}}, {"teacher": teacher})
     checkpoint = store.build(recipe, lambda _: {}).artifact
     plain = FinetuneConfig(lm_coef=0.0, epochs=1)
     tuned = dataclasses.replace(plain, taught=True, layer_epochs=2)
-    counts = [
-        operations(store, "finetune", {"dataset": dataset, "checkpoint": checkpoint, "config": each})
-        for each in (plain, tuned)
-    ]
+    first, second = (
+        FinetuneRequest(store, "rte", dataset, checkpoint, each, "arm", teacher=teacher).work for each in (plain, tuned)
+    )
     forward = network_flops(its, 96, 0.0) / 3 * 3 * 3200
-    assert counts[1][0] == pytest.approx(3 * counts[0][0] + forward)
-    assert counts[1][1] == 3 * counts[0][1]
+    assert second.operations == pytest.approx(3 * first.operations + forward)
+    assert second.updates == 3 * first.updates

@@ -1,0 +1,155 @@
+"""What every training is: a value that knows its recipe, its title and its work, and that goes through JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from prefect import Task
+
+from gptcore.abstracts.config import AdaptConfig
+from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig, PretrainConfig, network_config
+from gptcore.families import FAMILIES
+from tasks.jobs.placement import slots_and_threads
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.store import Store
+
+Made = TypeVar("Made", covariant=True)
+"""What a training gives back."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a training has to do; see :mod:`gptcore.config.operations`, which needs no torch to count it."""
+
+    operations: float
+    """Floating-point, forward and backward."""
+    updates: float
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """What a network learns beside the text."""
+
+    teacher: Artifact
+    """A pre-trained model, or one that was imported."""
+    config: DistilConfig
+
+
+@dataclass(frozen=True)
+class Training(ABC, Generic[Made]):
+    """A training that was asked for; checked once and whole when it is made.
+
+    :raises InputError: what it is to be made from does not fit together.
+    """
+
+    store: Store
+
+    stage: ClassVar[str]
+    """Of its artifact."""
+
+    @property
+    @abstractmethod
+    def task(self) -> Task[..., Made]:
+        """The Prefect task that trains it, of the training and how many others go on beside it, see :meth:`room`."""
+
+    @cached_property
+    @abstractmethod
+    def recipe(self) -> Recipe:
+        """What its artifact is made from, and found again by."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What people call it."""
+
+    @property
+    @abstractmethod
+    def work(self) -> Work:
+        """What it has to do."""
+
+    @property
+    def key(self) -> str:
+        """What sets it apart from others of the same flow: equal ones are done once."""
+        return self.recipe.digest
+
+    @property
+    def made(self) -> bool:
+        """Whether its artifact is in the store."""
+        return self.store.find(self.recipe) is not None
+
+    @property
+    def work_left(self) -> float:
+        """Floating-point operations that it still has to do: none where its artifact is in the store."""
+        return 0.0 if self.made else self.work.operations
+
+    @property
+    def artifact(self) -> Artifact:
+        """Its artifact, which may not be there yet."""
+        return self.store.artifact(self.stage, self.recipe.digest)
+
+    @property
+    def needs(self) -> set[str]:
+        """Digests of what it is made from."""
+        return {found.digest for found in self.recipe.inputs.values() if isinstance(found, Artifact)}
+
+    def room(self, jobs: int, n: int) -> int:
+        """How many of ``n`` trainings like this one go on here at the same time.
+
+        :param jobs: what was asked for; 0: as many as the machine has room for.
+        :raises InputError: no such place for jobs.
+        """
+        return slots_and_threads(jobs)[0]
+
+    def packed(self) -> dict[str, Any]:
+        """Its fields as JSON, but for the store; :meth:`unpacked` reads them back."""
+        return {name: _packed(getattr(self, name)) for name in self._names()}
+
+    @classmethod
+    def unpacked(cls, store: Store, fields: Mapping[str, Any]) -> Self:
+        """What :meth:`packed` wrote.
+
+        :raises InputError: as when it was made, where ``store`` is another one.
+        """
+        return cls(store, **{name: _unpacked(value) for name, value in fields.items()})
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [field.name for field in dataclasses.fields(cls) if field.name != "store"]
+
+
+_RECORDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        *(AdaptConfig, Artifact, DistilConfig, Distillation, FinetuneConfig, PretrainConfig),
+        *(family.part("config") for family in FAMILIES.values()),
+    )
+}
+
+
+def _packed(value: Any) -> Any:
+    if type(value).__name__ not in _RECORDS:
+        return value
+    fields = {field.name: _packed(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return {"kind": type(value).__name__, "fields": fields}
+
+
+def _unpacked(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return _RECORDS[value["kind"]](**{name: _unpacked(field) for name, field in value["fields"].items()})
+
+
+def network_of(store: Store, model: Artifact) -> NetworkConfig:
+    """The settings of a model's network."""
+    return network_config(store.manifest(model)["config"]["model"])
+
+
+def counts_of(store: Store, artifact: Artifact) -> Mapping[str, Any]:
+    """What an artifact's making counted."""
+    counts: Mapping[str, Any] = store.manifest(artifact)["counts"]
+    return counts
