@@ -16,6 +16,7 @@ from flows.trainings.collect import score_tasks
 from flows.trainings.grid import Grid, arms_of, encoded_tasks, pretrained_arm, scratch_arm, seeds_of, settings_of
 from gptcore.config import FinetuneConfig
 from gptcore.families import Family, recorded_family
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.dataset import encode_dataset
@@ -34,7 +35,7 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
     check_start_task(parameters)
     datasets_url = datasets_folder(store, parameters.datasets, [parameters.task])
     (task,) = chosen_tasks([parameters.task], datasets_url)
-    family.require_form(task.name, task.spec.form)
+    family.require_form(task.name, form_of(task.spec).places)
     source = parameters.from_task
     arm = (
         pretrained_arm(checkpoint, source, teacher_of(store, checkpoint))

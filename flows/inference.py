@@ -33,6 +33,7 @@ from gptcore.models.files.release import export_release
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.network import Network
 from gptcore.models.transformer import GPT
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import recorded_task
 from gptcore.text.tokenizer import Tokenizer
@@ -228,7 +229,8 @@ def _export_classifier(where: Path, words: Tokenizer, layout: str, folder: Path)
     if layout == "release":
         raise InputError("the release's arrays are those of a pre-trained model, without a classifier")
     found, settings = Classifier.load(where)
-    export_classifier(found, recorded_task(settings).class_names, words, folder)
+    spec = recorded_task(settings)
+    export_classifier(found, form_of(spec).class_names(spec), words, folder)
 
 
 def _export_onnx(store: Store, model: str, folder: Path, tokenizer: str, int8: bool) -> list[str]:

@@ -32,6 +32,7 @@ MODULES = (
     "gptcore.models.files.gpt2",
     "gptcore.models.files.openai_gpt",
     "gptcore.nlu.blimp",
+    "gptcore.nlu.forms",
     "gptcore.nlu.inputs",
     "gptcore.nlu.published",
     "gptcore.nlu.registry",
@@ -89,7 +90,7 @@ def tables() -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     for name in MODULES:
-        constants = vars(import_module(name))
+        constants = dict(vars(import_module(name)))
         found[name] = {k: plain(v) for k, v in constants.items() if k.strip("_").isupper() and not k.startswith("__")}
     pairs = [(p, f) for p in PRESETS for f in offered() if p != "best" or FAMILIES[f].generates]
     found["presets"] = {

@@ -27,8 +27,9 @@ from flows.trainings.grid import Arm, Grid, pretrained_arm, seeds_of, settings_o
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, NetworkConfig, network_config
 from gptcore.families import FAMILIES
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.published import DISTILLED, WITHOUT, PublishedModel
-from gptcore.nlu.registry import BEYOND, PLACE_FORMS, REGISTRY
+from gptcore.nlu.registry import BEYOND, REGISTRY
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
@@ -173,7 +174,7 @@ def _with_class(tasks: Sequence[str]) -> str:
     """
     known = REGISTRY | BEYOND
     for task in tasks:
-        if task not in known or known[task].form not in PLACE_FORMS:
+        if task not in known or not form_of(known[task]).places:
             return task
     raise InputError(f"--tasks: found {', '.join(tasks)}, expected one with classes among them, to measure speed on")
 

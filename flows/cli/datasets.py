@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import sys
 from collections import Counter
@@ -17,7 +16,7 @@ from gptcore.base.filesystems import exists, file_system
 from gptcore.base.synthetic import is_synthetic
 from gptcore.evaluation.submission import SUBMISSION
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, has_blimp, read_paradigm
-from gptcore.nlu.label_sets import from_number
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.origins import ORIGINS, Origin, origins_named
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import (
@@ -289,18 +288,7 @@ def _labels(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
 def _all_labels(spec: TaskSpec, examples: list[Example]) -> Iterator[str]:
     """The label or labels of each row, or of each word where words have them."""
     for row in examples:
-        yield from (word.name for word in row.annotations) if spec.form == "tags" else _labels_of(spec, row)
-
-
-def _labels_of(spec: TaskSpec, row: Example) -> list[str]:
-    """The row's label; any number of them where the task says so."""
-    assert row.label is not None, "labelled splits"
-    if spec.form == "labels":
-        return [spec.labels[label] for label in from_number(row.label)]
-    if not spec.score_range:
-        return [spec.labels[int(row.label)]]
-    below = math.floor(row.label)
-    return [f"{below}" if row.label == below else f"{below} to {below + 1}"]
+        yield from form_of(spec).labels_in(spec, row)
 
 
 def _grade(name: str) -> tuple[int, str]:
@@ -326,12 +314,8 @@ def _example(spec: TaskSpec, row: Example) -> Iterator[str]:
         yield f"  {name if isinstance(name, str) else ' + '.join(name)}: {_short(text)}"
     for name, text in zip(spec.choices, row.choices, strict=True):
         yield f"  {name}: {_short(text)}"
-    if spec.form in ("span", "tags"):
-        parts = (f"{row.fields[-1][start:end]} {name}".strip() for start, end, name in row.annotations)
-        yield f"  {spec.label}: {_short(' | '.join(parts) or 'none')}"
-    else:
-        said = f"{row.label:g}" if spec.score_range else ", ".join(_labels_of(spec, row)) or "none"
-        yield f"  {spec.label} = {said}"
+    answer = form_of(spec).shown(spec, row)
+    yield f"  {spec.label}: {_short(answer)}" if form_of(spec).places else f"  {spec.label} = {answer}"
 
 
 def _short(text: str) -> str:
@@ -343,10 +327,7 @@ def _warnings(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
     """What a user would want to know before hours of training."""
     if spec.note:
         yield spec.note
-    if spec.form == "labels":
-        for split, found in rows.items():
-            if not any(row.label for row in found):
-                yield f"no row of {split} has a label: every score on it is 0"
+    yield from form_of(spec).warnings(rows)
     if len(rows["dev"]) < _SHORTEST_DEV:
         yield f"{len(rows['dev'])} dev rows: a score moves by {100 / len(rows['dev']):.1f} with each of them"
     seen = {(row.fields, row.choices) for row in rows["train"]}

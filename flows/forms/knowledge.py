@@ -11,6 +11,7 @@ from flows.forms.readers import listed
 from gptcore.base.errors import InputError
 from gptcore.base.settings import Settings, replace_settings
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
+from gptcore.nlu.forms import form_of
 
 if TYPE_CHECKING:
     from tasks.store.store import Store
@@ -121,7 +122,7 @@ class ReasonParameters(OnGraph):
 
         super()._look_up(store)
         _ = self.grounding, self.kagnet
-        if (spec := task_spec(self.task)).form != "choices":
+        if not form_of(spec := task_spec(self.task)).choices:
             raise InputError(f"--task {self.task}: found the form {spec.form}, expected a task with choices")
         fine_tuned_model(store, self.model, self.task)
         checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets, [self.task]))

@@ -21,6 +21,7 @@ from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.config.operations import updates_of
 from gptcore.config.training import OF_OBJECTIVES
 from gptcore.families import FAMILIES, Family
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import Task
 from gptcore.text.sources import RawCorpus
 from tasks.stages.dataset import encode_dataset, score_baselines
@@ -164,7 +165,7 @@ def _readable(
     """
     chosen = chosen_tasks(names, datasets_url)
     for task in chosen:
-        family.require_form(task.name, task.spec.form)
+        family.require_form(task.name, form_of(task.spec).places)
     left_out: Failures = {}
     for task in chosen:
         try:

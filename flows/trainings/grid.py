@@ -11,6 +11,7 @@ from flows.trainings.failures import Failures, leave_out, raise_if_all
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.families import Family
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import REGISTRY, TaskSpec, check_source
 from tasks.stages.dataset import encode_dataset
@@ -168,7 +169,7 @@ def encoded_tasks(
     :raises InputError: a task that the family cannot be fine-tuned on, or none has good rows.
     """
     for task in tasks:
-        family.require_form(task.name, task.spec.form)
+        family.require_form(task.name, form_of(task.spec).places)
     datasets: dict[str, Artifact] = {}
     left_out: Failures = {}
     for task in tasks:

@@ -11,13 +11,14 @@ import torch
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import write_json_atomic
-from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset, predict_rows
-from gptcore.evaluation.predictions import Predictions
+from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset, logits_of, reader_for
+from gptcore.evaluation.predictions import Predictions, label_predictions
 from gptcore.families import FAMILIES
 from gptcore.models.classifier import Classifier
 from gptcore.models.onnx import OnnxClassifier, export_onnx, quantise_onnx, require_onnx
-from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, recorded_task
-from gptcore.nlu.task_rows import TaskRows
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.registry import TaskSpec, recorded_task
+from gptcore.nlu.rows import Rows, split_rows
 from gptcore.text.tokenizer import Tokenizer
 
 TOLERANCE = 1e-4
@@ -51,23 +52,13 @@ def write_onnx(folder: Path, tokenizer: Tokenizer, dataset: Path, out: Path, int
     if not family.layout:
         known = ", ".join(other.title for other in FAMILIES.values() if other.layout)
         raise InputError(f"--format onnx: found a model of the kind {family.title}, expected one of {known}")
-    if spec.form in PLACE_FORMS:
+    if form_of(spec).places:
         raise InputError(
             f"--format onnx: found a model for {spec.name}, which points at places; expected one that classifies"
         )
     check_dataset(dataset, spec, config["tokenizer_digest"], network.n_vocab, str(folder))
-    rows = TaskRows(
-        spec,
-        dataset,
-        "dev",
-        n_ctx=network.n_ctx,
-        n_vocab=network.n_vocab,
-        max_rows=_ROWS,
-        seed=EVAL_ROW_SEED,
-        part_tokens=config.get("part_tokens"),
-        inputs=family.part("inputs"),
-    )
-    expected = predict_rows(model, spec, rows, torch.device("cpu"))
+    rows = split_rows(reader_for(model, spec, config.get("part_tokens")), dataset, "dev", _ROWS, EVAL_ROW_SEED)
+    expected = label_predictions(spec, rows, logits_of(model, rows, torch.device("cpu")))
     out.mkdir(parents=True)
     try:
         export_onnx(model, out / MODEL)
@@ -87,8 +78,8 @@ def write_onnx(folder: Path, tokenizer: Tokenizer, dataset: Path, out: Path, int
     return found
 
 
-def _compared(path: Path, spec: TaskSpec, rows: TaskRows, expected: Predictions) -> dict[str, Any]:
-    found = predict_rows(OnnxClassifier(path), spec, rows, torch.device("cpu"))
+def _compared(path: Path, spec: TaskSpec, rows: Rows, expected: Predictions) -> dict[str, Any]:
+    found = label_predictions(spec, rows, logits_of(OnnxClassifier(path), rows, torch.device("cpu")))
     return {
         "bytes": path.stat().st_size,
         "largest_difference": float(np.abs(found.logits - expected.logits).max()),

@@ -1,40 +1,250 @@
-"""A network's logits over the windows of rows, made into answers: spans of passages, tags of words."""
+"""A network's logits over the windows of rows, made into answers: spans of passages, tags of words.
+
+A span's score is start + end; it has at most 30 pieces, and its start stands in the window that speaks for that piece.
+The score of no answer is start + end of the first position, the smallest of all windows (BERT's paper, sections 4.2 and
+4.3; released `run_squad.py`, which looks at the 20 best starts and ends; here all of them compete).
+
+N rows, T positions of a window, K tags.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.evaluation.predictions import SpanPredictions, TagPredictions
-from gptcore.nlu.registry import TaskSpec
-from gptcore.nlu.span_answers import best_answer
-from gptcore.nlu.windows import Window, WindowRows, first_pieces, speakers
+from gptcore.evaluation.predictions import Unchosen, write_lines
+from gptcore.nlu.entity_metrics import entities, entity_scores
+from gptcore.nlu.examples import Annotation
+from gptcore.nlu.marked import MarkedExample
+from gptcore.nlu.rows import Rows, Window, WindowRows, first_pieces, speakers
+from gptcore.nlu.span_metrics import best_threshold, exact_match, span_scores, token_f1
+from gptcore.nlu.spec import TaskSpec
 
+NO_ANSWER_THRESHOLD = "no_answer_threshold"
+"""The setting of a model for questions that may have no answer: none is given where no answer scores more above."""
 _OUTSIDE = "O"
+ANSWER_TOKENS = 30
+"""Most pieces of an answer (released code)."""
 
 
-def place_predictions(
-    spec: TaskSpec, rows: WindowRows, logits: Sequence[NDArray[np.float32]]
-) -> SpanPredictions | TagPredictions:
-    """The answers of all rows.
+class SpanAnswer(NamedTuple):
+    """What a network says about one question."""
 
-    :param logits: of each window (T, K), the logits of its sequence's positions, padding behind them or not.
+    text: str
+    """The likeliest answer, as the passage spells it."""
+    start: int
+    end: int
+    """Its characters in the passage."""
+    score: float
+    no_answer: float
+    """How much more the network scores no answer than this one."""
+
+
+def best_answer(
+    example: MarkedExample, windows: Sequence[Window], logits: Sequence[NDArray[np.floating]]
+) -> SpanAnswer:
+    """The likeliest answer of one question; empty where the passage has no pieces.
+
+    :param windows: all of the row's.
+    :param logits: (1 + pieces, 2) of each: start and end of the first position, then of the window's pieces.
     """
-    of_rows = rows.of_rows()
-    if spec.form == "span":
-        answers = [
-            best_answer(
-                example,
-                [rows.windows[number] for number in numbers],
-                [np.concatenate([logits[n][:1], _of_pieces(rows.windows[n], logits[n])]) for n in numbers],
-            )
-            for example, numbers in zip(rows.examples, of_rows, strict=True)
+    n_pieces = len(example.piece_starts)
+    speaking = speakers(windows, n_pieces)
+    null = min(float(found[0].sum()) for found in logits)
+    best, start, end = -np.inf, 0, 0
+    for number, (window, found) in enumerate(zip(windows, logits, strict=True)):
+        starts = np.where(speaking[window.start : window.end] == number, found[1:, 0], -np.inf)
+        ends = found[1:, 1]
+        for length in range(min(ANSWER_TOKENS, len(ends))):
+            scores = starts[: len(starts) - length] + ends[length:]
+            at = int(np.argmax(scores))
+            if scores[at] > best:
+                best, start, end = float(scores[at]), window.start + at, window.start + at + length
+    if not np.isfinite(best):
+        return SpanAnswer("", 0, 0, null, 0.0)
+    characters = int(example.piece_starts[start]), int(example.piece_ends[end])
+    return SpanAnswer(example.text[slice(*characters)], *characters, best, null - best)
+
+
+@dataclass(frozen=True)
+class SpanPredictions:
+    """Of questions whose answers stand in a passage."""
+
+    rows: WindowRows
+    answers: Sequence[SpanAnswer]  # (N,)
+    may_lack: bool
+    """Whether a question may have no answer."""
+    threshold: float = 0.0
+
+    @property
+    def finite(self) -> bool:
+        """See :class:`gptcore.evaluation.predictions.RowPredictions`."""
+        return all(np.isfinite((answer.score, answer.no_answer)).all() for answer in self.answers)
+
+    @property
+    def texts(self) -> list[str]:
+        """The answers that are given; empty: none."""
+        return ["" if self.may_lack and each.no_answer > self.threshold else each.text for each in self.answers]
+
+    @property
+    def collapsed(self) -> bool:
+        """See :class:`gptcore.evaluation.predictions.RowPredictions`."""
+        return len(self.answers) > 1 and len(set(self.texts)) == 1
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The threshold, where a question may have no answer."""
+        return {NO_ANSWER_THRESHOLD: self.threshold} if self.may_lack else {}
+
+    def tuned(self) -> Self:
+        """With the threshold of the best F1 over these rows (SQuAD 2.0's official script)."""
+        known = self._known()
+        if not self.may_lack or not known:
+            return self
+        threshold, _ = best_threshold(
+            np.asarray([self.answers[row].no_answer for row, _ in known]),
+            np.asarray([token_f1(self.answers[row].text, golds, True) for row, golds in known]),
+            np.asarray([token_f1("", golds, True) for _, golds in known]),
+        )
+        return replace(self, threshold=threshold)
+
+    def using(self, settings: Mapping[str, Any]) -> Self:
+        """See :class:`gptcore.evaluation.predictions.RowPredictions`."""
+        return replace(self, threshold=float(settings.get(NO_ANSWER_THRESHOLD, 0.0)))
+
+    def _known(self) -> list[tuple[int, list[str]]]:
+        """The numbers of the rows that carry answers, or that they have none, with these."""
+        return [
+            (row, [example.text[each.start : each.end] for each in example.annotations])
+            for row, example in enumerate(self.rows.examples)
+            if example.label is not None
         ]
-        return SpanPredictions(rows, answers, may_lack=len(spec.labels) > 1)
+
+    def scores(self, spec: TaskSpec) -> dict[str, float]:
+        """See :func:`gptcore.nlu.span_metrics.span_scores`."""
+        texts, known = self.texts, self._known()
+        found = span_scores([texts[row] for row, _ in known], [golds for _, golds in known], self.may_lack)
+        return {**found, "score": found[spec.headline]}
+
+    def write(self, spec: TaskSpec, path: Path) -> None:
+        """One JSON a line: also the answer's place, how much more no answer scores, and what it is worth."""
+        golds = dict(self._known())
+        lines = []
+        for number, (example, answer, text) in enumerate(
+            zip(self.rows.examples, self.answers, self.texts, strict=True)
+        ):
+            line = {
+                "row": example.row,
+                "subset": example.subset,
+                "id": example.id,
+                "label": golds.get(number),
+                "prediction": text,
+                "start": answer.start if text else 0,
+                "end": answer.end if text else 0,
+                "no_answer": round(answer.no_answer, 4),
+            }
+            if number in golds:
+                compared = text, golds[number], self.may_lack
+                line |= {"span_f1": token_f1(*compared), "exact_match": exact_match(*compared)}
+            lines.append(line)
+        write_lines(path, lines)
+
+    def described(self, spec: TaskSpec) -> list[dict[str, Any]]:
+        """See :class:`gptcore.evaluation.predictions.RowPredictions`.
+
+        :return: "answer" (empty: none), "start" and "end", its characters in the passage; where a question may have
+            no answer also "no_answer", how much more that scores, and "threshold", above which none is given.
+        """
+        told = []
+        for answer, text in zip(self.answers, self.texts, strict=True):
+            place = (answer.start, answer.end) if text else (0, 0)
+            row: dict[str, Any] = {"answer": text, "start": place[0], "end": place[1]}
+            if self.may_lack:
+                row |= {"no_answer": round(answer.no_answer, 4), "threshold": round(self.threshold, 4)}
+            told.append(row)
+        return told
+
+
+def span_predictions(spec: TaskSpec, rows: Rows, logits: Sequence[NDArray[np.float32]]) -> SpanPredictions:
+    """The answers of all questions.
+
+    :param logits: of each window (T, 2), the logits of its sequence's positions, padding behind them or not.
+    """
+    assert isinstance(rows, WindowRows), "answered by places"
+    answers = [
+        best_answer(
+            example,
+            [rows.windows[number] for number in numbers],
+            [np.concatenate([logits[n][:1], _of_pieces(rows.windows[n], logits[n])]) for n in numbers],
+        )
+        for example, numbers in zip(rows.examples, rows.of_rows(), strict=True)
+    ]
+    return SpanPredictions(rows, answers, may_lack=len(spec.labels) > 1)
+
+
+@dataclass(frozen=True)
+class TagPredictions(Unchosen):
+    """Of texts with a tag for each word."""
+
+    rows: WindowRows
+    tags: Sequence[Sequence[str]]  # of each row's words
+    finite: bool
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether every word of all rows got the same tag."""
+        return len({tag for tags in self.tags for tag in tags}) <= 1
+
+    def scores(self, spec: TaskSpec) -> dict[str, float]:
+        """See :func:`gptcore.nlu.entity_metrics.entity_scores`."""
+        pairs = [
+            (tags, [word.name for word in example.annotations])
+            for tags, example in zip(self.tags, self.rows.examples, strict=True)
+            if example.label is not None
+        ]
+        found = entity_scores([tags for tags, _ in pairs], [gold for _, gold in pairs])
+        return {**found, "score": found[spec.headline]}
+
+    def write(self, spec: TaskSpec, path: Path) -> None:
+        """One JSON a line: ``label`` and ``prediction`` are lists, a tag a word."""
+        write_lines(
+            path,
+            (
+                {
+                    "row": example.row,
+                    "subset": example.subset,
+                    "id": example.id,
+                    "label": None if example.label is None else [word.name for word in example.annotations],
+                    "prediction": list(tags),
+                }
+                for example, tags in zip(self.rows.examples, self.tags, strict=True)
+            ),
+        )
+
+    def described(self, spec: TaskSpec) -> list[dict[str, Any]]:
+        """See :class:`gptcore.evaluation.predictions.RowPredictions`.
+
+        :return: "tags", one a word, and "entities", each with "text", "kind", "start" and "end".
+        """
+        return [
+            {"tags": list(tags), "entities": _entities(tags, example.annotations, example.text)}
+            for tags, example in zip(self.tags, self.rows.examples, strict=True)
+        ]
+
+
+def tag_predictions(spec: TaskSpec, rows: Rows, logits: Sequence[NDArray[np.float32]]) -> TagPredictions:
+    """The tags of all rows' words.
+
+    :param logits: of each window (T, K), as :func:`span_predictions` takes them.
+    """
+    assert isinstance(rows, WindowRows), "answered by places"
     tags, finite = [], True
-    for example, numbers in zip(rows.examples, of_rows, strict=True):
+    for example, numbers in zip(rows.examples, rows.of_rows(), strict=True):
         windows = [rows.windows[number] for number in numbers]
         n_pieces = len(example.piece_starts)
         speaking = speakers(windows, n_pieces)
@@ -52,3 +262,9 @@ def place_predictions(
 def _of_pieces(window: Window, logits: NDArray[np.float32]) -> NDArray[np.float32]:
     """The logits (pieces, K) of the window's own pieces."""
     return logits[window.first : window.first + window.end - window.start]
+
+
+def _entities(tags: Sequence[str], words: Sequence[Annotation], text: str) -> list[dict[str, Any]]:
+    marked = sorted(entities(tags), key=lambda each: each[1])
+    places = [(kind, words[first].start, words[last - 1].end) for kind, first, last in marked]
+    return [{"text": text[start:end], "kind": kind, "start": start, "end": end} for kind, start, end in places]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,50 +14,50 @@ from torch import nn
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from gptcore.data.batches import by_length, evaluation_tokens
-from gptcore.evaluation.places import place_predictions
-from gptcore.evaluation.predictions import Predictions, SpanPredictions, TagPredictions
+from gptcore.evaluation.predictions import RowPredictions
 from gptcore.families import FAMILIES
 from gptcore.machine.device import autocast, pick_device, pick_dtype
 from gptcore.models.classifier import Classifier
 from gptcore.nlu.encoded import encoded_task
-from gptcore.nlu.inputs import predict
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.inputs import Inputs, RowReader
 from gptcore.nlu.registry import TaskSpec, recorded_task
-from gptcore.nlu.rows import split_rows
-from gptcore.nlu.task_rows import TaskRows
-from gptcore.nlu.windows import WindowRows
+from gptcore.nlu.rows import Rows, split_rows
 
 EVAL_ROW_SEED = 0
 """Which rows `max_rows` keeps: the same for every fine-tuning seed, so that all are scored on the same rows."""
 
 
-@overload
-def predict_rows(
-    model: nn.Module,
-    spec: TaskSpec,
-    rows: TaskRows,
-    device: torch.device,
-    dtype: torch.dtype = torch.float32,
-    progress: Callable[[int], None] | None = None,
-) -> Predictions: ...
-@overload
-def predict_rows(
-    model: nn.Module,
-    spec: TaskSpec,
-    rows: TaskRows | WindowRows,
-    device: torch.device,
-    dtype: torch.dtype = torch.float32,
-    progress: Callable[[int], None] | None = None,
-) -> Predictions | SpanPredictions | TagPredictions: ...
+def reader_for(model: Classifier, spec: TaskSpec, part_tokens: int | None = None) -> RowReader:
+    """How a network that is fine-tuned reads the rows of a task.
+
+    :param part_tokens: of its settings, where it was fine-tuned as released.
+    """
+    config = model.network.config
+    inputs: Inputs = FAMILIES[config.family].part("inputs")
+    return RowReader(spec, inputs, config.n_ctx, config.n_vocab, part_tokens)
+
+
 @torch.inference_mode()
-def predict_rows(
+def passes(
+    model: nn.Module, rows: Rows, device: torch.device, dtype: torch.dtype = torch.float32
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Rows of like lengths by their numbers, and the logits that the model, which is in eval mode, gives them."""
+    for chosen in by_length(rows.sizes, evaluation_tokens(device)):
+        batch = rows.batch(chosen).to(device)
+        with autocast(device, dtype):
+            found, _ = model(batch.tokens, batch.clf_position, **batch.marks)
+        yield chosen, found.float().cpu().numpy()
+
+
+def logits_of(
     model: nn.Module,
-    spec: TaskSpec,
-    rows: TaskRows | WindowRows,
+    rows: Rows,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
     progress: Callable[[int], None] | None = None,
-) -> Predictions | SpanPredictions | TagPredictions:
-    """Run ``model``, in eval mode, over all rows; the language model's head is left out.
+) -> list[NDArray[np.float32]]:
+    """The logits of each row in eval mode, whichever mode ``model`` is in; the language model's head is left out.
 
     :param model: a :class:`Classifier`, or what stands in for one.
     :param dtype: type of the matrix products.
@@ -67,19 +67,27 @@ def predict_rows(
     training = model.training
     model.eval()
     logits: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(rows)
-    for chosen in by_length(rows.sizes, evaluation_tokens(device)):
-        batch = rows.batch(chosen).to(device)
-        with autocast(device, dtype):
-            found, _ = model(batch.tokens, batch.clf_position, **batch.marks)
-        for row, values in zip(chosen, found.float().cpu().numpy(), strict=True):
+    for chosen, found in passes(model, rows, device, dtype):
+        for row, values in zip(chosen, found, strict=True):
             logits[row] = values
         if progress is not None:
             progress(len(chosen))
     model.train(training)
-    if isinstance(rows, WindowRows):
-        return place_predictions(spec, rows, logits)
-    stacked = np.stack(logits)
-    return Predictions(rows, stacked, predict(spec, stacked))
+    return logits
+
+
+def predict_rows(
+    model: nn.Module,
+    spec: TaskSpec,
+    rows: Rows,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    progress: Callable[[int], None] | None = None,
+) -> RowPredictions:
+    """What a model answers all rows with; the parameters are those of :func:`logits_of`."""
+    made: Callable[[TaskSpec, Rows, Sequence[NDArray[np.float32]]], RowPredictions]
+    made = form_of(spec).part("predictions")
+    return made(spec, rows, logits_of(model, rows, device, dtype, progress))
 
 
 def evaluate(
@@ -105,17 +113,7 @@ def evaluate(
     spec = recorded_task(config)
     check_dataset(dataset, spec, config["tokenizer_digest"], model.network.config.n_vocab, str(model_folder))
     device = pick_device(0)
-    rows = split_rows(
-        spec,
-        dataset,
-        split,
-        n_ctx=model.network.config.n_ctx,
-        n_vocab=model.network.config.n_vocab,
-        max_rows=max_rows,
-        seed=EVAL_ROW_SEED,
-        part_tokens=config.get("part_tokens"),
-        inputs=FAMILIES[model.network.config.family].part("inputs"),
-    )
+    rows = split_rows(reader_for(model, spec, config.get("part_tokens")), dataset, split, max_rows, EVAL_ROW_SEED)
     found = predict_rows(model.to(device), spec, rows, device, pick_dtype(precision, device), progress).using(config)
     if predictions is not None:
         found.write(spec, predictions)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from gptcore.evaluation.answers import described
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph, path_in_words
@@ -19,6 +18,7 @@ from gptcore.knowledge.grounding import Concepts
 from gptcore.knowledge.kagnet import KagNET
 from gptcore.knowledge.paths import Ways
 from gptcore.knowledge.questions import Questions, explained
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_rows import read_own_rows
 
 
@@ -69,7 +69,11 @@ class Reasoner:
                 choice: [{"path": self._in_words(path), "weight": round(path["weight"], 3)} for path in each["paths"]]
                 for choice, each in zip(example.choices, told["choices"], strict=True)
             }
-            yield {"line": number, **described(self._reader.spec, logits.numpy()), "why": why}
+            yield {
+                "line": number,
+                **form_of(self._reader.spec).described(self._reader.spec, logits.numpy()),
+                "why": why,
+            }
 
     def _in_words(self, path: dict[str, Any]) -> str:
         names = [self._graph.called(entity) for entity in path["entities"]]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import write_bytes_atomic
-from gptcore.nlu.inputs import predict
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import has_test_rows, iterate_test
 from gptcore.nlu.registry import TaskSpec, task_spec
 
@@ -155,6 +155,7 @@ def _answer(file: SubmissionFile, model: TaskModel, datasets_url: str, rows: int
     """One file's text; of its rows only the answers are kept."""
     lines = ["index\tprediction\n"]
     examples = iterate_test(model.spec, datasets_url, file.path, file.index)
+    predict = form_of(model.spec).predict
     for number, (_, logits) in enumerate(model.answers(examples)):
         lines.append(f"{number}\t{_spelled(file, model.spec, predict(model.spec, logits[None])[0])}\n")
         if progress:

@@ -12,7 +12,6 @@ def shape(n_layer: int, n_embd: int) -> dict[str, int]:
     return {"n_layer": n_layer, "n_head": n_embd // 64, "n_embd": n_embd, "n_inner": 4 * n_embd}
 
 
-FORMS = ("single", "labels", "pair", "choices", "span", "tags")
 """Every word sees all others, so that an encoder can point at places of a text, too."""
 
 OF_HIDDEN_WORDS = ("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies")
@@ -26,9 +25,9 @@ ENCODER: dict[str, Any] = {
     "network": "gptcore.models.encoder:Encoder",
     "reader": "",
     "objective_settings": OF_HIDDEN_WORDS,
-    "inputs": "gptcore.nlu.encoder_inputs:ENCODER_INPUTS",
+    "inputs": "gptcore.nlu.inputs:ENCODER_INPUTS",
     "head": "gptcore.models.encoder_head:EncoderClassificationModel",
-    "forms": FORMS,
+    "places": True,
     "auxiliary_loss": False,
     "likelihood": "gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
 }

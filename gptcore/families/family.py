@@ -53,8 +53,8 @@ class Family:
     """How a row of a task becomes sequences, a :class:`gptcore.nlu.inputs.Inputs`: specials, order, truncation."""
     head: str = "gptcore.models.heads:ClassificationModel"
     """The network that is fine-tuned: this one and its linear layer."""
-    forms: tuple[str, ...] = ("single", "labels", "pair", "choices")
-    """The forms of tasks that it can be fine-tuned on."""
+    places: bool = False
+    """Whether it can be fine-tuned on tasks whose answers are places of a text."""
     auxiliary_loss: bool = True
     """Whether fine-tuning can learn the next token beside the task (GPT-1, section 3.2), and as released."""
     likelihood: str = "gptcore.evaluation.likelihood:network_likelihood"
@@ -107,12 +107,13 @@ class Family:
         """Whether it predicts the next token of a text, so that it can go on with one."""
         return bool(self.reader)
 
-    def require_form(self, task: str, form: str) -> None:
-        """See that the family can be fine-tuned on a task of this form.
+    def require_form(self, task: str, places: bool) -> None:
+        """See that the family can be fine-tuned on a task.
 
+        :param places: whether the task's answers are places of a text.
         :raises InputError: it cannot.
         """
-        if form not in self.forms:
+        if places and not self.places:
             raise InputError(
                 f"{task}: found {self.title}, which answers for a text as a whole; expected an encoder (bert, albert, "
                 "electra), as the answers are places of a text"

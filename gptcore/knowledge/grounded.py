@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from gptcore.knowledge.config import GroundingConfig
 from gptcore.knowledge.grounding import Concepts
 from gptcore.knowledge.paths import Path, Ways
-from gptcore.nlu.readers.rows import Example
+from gptcore.nlu.examples import Example
 
 Starts = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gptcore.data.feed import MicroBatch
 from gptcore.knowledge.grounded import NONE, Grounded
 from gptcore.knowledge.kagnet import Attention
-from gptcore.nlu.readers.rows import Example
+from gptcore.nlu.examples import Example
 
 _TOLD = 5  # paths of a choice that are told, the weightiest
 

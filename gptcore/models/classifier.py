@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import torch
 from safetensors.torch import save
@@ -24,9 +24,8 @@ from gptcore.models.build import build_model
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.network import Network
 from gptcore.models.shapes import shapes_only
-from gptcore.nlu.spec import Form
+from gptcore.nlu.forms import FORMS, form_named
 
-FORMS = get_args(Form)
 _RECORDED_BEFORE = {"similarity": "pair"}  # what symmetric pairs were called in files up to version 0.1.0
 
 
@@ -37,7 +36,7 @@ class Classifier(nn.Module, ABC):
     language-model targets, and what else a family's inputs mark (``segments``, ``mask``); it gives task logits [B, K],
     [B, C] for choices, or [B, T, K] for places of a text, and what the language model is to predict from, or None.
 
-    :param form: one of :data:`FORMS`.
+    :param form: name of one of :data:`gptcore.nlu.forms.FORMS`.
     :param n_outputs: K; 1 for "choices", where every choice gets one scalar.
     :param clf_pdrop: dropout before the linear layer (section 4.1: 0.1).
     :raises InputError: an unknown form.
@@ -45,9 +44,8 @@ class Classifier(nn.Module, ABC):
 
     def __init__(self, width: int, form: str, n_outputs: int, clf_pdrop: float) -> None:
         super().__init__()
-        if form not in FORMS:
-            raise InputError(f"form = {form!r}, expected one of {', '.join(FORMS)}")
         self.form = form
+        self.row_form = form_named(form)
         self.n_outputs = n_outputs
         self.clf_pdrop = clf_pdrop
         self.head = nn.Linear(width, n_outputs)

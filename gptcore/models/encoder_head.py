@@ -25,14 +25,13 @@ from gptcore.models.classifier import Classifier
 from gptcore.models.dropout import dropout
 from gptcore.models.encoder import Encoder, draw_weights, without_heads
 from gptcore.models.network import Network
-from gptcore.nlu.spec import PLACE_FORMS
 
 
 class EncoderClassificationModel(Classifier):
     """Task logits from what stands for the whole sequence; nothing is learnt beside the task.
 
     :param encoder: the pre-trained network, without the heads of its pre-training.
-    :param form: one of :data:`gptcore.models.classifier.FORMS`.
+    :param form: name of one of :data:`gptcore.nlu.forms.FORMS`.
     :param n_outputs: K; 1 for "choices", where every choice gets one scalar.
     :param clf_pdrop: dropout before the linear layer (original code: 0.1).
     :param generator: where the linear layer's weights are drawn from, as the encoder's own are; None: torch's default
@@ -50,7 +49,7 @@ class EncoderClassificationModel(Classifier):
         width, std = encoder.config.n_embd, encoder.config.init_std
         super().__init__(width, form, n_outputs, clf_pdrop)
         self.encoder = encoder
-        has_layer = encoder.config.classifier_layer and form not in PLACE_FORMS
+        has_layer = encoder.config.classifier_layer and not self.row_form.places
         self.layer = nn.Linear(width, width) if has_layer else None
         if self.layer is not None:
             draw_weights(self.layer, std, generator)
@@ -82,7 +81,7 @@ class EncoderClassificationModel(Classifier):
     @property
     def _places_pdrop(self) -> float:
         """The released `run_squad.py` drops nothing before its layer; for tags the paper is silent, as for classes."""
-        return 0.0 if self.form == "span" else self.clf_pdrop
+        return 0.0 if self.row_form.over_positions else self.clf_pdrop
 
     @property
     def network(self) -> Encoder:
@@ -111,9 +110,9 @@ class EncoderClassificationModel(Classifier):
         n_rows, n_sequences, _ = tokens.shape
         marks = (None if given is None else given.flatten(0, 1) for given in (segments, mask))
         states = self.encoder.encode(tokens.flatten(0, 1), *marks)  # (B*C, T, D)
-        if self.form in PLACE_FORMS:
+        if self.row_form.places:
             places: Tensor = self.head(dropout(states, self._places_pdrop, self.training))  # (B, T, K)
-            if self.form == "span" and mask is not None:
+            if self.row_form.over_positions and mask is not None:
                 places = places.masked_fill(~mask.flatten(0, 1)[..., None], -torch.inf)
             return places, None
         summary = self.encoder.summary(states)  # (B*C, D)

@@ -28,7 +28,7 @@ from gptcore.models.network import Network
 class ClassificationModel(Classifier):
     """Task logits, and on request the states that the language model predicts from, in one pass through the decoder.
 
-    :param form: one of :data:`gptcore.models.classifier.FORMS`.
+    :param form: name of one of :data:`gptcore.nlu.forms.FORMS`.
     :param n_outputs: K; 1 for "choices", where every choice gets one scalar.
     :param clf_pdrop: dropout before the linear layer (section 4.1: 0.1).
     :param generator: where the linear layer's N(0, 0.02) weights are drawn from; None: torch's default generator.
@@ -67,7 +67,7 @@ class ClassificationModel(Classifier):
     @property
     def shares_choices(self) -> bool:
         """Whether in training the states of what an example's choices begin with are the same in each."""
-        return self.form == "choices" and not self.gpt.drops
+        return self.row_form.choices and not self.gpt.drops
 
     def forward(
         self, tokens: Tensor, clf_position: Tensor, lm_positions: Tensor | None = None
@@ -85,7 +85,7 @@ class ClassificationModel(Classifier):
         table = self.gpt.table()
         found = None
         if lm_positions is None and not self.training:
-            alike = self.form == "choices"  # which share their document; orders share nothing
+            alike = self.row_form.choices  # which share their document; orders share nothing
             shape = (n_rows, n_sequences) if alike else (n_rows * n_sequences, 1)
             summary = self.gpt.last_states(tokens.view(*shape, n_positions), clf_position.view(shape), table)
             summary = summary.view(n_rows, n_sequences, -1)  # (B, C, D)
@@ -100,7 +100,7 @@ class ClassificationModel(Classifier):
                 # order, those of an index on several threads in any.
                 states = flat[lm_positions] if places is None else F.embedding(places[lm_positions], flat)
                 found = states, table
-        if self.form != "choices":
+        if not self.row_form.choices:
             summary = summary.sum(dim=1, keepdim=True)  # (B, 1, D)
         # One mask for all choices of an example, so that none of them is favoured (original code).
         summary = summary * dropout(torch.ones_like(summary[:, :1]), self.clf_pdrop, self.training)
@@ -109,7 +109,7 @@ class ClassificationModel(Classifier):
 
     def _states(self, tokens: Tensor, clf_position: Tensor, table: Tensor) -> tuple[Tensor, Tensor | None]:
         """States [N, D], and which of them is that of each of the B*C*T positions; None: they are these."""
-        if self.form == "choices":  # which share their document
+        if self.row_form.choices:  # which share their document
             return self.gpt.choices(tokens, clf_position, table)
         hidden = self.gpt.sequence_states(tokens.flatten(0, 1), clf_position.flatten(), table)  # (B*C, T, D)
         return hidden.reshape(-1, hidden.shape[-1]), None

@@ -118,7 +118,7 @@ class _Graph(nn.Module):
         hidden = gpt.states(tokens.reshape(B * C, T), gpt.table())  # (B*C, T, D)
         ends = clf_position.reshape(B * C, 1, 1).expand(-1, -1, hidden.shape[-1])
         summary = hidden.gather(1, ends).reshape(B, C, -1)  # (B, C, D)
-        if self.model.form != "choices":
+        if not self.model.row_form.choices:
             summary = summary.sum(dim=1, keepdim=True)  # (B, 1, D)
         logits: Tensor = self.model.head(summary)
         return logits.flatten(1)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.nlu.bootstrap import score_stderrs
-from gptcore.nlu.label_sets import as_numbers, from_numbers
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.forms.labels import as_numbers, from_numbers
 from gptcore.nlu.metrics import score
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import TaskSpec
@@ -77,7 +78,7 @@ def _sample(rows: Sequence[Example], seed: int) -> Sequence[Example]:
 
 def _parts(spec: TaskSpec, rows: Sequence[Example]) -> list[list[str]]:
     """Texts whose words are counted apart: one list a side, each as long as there are rows (or answers)."""
-    if spec.form == "choices":
+    if form_of(spec).choices:
         return [[choice for row in rows for choice in row.choices]]
     if spec.symmetric:
         return [[" ".join(row.fields) for row in rows]]
@@ -86,7 +87,7 @@ def _parts(spec: TaskSpec, rows: Sequence[Example]) -> list[list[str]]:
 
 def _targets(spec: TaskSpec, rows: Sequence[Example]) -> NDArray[np.float64]:
     labels = _labels(rows)
-    if spec.form != "choices":
+    if not form_of(spec).choices:
         return labels
     return np.asarray([float(number == row.label) for row in rows for number in range(len(row.choices))])
 
@@ -96,8 +97,8 @@ def _fit_predict(
 ) -> NDArray[np.float64]:
     from sklearn.linear_model import LogisticRegression, Ridge
 
-    if spec.form == "labels":
-        kinds = from_numbers(targets, spec.n_outputs)  # (rows, K)
+    if form_of(spec).several:
+        kinds = from_numbers(targets, len(spec.labels))  # (rows, K)
         single = replace(spec, form="single")
         told = [_fit_predict(single, features, has.astype(np.float64), dev_features) > 0 for has in kinds.T]
         return as_numbers(np.stack(told, axis=1))
@@ -107,7 +108,7 @@ def _fit_predict(
     if len(set(targets.tolist())) == 1:  # a single class leaves nothing to fit
         return np.full(dev_features.shape[0] // (len(spec.choices) or 1), targets[0])
     model = LogisticRegression(max_iter=1000).fit(features, targets)
-    if spec.form == "choices":
+    if form_of(spec).choices:
         answers = model.decision_function(dev_features).reshape(-1, len(spec.choices))  # (rows, choices)
         return np.asarray(np.argmax(answers, axis=1), dtype=np.float64)
     return np.asarray(model.predict(dev_features), dtype=np.float64)

@@ -8,21 +8,25 @@ do: that is the spread over seeds.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gptcore.base.errors import InputError
 from gptcore.nlu.entity_metrics import entity_counts
-from gptcore.nlu.label_sets import as_number
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.metrics import METRICS, Values, cells, f1_of_counts, matthews_of_counts
-from gptcore.nlu.registry import PLACE_FORMS, TaskSpec
+from gptcore.nlu.registry import TaskSpec
 
 RESAMPLES = 1000
 """Redraws: they settle a standard error to about 2 % (1 / sqrt(2 x 1000))."""
 _SEED = 0
+
+Lines = Sequence[tuple[int, Mapping[str, Any]]]
+"""The labelled rows of a predictions file, each with the number of its line."""
 
 
 def score_stderrs(
@@ -67,47 +71,43 @@ def stderrs_of_file(spec: TaskSpec, path: Path) -> dict[str, float]:
 
     :raises InputError: naming file and line, where a value is none of the task's, or no row has a label.
     """
-    if spec.form in PLACE_FORMS:
-        return _place_stderrs(spec, path)
-    numbers = {label: number for number, label in enumerate(spec.labels)}
-    predictions, labels, subsets = [], [], []
-
-    def number(value: object, name: str, line: int) -> float:
-        if not spec.labels and isinstance(value, int | float):
-            return float(value)
-        several = spec.form == "labels"
-        given: list[object] = value if several and isinstance(value, list) else [value]
-        known = [numbers[each] for each in given if isinstance(each, str) and each in numbers]
-        if several != isinstance(value, list) or len(known) < len(given):
-            expected = f"{'a list of some' if several else 'one'} of {', '.join(spec.labels)}"
-            raise InputError(
-                f"{path}, line {line}: {name}: found {value!r}, expected {expected if spec.labels else 'a number'}"
-            )
-        return as_number(known) if several else float(known[0])
-
     with path.open(encoding="utf-8") as file:
-        for line, text in enumerate(file, start=1):
-            row = json.loads(text)
-            if row["label"] is None:
-                continue
-            predictions.append(number(row["prediction"], "prediction", line))
-            labels.append(number(row["label"], "label", line))
-            subsets.append(str(row["subset"]))
-    if not labels:
-        raise InputError(f"{path}: found no labelled row, expected predictions of the task {spec.name}")
-    return score_stderrs(spec, predictions, labels, subsets)
-
-
-def _place_stderrs(spec: TaskSpec, path: Path) -> dict[str, float]:
-    """Of the mean over questions; of an F1 over entities that of texts redrawn with what each counts."""
-    with path.open(encoding="utf-8") as file:
-        rows = [row for row in map(json.loads, file) if row["label"] is not None]
+        rows = [(line, json.loads(text)) for line, text in enumerate(file, start=1)]
+    rows = [(line, row) for line, row in rows if row["label"] is not None]
     if not rows:
         raise InputError(f"{path}: found no labelled row, expected predictions of the task {spec.name}")
-    if spec.form == "span":
-        values = np.asarray([row[spec.headline] for row in rows], dtype=np.float64)
-        return {"score_stderr": float(values.std() / np.sqrt(len(values)))}
-    counts = np.asarray([entity_counts(row["prediction"], row["label"]) for row in rows], dtype=np.float64)  # (N, 3)
+    stderrs: Callable[[TaskSpec, Path, Lines], dict[str, float]] = form_of(spec).part("stderrs")
+    return stderrs(spec, path, rows)
+
+
+def label_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
+    """Of rows with labels or grades.
+
+    :param path: the file, for messages.
+    :raises InputError: naming file and line, where a value is none of the task's.
+    """
+    form = form_of(spec)
+
+    def number(line: int, row: Mapping[str, Any], name: str) -> float:
+        found = form.number_of(spec, row[name])
+        if found is None:
+            expected = form.spelled_in_words(spec)
+            raise InputError(f"{path}, line {line}: {name}: found {row[name]!r}, expected {expected}")
+        return found
+
+    pairs = np.asarray([[number(*row, name) for name in ("prediction", "label")] for row in rows])
+    return score_stderrs(spec, pairs[:, 0], pairs[:, 1], [str(row["subset"]) for _, row in rows])
+
+
+def span_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
+    """Of the mean over questions."""
+    values = np.asarray([row[spec.headline] for _, row in rows], dtype=np.float64)
+    return {"score_stderr": float(values.std() / np.sqrt(len(values)))}
+
+
+def tag_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
+    """Of an F1 over entities, from texts that are redrawn with what each counts."""
+    counts = np.asarray([entity_counts(row["prediction"], row["label"]) for _, row in rows], dtype=np.float64)  # (N, 3)
     rng, n = np.random.default_rng(_SEED), len(rows)
     drawn = np.stack([counts[rng.integers(0, n, n)].sum(axis=0) for _ in range(RESAMPLES)])  # (RESAMPLES, 3)
     found = drawn[:, 1] + drawn[:, 2]

@@ -24,11 +24,12 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_json, write_json_atomic
 from gptcore.base.filesystems import file_fingerprint
 from gptcore.base.synthetic import is_synthetic
-from gptcore.nlu.inputs import EncodedExample, Ids
-from gptcore.nlu.label_sets import from_number
-from gptcore.nlu.marked import MarkedSplit, MarkedWriter, entities, marks_file
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.forms.form import Ids
+from gptcore.nlu.inputs import EncodedExample
+from gptcore.nlu.marked import MarkedSplit, MarkedWriter, marks_file
 from gptcore.nlu.readers import Example, iterate, labelled_splits, parquet_layout, source_files, unreadable
-from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, recorded_task, task_settings
+from gptcore.nlu.registry import TaskSpec, recorded_task, task_settings
 from gptcore.text.tokenizer import Specials, Tokenizer
 
 _ROWS = 4096
@@ -112,9 +113,9 @@ def _encode_split(
 ) -> dict[str, Any]:
     dropped, subsets, labels = Counter[str](), Counter[str](), Counter[str]()
     rows = tokens = longest = 0
-    schema = _schema(tokenizer.n_vocab)
+    form, schema = form_of(spec), _schema(tokenizer.n_vocab)
     examples = iterate(spec, datasets_url, split, dropped)
-    marks = MarkedWriter(marks_file(out, split), tokenizer) if spec.form in PLACE_FORMS else nullcontext()
+    marks = MarkedWriter(marks_file(out, split), tokenizer) if form.places else nullcontext()
     with pa.OSFile(str(out / f"{split}.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer, marks as marked:
         while batch := list(islice(examples, _ROWS)):
             encoded = _encode(batch, tokenizer, marked.write(batch) if marked else None)
@@ -122,7 +123,7 @@ def _encode_split(
             sizes = [sum(map(len, (*example.fields, *example.choices))) for example in encoded]
             rows, tokens, longest = rows + len(batch), tokens + sum(sizes), max(longest, *sizes)
             subsets.update(example.subset for example in batch if example.subset)
-            labels.update(name for example in batch for name in _label_names(spec, example))
+            labels.update(name for example in batch for name in form.counted(spec, example))
             if progress:
                 progress(len(batch))
     return {
@@ -134,17 +135,6 @@ def _encode_split(
         "tokens": tokens,
         "longest": longest,
     }
-
-
-def _label_names(spec: TaskSpec, example: Example) -> list[str]:
-    if spec.form in PLACE_FORMS:
-        return entities(spec, example)
-    if example.label is None:
-        return ["none"]
-    if spec.form == "labels":
-        return [spec.labels[label] for label in from_number(example.label)]
-    label = int(example.label)
-    return [f"{label} to {label + 1}" if spec.score_range else spec.labels[label]]
 
 
 def _encode(examples: Sequence[Example], tokenizer: Tokenizer, last: list[Ids] | None) -> list[EncodedExample]:

@@ -1,35 +1,48 @@
-"""Figure 1, right: every task's fields as sequences that the pre-trained network can read.
+"""A task's rows as sequences that a pre-trained network can read, a decoder's and an encoder's.
 
-    single       [s] text [e]; the form "labels", too
-    pair         [s] premise [$] hypothesis [e]; a symmetric one in both orders, whose two representations are summed
-                 before the linear layer
+A decoder's are those of Figure 1, right; a symmetric pair stands in both orders, whose two representations are summed
+before the linear layer:
+
+    a text       [s] text [e]
+    pair         [s] premise [$] hypothesis [e]
     choices      [s] document question [$] answer_k [e], one sequence an answer, softmax over them
 
-The start, delimiter and classify tokens are the three rows appended after the vocabulary (original code). All of this
-is numpy; torch is imported only where a batch is made, so that stages that merely encode do not pay for it.
+The start, delimiter and classify tokens are the three rows appended after the vocabulary (original code).
+
+An encoder's are those of BERT's Figure 1, right (Devlin et al. 2019, sections 3 and 4; ALBERT and ELECTRA keep it):
+
+    a text       [CLS] text [SEP]
+    pair         [CLS] first [SEP] second [SEP], once also where neither text comes first
+    choices      [CLS] document question [SEP] answer_k [SEP], one sequence an answer, softmax over them
+    span         [CLS] question [SEP] passage [SEP], a window of the passage at a time
+
+Up to the first [SEP] tokens are of segment 0, behind it of segment 1. The special pieces belong to the vocabulary, so
+that no row is appended to the embedding.
+
+All of this is numpy; torch is imported only where a batch is made, so that stages that merely encode do not pay for it.
 
 Legend: N sequences, B batch, C sequences an example (choices or orders), T positions, K classes.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.nlu.label_sets import as_numbers, from_numbers
-from gptcore.nlu.registry import ONE_TEXT_FORMS, TaskSpec
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.forms.form import Ids, Sides
+from gptcore.nlu.spec import TaskSpec
 from gptcore.text.tokenizer import Specials as Pieces
 
 if TYPE_CHECKING:
     import torch
 
-Ids = NDArray[np.integer]
 PADDING = 0
 """Right padding; harmless because attention is causal and its targets are ignored (original code)."""
 N_SPECIAL = 3
@@ -89,74 +102,6 @@ def released_part_tokens(n_ctx: int) -> int:
     return n_ctx // 2 - 2
 
 
-def build_sequences(
-    spec: TaskSpec,
-    fields: Sequence[Ids],
-    choices: Sequence[Ids],
-    n_ctx: int,
-    specials: Specials,
-    part_tokens: int | None = None,
-) -> tuple[list[Ids], bool]:
-    """The token sequences of one example, each at most ``n_ctx`` long, and whether anything had to be cut.
-
-    The context (premise, document, story) is cut at its end, the same for all choices, so that they differ in the
-    answer only; question, answer and specials stay whole. Only where these alone do not fit is the longest of them cut.
-
-    :param part_tokens: before that, cut either side of the delimiter to so many tokens at its end, as released. Where
-        several fields stand on one side (RACE: article and question) its context gives way first; a single text, which
-        the released code did not cover, has no other side to share the room with and keeps all of it.
-    :raises InputError: if ``n_ctx`` has no room for the special tokens and a word of each part.
-    """
-    if part_tokens is not None and spec.form not in ONE_TEXT_FORMS:
-        limited = _limit_sides(spec, fields, choices, part_tokens)
-        sequences, cut = build_sequences(spec, *limited, n_ctx, specials)
-        return sequences, cut or _count(*limited) < _count(fields, choices)
-    if n_ctx < N_SPECIAL + len(fields) + bool(choices):
-        raise InputError(
-            f"model.n_ctx = {n_ctx} has no room for {spec.name}: "
-            f"expected at least {N_SPECIAL + len(fields) + bool(choices)}"
-        )
-    start, delimiter, classify = ([token] for token in specials)
-    if spec.form in ONE_TEXT_FORMS:
-        kept = fit([len(fields[0])], n_ctx - 2, spec.context)
-        (text,) = _cut(fields, kept)
-        return [_join(start, text, classify)], kept != [len(fields[0])]
-    lengths = [len(part) for part in fields]
-    if spec.form == "choices":
-        longest_answer = max(len(choice) for choice in choices)
-        kept = fit([*lengths, longest_answer], n_ctx - 3, spec.context)
-        context = _cut(fields, kept)
-        sequences = [_join(start, *context, delimiter, choice[: kept[-1]], classify) for choice in choices]
-        return sequences, kept != [*lengths, longest_answer]
-    kept = fit(lengths, n_ctx - 3, spec.context)
-    first, second = _cut(fields, kept)
-    sequences = [_join(start, first, delimiter, second, classify)]
-    if spec.symmetric:  # section 3.3: no inherent order, so both
-        sequences.append(_join(start, second, delimiter, first, classify))
-    return sequences, kept != lengths
-
-
-def _limit_sides(
-    spec: TaskSpec, fields: Sequence[Ids], choices: Sequence[Ids], limit: int
-) -> tuple[list[Ids], list[Ids]]:
-    if spec.form == "choices":
-        kept = fit([len(field) for field in fields], limit, spec.context)
-        return _cut(fields, kept), [choice[:limit] for choice in choices]
-    return [field[:limit] for field in fields], []
-
-
-def _count(*groups: Sequence[Ids]) -> int:
-    return sum(len(part) for group in groups for part in group)
-
-
-def _cut(parts: Sequence[Ids], kept: Sequence[int]) -> list[Ids]:
-    return [part[:length] for part, length in zip(parts, kept, strict=False)]
-
-
-def _join(*parts: Ids | list[int]) -> Ids:
-    return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
-
-
 @dataclass(frozen=True)
 class TaskBatch:
     """Padded examples, ready for the network."""
@@ -189,14 +134,142 @@ class TaskBatch:
         )
 
 
+def encoded_labels(spec: TaskSpec, labels: Sequence[float | None]) -> torch.Tensor | None:
+    """Labels (B,) as what the form's loss compares logits with: class indices (B,), for graded labels soft ones (B, K),
+    for sets of labels 0 or 1 each (B, K); None if any example has none.
+    """
+    import torch
+
+    known = [label for label in labels if label is not None]
+    if len(known) < len(labels):
+        return None
+    return torch.from_numpy(form_of(spec).targets(spec, np.asarray(known, dtype=np.float64)))
+
+
+class Inputs(ABC):
+    """What a family makes of a task's rows: its special ids, how many sequences a row becomes, where they are cut."""
+
+    n_special: int
+    """Rows that fine-tuning appends to the embedding."""
+
+    @abstractmethod
+    def with_pieces(self, pieces: Pieces | None) -> Inputs:
+        """The same for a vocabulary with special pieces of its own.
+
+        :param pieces: their ids; None: it has none.
+        :raises InputError: a vocabulary without them, and a family that needs them.
+        """
+
+    @abstractmethod
+    def sequences(self, reader: RowReader, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
+        """The token sequences of one row, each at most ``n_ctx`` long, and whether anything had to be cut.
+
+        :raises InputError: ``n_ctx`` has no room for the special tokens and a word of each part.
+        """
+
+    @abstractmethod
+    def collate(self, spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
+        """Rows of equally many sequences as one padded batch; ``labels``: see :func:`encoded_labels`."""
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """How a network reads the rows of a task."""
+
+    spec: TaskSpec
+    inputs: Inputs
+    """What the network's family makes of a row."""
+    n_ctx: int
+    """Most tokens of a sequence."""
+    n_vocab: int
+    """Pieces of the vocabulary, behind which a decoder's special ids stand."""
+    part_tokens: int | None = None
+    """Cut either side of the delimiter to so many tokens first, as released; None: cut only what does not fit."""
+
+    def with_pieces(self, pieces: Pieces | None) -> RowReader:
+        """The same for a vocabulary with special pieces of its own, see :meth:`Inputs.with_pieces`."""
+        return replace(self, inputs=self.inputs.with_pieces(pieces))
+
+    def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
+        """See :meth:`Inputs.sequences`."""
+        return self.inputs.sequences(self, fields, choices)
+
+    def collate(self, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
+        """See :meth:`Inputs.collate`."""
+        return self.inputs.collate(self.spec, sequences, labels)
+
+    def fitted_sides(self, fields: Sequence[Ids], choices: Sequence[Ids], needed: int) -> tuple[list[Sides], bool]:
+        """The parts of each of a row's sequences, cut so that they fit, and whether anything had to be cut.
+
+        The context (premise, document, story) is cut at its end, the same for all choices, so that they differ in the
+        answer only; question, answer and specials stay whole. Only where these alone do not fit is the longest of them
+        cut.
+
+        :param needed: the special tokens for which there has to be room beside a token of each part.
+        :raises InputError: there is none.
+        """
+        if self.n_ctx < (least := needed + len(fields) + bool(choices)):
+            raise InputError(f"model.n_ctx = {self.n_ctx} has no room for {self.spec.name}: expected at least {least}")
+        parts = [*fields, max(choices, key=len)] if choices else list(fields)
+        lengths = [len(part) for part in parts]
+        kept = fit(lengths, self.n_ctx - (2 if len(parts) == 1 else 3), self.spec.context)
+        fields = [part[:length] for part, length in zip(fields, kept, strict=False)]
+        sides = form_of(self.spec).sides(fields, [choice[: kept[-1]] for choice in choices])
+        return sides, kept != lengths
+
+
+class DecoderInputs(Inputs):
+    """GPT-1's, Figure 1: start, delimiter and classify tokens, the symmetric pairs in both orders."""
+
+    n_special = N_SPECIAL
+
+    def with_pieces(self, pieces: Pieces | None) -> Self:
+        """The same: what the specials are follows from the size of the vocabulary."""
+        return self
+
+    def sequences(self, reader: RowReader, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
+        """See :meth:`Inputs.sequences` and :meth:`RowReader.fitted_sides`.
+
+        With ``part_tokens`` either side of the delimiter is cut first to so many tokens at its end, as released. Where
+        several fields stand on one side (RACE: article and question) its context gives way first; a single text, which
+        the released code did not cover, has no other side to share the room with and keeps all of it.
+        """
+        limited = False
+        if reader.part_tokens is not None and len(fields) + len(choices) > 1:
+            given = _count(fields, choices)
+            fields, choices = self._limited(reader.spec, fields, choices, reader.part_tokens)
+            limited = _count(fields, choices) < given
+        start, delimiter, classify = ([token] for token in specials(reader.n_vocab))
+        sides, cut = reader.fitted_sides(fields, choices, N_SPECIAL)
+        if reader.spec.symmetric:  # section 3.3: no inherent order, so both
+            sides = [order for first, second in sides for order in ((first, second), (second, first))]
+        return [
+            _join(start, *first, *([delimiter] if second else []), *second, classify) for first, second in sides
+        ], cut or limited
+
+    def _limited(
+        self, spec: TaskSpec, fields: Sequence[Ids], choices: Sequence[Ids], limit: int
+    ) -> tuple[list[Ids], list[Ids]]:
+        if not choices:
+            return [part[:limit] for part in fields], []
+        kept = fit([len(part) for part in fields], limit, spec.context)
+        return [part[:length] for part, length in zip(fields, kept, strict=True)], [part[:limit] for part in choices]
+
+    def collate(self, spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
+        """See :func:`collate`."""
+        return collate(spec, sequences, labels)
+
+
+DECODER_INPUTS = DecoderInputs()
+
+
 def collate(
     spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None], length: int | None = None
 ) -> TaskBatch:
-    """Pad examples of equally many sequences to the longest one, or to ``length``.
+    """Pad a decoder's examples of equally many sequences to the longest one, or to ``length``.
 
     A position's language-model target is the next token; delimiter and classify are predicted too, the start token
-    and what follows the classify token are not (original code). Labels become class indices, for a graded label soft
-    labels, for sets of them 0 or 1 a label; they are None if any example has none.
+    and what follows the classify token are not (original code).
     """
     import torch
 
@@ -214,114 +287,77 @@ def collate(
     return TaskBatch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(clf_position), found)
 
 
-def encoded_labels(spec: TaskSpec, labels: Sequence[float | None]) -> torch.Tensor | None:
-    """Labels (B,) as class indices (B,), for a graded label as soft labels (B, K), for sets of labels as 0 or 1 each
-    (B, K); None if any example has none.
+class EncoderInputs(Inputs):
+    """The sequences of a vocabulary's special pieces.
+
+    :param pieces: their ids; None: not known yet, see :meth:`with_pieces`.
     """
-    import torch
 
-    known = [label for label in labels if label is not None]
-    if len(known) < len(labels):
-        return None
-    scores = np.asarray(known, dtype=np.float64)
-    if spec.form == "labels":
-        return torch.from_numpy(from_numbers(scores, spec.n_outputs).astype(np.float32))
-    return torch.from_numpy(soft_labels(spec, scores) if spec.score_range else scores.astype(np.int64))
+    n_special = 0
 
+    def __init__(self, pieces: Pieces | None = None) -> None:
+        self._known = pieces
 
-def soft_labels(spec: TaskSpec, scores: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Graded labels (N,) as distributions (N, K) over the whole numbers of the score's range.
+    def with_pieces(self, pieces: Pieces | None) -> EncoderInputs:
+        """The same with the ids of a vocabulary's special pieces.
 
-    A score y puts floor(y) + 1 - y on class floor(y) and y - floor(y) on the next (original code; Tai et al. 2015), so
-    that the distribution's expected class is y.
-    """
-    assert spec.score_range is not None
-    shifted = np.asarray(scores, dtype=np.float64) - spec.score_range[0]
-    low = np.minimum(np.floor(shifted), spec.n_outputs - 2).astype(np.int64)  # the top score is all on the last class
-    target = np.zeros((len(shifted), spec.n_outputs), dtype=np.float32)  # (N, K)
-    row = np.arange(len(shifted))
-    target[row, low] = low + 1 - shifted
-    target[row, low + 1] = shifted - low
-    return target
-
-
-def predict(spec: TaskSpec, logits: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Predictions (N,) from task logits: (N, K) classes, or (N, C) one score a choice.
-
-    The likeliest class or choice; for a graded label the expected class, on the label's own scale; of sets of labels
-    those that are likelier than not.
-    """
-    scores = np.asarray(logits, dtype=np.float64)
-    if spec.form == "labels":
-        return as_numbers(scores > 0)
-    if spec.score_range is None:
-        predictions = np.argmax(scores, axis=1)
-    else:
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))  # (N, K)
-        classes = np.arange(spec.n_outputs) + spec.score_range[0]
-        predictions = weights @ classes / weights.sum(axis=1)
-    return np.asarray(predictions, dtype=np.float64)
-
-
-class Inputs(Protocol):
-    """What a family makes of a task's rows: its special ids, how many sequences a row becomes, where they are cut."""
+        :raises InputError: a vocabulary without any.
+        """
+        if pieces is None:
+            raise InputError("tokenizer: found one without [CLS] and [SEP], expected one with an encoder's pieces")
+        return EncoderInputs(pieces)
 
     @property
-    def n_special(self) -> int:
-        """Rows that fine-tuning appends to the embedding."""
-        ...
+    def _pieces(self) -> Pieces:
+        if self._known is None:
+            raise ValueError("no ids of special pieces: with_pieces() has to be called first")
+        return self._known
 
-    def with_pieces(self, pieces: Pieces | None) -> Inputs:
-        """The same for a vocabulary with special pieces of its own.
+    def sequences(self, reader: RowReader, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
+        """See :meth:`Inputs.sequences` and :meth:`RowReader.fitted_sides`.
 
-        :param pieces: their ids; None: it has none.
-        :raises InputError: a vocabulary without them, and a family that needs them.
+        ``part_tokens`` must be None: it is GPT-1's released code that cuts either side first.
         """
-        ...
-
-    def sequences(
-        self,
-        spec: TaskSpec,
-        fields: Sequence[Ids],
-        choices: Sequence[Ids],
-        *,
-        n_ctx: int,
-        n_vocab: int,
-        part_tokens: int | None = None,
-    ) -> tuple[list[Ids], bool]:
-        """The token sequences of one row, each at most ``n_ctx`` long, and whether anything had to be cut."""
-        ...
+        if reader.part_tokens is not None:
+            raise ValueError(f"part_tokens = {reader.part_tokens}: an encoder's parts share the room")
+        sides, cut = reader.fitted_sides(fields, choices, 2 if len(fields) == 1 and not choices else 3)
+        cls, sep = [self._pieces.cls], [self._pieces.sep]
+        return [_join(cls, *first, sep, *second, *([sep] if second else [])) for first, second in sides], cut
 
     def collate(self, spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
-        """Rows of equally many sequences as one padded batch."""
-        ...
+        """Examples of equally many sequences, padded to the longest one, with their segments and what is no padding.
+
+        No position has a language-model target, and the first one stands for its sequence.
+        """
+        import torch
+
+        width = max(len(sequence) for example in sequences for sequence in example)
+        shape = (len(sequences), len(sequences[0]), width)
+        tokens = np.full(shape, self._pieces.pad, dtype=np.int64)  # (B, C, T)
+        segments = np.zeros(shape, dtype=np.int64)  # (B, C, T)
+        mask = np.zeros(shape, dtype=np.bool_)  # (B, C, T)
+        for row, example in enumerate(sequences):
+            for column, sequence in enumerate(example):
+                tokens[row, column, : len(sequence)] = sequence
+                mask[row, column, : len(sequence)] = True
+                end = int(np.argmax(np.asarray(sequence) == self._pieces.sep)) + 1  # no text has that piece
+                segments[row, column, end : len(sequence)] = 1
+        return TaskBatch(
+            tokens=torch.from_numpy(tokens),
+            lm_targets=torch.full(shape, IGNORE_INDEX),
+            clf_position=torch.zeros(shape[:2], dtype=torch.int64),
+            labels=encoded_labels(spec, labels),
+            segments=torch.from_numpy(segments),
+            mask=torch.from_numpy(mask),
+        )
 
 
-class DecoderInputs:
-    """GPT-1's, Figure 1: start, delimiter and classify tokens, the symmetric pairs in both orders."""
-
-    n_special = N_SPECIAL
-
-    def with_pieces(self, pieces: Pieces | None) -> Self:
-        """The same: what the specials are follows from the size of the vocabulary."""
-        return self
-
-    def sequences(
-        self,
-        spec: TaskSpec,
-        fields: Sequence[Ids],
-        choices: Sequence[Ids],
-        *,
-        n_ctx: int,
-        n_vocab: int,
-        part_tokens: int | None = None,
-    ) -> tuple[list[Ids], bool]:
-        """See :func:`build_sequences`."""
-        return build_sequences(spec, fields, choices, n_ctx, specials(n_vocab), part_tokens)
-
-    def collate(self, spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
-        """See :func:`collate`."""
-        return collate(spec, sequences, labels)
+ENCODER_INPUTS = EncoderInputs()
 
 
-DECODER_INPUTS = DecoderInputs()
+def _count(*groups: Sequence[Ids]) -> int:
+    return sum(len(part) for group in groups for part in group)
+
+
+def _join(*parts: Ids | Sequence[int]) -> Ids:
+    return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])

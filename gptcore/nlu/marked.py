@@ -1,6 +1,6 @@
 """A split's texts with what is marked in them: which characters each piece stands for, and answers or tagged words.
 
-It lies beside the encoded rows, for the forms whose answers are places of a text ("span" and "tags").
+It lies beside the encoded rows, for the forms of rows whose answers are places of a text.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from gptcore.base.arrow import numbers
 from gptcore.base.errors import InputError
-from gptcore.nlu.inputs import EncodedExample, Ids
+from gptcore.nlu.forms.form import Ids
+from gptcore.nlu.inputs import EncodedExample
 from gptcore.nlu.readers import Annotation, Example
-from gptcore.nlu.registry import TaskSpec
 from gptcore.text.alignment import AlignedText, Aligner
 from gptcore.text.tokenizer import Tokenizer
 
@@ -168,10 +168,3 @@ class MarkedSplit(Sequence[MarkedExample]):
 
     def __iter__(self) -> Iterator[MarkedExample]:
         return (self[row] for row in range(len(self)))
-
-
-def entities(spec: TaskSpec, example: Example) -> list[str]:
-    """What is marked in a row, for a report's counts: the kinds of its entities, whether it has an answer."""
-    if spec.form == "tags":
-        return [word.name[2:] for word in example.annotations if word.name.startswith("B-")]
-    return [] if example.label is None else [spec.labels[int(example.label)]]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gptcore.nlu.label_sets import sizes
+from gptcore.nlu.forms.labels import sizes
 from gptcore.nlu.registry import Metric, TaskSpec
 
 Values = NDArray[np.float64]
@@ -39,7 +39,7 @@ def macro_f1(predictions: Values, labels: Values) -> float:
 def micro_f1(predictions: Values, labels: Values) -> float:
     """F1 over the labels of all rows together, of which each has any number; 0 where none is predicted or there.
 
-    :param predictions: (N,) sets of labels as :mod:`gptcore.nlu.label_sets` numbers them, as ``labels`` are.
+    :param predictions: (N,) sets of labels as :mod:`gptcore.nlu.forms.labels` numbers them, as ``labels`` are.
     """
     right = sizes((predictions.astype(np.int64) & labels.astype(np.int64)).astype(np.float64)).sum()
     found = sizes(predictions).sum() + sizes(labels).sum()

@@ -19,27 +19,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gptcore.base.errors import InputError
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, show
 from gptcore.nlu.readers.entity_types import MENTION, marked_mention
 from gptcore.nlu.readers.relations import HEAD, TAIL, marked_relation
 from gptcore.nlu.readers.tagged import tagged_example
-from gptcore.nlu.registry import Form, Format, TaskSpec
-
-_NAMES: dict[Form, tuple[str, ...]] = {
-    "single": ("text",),
-    "labels": ("text",),
-    "pair": ("premise", "hypothesis"),
-    "choices": ("document", "question"),
-    "span": ("question", "passage"),
-    "tags": ("text",),
-}
-_SYMMETRIC_NAMES = ("text1", "text2")
-
-
-def field_names(spec: TaskSpec) -> tuple[str, ...]:
-    """What a task's fields may be called besides their columns' names, in input order."""
-    return _SYMMETRIC_NAMES if spec.symmetric else _NAMES[spec.form]
-
+from gptcore.nlu.registry import Format, TaskSpec
 
 ANSWERS = "answers"
 """The list that may stand for the columns of the choices."""
@@ -62,11 +47,15 @@ def own_example(spec: TaskSpec, row: Record) -> Example:
 
     :raises InputError: a field that is missing or holds no text; names row and field.
     """
-    if spec.form == "tags":
-        return _with_words(spec, row)
+    read: Callable[[TaskSpec, Record], Example] = form_of(spec).part("own_row")
+    return read(spec, row)
+
+
+def row_of_texts(spec: TaskSpec, row: Record) -> Example:
+    """A row of the texts that a task's columns hold."""
     if spec.format in _MENTIONS:
         row = _with_marks(spec, row)
-    named = zip(spec.fields, field_names(spec), strict=False)
+    named = zip(spec.fields, form_of(spec).names_of(spec), strict=False)
     fields = tuple(_present(row, field, other) for field, other in named)
     return example_of(replace(spec, fields=fields), _with_choices(spec, row))
 
@@ -96,9 +85,9 @@ def _with_marks(spec: TaskSpec, row: Record) -> Record:
     its, (column,) = _MENTIONS[spec.format], spec.text_columns
     if any(name in row.columns for name in its.columns if name != column):
         return replace(row, columns={column: its.marked(row)})
-    named = next((name for name in (column, *field_names(spec)) if name in row.columns), None)
+    named = next((name for name in (column, *form_of(spec).names_of(spec)) if name in row.columns), None)
     if named is None:
-        raise _lacks(row, column, field_names(spec)[0])
+        raise _lacks(row, column, form_of(spec).names_of(spec)[0])
     words = row.text(named).split()
     if not all(_encloses(mark, words) for mark in its.marks):
         columns = f"the columns {', '.join(its.columns)} of the task's own files"
@@ -119,11 +108,11 @@ def example_text(spec: TaskSpec, column: str) -> str:
     return " ".join(f"{mark} NAME {mark}" for mark in its.marks) if its else f"A text for {column}."
 
 
-def _with_words(spec: TaskSpec, row: Record) -> Example:
+def row_of_words(spec: TaskSpec, row: Record) -> Example:
     """A row of words, which are told by a list or by white space."""
-    column = next((name for name in (*spec.text_columns, *field_names(spec)) if name in row.columns), None)
+    column = next((name for name in (*spec.text_columns, *form_of(spec).names_of(spec)) if name in row.columns), None)
     if column is None:
-        raise _lacks(row, spec.text_columns[0], field_names(spec)[0])
+        raise _lacks(row, spec.text_columns[0], form_of(spec).names_of(spec)[0])
     given = row.columns[column]
     words = given if isinstance(given, list) else row.text(column).split()
     if not words:

@@ -28,17 +28,15 @@ from gptcore.base.errors import InputError
 from gptcore.base.filesystems import exists, file_system
 from gptcore.base.settings import replace_settings
 from gptcore.config import FinetuneConfig
-from gptcore.nlu.label_sets import MOST_LABELS
-from gptcore.nlu.readers.rows import label_text, label_texts, show
+from gptcore.nlu.examples import show
+from gptcore.nlu.forms import FORMS, Form, form_of
 from gptcore.nlu.readers.tasks import unlabelled_rows
 from gptcore.nlu.registry import (
     BEYOND,
     COLUMNS,
     REGISTRY,
-    Form,
     Format,
     Holdout,
-    Metric,
     PromptTemplate,
     Source,
     TaskSpec,
@@ -55,13 +53,8 @@ _RESERVED = {
 }
 """Names of columns that a leaderboard, or an analysis, has already."""
 _FORMATS: tuple[Format, ...] = ("tsv", "csv", "jsonl", "parquet")
-_FORMS: tuple[Form, ...] = ("single", "labels", "pair", "choices")
-_GRADED: tuple[Metric, ...] = ("pearson", "spearman")
-_SETS: tuple[Metric, ...] = ("micro_f1", "accuracy")
-_TWO_CLASSES: tuple[Metric, ...] = ("f1", "matthews")
 _HOLDOUT_SEED = 0
 _PARTS = 10_000  # a share of the rows is stated in ten-thousandths
-_MAX_LABELS = 1000
 _MAX_GRADES = 101  # classes of a graded label: one for each whole number of its range
 
 
@@ -102,13 +95,13 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
         raise given.error("name", name, "a small letter, then up to 31 small letters, digits, - or _")
     if name in _RESERVED:
         raise given.error("name", name, "a name that no task and no column of the leaderboard has")
-    form: Form = given.one_of("form", _FORMS)
+    form = FORMS[given.one_of("form", tuple(name for name, form in FORMS.items() if form.n_fields))]
     spec = TaskSpec(
         name=name,
         folder="",
         home=_home(given, datasets_url),
         format=given.one_of("format", _FORMATS),
-        form=form,
+        form=form.name,
         splits=_splits(given),
         fields=_fields(given, form),
         label=given.text("label"),
@@ -173,22 +166,15 @@ def _holdout(given: TomlFields) -> Holdout | None:
 def _fields(given: TomlFields, form: Form) -> tuple[str | tuple[str, ...], ...]:
     """The text fields in input order; a list of columns in the list is joined into one field."""
     value = given.raw("fields")
-    expected = {
-        "single": "a list of one column",
-        "labels": "a list of one column",
-        "pair": "a list of two columns",
-        "choices": "a list of one or two columns (the text; a question)",
-    }[form]
-    counts = {"single": (1,), "labels": (1,), "pair": (2,), "choices": (1, 2)}[form]
     if value is None:
-        raise InputError(f"{given.url}: found no fields, expected {expected}")
+        raise InputError(f"{given.url}: found no fields, expected {form.fields_in_words}")
     joined = isinstance(value, list) and [[item] if isinstance(item, str) else item for item in value]
     good = joined and all(
         isinstance(columns, list) and columns and all(isinstance(column, str) and column for column in columns)
         for columns in joined
     )
-    if not good or len(value) not in counts:
-        raise given.error("fields", value, expected)
+    if not good or len(value) not in form.n_fields:
+        raise given.error("fields", value, form.fields_in_words)
     return tuple(item if isinstance(item, str) else tuple(item) for item in value)
 
 
@@ -226,22 +212,23 @@ def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
 
     :raises InputError: naming the field that does not.
     """
-    if (spec.form == "choices") != bool(spec.choices):
+    form = form_of(spec)
+    if form.choices != bool(spec.choices):
         raise given.error("choices", list(spec.choices), "the columns of the answers in the form choices, else none")
-    if spec.form == "choices" and len(spec.choices) < 2:
+    if form.choices and len(spec.choices) < 2:
         raise given.error("choices", list(spec.choices), "two columns or more")
     columns = [*spec.text_columns, *spec.choices]
     if twice := next((column for column in columns if columns.count(column) > 1), None):
         raise given.error("fields", columns, f"each column once, not {twice!r} twice")
     if spec.label in columns:
         raise given.error("label", spec.label, "a column that is none of the texts")
-    if spec.score_range and (spec.labels or spec.form in ("choices", "labels")):
+    if spec.score_range and (spec.labels or not form.graded):
         raise given.error("score_range", list(spec.score_range), "no labels and no choices beside it, nor their forms")
-    if spec.dropped_labels and spec.form == "labels":
+    if spec.dropped_labels and form.several:
         raise given.error("dropped_labels", list(spec.dropped_labels), "none in the form labels: no label drops a row")
-    if spec.prompt and spec.form == "labels":
+    if spec.prompt and form.several:
         raise given.error("prompt", spec.prompt.question, "none in the form labels: a prompt has one answer")
-    if spec.symmetric and spec.form != "pair":
+    if spec.symmetric and not form.symmetric:
         raise given.error("symmetric", True, "the form pair")
     if spec.context is not None and spec.context >= len(spec.fields):
         raise given.error("context", spec.context, f"the number of a field, 0 to {len(spec.fields) - 1}")
@@ -265,56 +252,24 @@ def _with_labels(spec: TaskSpec, given: TomlFields) -> TaskSpec:
     """
     if spec.score_range:
         return spec
-    labels = spec.labels
-    if not labels and spec.form == "choices":
-        labels = _labels_of_choices(spec)
-    elif not labels:
-        labels = tuple(sorted(dict.fromkeys(_labels_in(spec)), key=_by_number))
+    form = form_of(spec)
+    labels = spec.labels or form.labels_of(spec, _labels_in(spec, form))
     wanted = len(spec.choices) or None
-    most = MOST_LABELS if spec.form == "labels" else _MAX_LABELS
+    most = form.most_labels
     if len(labels) < 2 or len(labels) > most or (wanted and len(labels) != wanted):
         expected = f"{wanted}, one for each column of choices" if wanted else f"2 to {most}"
         raise InputError(f"{given.url}: labels: found {len(labels)} ({show(list(labels)[:20])}), expected {expected}")
     return replace(spec, labels=labels)
 
 
-def _by_number(label: str) -> tuple[float, str]:
-    """Numbers by their value, before all other labels."""
-    try:
-        return float(label), label
-    except ValueError:
-        return float("inf"), label
-
-
-def _labels_in(spec: TaskSpec) -> Iterator[str]:
+def _labels_in(spec: TaskSpec, form: Form) -> Iterator[str]:
     """The labels of the training rows."""
     for row in unlabelled_rows(spec, "train"):
-        value = row.value(spec.label)
-        for found in label_texts(value) if spec.form == "labels" else [label_text(value)]:
+        for found in form.label_texts(row.value(spec.label)):
             if not isinstance(found, str) or not found.strip():
-                several = "a list of labels, or text with semicolons between them"
-                raise row.error(spec.label, show(found), several if spec.form == "labels" else "a label")
+                raise row.error(spec.label, show(found), form.label_in_words)
             if found not in spec.dropped_labels:
                 yield found
-
-
-def _labels_of_choices(spec: TaskSpec) -> tuple[str, ...]:
-    """What the right choice is called: 0, 1, ... or 1, 2, ... or A, B, ..., whichever the training rows fit.
-
-    Neither fits where they have other names; then these are taken in their order.
-    """
-    n = len(spec.choices)
-    found = set(_labels_in(spec))
-    ways = [
-        [str(k) for k in range(n)],
-        [str(k + 1) for k in range(n)],
-        [chr(65 + k) for k in range(n)],
-        list(spec.choices),
-    ]
-    for names in ways:
-        if found <= set(names):
-            return tuple(names)
-    return tuple(sorted(found))
 
 
 def _with_metrics(spec: TaskSpec, given: TomlFields) -> TaskSpec:
@@ -322,19 +277,11 @@ def _with_metrics(spec: TaskSpec, given: TomlFields) -> TaskSpec:
 
     :raises InputError: another metric.
     """
-    if spec.score_range:
-        fitting = _GRADED
-    elif spec.form == "labels":
-        fitting = _SETS
-    elif spec.form != "choices" and len(spec.labels) == 2:
-        fitting = ("accuracy", *_TWO_CLASSES, "macro_f1")
-    else:
-        fitting = ("accuracy", "macro_f1")
+    fitting, default = form_of(spec).metrics(spec)
     if not set(spec.metrics) <= set(fitting):
         what = "a graded score" if spec.score_range else f"{len(spec.labels)} labels"
         raise given.error("metrics", list(spec.metrics), f"some of {', '.join(fitting)}, which {what} can have")
-    whole = spec.score_range or spec.form == "labels"
-    return replace(spec, metrics=spec.metrics or (fitting if whole else ("accuracy",)))
+    return replace(spec, metrics=spec.metrics or default)
 
 
 def _home(given: TomlFields, datasets_url: str) -> str:

@@ -31,25 +31,19 @@ _LONGEST_RUN = 5
 _Weights = Callable[[str], float]
 
 
-def commonest_places(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
-    """No answer where the task knows that, else the commonest train answer that a passage holds; "O" for every word.
+def commonest_answer(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
+    """No answer where the task knows that, else the commonest train answer that a passage holds.
 
-    :return: the numbers of :func:`gptcore.nlu.span_metrics.span_scores` or
-        :func:`gptcore.nlu.entity_metrics.entity_scores` on ``dev``, and "score".
+    :return: the numbers of :func:`gptcore.nlu.span_metrics.span_scores` on ``dev``, and "score".
     """
-    if spec.form == "tags":
-        return _tag_scores(spec, [["O"] * len(row.annotations) for row in dev], dev)
     if len(spec.labels) > 1:
         return _span_scores(spec, [""] * len(dev), dev)
     answers = [text for text, _ in Counter(text for row in train for text in _golds(row)).most_common(1000)]
     return _span_scores(spec, [next((text for text in answers if text in row.fields[1]), "") for row in dev], dev)
 
 
-def words_alone(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
-    """What words alone tell (this module's introduction); the return value is as :func:`commonest_places` gives it."""
-    if spec.form == "tags":
-        known = _phrases(train)
-        return _tag_scores(spec, [_matched(_words(row), known) for row in dev], dev)
+def answer_by_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
+    """What words alone tell of a passage (this module's introduction); the result is :func:`commonest_answer`'s."""
     weight = _weights({row.fields[1] for row in (*train, *dev)})
     found = [_by_words(row, weight) for row in dev]
     threshold = math.inf
@@ -126,6 +120,20 @@ def _runs(passage: str, start: int, end: int, asked: set[str], weight: _Weights)
 
 
 # --- tags -------------------------------------------------------------------------------------------------------------
+
+
+def outside_alone(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
+    """No word is part of a name.
+
+    :return: the numbers of :func:`gptcore.nlu.entity_metrics.entity_scores` on ``dev``, and "score".
+    """
+    return _tag_scores(spec, [["O"] * len(row.annotations) for row in dev], dev)
+
+
+def tags_by_phrases(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
+    """The tags of known phrases (this module's introduction); the result is :func:`outside_alone`'s."""
+    known = _phrases(train)
+    return _tag_scores(spec, [_matched(_words(row), known) for row in dev], dev)
 
 
 def _words(row: Example) -> list[str]:

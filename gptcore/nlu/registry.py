@@ -12,9 +12,6 @@ from typing import Any
 from gptcore.base.errors import InputError
 from gptcore.base.tables import as_tuples, read_table
 from gptcore.nlu.spec import (
-    ONE_TEXT_FORMS,
-    PLACE_FORMS,
-    Form,
     Format,
     Holdout,
     Metric,
@@ -26,11 +23,8 @@ from gptcore.nlu.spec import (
 __all__ = [
     "BEYOND",
     "COLUMNS",
-    "ONE_TEXT_FORMS",
-    "PLACE_FORMS",
     "REGISTRY",
     "TASK_OF_COLUMN",
-    "Form",
     "Format",
     "Holdout",
     "Metric",

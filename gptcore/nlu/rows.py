@@ -1,21 +1,38 @@
-"""The rows of one encoded split of a task, ready to be batched, whatever the task's form."""
+"""The rows of one split of a task, ready to be batched: whole rows as sequences, or long texts as windows.
+
+A text whose places are asked for and that is longer than the network reads is cut into windows that overlap, each
+behind the question. A window begins a third of n_ctx after the one before it (BERT's released `run_squad.py`: 128 of
+384), and in training stands for itself: one without the answer points to the first position, [CLS], as a question
+without an answer does (released code). Among the windows that hold a piece, the one with the most context on its
+shorter side speaks for it.
+
+Legend: B batch, T positions, N pieces of a row's text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
 from gptcore.base.seeds import choose_rows
-from gptcore.nlu.encoded import read_marked, recorded_pieces
-from gptcore.nlu.inputs import DECODER_INPUTS, Inputs, TaskBatch
-from gptcore.nlu.registry import PLACE_FORMS, TaskSpec
-from gptcore.nlu.task_rows import TaskRows
-from gptcore.nlu.windows import WindowRows
+from gptcore.data.sampler import IGNORE_INDEX
+from gptcore.nlu.encoded import read_encoded, read_marked, recorded_pieces
+from gptcore.nlu.examples import Example
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.forms.form import Ids
+from gptcore.nlu.inputs import EncodedExample, RowReader, TaskBatch
+from gptcore.nlu.marked import MarkedExample, marked_examples
+from gptcore.nlu.spec import TaskSpec
+from gptcore.text.tokenizer import Tokenizer
+
+QUESTION_TOKENS = 64
+"""Most pieces of a question that are read (released code)."""
 
 
 class Rows(Protocol):
@@ -44,37 +61,268 @@ class Rows(Protocol):
         ...
 
 
-def split_rows(
-    spec: TaskSpec,
-    folder: Path,
-    split: str,
-    *,
-    n_ctx: int,
-    n_vocab: int,
-    max_rows: int | None,
-    seed: int,
-    part_tokens: int | None = None,
-    inputs: Inputs = DECODER_INPUTS,
-) -> TaskRows | WindowRows:
-    """The chosen rows of a split; the parameters are those of :class:`gptcore.nlu.task_rows.TaskRows`.
+def split_rows(reader: RowReader, folder: Path, split: str, max_rows: int | None = None, seed: int = 0) -> Rows:
+    """The chosen rows of an encoded split.
 
+    :param folder: what :func:`gptcore.nlu.encoded.encode_task` wrote.
+    :param max_rows: at most so many rows, drawn from ``seed``; None: all.
     :raises InputError: if the split is missing or has no rows.
     """
-    if spec.form not in PLACE_FORMS:
-        return TaskRows(
-            spec,
-            folder,
-            split,
-            n_ctx=n_ctx,
-            n_vocab=n_vocab,
-            max_rows=max_rows,
-            seed=seed,
-            part_tokens=part_tokens,
-            inputs=inputs,
-        )
+    made: Callable[[RowReader, Path, str, int | None, int], Rows] = form_of(reader.spec).part("rows")
+    return made(reader.with_pieces(recorded_pieces(folder)), folder, split, max_rows, seed)
+
+
+def encoded_rows(reader: RowReader, folder: Path, split: str, max_rows: int | None, seed: int) -> TaskRows:
+    """See :func:`split_rows`: whole rows, whose ids stay in the memory-mapped file."""
+    encoded = read_encoded(folder, split)
+    return TaskRows(reader, encoded, _chosen(encoded, folder, split, max_rows, seed))
+
+
+def encoded_windows(reader: RowReader, folder: Path, split: str, max_rows: int | None, seed: int) -> WindowRows:
+    """See :func:`split_rows`: windows of texts."""
     marked = read_marked(folder, split)
-    chosen = [marked[int(row)] for row in choose_rows(len(marked), max_rows, seed)]
-    if not chosen:
+    return WindowRows(reader, [marked[int(row)] for row in _chosen(marked, folder, split, max_rows, seed)])
+
+
+def _chosen(
+    rows: Sequence[EncodedExample] | Sequence[MarkedExample], folder: Path, split: str, max_rows: int | None, seed: int
+) -> NDArray[np.int64]:
+    chosen = choose_rows(len(rows), max_rows, seed)
+    if not len(chosen):
         raise InputError(f"{folder / split}.arrow: found no rows to use, expected at least one")
-    pieces = inputs.with_pieces(recorded_pieces(folder))
-    return WindowRows(spec, chosen, pieces, n_ctx=n_ctx, n_vocab=n_vocab)
+    return chosen
+
+
+def asked_rows(reader: RowReader, tokenizer: Tokenizer, examples: Sequence[Example]) -> TaskRows:
+    """Whole rows of text: what a model is asked without an encoded dataset."""
+    texts = list(dict.fromkeys(text for row in examples for text in (*row.fields, *row.choices)))
+    ids = {text: np.asarray(found) for text, found in zip(texts, tokenizer.encode_batch(texts), strict=True)}
+    encoded = [
+        EncodedExample(
+            fields=tuple(ids[text] for text in row.fields),
+            choices=tuple(ids[text] for text in row.choices),
+            label=row.label,
+            subset=row.subset,
+            row=row.row,
+        )
+        for row in examples
+    ]
+    return TaskRows(reader, encoded, np.arange(len(encoded)))
+
+
+def asked_windows(reader: RowReader, tokenizer: Tokenizer, examples: Sequence[Example]) -> WindowRows:
+    """Windows of such rows."""
+    return WindowRows(reader, marked_examples(tokenizer, examples))
+
+
+class TaskRows:
+    """Whole rows, each of which is one of the task's.
+
+    Sequences are built when a batch asks for them. One pass at the start builds each row once to learn its size and
+    whether it is cut.
+
+    :param rows: of which those that ``chosen`` numbers are meant, in its order.
+    """
+
+    def __init__(self, reader: RowReader, rows: Sequence[EncodedExample], chosen: NDArray[np.int64]) -> None:
+        self._reader, self._rows, self._chosen = reader, rows, chosen
+        self.labels: NDArray[np.float64] = np.full(len(self), np.nan)
+        """(N,) NaN where a row has none."""
+        self.subsets: list[str] = []
+        self.names: list[str] = []
+        """Where each row came from, ``file:line``."""
+        self.sizes = np.zeros(len(self), dtype=np.int64)
+        """Padded tokens of each row: its sequences times the longest of them."""
+        self.tokens = 0
+        """Real tokens of all rows together, specials included."""
+        self.truncated = 0
+        """Rows too long for ``n_ctx`` or ``part_tokens``."""
+        self.longest = 0
+        """Tokens of the longest sequence."""
+        for row in range(len(self)):
+            example = self._rows[int(self._chosen[row])]
+            if example.label is not None:
+                self.labels[row] = example.label
+            self.subsets.append(example.subset)
+            self.names.append(example.row)
+            sequences, cut = self._reader.sequences(example.fields, example.choices)
+            longest = max(map(len, sequences))
+            self.sizes[row] = len(sequences) * longest
+            self.longest = max(self.longest, longest)
+            self.tokens += sum(map(len, sequences))
+            self.truncated += cut
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the task: each is one here."""
+        return len(self)
+
+    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
+        """The numbered rows, padded to the longest of them."""
+        examples = [self._rows[int(self._chosen[row])] for row in rows]
+        sequences = [self._reader.sequences(example.fields, example.choices)[0] for example in examples]
+        return self._reader.collate(sequences, [example.label for example in examples])
+
+
+class Window(NamedTuple):
+    """A part of a row's text that the network reads at once."""
+
+    row: int
+    start: int
+    end: int
+    """Its pieces of the row's text: ``start`` to ``end``, the last one excluded."""
+    first: int
+    """The position of the sequence at which they begin."""
+
+
+class WindowRows:
+    """The windows of rows.
+
+    :param examples: the rows; read again whenever a batch asks for them.
+    :raises InputError: there are no rows, or ``n_ctx`` has no room for a question and a piece.
+    """
+
+    def __init__(self, reader: RowReader, examples: Sequence[MarkedExample]) -> None:
+        if not len(examples):
+            raise InputError(f"{reader.spec.name}: found no rows to use, expected at least one")
+        self._reader, self.examples = reader, examples
+        self.windows: list[Window] = []
+        self.truncated = 0
+        """Rows whose question is cut."""
+        for row, example in enumerate(examples):
+            self._add(row, example)
+        self.names = [examples[window.row].row for window in self.windows]
+        """Where each window's row came from, ``file:line``."""
+        self.sizes = np.asarray([window.first + window.end - window.start + 1 for window in self.windows])
+        """Tokens of each window's sequence."""
+        self.tokens = int(self.sizes.sum())
+        self.longest = int(self.sizes.max())
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the task, each of one window or more."""
+        return len(self.examples)
+
+    def _add(self, row: int, example: MarkedExample) -> None:
+        n_pieces = len(example.fields[-1])
+        others = self._others(example)
+        self.truncated += sum(map(len, others)) < sum(map(len, example.fields[:-1]))
+        first = 1 + sum(len(part) + 1 for part in others)
+        room = self._reader.n_ctx - first - 1
+        step = min(room, max(1, self._reader.n_ctx // 3))
+        start = 0
+        while True:
+            self.windows.append(Window(row, start, min(start + room, n_pieces), first))
+            if start + room >= n_pieces:
+                return
+            start += step
+
+    def _others(self, example: MarkedExample) -> list[Ids]:
+        """What stands before the text, cut so that at least as much of the text has room."""
+        most = min(QUESTION_TOKENS, (self._reader.n_ctx - 3) // 2)
+        if most < 1:
+            raise InputError(
+                f"model.n_ctx = {self._reader.n_ctx} has no room for {self._reader.spec.name}: expected at least 5"
+            )
+        return [part[:most] for part in example.fields[:-1]]
+
+    def batch(self, numbers: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
+        """The numbered windows, padded to the longest of them; labels as :func:`span_targets` and :func:`tag_targets`
+        give them, (B, 2) or (B, T).
+        """
+        import torch
+
+        windows = [self.windows[number] for number in numbers]
+        examples = [self.examples[window.row] for window in windows]
+        sequences = [[self._sequence(*pair)] for pair in zip(windows, examples, strict=True)]
+        batch = self._reader.collate(sequences, [None] * len(windows))
+        made: Targets = form_of(self._reader.spec).part("position_targets")
+        targets = made(self._reader.spec, windows, examples, batch.tokens.shape[-1])
+        return replace(batch, labels=torch.from_numpy(targets.astype(np.int64)))
+
+    def _sequence(self, window: Window, example: MarkedExample) -> Ids:
+        (sequence,), _ = self._reader.sequences(
+            [*self._others(example), example.fields[-1][window.start : window.end]], ()
+        )
+        return sequence
+
+    def of_rows(self) -> list[list[int]]:
+        """The numbers of each row's windows."""
+        found: list[list[int]] = [[] for _ in range(self.n_rows)]
+        for number, window in enumerate(self.windows):
+            found[window.row].append(number)
+        return found
+
+
+Targets = Callable[[TaskSpec, Sequence[Window], Sequence[MarkedExample], int], NDArray[np.int64]]
+"""What windows, each with its row, are to be answered with, in a batch of so many positions."""
+
+
+def span_targets(
+    spec: TaskSpec, windows: Sequence[Window], examples: Sequence[MarkedExample], width: int
+) -> NDArray[np.int64]:
+    """(B, 2) of each window what :func:`span_target` gives."""
+    return np.asarray([span_target(*pair) for pair in zip(windows, examples, strict=True)])
+
+
+def tag_targets(
+    spec: TaskSpec, windows: Sequence[Window], examples: Sequence[MarkedExample], width: int
+) -> NDArray[np.int64]:
+    """(B, T) the tag of each word at its first piece (BERT's paper, section 5.3); no target elsewhere."""
+    numbers = {name: number for number, name in enumerate(spec.labels)}
+    targets = np.full((len(windows), width), IGNORE_INDEX, dtype=np.int64)
+    for row, window, example in zip(targets, windows, examples, strict=True):
+        for word, piece in zip(example.annotations, first_pieces(example), strict=True):
+            if word.name and window.start <= piece < window.end:
+                row[window.first + piece - window.start] = numbers[word.name]
+    return targets
+
+
+def covered(example: MarkedExample, start: int, end: int) -> NDArray[np.int64]:
+    """The pieces that stand for any of the characters ``start`` to ``end`` of a row's text."""
+    found: NDArray[np.int64] = np.flatnonzero((example.piece_ends > start) & (example.piece_starts < end))
+    return found
+
+
+def span_target(window: Window, example: MarkedExample) -> tuple[int, int]:
+    """Positions of the first and the last piece of the first answer; (0, 0) where it is not, or not whole, in there."""
+    if not example.annotations:
+        return 0, 0
+    answer = example.annotations[0]
+    pieces = covered(example, answer.start, answer.end)
+    if not len(pieces) or pieces[0] < window.start or pieces[-1] >= window.end:
+        return 0, 0
+    shift = window.first - window.start
+    return int(pieces[0]) + shift, int(pieces[-1]) + shift
+
+
+def first_pieces(example: MarkedExample) -> NDArray[np.int64]:
+    """(W,) the first piece of each word; -1 for one without any (control characters alone)."""
+    starts = np.asarray([word.start for word in example.annotations])
+    found = np.searchsorted(example.piece_ends, starts, side="right")  # the first one that ends behind the word's start
+    ends = np.asarray([word.end for word in example.annotations])
+    inside = found < len(example.piece_starts)
+    inside[inside] = example.piece_starts[found[inside]] < ends[inside]
+    return np.where(inside, found, -1)
+
+
+def speakers(windows: Sequence[Window], n_pieces: int) -> NDArray[np.int64]:
+    """(N,) which of a row's windows speaks for each piece: the one with the most context (released code).
+
+    That is min(pieces before it, pieces behind it) + 0.01 x the window's length; of equals the first.
+    """
+    best = np.full(n_pieces, -np.inf)
+    found = np.zeros(n_pieces, dtype=np.int64)
+    for number, window in enumerate(windows):
+        at = np.arange(window.end - window.start)
+        context = np.minimum(at, len(at) - 1 - at) + 0.01 * len(at)
+        better = context > best[window.start : window.end]
+        best[window.start : window.end][better] = context[better]
+        found[window.start : window.end][better] = number
+    return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Form = Literal["single", "labels", "pair", "choices", "span", "tags"]
 Format = Literal["tsv", "csv", "jsonl", "parquet", "race", "squad", "conll", "commonsense", "fewrel", "open-entity"]
 Metric = Literal[
     "accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman", "span_f1", "exact_match", "entity_f1"
@@ -27,10 +26,6 @@ METRIC_TITLES: dict[Metric, str] = {
     "entity_f1": "F1 of entities",
 }
 """What people are shown."""
-ONE_TEXT_FORMS: tuple[Form, ...] = ("single", "labels")
-"""Those whose rows are one text, which is classified as a whole."""
-PLACE_FORMS: tuple[Form, ...] = ("span", "tags")
-"""Those whose answers are places of a text."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +68,8 @@ class TaskSpec:
     name: str
     folder: str
     format: Format
-    form: Form
-    """What a row is: one text with one label or with any number of labels; two texts; a text and several answers to
-    choose from; a question with a passage in which the answer stands; or a text each of whose words has a tag."""
+    form: str
+    """What a row is, by the name of its form: :func:`gptcore.nlu.forms.form_of` knows all of it."""
     splits: dict[str, tuple[Source, ...]]
     """``train``, ``dev`` and, where the public test rows carry labels, ``test``."""
     fields: tuple[str | tuple[str, ...], ...]
@@ -91,7 +85,7 @@ class TaskSpec:
     prompt: PromptTemplate | None = None
     """For models that nothing fine-tunes; None: the fields line by line, "Answer:", and the label texts."""
     labels: tuple[str, ...] = ()
-    """Label texts in class order; none for a score. In the form "choices": the names of the right choices in order."""
+    """Label texts in class order; none for a score. Of choices the names of the right ones in order."""
     choices: tuple[str, ...] = ()
     """Columns of the choices, in order."""
     symmetric: bool = False
@@ -140,22 +134,6 @@ class TaskSpec:
     def headline(self) -> Metric:
         """The metric that stands in the leaderboard."""
         return self.metrics[0]
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Label texts in class order; of a graded label the whole numbers within its range."""
-        if self.score_range:
-            return tuple(str(int(self.score_range[0]) + number) for number in range(self.n_outputs))
-        return self.labels
-
-    @property
-    def n_outputs(self) -> int:
-        """Width of the task's linear layer: 1 for choices, 2 for start and end of an answer, else the classes."""
-        if self.form in ("choices", "span"):
-            return 1 if self.form == "choices" else 2
-        if self.score_range:
-            return int(self.score_range[1] - self.score_range[0]) + 1
-        return len(self.labels)
 
     @property
     def subsets(self) -> tuple[str, ...]:

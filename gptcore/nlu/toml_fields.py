@@ -10,7 +10,7 @@ from typing import Any
 import fsspec
 
 from gptcore.base.errors import InputError
-from gptcore.nlu.readers.rows import show
+from gptcore.nlu.examples import show
 
 
 class TomlFields:

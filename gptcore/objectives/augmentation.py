@@ -22,7 +22,8 @@ from gptcore.base.seeds import derive_seed
 from gptcore.data.batches import by_length
 from gptcore.models.build import load_model
 from gptcore.models.encoder import Encoder
-from gptcore.nlu.inputs import EncodedExample, Ids
+from gptcore.nlu.forms.form import Ids
+from gptcore.nlu.inputs import EncodedExample
 from gptcore.text.tokenizer import Specials
 
 PROPOSALS = 15

@@ -11,7 +11,6 @@ in nats.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -116,13 +115,45 @@ def tag_loss(logits: Tensor, tags: Tensor) -> Tensor:
     return language_model_loss(logits, tags)
 
 
-TASK_LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "labels": label_loss,
-    "span": span_loss,
-    "tags": tag_loss,
-}
-"""Form -> loss, of those with any number of labels and those whose answers are places of a text; all others have
-:func:`task_loss`."""
+# A student's losses on a task: the cross-entropy with its teacher's softmax (TinyBERT, equation 10), in float32.
+
+
+def soft_class_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    """The mean over examples of the cross-entropy with the teacher's probabilities.
+
+    :param student, teacher: logits [B, K].
+    :param labels: not read.
+    """
+    return task_loss(student, teacher.float().softmax(-1))
+
+
+def soft_label_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    """The mean of each label's binary cross-entropy with the teacher's probability; see :func:`soft_class_loss`."""
+    return label_loss(student, teacher.float().sigmoid())
+
+
+def soft_span_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    """The mean over starts and ends of the cross-entropy with the teacher's probabilities of the positions.
+
+    :param student, teacher: logits [B, T, 2], -inf where no answer can be.
+    :param labels: not read.
+    """
+    ours, its = (logits.float().transpose(1, 2).flatten(0, 1) for logits in (student, teacher))  # (2B, T)
+    nats = F.log_softmax(ours, -1).masked_fill(its == -torch.inf, 0.0)
+    return -(its.softmax(-1) * nats).sum(-1).mean()
+
+
+def soft_tag_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    """The mean over tagged positions of the cross-entropy with the teacher's probabilities; 0 where none is.
+
+    :param student, teacher: logits [B, T, K].
+    :param labels: which positions are tagged: [B, T], -100 elsewhere.
+    """
+    tagged = labels.flatten() >= 0
+    ours, its = (logits.flatten(0, 1)[tagged] for logits in (student, teacher))
+    if not len(ours):
+        return language_model_loss(student, labels)  # 0, of a batch in which every word was cut off
+    return soft_class_loss(ours, its, labels)
 
 
 def combined_loss(task: Tensor, language_model: Tensor, lm_coef: float) -> Tensor:

@@ -5,6 +5,8 @@ B batch, C sequences an example, T positions, K classes, N language-model target
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -18,11 +20,9 @@ from gptcore.models.classifier import Classifier
 from gptcore.nlu.inputs import MARKS, TaskBatch
 from gptcore.nlu.rows import Rows
 from gptcore.objectives.losses import (
-    TASK_LOSSES,
     combined_loss,
     fused_language_model_loss,
     sequence_weights,
-    task_loss,
 )
 
 _MICRO_TOKENS = 8192
@@ -119,8 +119,7 @@ def _merged(tokens: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, T
 
 def finetune_objective(model: Classifier, lm_coef: float) -> Objective:
     """L3 (equation 5) as an objective of the training loop; with ``lm_coef`` 0 the vocabulary is never multiplied."""
-
-    loss_of = TASK_LOSSES.get(model.form, task_loss)
+    loss_of: Callable[[Tensor, Tensor], Tensor] = model.row_form.part("loss")
 
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         marks = {name: batch[name] for name in MARKS if name in batch}

@@ -9,10 +9,10 @@ Legend of shape comments: B rows, C sequences a row, T positions, K classes, cho
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
@@ -23,9 +23,7 @@ from gptcore.machine import rng
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder, draw_weights
 from gptcore.nlu.inputs import MARKS
-from gptcore.nlu.spec import PLACE_FORMS
 from gptcore.objectives.distillation import Counted, layer_losses
-from gptcore.objectives.losses import label_loss, language_model_loss, task_loss
 
 
 class TaughtRows:
@@ -110,6 +108,7 @@ def taught_objective(trained: TaughtClassifier, teacher: Classifier, config: Dis
     student, theirs = cast(Encoder, model.network), cast(Encoder, teacher.network)
     told = _of_layers(config)
     names = [name for name in _LAYER_LOSSES if trained.fit is not None and getattr(told, f"{name}_weight")]
+    loss_of: Callable[[Tensor, Tensor, Tensor], Tensor] = model.row_form.part("soft_loss")
     layers = told.layer_map(student.config.n_layer, theirs.config.n_layer) if trained.fit is not None else ()
 
     def of_layers(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -130,31 +129,8 @@ def taught_objective(trained: TaughtClassifier, teacher: Classifier, config: Dis
         with torch.no_grad():
             its, _ = teacher(batch["tokens"], batch["clf_position"], **marks)
         ours, _ = model(batch["tokens"], batch["clf_position"], **marks)
-        loss = soft_task_loss(model.form, ours, its, batch["labels"]) * batch["share"]
+        loss = loss_of(ours, its, batch["labels"]) * batch["share"]
         zeros = {f"{name}_loss": torch.zeros_like(loss) for name in names}
         return loss, {"loss": loss, "task_loss": loss, **zeros}
 
     return lambda batch: of_layers(batch) if bool(batch["layers"]) else of_predictions(batch)
-
-
-def soft_task_loss(form: str, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
-    """The mean cross-entropy with the teacher's softmax (TinyBERT, equation 10), in float32.
-
-    Of any number of labels the mean of each one's binary cross-entropy with the teacher's probability.
-
-    :param student, teacher: logits [B, K]; of a span [B, T, 2], of tags [B, T, K].
-    :param labels: of tags, which positions are tagged: [B, T], -100 elsewhere; else not read.
-    """
-    if form == "labels":
-        return label_loss(student, teacher.float().sigmoid())
-    if form not in PLACE_FORMS:
-        return task_loss(student, teacher.float().softmax(-1))
-    if form == "tags":
-        tagged = labels.flatten() >= 0
-        ours, its = (logits.flatten(0, 1)[tagged] for logits in (student, teacher))
-        if not len(ours):
-            return language_model_loss(student, labels)  # 0, of a batch in which every word was cut off
-        return task_loss(ours, its.float().softmax(-1))
-    ours, its = (logits.float().transpose(1, 2).flatten(0, 1) for logits in (student, teacher))  # (2B, T)
-    nats = F.log_softmax(ours, -1).masked_fill(its == -torch.inf, 0.0)
-    return -(its.softmax(-1) * nats).sum(-1).mean()

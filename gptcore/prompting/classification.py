@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import Example, iterate
 from gptcore.nlu.registry import PromptTemplate, TaskSpec
 from gptcore.prompting.items import NO_CONTENT, Graded, MultipleChoice, Rows
@@ -31,7 +32,7 @@ def rows(spec: TaskSpec, datasets_url: str) -> Rows:
 def plain_template(spec: TaskSpec) -> PromptTemplate:
     """The template of a task that has none of its own."""
     lines = "\n".join(f"{{{number}}}" for number in range(len(spec.fields)))
-    if spec.form == "choices":
+    if form_of(spec).choices:
         return PromptTemplate(f"{lines}\nAnswer:")
     if spec.score_range:
         low, high = map(int, spec.score_range)

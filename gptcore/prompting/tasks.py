@@ -9,6 +9,7 @@ from typing import Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import is_task_file, read_own_task
 from gptcore.nlu.readers import available, has_folder
 from gptcore.nlu.registry import REGISTRY, TaskSpec
@@ -177,8 +178,10 @@ def prompt_task(name: str, datasets_url: str = "") -> PromptTask:
     """
     if is_task_file(name):
         spec = read_own_task(name, datasets_url).spec
-        if spec.form == "labels":
-            raise InputError(f"{name}: form = 'labels': a prompt has one answer, expected a task whose rows have one")
+        if form_of(spec).several:
+            raise InputError(
+                f"{name}: form = {spec.form!r}: a prompt has one answer, expected a task whose rows have one"
+            )
         return prompted(spec)
     if name not in PROMPT_TASKS:
         raise InputError(f"task: found {name!r}, expected one of {', '.join(PROMPT_TASKS)}")

@@ -15,8 +15,7 @@ from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.models.classifier import Classifier
 from gptcore.nlu.registry import TaskSpec
-from gptcore.nlu.task_rows import TaskRows
-from gptcore.nlu.windows import WindowRows
+from gptcore.nlu.rows import Rows
 
 _RELEASED_UPDATES = frozenset({1000, 2000, 4000, 8000, 16000, 32000})
 """After these of the first epoch the released code evaluates too."""
@@ -36,7 +35,7 @@ class BestEpoch:
         self,
         model: Classifier,
         spec: TaskSpec,
-        dev: TaskRows | WindowRows,
+        dev: Rows,
         *,
         batches_per_epoch: int,
         world: World,
@@ -92,9 +91,7 @@ class BestEpoch:
             found.write(self._spec, self.best / "predictions.jsonl")
         return {"epoch": self._epochs(step), **{f"dev/{name}": value for name, value in scores.items()}}
 
-    def predict(
-        self, model: Classifier, rows: TaskRows | WindowRows, interrupted: Callable[[], bool]
-    ) -> RowPredictions:
+    def predict(self, model: Classifier, rows: Rows, interrupted: Callable[[], bool]) -> RowPredictions:
         """:raises Interrupted: between two batches, after SIGTERM."""
 
         def check(_rows_done: int) -> None:

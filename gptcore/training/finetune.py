@@ -36,7 +36,7 @@ from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig
 from gptcore.data.feed import Objective
 from gptcore.data.piece_table import PieceTable
-from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset
+from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset, reader_for
 from gptcore.families import FAMILIES
 from gptcore.machine import process, rng
 from gptcore.machine.device import pick_dtype
@@ -47,11 +47,10 @@ from gptcore.models.heads import ClassificationModel
 from gptcore.models.network import Network
 from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits, encoded_task, read_encoded, recorded_pieces, write_encoded
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.inputs import Inputs, released_part_tokens
-from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, task_settings
-from gptcore.nlu.rows import split_rows
-from gptcore.nlu.task_rows import TaskRows
-from gptcore.nlu.windows import WindowRows
+from gptcore.nlu.registry import TaskSpec, task_settings
+from gptcore.nlu.rows import Rows, split_rows
 from gptcore.objectives.augmentation import WordProposer, augmented
 from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.objectives.task_distillation import TaughtRows, taught_classifier, taught_objective
@@ -121,7 +120,7 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
     elif job.model is not None:
         source = load_model(str(job.model))
         config.require_family(source.config.family, "finetune job: finetune")
-        FAMILIES[source.config.family].require_form(spec.name, spec.form)
+        FAMILIES[source.config.family].require_form(spec.name, form_of(spec).places)
         changes = _changes(config, source.config)
         n_special = _inputs(source.config).n_special
         network = source.adapt(n_special, n_transfer=config.n_transfer, generator=draws, **changes)
@@ -130,13 +129,13 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
     else:
         assert job.model_config is not None, "parse() saw to it"
         config.require_family(job.model_config.family, "finetune job: finetune")
-        FAMILIES[job.model_config.family].require_form(spec.name, spec.form)
+        FAMILIES[job.model_config.family].require_form(spec.name, form_of(spec).places)
         changes = _changes(config, job.model_config)
         n_special = _inputs(job.model_config).n_special
         shape = _head(job.model_config).network_settings(job.model_config, n_special=n_special, **changes)
         network = build_model(shape, draws)
     head = _head(network.config)
-    return head.over(network, str(job.model), spec.form, spec.n_outputs, config.clf_pdrop, draws), digest
+    return head.over(network, str(job.model), spec.form, form_of(spec).n_outputs(spec), config.clf_pdrop, draws), digest
 
 
 def _head(network: NetworkConfig) -> type[Classifier]:
@@ -178,29 +177,22 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     config, spec = job.finetune, encoded_task(job.dataset, job.task)
     model, model_digest = task_model(job, spec)
     meta = check_dataset(job.dataset, spec, model_digest, model.network.config.n_vocab, str(job.model))
-    inputs = _inputs(model.network.config)
     part_tokens = released_part_tokens(model.network.config.n_ctx) if config.original else None
     folders = {"train": _augmented(job, spec)}
+    reader, most_train_rows = (
+        reader_for(model, spec, part_tokens),
+        None if config.augmentation else config.max_train_rows,
+    )
     rows = {
-        split: split_rows(
-            spec,
-            folders.get(split, job.dataset),
-            split,
-            n_ctx=model.network.config.n_ctx,
-            n_vocab=model.network.config.n_vocab,
-            max_rows=(None if config.augmentation else config.max_train_rows)
-            if split == "train"
-            else config.max_eval_rows,
-            seed=config.seed if split == "train" else EVAL_ROW_SEED,
-            part_tokens=part_tokens,
-            inputs=inputs,
-        )
+        split: split_rows(reader, folders[split], split, most_train_rows, config.seed)
+        if split == "train"
+        else split_rows(reader, job.dataset, split, config.max_eval_rows, EVAL_ROW_SEED)
         for split in encoded_splits(job.dataset)
     }
     if config.original:
         assert isinstance(model, ClassificationModel), "the settings are refused for others"
         # fewer positions, so fewer rows in the language model's softmax
-        model.gpt = model.gpt.adapt(inputs.n_special, n_ctx=max(found.longest for found in rows.values()))
+        model.gpt = model.gpt.adapt(reader.inputs.n_special, n_ctx=max(found.longest for found in rows.values()))
     data = FinetuneData(rows["train"], config, repeats=model.shares_choices)
     n_layer_steps = data.batches_per_epoch * (config.layer_epochs or 0)
     total_steps = data.batches_per_epoch * config.epochs + n_layer_steps
@@ -251,7 +243,7 @@ def _augmented(job: FinetuneJob, spec: TaskSpec) -> Path:
     """
     if job.proposer is None or job.pieces is None:
         return job.dataset
-    if spec.form in PLACE_FORMS:
+    if form_of(spec).places:
         raise InputError(
             f"finetune.augmentation: {spec.name} points at places; expected a task with classes or choices"
         )
@@ -291,7 +283,7 @@ def _taught(job: FinetuneJob, model: Classifier, world: World) -> tuple[nn.Modul
 def _finish(
     job: FinetuneJob,
     spec: TaskSpec,
-    rows: Mapping[str, TaskRows | WindowRows],
+    rows: Mapping[str, Rows],
     monitor: BestEpoch,
     progress: Progression,
     world: World,

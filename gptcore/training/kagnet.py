@@ -40,7 +40,7 @@ from gptcore.knowledge.questions import Questions, explained
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step
-from gptcore.nlu.readers.rows import Example
+from gptcore.nlu.examples import Example
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.job import Training, costs, parse_job, run_job, train
 from gptcore.training.schedules import warmup_steps_linear

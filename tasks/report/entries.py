@@ -6,7 +6,8 @@ from typing import Any
 
 from gptcore.config import network_config
 from gptcore.families import FAMILIES
-from gptcore.nlu.own_rows import ANSWERS, example_text, field_names
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.own_rows import ANSWERS, example_text
 from gptcore.nlu.registry import TaskSpec, recorded_task
 from tasks.report.card import from_task_note
 from tasks.store.artifact import Artifact
@@ -124,21 +125,10 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
 
 def task_interface(spec: TaskSpec) -> Interface:
     """A task's texts as columns, in input order, then its answers; under all names that a user's own rows may have."""
-    columns = (*spec.text_columns, *spec.choices)
-    aliases = tuple(name for name, _ in zip(field_names(spec), spec.fields, strict=False) if name not in columns)
-    outputs = {"score": "double"}
-    if spec.form == "span":
-        outputs = {"answer": "string", "start": "long", "end": "long"}
-        outputs |= {"no_answer": "double", "threshold": "double"} if len(spec.labels) > 1 else {}
-    elif spec.form == "tags":
-        outputs = {"tags": "string", "entities": "string"}
-    elif not spec.score_range:
-        outputs = {
-            "labels" if spec.form == "labels" else "label": "string",
-            **{f"probability {label}": "double" for label in spec.labels},
-        }
+    columns, form = (*spec.text_columns, *spec.choices), form_of(spec)
+    aliases = tuple(name for name, _ in zip(form.names_of(spec), spec.fields, strict=False) if name not in columns)
     example = {column: example_text(spec, column) for column in columns}
-    return Interface(columns, outputs, example, aliases=aliases, lists=(ANSWERS,) if spec.choices else ())
+    return Interface(columns, form.signature(spec), example, aliases=aliases, lists=(ANSWERS,) if spec.choices else ())
 
 
 def task_data(store: Store, dataset: Artifact) -> Data:
@@ -196,14 +186,7 @@ def _columns(spec: TaskSpec) -> str:
     labels = " or ".join(f"`{label}`" for label in spec.labels)
     if len(spec.labels) > _LABELS:
         labels = f"one of {len(spec.labels)}"
-    answer = "`score`" if spec.score_range else f"`label` ({labels}) and `probability LABEL` of each"
-    if spec.form == "span":
-        answer = "`answer` as the passage spells it, `start` and `end`, its characters there"
-    elif spec.form == "labels":
-        answer = f"`labels`, a list as JSON (any number of {labels}), and `probability LABEL` of each"
-    elif spec.form == "tags":
-        answer = f"`tags`, one a word ({labels}), and `entities` as JSON"
-    return f"Columns of the table: {given}. Comes back: {answer}."
+    return f"Columns of the table: {given}. Comes back: {form_of(spec).comes_back(spec, labels)}."
 
 
 def _where(artifact: Artifact) -> str:

@@ -12,10 +12,11 @@ from typing import Literal, cast
 
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.metrics import glue_average
 from gptcore.nlu.published import OURS, PUBLISHED, PublishedRow
 from gptcore.nlu.registry import BEYOND, COLUMNS, REGISTRY, TASK_OF_COLUMN, columns_of
-from gptcore.nlu.spec import METRIC_TITLES, PLACE_FORMS, Metric
+from gptcore.nlu.spec import METRIC_TITLES, Metric
 
 Kind = Literal["ours", "baseline", "published"]
 Format = Literal["table", "markdown", "csv"]
@@ -240,7 +241,7 @@ class Leaderboard:
         if self.own_tasks:
             named = (f"{name} ({self.own_metric(name)})" for name in self.own_tasks)
             yield f"beyond the twelve, in no average: {', '.join(named)}"
-        if places := [name for name in self.own_tasks if name in BEYOND and BEYOND[name].form in PLACE_FORMS]:
+        if places := [name for name in self.own_tasks if name in BEYOND and form_of(BEYOND[name]).places]:
             yield (
                 f"bag of words of {', '.join(places)}: the sentence that shares the rarest words with the question, or "
                 "the phrases that are entities in the train rows"

@@ -10,6 +10,7 @@ from typing import Any
 import gptcore
 from gptcore.base.files import read_json
 from gptcore.families import Family, recorded_family
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import TaskSpec
 from tasks.report.card import cost, from_task_note, shown, table
 from tasks.store.artifact import Artifact
@@ -17,8 +18,6 @@ from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.tracker import flatten
 
-_READ = {"span": "the state of each position", "tags": "the state of each position"}
-_PIPELINES = {"span": "question-answering", "tags": "token-classification"}
 _LIMITS = (
     "It writes and reads {reads} of the kind of its books; it knows nothing of the world after them.",
     "It repeats what its books say, their prejudices included. Do not let it decide anything about people.",
@@ -117,14 +116,13 @@ def write_finetuned_card(
         f"The task {name} ({spec.form}), fine-tuned with L3 of "
         '"Improving Language Understanding by Generative Pre-Training" (section 3.2).'
         if _family(folder).auxiliary_loss
-        else f"The task {name} ({spec.form}), fine-tuned with one linear layer on "
-        f"{_READ.get(spec.form, 'what stands for the whole sequence')}."
+        else f"The task {name} ({spec.form}), fine-tuned with one linear layer on {form_of(spec).reads}."
     )
     _write(
         folder,
         title=f"fine-tuned on {name}",
         words=" ".join([words, from_task_note(settings["finetune"])]).strip(),
-        tags=("gptmill", _PIPELINES.get(spec.form, "text-classification")),
+        tags=("gptmill", form_of(spec).pipeline),
         data={**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)},
         training={**_cost(result), "best epoch": result["best_epoch"], **dict(flatten(settings))},
         results={key: value for key, value in result.items() if key.startswith(("dev/", "test/"))},

@@ -13,19 +13,17 @@ from typing import Any
 from prefect import task
 
 from gptcore.base.synthetic import is_synthetic
-from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task
-from gptcore.nlu.place_baselines import commonest_places, words_alone
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import iterate, labelled_splits
-from gptcore.nlu.registry import PLACE_FORMS, TaskSpec, task_settings
+from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.score import Score, commit_of, score_of
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 
-BASELINES = {"majority class": majority, "bag of words": bag_of_words}
-_OF_PLACES = {"majority class": commonest_places, "bag of words": words_alone}
+BASELINES = ("majority class", "bag of words")
 
 
 @task(name="dataset", task_run_name="dataset {spec.name}", **STAGE_OPTIONS)
@@ -49,13 +47,12 @@ def _made(counts: Mapping[str, Any]) -> dict[str, int]:
 
 @task(name="baseline", task_run_name="baselines {spec.name}", **STAGE_OPTIONS)
 def score_baselines(store: Store, datasets_url: str, spec: TaskSpec) -> dict[str, Score]:
-    """Both baselines of one task, by their name in :data:`BASELINES`, fitted on train and scored on dev and test."""
+    """Both baselines of one task, by their names, fitted on train and scored on dev and test."""
     recipe = recipe_of("baseline", task_settings(spec), {"files": dataset_fingerprint(spec, datasets_url)})
 
     def produce(out: Path) -> dict[str, Any]:
         splits = labelled_splits(spec, datasets_url)
         rows = {split: list(iterate(spec, datasets_url, split)) for split in splits}
-        baselines = _OF_PLACES if spec.form in PLACE_FORMS else BASELINES
         return {
             baseline: {
                 f"{split}/{metric}": value
@@ -63,7 +60,7 @@ def score_baselines(store: Store, datasets_url: str, spec: TaskSpec) -> dict[str
                 if split != "train"
                 for metric, value in fit_and_score(spec, rows["train"], rows[split]).items()
             }
-            for baseline, fit_and_score in baselines.items()
+            for baseline, fit_and_score in form_of(spec).fitted_floors().items()
         }
 
     built = build(store, recipe, produce, "baselines", lambda _: ", ".join(BASELINES), spec.name)

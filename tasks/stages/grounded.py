@@ -23,8 +23,8 @@ from gptcore.knowledge.grounded import Coverage, Grounded, ground
 from gptcore.knowledge.grounding import Concepts
 from gptcore.knowledge.paths import Ways
 from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.examples import Example
 from gptcore.nlu.readers import labelled_splits, load_task
-from gptcore.nlu.readers.rows import Example
 from gptcore.nlu.registry import TaskSpec
 from tasks.jobs.launch import run_job
 from tasks.jobs.parallel import partition_map

@@ -167,6 +167,7 @@ class TaskPredictor:
         import pandas as pd
 
         from gptcore.evaluation.own_rows import read_records
+        from gptcore.nlu.forms import form_of
 
         if not len(model_input.columns):  # MLflow drops what it does not know, and with the last column the rows
             expected = (*self._model.spec.text_columns, *self._model.spec.choices)
@@ -174,24 +175,13 @@ class TaskPredictor:
         table = model_input.to_dict("records")
         plain = [{name: _plain(cell) for name, cell in row.items()} for row in table]
         rows = read_records(self._model.spec, plain, "the table")
-        return pd.DataFrame([flat(answer) for answer in self._model.described(rows)], index=model_input.index)
+        cells = form_of(self._model.spec).cells
+        return pd.DataFrame([cells(answer) for answer in self._model.described(rows)], index=model_input.index)
 
 
 def _plain(cell: Any) -> Any:
     """A cell as JSON would have it: MLflow makes arrays of lists of texts."""
     return cell.tolist() if hasattr(cell, "tolist") else cell
-
-
-def flat(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer as the cells of a row."""
-    if "tags" in answer:
-        return {"tags": " ".join(answer["tags"]), "entities": json.dumps(answer["entities"], ensure_ascii=False)}
-    if "probabilities" not in answer:
-        return dict(answer)
-    shares = {f"probability {label}": share for label, share in answer["probabilities"].items()}
-    if "labels" in answer:
-        return {"labels": json.dumps(answer["labels"], ensure_ascii=False), **shares}
-    return {"label": answer["label"], **shares}
 
 
 class Continuation:

@@ -41,10 +41,11 @@ from gptcore.machine.device import autocast, pick_dtype
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.nlu.encoded import encode_task
-from gptcore.nlu.encoder_inputs import ENCODER_INPUTS
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.inputs import ENCODER_INPUTS
 from gptcore.nlu.readers import load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
-from gptcore.nlu.task_rows import TaskRows
+from gptcore.nlu.rows import TaskRows
 from gptcore.objectives.distillation import Distilled
 from gptcore.storyworld.write import generate
 from gptcore.text.tokenizer import Tokenizer
@@ -52,6 +53,7 @@ from gptcore.text.wordpiece import WordPieceTokenizer
 from tests.benchmarks.finetune import our_updates
 from tests.benchmarks.step import updating
 from tests.benchmarks.table import Work, in_turns, line
+from tests.gptcore.reading import task_rows
 
 Loss = Callable[[dict[str, Tensor]], Tensor]
 
@@ -255,13 +257,15 @@ def _config(tokenizer: Tokenizer) -> EncoderConfig:
 
 def _ours(spec: TaskSpec, tokenizer: Tokenizer) -> EncoderClassificationModel:
     draws = torch.Generator().manual_seed(0)
-    return EncoderClassificationModel(Encoder(_config(tokenizer), draws), spec.form, spec.n_outputs, 0.1, draws)
+    return EncoderClassificationModel(
+        Encoder(_config(tokenizer), draws), spec.form, form_of(spec).n_outputs(spec), 0.1, draws
+    )
 
 
 def _fine_tuning(spec: TaskSpec, dataset: Path, tokenizer: Tokenizer, seconds: float) -> None:
     config = dataclasses.replace(preset_named("small", {"family": "bert"}).finetune_for(spec.name), lm_coef=0.0)
     network = _config(tokenizer)
-    rows = TaskRows(
+    rows = task_rows(
         spec,
         dataset,
         "train",
@@ -272,7 +276,9 @@ def _fine_tuning(spec: TaskSpec, dataset: Path, tokenizer: Tokenizer, seconds: f
         inputs=ENCODER_INPUTS,
     )
     ours = our_updates(spec, _ours(spec, tokenizer), rows, config)
-    script = BertForSequenceClassification(BertConfig(**as_transformers(network), num_labels=spec.n_outputs)).train()
+    script = BertForSequenceClassification(
+        BertConfig(**as_transformers(network), num_labels=form_of(spec).n_outputs(spec))
+    ).train()
     optimizer = torch.optim.AdamW(script.parameters(), lr=config.lr, fused=True)
     batches = _shuffled(rows, config.batch_size)
 

@@ -33,11 +33,12 @@ from gptcore.models.classifier import Classifier
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
-from gptcore.nlu.inputs import N_SPECIAL, Ids, TaskBatch, build_sequences, collate, specials
-from gptcore.nlu.own_rows import ANSWERS, field_names
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.inputs import N_SPECIAL, Ids, TaskBatch, collate
+from gptcore.nlu.own_rows import ANSWERS
 from gptcore.nlu.readers import Example, load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
-from gptcore.nlu.task_rows import TaskRows
+from gptcore.nlu.rows import TaskRows
 from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.storyworld.write import generate
 from gptcore.text.bpe import WordTokenizer
@@ -47,6 +48,7 @@ from gptcore.training.optim import adam
 from gptcore.training.schedules import warmup_linear
 from tests.benchmarks.step import as_transformers
 from tests.benchmarks.table import Work, in_turns, line
+from tests.gptcore.reading import sequences_of, task_rows
 
 _TASKS = ("mrpc", "sst2", "race")
 _N_VOCAB = 40_478  # the released one
@@ -85,12 +87,12 @@ def _model_config(n_vocab: int = _N_VOCAB) -> ModelConfig:
 
 def _ours(spec: TaskSpec, n_vocab: int = _N_VOCAB) -> ClassificationModel:
     draws = torch.Generator().manual_seed(0)
-    return ClassificationModel(GPT(_model_config(n_vocab), draws), spec.form, spec.n_outputs, 0.1, draws)
+    return ClassificationModel(GPT(_model_config(n_vocab), draws), spec.form, form_of(spec).n_outputs(spec), 0.1, draws)
 
 
 def _rows(spec: TaskSpec, dataset: Path, split: str, max_rows: int | None = None) -> TaskRows:
     n_ctx = _model_config().n_ctx
-    return TaskRows(spec, dataset, split, n_ctx=n_ctx, n_vocab=_N_VOCAB, max_rows=max_rows, seed=0)
+    return task_rows(spec, dataset, split, n_ctx=n_ctx, n_vocab=_N_VOCAB, max_rows=max_rows, seed=0)
 
 
 class _Plain(nn.Module):
@@ -101,7 +103,7 @@ class _Plain(nn.Module):
         config = _model_config()
         self.decoder = OpenAIGPTModel(as_transformers(config))
         self.dropout = nn.Dropout(0.1)
-        self.head = nn.Linear(config.n_embd, spec.n_outputs)
+        self.head = nn.Linear(config.n_embd, form_of(spec).n_outputs(spec))
         self.form = spec.form
 
     def forward(self, batch: TaskBatch) -> tuple[Tensor, Tensor]:
@@ -168,7 +170,7 @@ class _Silent:
 
 def our_updates(spec: TaskSpec, model: Classifier, rows: TaskRows, config: FinetuneConfig) -> Work:
     """The loop's own update, batches included."""
-    data = FinetuneData(rows, config, repeats=spec.form == "choices")
+    data = FinetuneData(rows, config, repeats=form_of(spec).choices)
     trainer = Trainer(
         world=World(0, 1, _CPU),
         model=model,
@@ -267,11 +269,11 @@ def _read(model: _Plain, batch: TaskBatch, dtype: torch.dtype) -> list[list[floa
 
 
 def _own_row(spec: TaskSpec, example: Example) -> dict[str, Any]:
-    row: dict[str, Any] = dict(zip(field_names(spec), example.fields, strict=False))
+    row: dict[str, Any] = dict(zip(form_of(spec).names_of(spec), example.fields, strict=False))
     return row | ({ANSWERS: list(example.choices)} if example.choices else {})
 
 
 def _sequences(spec: TaskSpec, example: Example, tokenizer: Tokenizer) -> list[Ids]:
     fields = [np.asarray(ids) for ids in tokenizer.encode_batch(list(example.fields))]
     choices = [np.asarray(ids) for ids in tokenizer.encode_batch(list(example.choices))]
-    return build_sequences(spec, fields, choices, small().model.n_ctx, specials(tokenizer.n_vocab))[0]
+    return sequences_of(spec, fields, choices, small().model.n_ctx, tokenizer.n_vocab)[0]

@@ -29,10 +29,10 @@ from gptcore.models.heads import ClassificationModel
 from gptcore.models.onnx import OnnxClassifier
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.inputs import N_SPECIAL
 from gptcore.nlu.readers import load_task
 from gptcore.nlu.registry import task_spec
-from gptcore.nlu.task_rows import TaskRows
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
@@ -40,6 +40,7 @@ from tasks.tracking.pyfunc import TaskPredictor
 from tests.benchmarks.finetune import sources
 from tests.benchmarks.step import as_transformers
 from tests.benchmarks.table import Rate, Work, in_turns, line, shown
+from tests.gptcore.reading import task_rows
 
 _TASK = "sst2"
 _CLIENTS, _REQUESTS, _READY = 32, 10_000, 3
@@ -63,7 +64,7 @@ def _stored(root: Path, tokenizer: Tokenizer) -> Artifact:
     store, spec = Store(root), task_spec(_TASK)
     config = dataclasses.replace(small().model, n_vocab=tokenizer.n_vocab, n_special=N_SPECIAL)
     draws = torch.Generator().manual_seed(0)
-    network = ClassificationModel(GPT(config, draws), spec.form, spec.n_outputs, 0.1, draws)
+    network = ClassificationModel(GPT(config, draws), spec.form, form_of(spec).n_outputs(spec), 0.1, draws)
     extra = {"task": _TASK, "labels": list(spec.labels), "tokenizer_digest": tokenizer.digest}
 
     def words(out: Path) -> dict[str, str]:
@@ -113,7 +114,7 @@ def _onnx(model: Artifact, tokenizer: Tokenizer, datasets: Path, folder: Path, s
     write_onnx(source, tokenizer, folder / "encoded", folder / "onnx", int8=True)
     classifier, _ = ClassificationModel.load(source)
     network = classifier.gpt.config
-    rows = TaskRows(
+    rows = task_rows(
         spec, folder / "encoded", "dev", n_ctx=network.n_ctx, n_vocab=network.n_vocab, max_rows=_ROWS, seed=0
     )
     models = {"torch": classifier, "onnx": OnnxClassifier(folder / "onnx" / MODEL)}

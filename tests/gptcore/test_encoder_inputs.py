@@ -12,9 +12,8 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.encoded import recorded_pieces
-from gptcore.nlu.encoder_inputs import ENCODER_INPUTS
-from gptcore.nlu.inputs import DECODER_INPUTS
-from gptcore.nlu.task_rows import TaskRows
+from gptcore.nlu.inputs import DECODER_INPUTS, ENCODER_INPUTS, RowReader
+from tests.gptcore.reading import task_rows
 from tests.gptcore.tiny_encoders import CLS, PAD, PIECES, SEP, PieceTokenizer
 from tests.gptcore.tiny_tasks import encoded
 
@@ -26,7 +25,7 @@ def ids(*values: int) -> np.ndarray:
 
 
 def built(task: str, fields: list[np.ndarray], choices: list[np.ndarray], n_ctx: int) -> tuple[list[list[int]], bool]:
-    sequences, cut = INPUTS.sequences(REGISTRY[task], fields, choices, n_ctx=n_ctx, n_vocab=40)
+    sequences, cut = RowReader(REGISTRY[task], INPUTS, n_ctx, 40).sequences(fields, choices)
     return [sequence.tolist() for sequence in sequences], cut
 
 
@@ -67,8 +66,8 @@ def test_no_room_is_one_line(task: str, least: int) -> None:
 def test_padding_segments_and_mask() -> None:
     spec = REGISTRY["storycloze"]
     rows = [
-        INPUTS.sequences(spec, [ids(1, 2)], [ids(3), ids(4, 5)], n_ctx=16, n_vocab=40)[0],
-        INPUTS.sequences(spec, [ids(0)], [ids(6), ids(7)], n_ctx=16, n_vocab=40)[0],  # 0 is a word like any other
+        RowReader(spec, INPUTS, 16, 40).sequences([ids(1, 2)], [ids(3), ids(4, 5)])[0],
+        RowReader(spec, INPUTS, 16, 40).sequences([ids(0)], [ids(6), ids(7)])[0],  # 0 is a word like any other
     ]
     batch = INPUTS.collate(spec, rows, [1.0, 0.0])
     assert batch.tokens.tolist() == [
@@ -100,12 +99,14 @@ def test_special_pieces_are_recorded_with_the_rows_where_there_are_any(tmp_path:
     plain, pieces = encoded(tmp_path / "a", "sst2"), encoded(tmp_path / "b", "sst2", words=PieceTokenizer())
     assert "specials" not in read_json(plain / "meta.json")
     assert (recorded_pieces(plain), recorded_pieces(pieces)) == (None, PIECES)
-    rows = TaskRows(REGISTRY["sst2"], pieces, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, inputs=ENCODER_INPUTS)
+    rows = task_rows(
+        REGISTRY["sst2"], pieces, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, inputs=ENCODER_INPUTS
+    )
     assert rows.batch([0]).tokens[0, 0, 0] == CLS
     assert rows.tokens == rows.batch(np.arange(len(rows))).n_tokens
-    decoded = TaskRows(
+    decoded = task_rows(
         REGISTRY["sst2"], pieces, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, inputs=DECODER_INPUTS
     )
     assert decoded.batch([0]).marks == {}
     with pytest.raises(InputError, match=r"found one without \[CLS\] and \[SEP\]"):
-        TaskRows(REGISTRY["sst2"], plain, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, inputs=ENCODER_INPUTS)
+        task_rows(REGISTRY["sst2"], plain, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, inputs=ENCODER_INPUTS)

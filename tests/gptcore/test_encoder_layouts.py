@@ -22,6 +22,7 @@ from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.models.files.hugging_face import export_classifier, export_hugging_face
 from gptcore.nlu import task_spec
+from gptcore.nlu.forms import form_of
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
@@ -165,8 +166,8 @@ def test_a_classifier_that_transformers_has_no_class_for_is_refused(tmp_path: Pa
 
 
 def test_a_graded_label_has_a_class_for_each_whole_number() -> None:
-    assert task_spec("stsb").class_names == ("0", "1", "2", "3", "4", "5")
-    assert task_spec("rte").class_names == task_spec("rte").labels
+    assert form_of(task_spec("stsb")).class_names(task_spec("stsb")) == ("0", "1", "2", "3", "4", "5")
+    assert form_of(task_spec("rte")).class_names(task_spec("rte")) == task_spec("rte").labels
 
 
 def test_transformers_reads_the_words_of_an_exported_bert(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.encoded import read_encoded
-from gptcore.nlu.task_rows import TaskRows
 from gptcore.objectives import task as task_objective
 from gptcore.training import best_epoch, finetune
+from tests.gptcore.reading import task_rows
 from tests.gptcore.tiny_tasks import DIGEST, MODEL, TASKS, StopAt, encoded, pretrained
 
 TIMINGS = {"tokens_per_second", "wall_seconds", "peak_memory_bytes"}
@@ -75,7 +75,7 @@ def outcome(workspace):
 
 def rows_of(world, task, split="train", **changes):
     options = {"n_ctx": MODEL.n_ctx, "n_vocab": MODEL.n_vocab, "max_rows": None, "seed": 0} | changes
-    return TaskRows(REGISTRY[task], world[task], split, **options)
+    return task_rows(REGISTRY[task], world[task], split, **options)
 
 
 def too_long(dataset, split):

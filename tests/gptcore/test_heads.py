@@ -8,9 +8,9 @@ import torch
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config import ModelConfig
-from gptcore.models.classifier import FORMS
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
+from gptcore.nlu.forms import FORMS
 
 CFG = ModelConfig(n_vocab=20, n_special=3, n_ctx=12, n_layer=2, n_head=2, n_embd=8, n_inner=16, init_std=0.3)
 CLASSIFY = 22

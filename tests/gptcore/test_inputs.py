@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.nlu import REGISTRY
-from gptcore.nlu.inputs import IGNORE_INDEX, Ids, build_sequences, collate, fit, predict, soft_labels, specials
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.forms.form import soft_labels
+from gptcore.nlu.inputs import IGNORE_INDEX, Ids, collate, fit, specials
+from tests.gptcore.reading import sequences_of
 
 S, D, E = specials(1000)  # start, delimiter, classify
 
@@ -26,7 +29,7 @@ def words(first: int, count: int) -> Ids:
 
 
 def build(task: str, fields: list[Ids], choices: tuple[Ids, ...] = (), n_ctx: int = 64) -> tuple[list[list[int]], bool]:
-    sequences, truncated = build_sequences(REGISTRY[task], fields, choices, n_ctx, specials(1000))
+    sequences, truncated = sequences_of(REGISTRY[task], fields, choices, n_ctx, 1000)
     return [sequence.tolist() for sequence in sequences], truncated
 
 
@@ -155,7 +158,7 @@ def test_collate_like_its_plain_twin(lengths: list[list[int]]) -> None:
 
 
 def test_start_is_never_predicted_delimiter_and_classify_are() -> None:
-    sequences, _ = build_sequences(REGISTRY["rte"], [ids(1), ids(2)], (), 16, specials(1000))
+    sequences, _ = sequences_of(REGISTRY["rte"], [ids(1), ids(2)], (), 16, 1000)
     batch = collate(REGISTRY["rte"], [sequences], [0.0], length=8)
     assert batch.lm_targets[0, 0].tolist() == [1, D, 2, E, *[IGNORE_INDEX] * 4]
 
@@ -188,10 +191,10 @@ def test_the_expected_class_of_a_soft_label_is_the_score(scores: list[float]) ->
 
 def test_predictions() -> None:
     logits = np.asarray([[0.0, 2.0, 1.0], [5.0, 0.0, 0.0]], dtype=np.float32)
-    assert predict(REGISTRY["mnli"], logits).tolist() == [1, 0]
+    assert form_of(REGISTRY["mnli"]).predict(REGISTRY["mnli"], logits).tolist() == [1, 0]
     sure = np.full((1, 6), -1e4)
     sure[0, 4] = 1e4  # must not overflow
-    assert predict(REGISTRY["stsb"], sure).tolist() == [4]
-    assert predict(REGISTRY["stsb"], np.zeros((1, 6))).tolist() == [2.5]
+    assert form_of(REGISTRY["stsb"]).predict(REGISTRY["stsb"], sure).tolist() == [4]
+    assert form_of(REGISTRY["stsb"]).predict(REGISTRY["stsb"], np.zeros((1, 6))).tolist() == [2.5]
     shifted = replace(REGISTRY["stsb"], score_range=(1.0, 6.0))
-    assert predict(shifted, sure).tolist() == [5]
+    assert form_of(shifted).predict(shifted, sure).tolist() == [5]

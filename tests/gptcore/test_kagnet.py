@@ -23,7 +23,7 @@ from gptcore.knowledge.grounding import Concepts, Mention, bases
 from gptcore.knowledge.kagnet import KagNET, choice_loss, softmax_in_groups
 from gptcore.knowledge.paths import Ways
 from gptcore.knowledge.questions import Questions
-from gptcore.nlu.readers.rows import Example
+from gptcore.nlu.examples import Example
 from gptcore.training.kagnet import kagnet_objective
 
 FACTS = [

@@ -14,19 +14,18 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 from gptcore.base.errors import InputError
-from gptcore.evaluation.answers import described
 from gptcore.machine import process
 from gptcore.nlu import load_task
 from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.nlu.bootstrap import score_stderrs, stderrs_of_file
-from gptcore.nlu.inputs import encoded_labels, predict
-from gptcore.nlu.label_sets import MOST_LABELS, as_number, as_numbers, from_number, from_numbers
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.forms.labels import MOST_LABELS, as_number, as_numbers, from_number, from_numbers
+from gptcore.nlu.inputs import encoded_labels
 from gptcore.nlu.metrics import micro_f1, score
 from gptcore.nlu.own_task import read_own_task
 from gptcore.nlu.readers import Example, iterate
 from gptcore.nlu.registry import task_spec
-from gptcore.objectives.losses import label_loss
-from gptcore.objectives.task_distillation import soft_task_loss
+from gptcore.objectives.losses import label_loss, soft_label_loss
 from gptcore.training import finetune
 from tests.gptcore.test_own_task import put, read
 from tests.gptcore.tiny_tasks import encoded, pretrained
@@ -71,11 +70,11 @@ def test_loss_and_predictions_label_by_label() -> None:
     plain = -(labels * chance.log() + (1 - labels) * (1 - chance).log()).mean()
     torch.testing.assert_close(label_loss(logits, labels), plain)
     teacher = torch.randn(4, 9, generator=draws)
-    torch.testing.assert_close(soft_task_loss("labels", logits, teacher, labels), label_loss(logits, teacher.sigmoid()))
-    assert [from_number(number) for number in predict(SPEC, logits.numpy())] == [
+    torch.testing.assert_close(soft_label_loss(logits, teacher, labels), label_loss(logits, teacher.sigmoid()))
+    assert [from_number(number) for number in form_of(SPEC).predict(SPEC, logits.numpy())] == [
         [k for k in range(9) if row[k] > 0] for row in logits.tolist()
     ]
-    answer = described(SPEC, logits[0].numpy())
+    answer = form_of(SPEC).described(SPEC, logits[0].numpy())
     assert answer["labels"] == [name for name, share in answer["probabilities"].items() if share > 0.5]
     assert answer["probabilities"]["time"] == pytest.approx(float(chance[0, 8]), abs=1e-5)
 

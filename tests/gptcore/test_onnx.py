@@ -22,6 +22,7 @@ from gptcore.models.build import build_model
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.onnx import OnnxClassifier, export_onnx
 from gptcore.models.transformer import GPT
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import task_spec
 from gptcore.text.tokenizer import Tokenizer
 from tests.gptcore.tiny_glue import save_model, tokenizer
@@ -32,7 +33,7 @@ WORDS = tokenizer()
 
 def save(task: str, folder: Path, network: torch.nn.Module) -> Path:
     spec = task_spec(task)
-    model = ClassificationModel(network, spec.form, spec.n_outputs, 0.1)
+    model = ClassificationModel(network, spec.form, form_of(spec).n_outputs(spec), 0.1)
     model.save(folder, {"task": task, "labels": list(spec.labels), "tokenizer_digest": WORDS.digest})
     return folder
 

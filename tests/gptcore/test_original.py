@@ -23,10 +23,10 @@ from gptcore.models.files.decoder_layout import SPECIAL_NAMES
 from gptcore.models.files.release import export_release
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.inputs import PADDING, specials
-from gptcore.nlu.task_rows import TaskRows
 from gptcore.objectives import task as task_objective
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.clean import standardise, words
+from tests.gptcore.reading import task_rows
 from tests.gptcore.released import randomised, small_world, task_network
 from tests.gptcore.test_export import hugging_face, write_release
 from tests.realdata import real_data
@@ -108,7 +108,7 @@ def test_point_02_positions_are_the_last_rows_of_one_table_and_are_added_unscale
 
 def test_point_03_the_language_models_softmax_runs_over_positions_too(world):
     model = task_network(world, "storycloze", clf_pdrop=0.0).eval()
-    rows = TaskRows(REGISTRY["storycloze"], world["storycloze"], "train", n_ctx=24, n_vocab=30, max_rows=4, seed=0)
+    rows = task_rows(REGISTRY["storycloze"], world["storycloze"], "train", n_ctx=24, n_vocab=30, max_rows=4, seed=0)
     batch = rows.batch([0, 1, 2, 3])
     found = task_objective.finetune_objective(model, 0.5)(task_objective.pack(batch, 1.0, True))[1]["lm_loss"]
     gpt, losses, over_words = model.gpt, [], []

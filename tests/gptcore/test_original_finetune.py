@@ -27,16 +27,18 @@ from gptcore.machine import process
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.encoded import encode_task, read_encoded
-from gptcore.nlu.inputs import build_sequences, predict, released_part_tokens, soft_labels, specials
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.forms.form import soft_labels
+from gptcore.nlu.inputs import released_part_tokens
 from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.registry import task_spec
-from gptcore.nlu.task_rows import TaskRows
 from gptcore.objectives import task as task_objective
 from gptcore.training import best_epoch, finetune, loop
 from gptcore.training.optim import adam, set_lr
 from gptcore.training.schedules import warmup_linear
 from tasks.report.score import Score
 from tasks.report.suites import Suite, row_of
+from tests.gptcore.reading import sequences_of, task_rows
 from tests.gptcore.released import job, randomised, run, small_world, task_network
 from tests.gptcore.tiny_tasks import MODEL, StopAt, encoded, pretrained
 from tests.realdata import real_data
@@ -55,20 +57,20 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_point_14_each_part_takes_half_of_the_room_at_most():
     assert released_part_tokens(512) == 254
-    story, ending, start = np.arange(300), np.arange(1000, 1300), specials(5000)
+    story, ending, start = np.arange(300), np.arange(1000, 1300), 5000
     spec = REGISTRY["storycloze"]
-    (first, second), cut = build_sequences(spec, [story], [ending, ending[:9]], 512, start, 254)
+    (first, second), cut = sequences_of(spec, [story], [ending, ending[:9]], 512, start, 254)
     assert first.tolist() == [5000, *range(254), 5001, *range(1000, 1254), 5002]
     assert second.tolist() == [5000, *range(254), 5001, *range(1000, 1009), 5002]
     assert cut
-    assert build_sequences(spec, [story[:254]], [ending[:254]] * 2, 512, start, 254)[1] is False
-    (both, turned), _ = build_sequences(REGISTRY["mrpc"], [story, ending[:5]], (), 512, start, 254)
+    assert sequences_of(spec, [story[:254]], [ending[:254]] * 2, 512, start, 254)[1] is False
+    (both, turned), _ = sequences_of(REGISTRY["mrpc"], [story, ending[:5]], (), 512, start, 254)
     assert both.tolist() == [5000, *range(254), 5001, *range(1000, 1005), 5002]
     assert turned.tolist() == [5000, *range(1000, 1005), 5001, *range(254), 5002]
     # by analogy: an article gives way to its question; a single text has no other side to share with
-    (one, *_), _ = build_sequences(REGISTRY["race"], [story, ending[:6]], [ending[:2]] * 4, 512, start, 254)
+    (one, *_), _ = sequences_of(REGISTRY["race"], [story, ending[:6]], [ending[:2]] * 4, 512, start, 254)
     assert one.tolist() == [5000, *range(248), *range(1000, 1006), 5001, 1000, 1001, 5002]
-    ((single,), _) = build_sequences(REGISTRY["sst2"], [np.arange(600)], (), 512, start, 254)
+    ((single,), _) = sequences_of(REGISTRY["sst2"], [np.arange(600)], (), 512, start, 254)
     assert single.tolist() == [5000, *range(510), 5002]
 
 
@@ -83,7 +85,7 @@ def test_point_14_n_ctx_is_the_longest_example_of_all_splits_and_positions_are_c
 
     def trained(seed):
         shapes = {"n_ctx": 24, "n_vocab": 30, "part_tokens": limit, "max_rows": 2, "seed": seed}
-        return TaskRows(REGISTRY["storycloze"], world["storycloze"], "train", **shapes).longest
+        return task_rows(REGISTRY["storycloze"], world["storycloze"], "train", **shapes).longest
 
     n_ctx = max(longest("dev"), longest("test"))
     assert n_ctx < 24
@@ -111,7 +113,7 @@ def test_point_15_one_scalar_a_choice_read_at_classify_under_one_mask(world):
     heads = [task_network(world, "storycloze", seed=seed).head.weight for seed in range(60)]
     assert torch.cat(heads).std().item() == pytest.approx(0.02, rel=0.1)
     assert FinetuneConfig().clf_pdrop == 0.1
-    rows = TaskRows(REGISTRY["storycloze"], world["storycloze"], "train", n_ctx=24, n_vocab=30, max_rows=4, seed=0)
+    rows = task_rows(REGISTRY["storycloze"], world["storycloze"], "train", n_ctx=24, n_vocab=30, max_rows=4, seed=0)
     batch = rows.batch([0, 1, 2, 3])
     first = (batch.tokens == 30 + 2).int().argmax(-1)  # the first of the largest
     assert torch.equal(batch.clf_position, first)
@@ -134,7 +136,7 @@ def test_point_16_every_choices_sequence_is_a_sentence_to_learn_and_counts_the_s
     model = task_network(world, "storycloze").eval()
     randomised(model)
     model.gpt.tokens.weight.data *= 20.0  # so that sequences differ in their losses
-    rows = TaskRows(REGISTRY["storycloze"], world["storycloze"], "train", n_ctx=24, n_vocab=30, max_rows=6, seed=0)
+    rows = task_rows(REGISTRY["storycloze"], world["storycloze"], "train", n_ctx=24, n_vocab=30, max_rows=6, seed=0)
     batch = rows.batch(range(6))
     means, every = [], []
     for tokens, end in zip(batch.tokens.flatten(0, 1), batch.clf_position.flatten(), strict=True):
@@ -170,7 +172,7 @@ def test_point_17_schedule_and_number_of_updates(world, tmp_path):
 
 
 def test_point_17_rows_are_shuffled_plainly(world):
-    rows = TaskRows(REGISTRY["sst2"], world["sst2"], "train", n_ctx=24, n_vocab=30, max_rows=None, seed=0)
+    rows = task_rows(REGISTRY["sst2"], world["sst2"], "train", n_ctx=24, n_vocab=30, max_rows=None, seed=0)
     rows.sizes = np.arange(len(rows))
     plain, bucketed = (
         task_objective.FinetuneData(rows, FinetuneConfig(batch_size=8, original=original)) for original in (True, False)
@@ -343,12 +345,12 @@ def test_point_21_the_real_story_cloze(tmp_path):
 
 def test_point_22_sts_b_is_six_soft_classes_and_predicts_the_expected_one():
     spec = REGISTRY["stsb"]
-    assert spec.n_outputs == 6
+    assert form_of(spec).n_outputs(spec) == 6
     target = soft_labels(spec, np.asarray([3.6, 0.0, 5.0]))
     np.testing.assert_allclose(target[0], [0, 0, 0, 0.4, 0.6, 0], atol=1e-6)
     assert target[1:].argmax(1).tolist() == [0, 5]
     logits = np.log(np.asarray([[0.1, 0.1, 0.2, 0.3, 0.2, 0.1]]))
-    assert predict(spec, logits)[0] == pytest.approx(0.1 + 0.4 + 0.9 + 0.8 + 0.5)
+    assert form_of(spec).predict(spec, logits)[0] == pytest.approx(0.1 + 0.4 + 0.9 + 0.8 + 0.5)
 
 
 def test_point_23_seeds_are_reported_by_their_median_beside_the_released_median_of_ten():

@@ -17,7 +17,8 @@ from gptcore.evaluation.own_rows import predict_jsonl, text_perplexity
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT
-from gptcore.nlu.own_rows import example_text, field_names, own_example, read_own_rows
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.own_rows import example_text, own_example, read_own_rows
 from gptcore.nlu.readers import Example, Record
 from gptcore.nlu.registry import REGISTRY, TaskSpec, task_spec
 from gptcore.text.bpe import WordTokenizer
@@ -40,7 +41,7 @@ def own_names(spec: TaskSpec, number: int) -> dict[str, Any]:
 def friendly(spec: TaskSpec, row: dict[str, Any]) -> dict[str, Any]:
     """The same row, named after Figure 1."""
     texts = [row[field] if isinstance(field, str) else " ".join(row[part] for part in field) for field in spec.fields]
-    named: dict[str, Any] = dict(zip(field_names(spec), texts, strict=False))
+    named: dict[str, Any] = dict(zip(form_of(spec).names_of(spec), texts, strict=False))
     return {**named, "answers": [row[column] for column in spec.choices]} if spec.choices else named
 
 

@@ -18,6 +18,7 @@ from sklearn.metrics import f1_score
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.metrics import macro_f1
 from gptcore.nlu.own_task import Task, own_task_name, read_own_task
 from gptcore.nlu.readers import Example, iterate
@@ -143,7 +144,7 @@ def test_choices_name_the_right_one_in_the_ways_that_sets_do(tmp_path: Path) -> 
         rows = [{"story": f"s {n}", "one": "x", "two": "y", "label": answers[n % 3]} for n in range(9)]
         changes = {"form": "choices", "fields": ["story"], "choices": ["one", "two"], "train": f"{answers[0]}.jsonl"}
         task = read_own_task(put(tmp_path, {**changes, "dev": f"{answers[0]}.jsonl"}, rows))
-        assert task.spec.n_outputs == 1
+        assert form_of(task.spec).n_outputs(task.spec) == 1
         assert [row.label for row in read(task, "train")[:2]] == [0, 1]
         assert read(task, "dev")[0].choices == ("x", "y")
 
@@ -152,7 +153,7 @@ def test_a_graded_score_has_its_range(tmp_path: Path) -> None:
     rows = [{"premise": "a", "hypothesis": "b", "label": score} for score in (-1, 0.25, 3, 2.5)]
     task = read_own_task(put(tmp_path, {"score_range": [-1, 3], "symmetric": True}, rows))
     assert task.spec.metrics == ("pearson", "spearman")
-    assert (task.spec.n_outputs, task.spec.context) == (5, None)
+    assert (form_of(task.spec).n_outputs(task.spec), task.spec.context) == (5, None)
     assert [row.label for row in read(task, "train")] == [-1, 0.25, 3, 2.5]
 
 
@@ -184,7 +185,12 @@ def test_what_is_recorded_reads_back_and_says_no_place(tmp_path: Path) -> None:
     assert str(tmp_path) not in json.dumps(settings)
     back = recorded_task(settings)
     assert task_settings(back) == task_settings(spec)
-    assert (back.labels, back.fields, back.holdout, back.n_outputs) == (spec.labels, spec.fields, spec.holdout, 3)
+    assert (back.labels, back.fields, back.holdout, form_of(back).n_outputs(back)) == (
+        spec.labels,
+        spec.fields,
+        spec.holdout,
+        3,
+    )
     assert back.own
     (tmp_path / "moved").mkdir()
     moved = read_own_task(put(tmp_path / "moved", changes)).spec

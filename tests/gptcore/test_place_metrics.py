@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gptcore.nlu import load_task, task_spec
 from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.entity_metrics import entities, entity_scores
-from gptcore.nlu.place_baselines import commonest_places, words_alone
+from gptcore.nlu.place_baselines import answer_by_words, commonest_answer, outside_alone, tags_by_phrases
 from gptcore.nlu.readers import Annotation, Example
 from gptcore.nlu.readers.tagged import tagged_example
 from gptcore.nlu.span_metrics import best_threshold, exact_match, normalised_answer, span_scores, token_f1
@@ -167,9 +167,9 @@ def test_words_alone_find_the_sentence_and_know_when_nothing_is_shared() -> None
         asked("Where is Zoe?", "Carl sleeps. Dora sings."),
     ]
     spec = task_spec("squad2")
-    assert words_alone(spec, train, train)["score"] >= 2 / 3
-    assert commonest_places(spec, train, train)["score"] == pytest.approx(1 / 3)
-    assert commonest_places(task_spec("squad"), train[:2], train[:1])["score"] == 1.0
+    assert answer_by_words(spec, train, train)["score"] >= 2 / 3
+    assert commonest_answer(spec, train, train)["score"] == pytest.approx(1 / 3)
+    assert commonest_answer(task_spec("squad"), train[:2], train[:1])["score"] == 1.0
 
 
 def test_tags_of_known_phrases_the_longest_first() -> None:
@@ -180,11 +180,13 @@ def test_tags_of_known_phrases_the_longest_first() -> None:
         tagged_example(["Anna"], ["B-PER"], "", "r", 0.0),
     ]
     dev = [tagged_example(["Anna", "saw", "New", "York"], ["B-PER", "O", "B-LOC", "I-LOC"], "", "r", 0.0)]
-    assert words_alone(spec, train, dev)["score"] == 1.0
-    assert commonest_places(spec, train, dev)["score"] == 0.0
+    assert tags_by_phrases(spec, train, dev)["score"] == 1.0
+    assert outside_alone(spec, train, dev)["score"] == 0.0
 
 
 def test_the_shared_tasks_baseline_has_its_published_score() -> None:
     folder = str(real_data("CoNLL2003").parent)
-    found = words_alone(task_spec("conll2003"), *(load_task("conll2003", folder, split) for split in ("train", "dev")))
+    found = tags_by_phrases(
+        task_spec("conll2003"), *(load_task("conll2003", folder, split) for split in ("train", "dev"))
+    )
     assert [round(100 * found[f"entity_{name}"], 2) for name in ("precision", "recall", "f1")] == [78.33, 65.23, 71.18]

@@ -17,6 +17,7 @@ from gptcore.models import incremental
 from gptcore.models.language_model import LanguageModel
 from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import REGISTRY, PromptTemplate
 from gptcore.prompting import classification
@@ -85,7 +86,7 @@ def test_every_task_of_the_registry_has_a_prompt_for_its_classes(name: str) -> N
     fields = tuple(f"field {number}" for number in range(len(spec.fields)))
     choices = tuple(f"choice {letter}" for letter in spec.labels) if spec.form == "choices" else ()
     item = classification.item(spec, Example(fields, choices, 1.0, "", "file:1"))
-    assert len(item.answers) == (len(choices) or spec.n_outputs)
+    assert len(item.answers) == (len(choices) or form_of(spec).n_outputs(spec))
     assert len(set(item.answers)) == len(item.answers)
     whole = item.context + item.questions[0]
     assert all(field in whole for field in fields)

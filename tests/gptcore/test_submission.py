@@ -16,10 +16,12 @@ from gptcore.evaluation import submission
 from gptcore.evaluation.submission import GLUE_TASKS, SUBMISSION, files_of, glue_submission
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.models.heads import ClassificationModel
-from gptcore.nlu.inputs import build_sequences, collate, predict, specials
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.inputs import collate
 from gptcore.nlu.readers import iterate_test
 from gptcore.nlu.registry import task_spec
 from gptcore.storyworld.write import generate
+from tests.gptcore.reading import sequences_of
 from tests.gptcore.tiny_glue import save_model, texts_of, tokenizer, write_test_file, write_test_files
 from tests.realdata import real_data
 
@@ -97,11 +99,11 @@ def test_answers_are_those_of_the_model_one_row_at_a_time(small, words, models, 
         spec, answers = task_spec(config["task"]), []
         for texts in texts_of(file, ROWS):
             ids = [np.asarray(words.encode(text)) for text in texts]
-            sequences, _ = build_sequences(spec, ids, [], model.gpt.config.n_ctx, specials(words.n_vocab))
+            sequences, _ = sequences_of(spec, ids, [], model.gpt.config.n_ctx, words.n_vocab)
             batch = collate(spec, [sequences], [None])
             with torch.no_grad():
                 logits, _ = model(batch.tokens, batch.clf_position)
-            value = predict(spec, logits.numpy())[0]
+            value = form_of(spec).predict(spec, logits.numpy())[0]
             label = f"{value:.3f}" if spec.score_range else spec.labels[int(value)]
             answers.append({"entailment": "1"}.get(label, "0") if file.name == "WNLI.tsv" else label)
         assert [line[1] for line in found[file.name][1:]] == answers, file.name
@@ -122,7 +124,7 @@ def test_rows_are_answered_in_their_order_however_they_are_batched(words, models
     model = TaskModel(models["stsb"], words)
     examples = list(iterate_test(model.spec, str(tmp_path), file.path, file.index))
     whole = [(row.row, logits) for row, logits in model.answers(examples)]
-    monkeypatch.setattr("gptcore.evaluation.task_model.evaluation_tokens", lambda device: 40)
+    monkeypatch.setattr("gptcore.evaluation.predict.evaluation_tokens", lambda device: 40)
     for (row, logits), (name, expected) in zip(model.answers(iter(examples), at_once=5), whole, strict=True):
         assert row.row == name
         np.testing.assert_allclose(logits, expected, atol=1e-5)

@@ -26,10 +26,9 @@ from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.nlu.inputs import EncodedExample
 from gptcore.objectives.augmentation import PROPOSALS, WordProposer, augmented
-from gptcore.objectives.losses import task_loss
+from gptcore.objectives.losses import soft_class_loss, soft_tag_loss, task_loss
 from gptcore.objectives.task_distillation import (
     TaughtClassifier,
-    soft_task_loss,
     taught_classifier,
     taught_objective,
 )
@@ -171,9 +170,9 @@ def test_soft_labels_of_one_class_are_hard_ones() -> None:
     scores = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([0, 2, 1, 1, 0])
     sure = 1e4 * F.one_hot(labels, 3).float()
-    torch.testing.assert_close(soft_task_loss("pair", scores, sure, labels), task_loss(scores, labels))
+    torch.testing.assert_close(soft_class_loss(scores, sure, labels), task_loss(scores, labels))
     tags = torch.full((1, 5), IGNORE_INDEX)
-    assert soft_task_loss("tags", scores[None], sure[None], tags) == 0, "a batch without a word to tag"
+    assert soft_tag_loss(scores[None], sure[None], tags) == 0, "a batch without a word to tag"
 
 
 def test_the_rate_is_constant_while_layers_are_learnt() -> None:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from gptcore.families import Family
 from gptcore.families import with_family as recorded_with
 from gptcore.models.language_model import LanguageModel, check_transfer, initialise
-from gptcore.nlu.inputs import DecoderInputs, Ids
-from gptcore.nlu.registry import TaskSpec
+from gptcore.nlu.forms.form import Ids
+from gptcore.nlu.inputs import DecoderInputs, RowReader
 
 FAMILY = Family(
     "windowed",
@@ -37,20 +37,11 @@ class LastWords(DecoderInputs):
 
     n_special = 1
 
-    def sequences(
-        self,
-        spec: TaskSpec,
-        fields: Sequence[Ids],
-        choices: Sequence[Ids],
-        *,
-        n_ctx: int,
-        n_vocab: int,
-        part_tokens: int | None = None,
-    ) -> tuple[list[Ids], bool]:
-        room = (n_ctx - 1) // (len(fields) + bool(choices))
+    def sequences(self, reader: RowReader, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
+        room = (reader.n_ctx - 1) // (len(fields) + bool(choices))
         ends = [[*fields, choice] for choice in choices] or [[*fields]]
         cut = any(len(part) > room for parts in ends for part in parts)
-        return [np.concatenate([*(part[-room:] for part in parts), [n_vocab]]) for parts in ends], cut
+        return [np.concatenate([*(part[-room:] for part in parts), [reader.n_vocab]]) for parts in ends], cut
 
 
 LAST_WORDS = LastWords()

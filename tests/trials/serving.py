@@ -31,6 +31,8 @@ import httpx
 
 from flows.servers.environment import prepare, read_stack
 from gptcore.base.errors import InputError
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.registry import task_spec
 
 _Answers = list[dict[str, Any]]
 _DECIMALS = 6
@@ -106,9 +108,7 @@ def main() -> int:
 
 def _subject(task: str, datasets: str, store: str) -> Subject:
     from flows.forms.checks import datasets_folder
-    from gptcore.nlu.own_rows import field_names
     from gptcore.nlu.readers import load_task
-    from gptcore.nlu.registry import task_spec
     from tasks.report.entries import task_model
     from tasks.store.store import Store
     from tasks.tracking.registry import CHAMPION
@@ -116,7 +116,7 @@ def _subject(task: str, datasets: str, store: str) -> Subject:
 
     spec, name = task_spec(task), task_model(task, synthetic=not datasets)
     datasets = datasets_folder(Store(store), datasets)
-    named = zip(spec.fields, field_names(spec), strict=False)
+    named = zip(spec.fields, form_of(spec).names_of(spec), strict=False)
     texts = [field if isinstance(field, str) else other for field, other in named]  # of several columns one text
     columns = (*texts, *spec.choices)
     examples = load_task(task, datasets)
@@ -165,7 +165,8 @@ def _of_predict(subject: Subject) -> _Answers:
     ended = subprocess.run([sys.executable, "-m", *command], input=lines, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise RuntimeError(f"gptmill {' '.join(command[1:])}: exit code {ended.returncode}: {ended.stderr[-2000:]}")
-    return [_flat(json.loads(line)) for line in ended.stdout.splitlines()]
+    cells = form_of(task_spec(subject.task)).cells
+    return [cells(json.loads(line)) for line in ended.stdout.splitlines()]
 
 
 def _of_pyfunc(subject: Subject) -> _Answers:
@@ -202,7 +203,8 @@ def _ask_gptmill(checks: Checks, subject: Subject, expected: _Answers, port: int
         def ask(rows: Sequence[Mapping[str, str]]) -> httpx.Response:
             return client.post("/predict", json=rows)
 
-        found, seconds = _timed(lambda: [_flat(a) for part in _parts(subject.rows) for a in ask(part).json()])
+        cells = form_of(task_spec(subject.task)).cells
+        found, seconds = _timed(lambda: [cells(a) for part in _parts(subject.rows) for a in ask(part).json()])
         _compare(checks, f"/predict ({seconds:.1f} s)", found, expected)
         _bad_row(checks, "/predict", subject, ask)
         under_way: list[httpx.Response] = []
@@ -231,12 +233,6 @@ def _bad_row(checks: Checks, way: str, subject: Subject, ask: Callable[[Any], ht
 def _parts(rows: Sequence[Mapping[str, str]]) -> Iterator[Sequence[Mapping[str, str]]]:
     for first in range(0, len(rows), _CALLS_AT_ONCE):
         yield rows[first : first + _CALLS_AT_ONCE]
-
-
-def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
-    from tasks.tracking.pyfunc import flat
-
-    return flat(answer)
 
 
 @contextmanager

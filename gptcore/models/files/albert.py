@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gptcore.models.files.encoder_layout import EncoderLayout, SubLayers, task_classes
+from gptcore.models.files.encoder_layout import EncoderLayout, SubLayers
 
 LAYOUT = EncoderLayout(
     model_type="albert",
@@ -25,7 +25,7 @@ LAYOUT = EncoderLayout(
     word_bias="predictions.bias",
     bias_copies=("predictions.decoder.weight", "predictions.decoder.bias"),
     architectures={"pair": "AlbertForPreTraining", "words": "AlbertForMaskedLM", "": "AlbertModel"},
-    classifiers=task_classes("Albert"),
+    classes="Albert",
     widens="encoder.embedding_hidden_mapping_in",
     shares=True,
     classifier_dropout="classifier_dropout_prob",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gptcore.models.files.encoder_layout import BERT_SUB_LAYERS, EncoderLayout, task_classes
+from gptcore.models.files.encoder_layout import BERT_SUB_LAYERS, EncoderLayout
 
 LAYOUT = EncoderLayout(
     model_type="bert",
@@ -17,5 +17,5 @@ LAYOUT = EncoderLayout(
     word_bias="cls.predictions.bias",
     bias_copies=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
     architectures={"pair": "BertForPreTraining", "words": "BertForMaskedLM", "": "BertModel"},
-    classifiers=task_classes("Bert"),
+    classes="Bert",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gptcore.models.files.encoder_layout import EncoderLayout, SubLayers, task_classes
+from gptcore.models.files.encoder_layout import EncoderLayout, SubLayers
 
 LAYOUT = EncoderLayout(
     model_type="distilbert",
@@ -21,7 +21,7 @@ LAYOUT = EncoderLayout(
     word_bias="vocab_projector.bias",
     bias_copies=("vocab_projector.weight",),
     architectures={"words": "DistilBertForMaskedLM", "": "DistilBertModel"},
-    classifiers=task_classes("DistilBert"),
+    classes="DistilBert",
     sizes={
         "n_vocab": "vocab_size",
         "n_ctx": "max_position_embeddings",

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from gptcore.models.files.encoder_layout import BERT_SUB_LAYERS, EncoderLayout, task_classes
-from gptcore.nlu.spec import PLACE_FORMS
+from gptcore.models.files.encoder_layout import BERT_SUB_LAYERS, EncoderLayout
 
 LAYOUT = EncoderLayout(
     model_type="electra",
@@ -21,6 +20,7 @@ LAYOUT = EncoderLayout(
     bias_copies=("generator_lm_head.weight",),
     architectures={"replaced": "ElectraForPreTraining", "words": "ElectraForMaskedLM", "": "ElectraModel"},
     # Its other classes have a second layer before the linear one.
-    classifiers={form: name for form, name in task_classes("Electra").items() if form in PLACE_FORMS},
+    classes="Electra",
+    classes_of_places_alone=True,
     widens="embeddings_project",
 )

@@ -25,7 +25,7 @@ from gptcore.base.settings import replace_settings
 from gptcore.config import EncoderConfig
 from gptcore.families import FAMILIES
 from gptcore.models.files.folder import ModelFolder
-from gptcore.nlu.spec import PLACE_FORMS
+from gptcore.nlu.forms import Form
 from gptcore.text.tokenizer import Tokenizer
 
 SIZES = {
@@ -74,7 +74,7 @@ class TaskNetwork(Protocol):
     encoder: EncoderNetwork
     layer: torch.nn.Linear | None
     head: torch.nn.Linear
-    form: str
+    row_form: Form
     clf_pdrop: float
 
 
@@ -112,8 +112,10 @@ class EncoderLayout:
     """Other names under which older folders repeat it, and the word embeddings as the head's matrix."""
     architectures: Mapping[str, str]
     """The head that the network has ("pair", "words", "replaced", or "" for none) -> transformers' class."""
-    classifiers: Mapping[str, str]
-    """Form of a task -> transformers' class that computes the same; a form that is missing has none."""
+    classes: str
+    """What the names of transformers' classes begin with."""
+    classes_of_places_alone: bool = False
+    """Whether those that answer for a text as a whole do not compute the same."""
     widens: str = ""
     """Their name of the layer from the embeddings' width to the states'."""
     shares: bool = False
@@ -202,22 +204,23 @@ class EncoderLayout:
 
     def write_classifier(self, model: TaskNetwork, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
         """See :func:`gptcore.models.files.hugging_face.export_classifier`."""
-        if model.form not in self.classifiers:
+        form = model.row_form
+        if not form.transformers or (self.classes_of_places_alone and not form.places):
             raise InputError(
-                f"transformers' {self.model_type} has no class that reads tasks of the form {model.form} as this model"
+                f"transformers' {self.model_type} has no class that reads tasks of the form {form.name} as this model"
             )
-        places, config = model.form in PLACE_FORMS, model.encoder.config
+        places, config = form.places, model.encoder.config
         if not (places or config.pooler) and "pooler" in self.heads:
             raise InputError(f"it has no pooler, through which transformers' classes of {self.model_type} read")
-        name = "qa_outputs" if model.form == "span" else "classifier"
+        name = form.transformers_layer
         layer = {f"{name}.weight": model.head.weight, f"{name}.bias": model.head.bias}
         if model.layer is not None:
             layer |= {f"{self.classifier_layer}.{part}": getattr(model.layer, part) for part in _PARTS}
-        said: dict[str, Any] = {"architectures": [self.classifiers[model.form]]}
+        said: dict[str, Any] = {"architectures": [f"{self.classes}For{form.transformers}"]}
         said[self.classifier_dropout] = model.clf_pdrop
-        if model.form not in ("choices", "span"):
+        if not form.outputs:
             named = dict(enumerate(labels))
-            said |= {"problem_type": "multi_label_classification"} if model.form == "labels" else {}
+            said |= {"problem_type": "multi_label_classification"} if form.several else {}
             said |= {"id2label": named, "label2id": {label: number for number, label in named.items()}}
         without = dataclasses.replace(config, pooler=config.pooler and not places)  # theirs has none there
         self._write(model.encoder, without, layer, said, tokenizer, folder)
@@ -359,16 +362,3 @@ BERT_SUB_LAYERS = SubLayers(
     norm="output.LayerNorm",
 )
 """BERT's, and ELECTRA's too."""
-
-
-def task_classes(family: str) -> dict[str, str]:
-    """Form of a task -> transformers' class of a family, by the name that its classes begin with."""
-    forms = {
-        "single": "SequenceClassification",
-        "labels": "SequenceClassification",
-        "pair": "SequenceClassification",
-        "choices": "MultipleChoice",
-        "span": "QuestionAnswering",
-        "tags": "TokenClassification",
-    }
-    return {form: f"{family}For{what}" for form, what in forms.items()}

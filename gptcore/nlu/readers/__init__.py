@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gptcore.nlu.examples import Annotation, Example, Record, example_of, show
 from gptcore.nlu.readers.layout import has_folder, parquet_layout
-from gptcore.nlu.readers.rows import Annotation, Example, Record, example_of, show
 from gptcore.nlu.readers.tasks import (
     available,
     fitted,

@@ -16,7 +16,7 @@ from typing import Any
 from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json
 from gptcore.base.filesystems import exists, file_system
-from gptcore.nlu.readers.rows import Example, Record, show
+from gptcore.nlu.examples import Example, Record, show
 from gptcore.nlu.readers.text_files import lines
 from gptcore.nlu.registry import TaskSpec
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gptcore.nlu.label_sets import as_number
-from gptcore.nlu.readers.rows import Example, Record, show
+from gptcore.nlu.examples import Example, Record, show
+from gptcore.nlu.forms.labels import as_number
 from gptcore.nlu.readers.text_files import read_jsonl
 from gptcore.nlu.registry import TaskSpec
 

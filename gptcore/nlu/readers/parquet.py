@@ -11,8 +11,9 @@ import fsspec
 import numpy as np
 
 from gptcore.base.errors import InputError
+from gptcore.nlu.examples import Record, show
+from gptcore.nlu.forms import form_of, label_text
 from gptcore.nlu.readers.hub import HubSet
-from gptcore.nlu.readers.rows import Record, label_text, show
 from gptcore.nlu.readers.text_files import unreadable
 from gptcore.nlu.registry import TaskSpec
 
@@ -32,7 +33,7 @@ def read_parquet(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
 
     choices = {} if hub.options else {column: column for column in spec.choices}
     called = {column: hub.columns.get(column, column) for column in (*spec.text_columns, *choices, spec.label)}
-    label_type = _STRINGS if spec.form == "labels" else "number or string"
+    label_type = _STRINGS if form_of(spec).several else "number or string"
     expected = dict.fromkeys(called.values(), "string") | {called[spec.label]: label_type}
     if hub.options:
         expected[hub.options] = "list of strings"

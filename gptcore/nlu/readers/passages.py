@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gptcore.nlu.readers.rows import Annotation, Example, Record, show
+from gptcore.nlu.examples import Annotation, Example, Record, show
 from gptcore.nlu.readers.text_files import json_object
 from gptcore.nlu.registry import TaskSpec
 

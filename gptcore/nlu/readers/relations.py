@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gptcore.base.errors import InputError
-from gptcore.nlu.readers.rows import Example, Record, show
+from gptcore.nlu.examples import Example, Record, show
 from gptcore.nlu.readers.text_files import json_object
 from gptcore.nlu.registry import FEWREL_RELATIONS, TaskSpec
 

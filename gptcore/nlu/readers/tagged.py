@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gptcore.base.errors import InputError
-from gptcore.nlu.readers.rows import Annotation, Example, Record, show
+from gptcore.nlu.examples import Annotation, Example, Record, show
 from gptcore.nlu.readers.text_files import lines
 from gptcore.nlu.registry import TaskSpec
 

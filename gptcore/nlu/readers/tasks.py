@@ -10,6 +10,8 @@ import numpy as np
 
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import exists, file_system
+from gptcore.nlu.examples import Example, Record, example_of, show
+from gptcore.nlu.forms import form_of, label_text
 from gptcore.nlu.readers.commonsense import read_commonsense
 from gptcore.nlu.readers.entity_types import read_open_entity
 from gptcore.nlu.readers.hub import HubSet
@@ -17,7 +19,6 @@ from gptcore.nlu.readers.layout import ParquetLayout, has_folder, parquet_layout
 from gptcore.nlu.readers.parquet import read_parquet
 from gptcore.nlu.readers.passages import read_squad
 from gptcore.nlu.readers.relations import read_fewrel
-from gptcore.nlu.readers.rows import Example, Record, example_of, label_of, label_text, show
 from gptcore.nlu.readers.tagged import read_conll
 from gptcore.nlu.readers.text_files import READERS, passage_names
 from gptcore.nlu.registry import BEYOND, REGISTRY, Format, Source, TaskSpec, task_spec
@@ -159,6 +160,7 @@ def _examples(
         root = spec.root(datasets_url)
         yield from _WHOLE_READERS[spec.format](spec, spec.address(datasets_url, source.path), root, source.subset)
         return
+    label_of = form_of(spec).label_of
     for row in _rows(spec, datasets_url, source.path, layout):
         found = label_text(row.value(spec.label))
         if found in spec.dropped_labels:

@@ -17,7 +17,7 @@ import fsspec
 
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import file_system
-from gptcore.nlu.readers.rows import Record, show
+from gptcore.nlu.examples import Record, show
 from gptcore.nlu.registry import Format, TaskSpec
 
 _FILES_AT_ONCE = 256  # passage files fetched together, so that a remote folder of thousands is not one trip each

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gptcore.base.errors import InputError
-from gptcore.nlu.label_sets import as_number
-from gptcore.nlu.registry import TaskSpec
+from gptcore.nlu.spec import TaskSpec
 
-_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]*)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -31,14 +29,14 @@ class Example:
     fields: tuple[str, ...]
     choices: tuple[str, ...]
     label: float | None
-    """Class index, index of the right choice, or score; in the form "labels" the set of them as
-    :func:`gptcore.nlu.label_sets.as_number` has it, in "span" whether there is an answer, in "tags" 0; None where the
+    """Class index, index of the right choice, or score; of any number of labels the set of them as
+    :func:`gptcore.nlu.forms.labels.as_number` has it, of a span whether there is an answer, of tags 0; None where the
     row carries no label."""
     subset: str
     row: str
     """``file:line``, relative to the folder of datasets."""
     annotations: tuple[Annotation, ...] = ()
-    """Of the last field: in the form "span" every answer that counts as right, in "tags" every word."""
+    """Of the last field: of a span every answer that counts as right, of tags every word."""
     id: str = ""
     """What the file itself calls the row; empty: nothing."""
     group: str = ""
@@ -95,53 +93,6 @@ def example_of(
         subset=subset,
         row=f"{row.file.removeprefix(datasets_url.rstrip('/') + '/')}:{row.line}",
     )
-
-
-def label_of(spec: TaskSpec, row: Record) -> float:
-    """A row's label: class index, index of the right choice, score, or set of labels.
-
-    :raises InputError: the label is none of the task's.
-    """
-    value = row.value(spec.label)
-    if spec.form == "labels":
-        return _set_of_labels(spec, row, value)
-    found = label_text(value)
-    if spec.score_range:
-        low, high = spec.score_range
-        if not (isinstance(found, str) and _NUMBER.fullmatch(found) and low <= float(found) <= high):
-            raise row.error(spec.label, show(value), f"a number from {low:g} to {high:g}")
-        return float(found)
-    if found not in spec.labels:
-        raise row.error(spec.label, show(value), f"one of {', '.join(spec.labels)}")
-    return spec.labels.index(found)
-
-
-def label_texts(value: Any) -> list[Any]:
-    """The labels of a row that may have several, as text: a list, or text in which semicolons set them apart.
-
-    Anything else is one label.
-    """
-    if isinstance(value, list):
-        texts = map(label_text, value)
-        return [label.strip() if isinstance(label, str) else label for label in texts]
-    if isinstance(value, str):
-        return [label.strip() for label in value.split(";") if label.strip()]
-    return [label_text(value)]
-
-
-def _set_of_labels(spec: TaskSpec, row: Record, value: Any) -> float:
-    found = label_texts(value)
-    for label in found:
-        if label not in spec.labels:
-            raise row.error(spec.label, show(label), f"some of {', '.join(spec.labels)}")
-    return as_number(map(spec.labels.index, found))
-
-
-def label_text(value: Any) -> Any:
-    """A label as text, as JSON and parquet have numbers and truth values, too; anything else as it is."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(value) if isinstance(value, int | float) else value
 
 
 def show(value: Any) -> str:

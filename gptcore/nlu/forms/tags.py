@@ -1,0 +1,67 @@
+"""A text each of whose words has a tag, which say together where the text names something, and what kind of thing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gptcore.nlu.examples import Example
+from gptcore.nlu.forms.form import Form
+from gptcore.nlu.spec import Metric, TaskSpec
+
+
+class Tags(Form):
+    """See this module's introduction."""
+
+    def metrics(self, spec: TaskSpec) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
+        """See :class:`Form`."""
+        return ("entity_f1",), ("entity_f1",)
+
+    def counted(self, spec: TaskSpec, row: Example) -> list[str]:
+        """See :class:`Form`: the kinds of what the text names."""
+        return [word.name[2:] for word in row.annotations if word.name.startswith("B-")]
+
+    def labels_in(self, spec: TaskSpec, row: Example) -> list[str]:
+        """See :class:`Form`."""
+        return [word.name for word in row.annotations]
+
+    def shown(self, spec: TaskSpec, row: Example) -> str:
+        """See :class:`Form`."""
+        text = row.fields[-1]
+        return " | ".join(f"{text[word.start : word.end]} {word.name}" for word in row.annotations) or "none"
+
+    def signature(self, spec: TaskSpec) -> dict[str, str]:
+        """See :class:`Form`."""
+        return {"tags": "string", "entities": "string"}
+
+    def cells(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """See :class:`Form`."""
+        return {"tags": " ".join(answer["tags"]), "entities": json.dumps(answer["entities"], ensure_ascii=False)}
+
+    def comes_back(self, spec: TaskSpec, labels: str) -> str:
+        """See :class:`Form`."""
+        return f"`tags`, one a word ({labels}), and `entities` as JSON"
+
+
+FORM = Tags(
+    "tags",
+    ("text",),
+    places=True,
+    graded=False,
+    reads="the state of each position",
+    pipeline="token-classification",
+    transformers="TokenClassification",
+    loss="gptcore.objectives.losses:tag_loss",
+    soft_loss="gptcore.objectives.losses:soft_tag_loss",
+    rows="gptcore.nlu.rows:encoded_windows",
+    asked_rows="gptcore.nlu.rows:asked_windows",
+    position_targets="gptcore.nlu.rows:tag_targets",
+    predictions="gptcore.evaluation.places:tag_predictions",
+    stderrs="gptcore.nlu.bootstrap:tag_stderrs",
+    own_row="gptcore.nlu.own_rows:row_of_words",
+    floors={
+        "majority class": "gptcore.nlu.place_baselines:outside_alone",
+        "bag of words": "gptcore.nlu.place_baselines:tags_by_phrases",
+    },
+)
