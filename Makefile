@@ -88,7 +88,7 @@ status: ## what is running, and where
 	@$(BIN)/gptmill status
 
 prefect.yaml: $(VENV)/.runtime flows/deployments/catalog.py
-	@$(BIN)/python -m flows.deployments.yaml > $@
+	@$(BIN)/python -m flows.deployments.catalog > $@
 
 bench: $(VENV)/.dev ## what this machine does a second, beside what people would use without gptmill
 	@$(BIN)/python -m tests.benchmarks

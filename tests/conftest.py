@@ -83,7 +83,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     from prefect.settings import PREFECT_SERVER_DATABASE_CONNECTION_URL
     from prefect.testing.utilities import prefect_test_harness
 
-    from flows.servers.temporary_server_process import SETTINGS
+    from flows.servers.temporary_server import SETTINGS
 
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:  # read as it starts; servers that tests start have their own

@@ -26,7 +26,7 @@ _MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and 
 
 
 def finetune(options: argparse.Namespace) -> None:
-    filled = fill("FinetuneParameters", options, **({"lm_coef": 0.0} if options.no_aux_lm else {}))
+    filled = fill("FinetuneParameters", options, {"lm_coef": 0.0} if options.no_aux_lm else None)
     from flows.finetune import finetune
     from gptcore.nlu.own_task import is_task_file, own_task_name
 
@@ -51,7 +51,7 @@ def sweep(options: argparse.Namespace) -> None:
 
     plan = toml_file(options.file, "")
     read_plan(plan, options.file, bool(options.checkpoint))  # its errors name the file
-    filled = fill("SweepParameters", options, sweep=plan)
+    filled = fill("SweepParameters", options, {"sweep": plan})
     from flows.sweep.flow import sweep
 
     print(run(sweep, filled, options).text(), end="")
@@ -342,8 +342,7 @@ def _register(store: str, datasets: str) -> None:
 def deploy(options: argparse.Namespace) -> None:
     from flows.deployments.settings import read_settings
     from flows.forms.checks import check_addresses, task_file
-    from flows.servers.environment import LIGHT_STORE, absolute, is_of, read_stack
-    from flows.servers.preflight import require_log_in, require_prefect
+    from flows.servers.environment import LIGHT_STORE, absolute, is_of, read_stack, require_log_in, require_prefect
     from flows.servers.stack.control import remember
 
     settings = read_settings(options.settings)

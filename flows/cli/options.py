@@ -64,10 +64,10 @@ def _command(name: str, table: Mapping[str, Any], shared: Mapping[str, Any]) -> 
 class CommandParser(argparse.ArgumentParser):
     """A command's parser, which gets its options as the command is chosen: no other command's form is imported."""
 
-    def __init__(self, *, command: Command, **settings: Any) -> None:
+    def __init__(self, *, command: Command, prog: str | None = None) -> None:
         layout = argparse.RawDescriptionHelpFormatter if command.epilog else argparse.HelpFormatter
         text = command.description or command.text
-        super().__init__(description=text, epilog=command.epilog, formatter_class=layout, **settings)
+        super().__init__(description=text, epilog=command.epilog, formatter_class=layout, prog=prog)
         self.set_defaults(run=command.called)
         self._waiting: Command | None = command
 

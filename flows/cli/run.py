@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc as garbage
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -37,25 +37,26 @@ def run_flow(flow: str, form: str, prints: str, options: argparse.Namespace) -> 
         print(run(found, filled, options).url)
 
 
-def fill(form: str, options: argparse.Namespace, **extra: Any) -> Form:
+def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | None = None) -> Form:
     """The flow's form, filled from its fields' options; what it names is looked up, the servers are tried.
 
     Where no Prefect server is set, one of this process' own begins to start; the imports that follow are not searched
     for garbage (see :func:`run`).
 
+    :param given: values of fields that no option fills.
     :raises InputError: a value out of range, or something that is not there.
     """
     from pydantic import ValidationError
 
     from flows.forms.form import form_named
     from flows.forms.option import flag_of, given_fields
-    from flows.servers.preflight import require_servers
+    from flows.servers.environment import require_servers
     from flows.servers.temporary_server import begin_server
     from flows.trainings.worker_policy import worker_policy
 
-    model = form_named(form)
+    model, given = form_named(form), given or {}
     try:
-        filled = model.model_validate({**given_fields(model, options, besides=extra), **extra})
+        filled = model.model_validate({**given_fields(model, options, besides=given), **given})
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"{flag_of(model, str(first['loc'][0]))}: found {first['input']!r}; {first['msg']}") from None
@@ -99,7 +100,7 @@ def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:
             garbage.enable()
         from prefect import tags
 
-        from flows.servers.tags import INTERNAL
+        from flows.servers.pools import INTERNAL
 
         with tags(INTERNAL):  # whose automations on a server that is set see to it, should this process be lost
             return flow(filled)

@@ -1,63 +1,52 @@
-"""The flows that a Prefect server offers, each with its work pool and the form it shows."""
+"""The flows that a Prefect server offers, each with its work pool and the form it shows.
+
+python -m flows.deployments.catalog > prefect.yaml    # for people who use Prefect's own command
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
+import yaml
 from prefect.utilities.callables import parameter_schema
-from pydantic import BaseModel
 
 from flows.abstracts import abstracts, abstracts_tables, generate
-from flows.analysis.budgets import objectives
-from flows.analysis.curves import learning, zero_shot_curves
-from flows.analysis.encoder_objectives import replaced, sentences
-from flows.analysis.entities import entities
-from flows.analysis.networks import families, sharing, sizes
-from flows.analysis.overlap import overlap
-from flows.analysis.paper import layers, table5, tables
-from flows.analysis.students import distillation, students
+from flows.analysis import ANALYSES
 from flows.distil import distil
 from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
-from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, FewShotParameters, GenerateParameters
-from flows.forms.knowledge import KnowledgeParameters, ReasonParameters
-from flows.forms.parameters import (
-    AnalysisParameters,
-    DistillationParameters,
-    DistilParameters,
-    FinetuneAllParameters,
-    FinetuneParameters,
-    PipelineParameters,
-    PretrainParameters,
-    StudentsParameters,
-    SweepParameters,
-)
+from flows.forms.form import Form
 from flows.knowledge.flow import knowledge
 from flows.knowledge.reason import reason
 from flows.pipeline import pipeline
 from flows.pretrain import pretrain
-from flows.servers.pools import CPU, GPU
-from flows.servers.tags import INTERNAL, OFFERED, TRAINING
+from flows.servers.pools import CPU, GPU, INTERNAL, OFFERED, POOLS, TRAINING
 from flows.sweep.flow import sweep
 from flows.trainings.leaderboard import leaderboard
 from flows.trainings.train import train
+from gptcore import __version__
 from tasks.store.manifest import code_version
 
 
 @dataclass(frozen=True)
 class Offer:
-    """One deployment: a flow, where it runs, what it asks."""
+    """One deployment: a flow, and where it runs."""
 
     flow: Any
-    pool: str
-    form: type[BaseModel] | None = None
+    pool: str = CPU
     internal: bool = False
 
     @property
     def name(self) -> str:
         """The deployment is called as its flow."""
         return str(self.flow.name)
+
+    @property
+    def form(self) -> type[Form] | None:
+        """What the flow asks; None where it takes no form."""
+        asked = next(iter(get_type_hints(self.flow.fn).values()))
+        return asked if isinstance(asked, type) and issubclass(asked, Form) else None
 
     @property
     def description(self) -> str:
@@ -91,34 +80,13 @@ class Offer:
 
 
 OFFERS = [
-    Offer(pipeline, CPU, PipelineParameters),
-    Offer(pretrain, GPU, PretrainParameters),
-    Offer(distil, CPU, DistilParameters),
-    Offer(finetune, GPU, FinetuneParameters),
-    Offer(finetune_all, CPU, FinetuneAllParameters),
-    Offer(tables, CPU, AnalysisParameters),
-    Offer(table5, CPU, AnalysisParameters),
-    Offer(layers, CPU, AnalysisParameters),
-    Offer(zero_shot_curves, CPU, AnalysisParameters),
-    Offer(learning, CPU, AnalysisParameters),
-    Offer(overlap, CPU, AnalysisParameters),
-    Offer(families, CPU, AnalysisParameters),
-    Offer(objectives, CPU, AnalysisParameters),
-    Offer(knowledge, CPU, KnowledgeParameters),
-    Offer(reason, CPU, ReasonParameters),
-    Offer(sentences, CPU, AnalysisParameters),
-    Offer(sharing, CPU, AnalysisParameters),
-    Offer(replaced, CPU, AnalysisParameters),
-    Offer(sizes, CPU, AnalysisParameters),
-    Offer(students, CPU, StudentsParameters),
-    Offer(distillation, CPU, DistillationParameters),
-    Offer(entities, CPU, AnalysisParameters),
-    Offer(sweep, CPU, SweepParameters),
-    Offer(abstracts, CPU, AbstractsParameters),
-    Offer(abstracts_tables, CPU, AbstractsTablesParameters),
-    Offer(generate, CPU, GenerateParameters),
-    Offer(few_shot, CPU, FewShotParameters),
-    Offer(leaderboard, CPU),
+    Offer(pipeline),
+    Offer(pretrain, GPU),
+    Offer(distil),
+    Offer(finetune, GPU),
+    Offer(finetune_all),
+    *map(Offer, ANALYSES.values()),
+    *map(Offer, [knowledge, reason, sweep, abstracts, abstracts_tables, generate, few_shot, leaderboard]),
     Offer(train, GPU, internal=True),
 ]
 
@@ -128,3 +96,44 @@ def version() -> str:
     code = code_version()
     commit = f"+{str(code['git'])[:12]}{'.dirty' if code['dirty'] else ''}" if code["git"] else ""
     return f"{code['package']}{commit}"
+
+
+# --- prefect.yaml
+
+_HEAD = """\
+# For `prefect deploy --all` on a server of your own; written by `make prefect.yaml` from flows/deployments/catalog.py.
+# `gptmill deploy` does the same and more: schedules, automations, forms that list the checkpoints. First the pools:
+{pools}
+"""
+
+
+def document() -> dict[str, Any]:
+    """What the file says."""
+    return {
+        "name": "gptmill",
+        # The flows are found in the installed package; relative paths in a form are meant from here.
+        "pull": [{"prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}}],
+        "deployments": [_entry(offer) for offer in OFFERS],
+    }
+
+
+def text() -> str:
+    """The file."""
+    pools = "\n".join(f"#   prefect work-pool create {name} --type process" for name in POOLS)
+    body: str = yaml.safe_dump(document(), sort_keys=False, width=110)
+    return _HEAD.format(pools=pools) + body
+
+
+def _entry(offer: Offer) -> dict[str, Any]:
+    return {
+        "name": offer.name,
+        "version": __version__,
+        "description": offer.description,
+        "tags": offer.tags,
+        "entrypoint": offer.entrypoint,
+        "work_pool": {"name": offer.pool},
+    }
+
+
+if __name__ == "__main__":
+    print(text(), end="")

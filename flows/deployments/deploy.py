@@ -27,8 +27,7 @@ from flows.deployments.catalog import OFFERS, Offer, version
 from flows.deployments.settings import WEBHOOK_VARIABLE, PipelineSchedule, Settings, read_settings
 from flows.forms.choices import list_checkpoints, own_tasks, with_own_tasks, without_choices
 from flows.servers.environment import absolute
-from flows.servers.pools import POOLS
-from flows.servers.tags import INTERNAL, OFFERED
+from flows.servers.pools import INTERNAL, OFFERED, POOLS
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import exists, file_system
 from tasks.store.store import Store

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
-from flows.forms.option import Option, as_typed, field, spoken
+from flows.forms.option import Limits, Option, as_typed, field, spoken
 from flows.forms.readers import config_file, learning_rates, task_names
 from flows.servers.environment import LIGHT_STORE
 from gptcore.config import FinetuneConfig
@@ -144,7 +144,7 @@ def out(position: int, what: str = "the tables (Markdown, CSV) and figures (PNG)
     return field(position, "", f"A local folder for {what}.", empty="none", option=Option(metavar="FOLDER"))
 
 
-def published(position: int, name: str, text: str, **limits: Any) -> Any:
+def published(position: int, name: str, text: str, **limits: Unpack[Limits]) -> Any:
     """A setting of fine-tuning, which the paper gives: section 4.1."""
     default = getattr(FinetuneConfig(), name)
     option = Option(help=spoken(text))

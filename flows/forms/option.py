@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
@@ -49,8 +49,26 @@ class _Drawn:
         schema["position"] = self.position
 
 
+class Limits(TypedDict, total=False):
+    """What a field's value must be, and its title in place of the field's name; as pydantic's ``Field`` has them."""
+
+    title: str
+    ge: float
+    gt: float
+    le: float
+    lt: float
+    allow_inf_nan: bool
+    min_length: int
+
+
 def field(
-    position: int, default: Any = ..., text: str = "", *, empty: str = "", option: Option | None = _PLAIN, **more: Any
+    position: int,
+    default: Any = ...,
+    text: str = "",
+    *,
+    empty: str = "",
+    option: Option | None = _PLAIN,
+    **limits: Unpack[Limits],
 ) -> Any:
     """A field of a form.
 
@@ -58,13 +76,12 @@ def field(
     :param text: its description, without what an empty default stands for.
     :param empty: what the default stands for where that is "", [], 0 or -1, as "all".
     :param option: what its option has of its own; None where no command line fills it.
-    :param more: for pydantic's ``Field``: a title, limits.
     """
     description = text
     if empty:
         mark = default if isinstance(default, int) else "Empty"
         description += f"{' ' if text.endswith('.') else '; '}{mark}: {empty}."
-    return Field(default, description=description, json_schema_extra=_Drawn(position, text, empty, option), **more)
+    return Field(default, description=description, json_schema_extra=_Drawn(position, text, empty, option), **limits)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 Order of choice: what the environment says (PREFECT_API_URL, MLFLOW_TRACKING_URI, AWS_...); else the local stack, when
 `gptmill up` has started one; else Prefect's ephemeral server and MLflow on SQLite in the state folder. The full stack
 has its passwords in a file, from which they come with its addresses.
+
+The servers that a command will use are tried before any work: a dead one, or a wrong password, costs seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.servers.credentials import client_environment, read_credentials
-from gptcore.base.errors import InputError
+from gptcore.base.connectivity import answers_at
+from gptcore.base.errors import InputError, without_password
 from gptcore.base.files import checked_object, read_object
 from tasks.store.state import state_folder
 
@@ -25,6 +28,7 @@ LIGHT_STORE = "runs/demo"
 """The default store of the light stack, and of every command."""
 PORTS = {"prefect": 4200, "mlflow": 5000, "postgres": 5433, "s3": 8333}
 """Where the local stack's servers listen unless it is told otherwise."""
+_TRIED_SECONDS = 5.0
 _SETTINGS = {
     "DO_NOT_TRACK": "1",  # neither server calls home
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -137,3 +141,72 @@ def answers(url: str, login: str | None = None, timeout: float = 2.0) -> bool:
             return bool(response.status == 200)
     except (urllib.error.URLError, OSError):
         return False
+
+
+# --- tried before any work
+
+
+def require_servers() -> None:
+    """See that Prefect and MLflow can be used where they are set; servers of this process's own always can.
+
+    :raises InputError: one does not answer, or refuses the log-in.
+    """
+    url = os.environ.get("PREFECT_API_URL")
+    if url:
+        _require_answer(url)
+    from tasks.tracking.tracker import Tracker
+
+    tracker = Tracker()
+    if tracker.served:
+        _ = tracker.client
+    if url:
+        require_log_in()
+
+
+def require_prefect() -> None:
+    """Refuse to go on where a Prefect server would be started for this command alone, or none answers.
+
+    :raises InputError: none is set, or it does not answer.
+    """
+    url = os.environ.get("PREFECT_API_URL")
+    if not url:
+        raise InputError("no Prefect server: start one with `gptmill up`, or set PREFECT_API_URL to that of another")
+    _require_answer(url)
+
+
+def _require_answer(url: str) -> None:
+    """Before Prefect is imported."""
+    if not url.startswith(("http://", "https://")):
+        raise InputError(
+            f"PREFECT_API_URL: found {without_password(url)}, expected an address such as http://127.0.0.1:4200/api"
+        )
+    if not answers_at(url):
+        raise InputError(f"Prefect at {without_password(url)}: does not answer; check PREFECT_API_URL")
+
+
+def require_log_in() -> None:
+    """See that the Prefect server that is set takes our log-in.
+
+    :raises InputError: the server refuses the log-in, or is no Prefect server.
+    """
+    from httpx import HTTPError, HTTPStatusError
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    where = f"Prefect at {without_password(os.environ['PREFECT_API_URL'])}"
+    try:
+        with (
+            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+            get_client(httpx_settings={"timeout": _TRIED_SECONDS}, sync_client=True) as client,
+        ):
+            client.read_flows(limit=1, offset=0)
+    except HTTPStatusError as error:
+        refused = error.response.status_code in (401, 403)
+        reason = "refuses the log-in; check PREFECT_API_AUTH_STRING" if refused else f"cannot be used ({_line(error)})"
+        raise InputError(f"{where}: {reason}") from None
+    except (HTTPError, RuntimeError) as error:
+        raise InputError(f"{where}: cannot be used ({_line(error)})") from None
+
+
+def _line(error: Exception) -> str:
+    return without_password(str(error).strip().partition("\n")[0]) or type(error).__name__

@@ -15,13 +15,14 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import ParamSpec, cast
 
 from flows.servers.guard import Application, guarded, own_names
 
 NAMES_VARIABLE = "GPTMILL_MLFLOW_NAMES"
 """Further names of the server, with their ports, between blanks: a proxy's, a container's."""
 _APPLICATION = "GPTMILL_MLFLOW_APPLICATION"  # what MLflow would have uvicorn serve: `module:name`
+_Given = ParamSpec("_Given")
 _SERVED = "MLFLOW_SERVER_ALLOWED_HOSTS"
 
 
@@ -48,10 +49,10 @@ def application() -> Application:
     return guarded(cast(Application, app), frozenset(os.environ[_SERVED].split(",")))
 
 
-def _with_guard(build: Callable[..., list[str]]) -> Callable[..., list[str]]:
+def _with_guard(build: Callable[_Given, list[str]]) -> Callable[_Given, list[str]]:
     """MLflow's maker of uvicorn's command line, but with :func:`application` in the place of its own."""
 
-    def command(*arguments: Any, **named: Any) -> list[str]:
+    def command(*arguments: _Given.args, **named: _Given.kwargs) -> list[str]:
         *found, served = build(*arguments, **named)
         os.environ[_APPLICATION] = served
         return [*found, *(() if "--factory" in found else ("--factory",)), "flows.servers.mlflow_server:application"]

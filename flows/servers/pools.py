@@ -1,9 +1,18 @@
-"""The work pools: which machines a flow run may go to. A worker of each runs wherever the flows do."""
+"""What our runs on a Prefect server are known by: work pools, which say where a run may go, and tags.
+
+A worker of each pool runs wherever the flows do. The tags tell our runs from those of others who use the same server.
+"""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 
+OFFERED = "gptmill"
+"""Tag of the deployments that people start: automations start their runs again and tell of their failures."""
+INTERNAL = "gptmill-internal"
+"""Tag of runs that whoever started them looks after: those that a flow starts, and those of the command line."""
+TRAINING = "gptmill-training"
+"""Tag, beside INTERNAL, of what a flow gives to a worker: its starter starts it again, but a worker may be missing."""
 CPU = "cpu"
 """For what orchestrates, reads and cleans: the pipeline, analyses, finetune-all, sweeps, abstracts, prompts."""
 GPU = "gpu"

@@ -1,7 +1,12 @@
-"""SIGTERM with the manners of Ctrl-C: jobs write their checkpoints, the last reports go out, one line says so.
+"""How a process ends, and what becomes of its flow runs.
 
-Both become an exception in the main thread, a kind of KeyboardInterrupt, so that whatever cleans up after one cleans up
-after the other.
+SIGTERM has the manners of Ctrl-C: jobs write their checkpoints, the last reports go out, one line says so. Both become
+an exception in the main thread, a kind of KeyboardInterrupt, so that whatever cleans up after one cleans up after the
+other.
+
+Flow runs that a killed command left Running, or whose end its server could not write down, the next command on the
+same Prefect server ends as Crashed. A run of a deployment is its worker's, whose host may be another one: Prefect's own
+heartbeats judge those.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from types import FrameType
 from typing import NoReturn
 from uuid import UUID
 
-from flows.servers import orphaned_runs
+from tasks.tracking.owners import dead_owners, note
 
 _SAME_REQUEST_SECONDS = 2.0
 _PARENT_SECONDS = 1.0
@@ -62,6 +67,7 @@ class _Handler:
 
 _handler: _Handler | None = None
 _followed = False
+_server: str | None = None
 
 
 @contextmanager
@@ -105,7 +111,7 @@ def listen() -> None:
     run to another process, which it does with one that it has not heard of for too long.
     """
     if _handler is not None:
-        orphaned_runs.note_flow_run()
+        _note_flow_run()
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _handler)
         return
@@ -154,3 +160,52 @@ def _end_at_once(number: int, _frame: FrameType | None) -> NoReturn:
     ended = Ended(number)
     print(ended.farewell, file=sys.stderr, flush=True)
     os._exit(ended.exit_code)
+
+
+# --- flow runs without their process
+
+
+def on_server(name: str) -> None:
+    """Say where this process' flow runs go, and end what killed commands left behind there.
+
+    :param name: the same for every process that talks to the same database.
+    """
+    global _server  # noqa: PLW0603  # as is the server that a process talks to
+    _server = name
+    with dead_owners(name) as dead:
+        for flow_run in {line for lines in dead.values() for line in lines}:
+            _crash(UUID(flow_run))
+
+
+def _note_flow_run() -> None:
+    """Remember the flow run that runs here as this process' own."""
+    from prefect.runtime import flow_run
+
+    if _server is not None:
+        note(_server, str(flow_run.id))
+
+
+def _crash(flow_run: UUID) -> None:
+    """Crashed for a flow run and its task runs, unless they have ended."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas import filters
+    from prefect.client.schemas.objects import TERMINAL_STATES, State, StateType
+    from prefect.client.schemas.sorting import TaskRunSort
+    from prefect.exceptions import ObjectNotFound
+    from prefect.states import Crashed
+
+    crashed: State[None] = Crashed(message="The command that ran it has ended; the same command goes on from here.")
+    its = filters.FlowRunFilter(id=filters.FlowRunFilterId(any_=[flow_run]))
+    open_states = filters.TaskRunFilterStateType(any_=[kind for kind in StateType if kind not in TERMINAL_STATES])
+    unended = filters.TaskRunFilter(state=filters.TaskRunFilterState(type=open_states))
+    with get_client(sync_client=True) as client:
+        try:
+            found = client.read_flow_run(flow_run)
+        except ObjectNotFound:  # the database is another one by now
+            return
+        if found.state is not None and found.state.is_final():
+            return
+        order = TaskRunSort.ID_DESC
+        for task in client.read_task_runs(flow_run_filter=its, task_run_filter=unended, sort=order, limit=200):
+            client.set_task_run_state(task.id, crashed, force=True)
+        client.set_flow_run_state(flow_run, crashed, force=True)

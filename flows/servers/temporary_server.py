@@ -6,30 +6,42 @@ minutes; a `kill -9` of its owner leaves it behind for good. Whoever wanted to c
 replace a private method. So this starts `create_app`, which is public, under our own roof: in a session of its own,
 where no signal to the group reaches it, told by the kernel when its owner dies, ended last, and started again on the
 same socket when somebody kills it alone.
+
+It starts while its owner still imports, and nobody opens its pages. What that allows is left out, so that a command
+that finds everything in the store hardly waits for it.
+
+    python -m flows.servers.temporary_server NUMBER    # the process: serves on the socket of that number until SIGTERM
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import gc
 import logging
 import math
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
-from flows.servers import orphaned_runs
 from flows.servers.environment import answers
-from flows.servers.temporary_server_process import STOP_SECONDS
-from gptcore.machine.process import PARENT_VARIABLE
+from flows.servers.guard import Application, guarded, own_names
+from flows.servers.signals import on_server
+from gptcore.machine.process import PARENT_VARIABLE, die_with_parent
 from tasks.store.state import state_folder
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 180.0  # the first start migrates a new database
 _POLL_SECONDS = 0.05
+_STOP_SECONDS = 5  # for writing down what has been reported
 _SHORT_LIFE = 10.0  # seconds: a second server that dies younger than this is not followed by a third
 _log = logging.getLogger(__name__)
 _beginning: _Server | None = None
@@ -72,7 +84,7 @@ def ensure_server() -> None:
         if _beginning:
             _beginning.stop()
             _beginning = None
-        orphaned_runs.on_server(url)
+        on_server(url)
         return
     begin_server()
     assert _beginning, "no other server is set"
@@ -81,7 +93,7 @@ def ensure_server() -> None:
     os.environ["PREFECT_API_URL"] = server.url
     os.environ["PREFECT_UI_URL"] = ""  # it has no pages: no links to them
     refresh_global_settings_context()
-    orphaned_runs.on_server(str(get_current_settings().home))
+    on_server(str(get_current_settings().home))
     _started = True
 
 
@@ -134,7 +146,7 @@ class _Server:
         self._stopping.set()
         self.process.terminate()
         try:
-            self.process.wait(STOP_SECONDS + 1)
+            self.process.wait(_STOP_SECONDS + 1)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -142,7 +154,7 @@ class _Server:
     def _start(self) -> subprocess.Popen[bytes]:
         with open(self._log, "ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "flows.servers.temporary_server_process", str(self._listener.fileno())],
+                [sys.executable, "-m", "flows.servers.temporary_server", str(self._listener.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -150,3 +162,97 @@ class _Server:
                 start_new_session=True,
                 env=self._environment,
             )
+
+
+# --- the process
+
+SETTINGS = {
+    # Types of blocks are for forms, and a server with pages registers them. It takes 1.2 s: every integration that is
+    # installed is imported for it.
+    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+    "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
+    # Else a transaction for each event of a task run, of which a command that finds everything has 200.
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "200",
+}
+_AGAIN_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.4)
+_UNAVAILABLE = 503
+
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+
+
+def serve(listener: socket.socket) -> None:
+    """Serve the API until SIGTERM comes, from the owner or from the kernel because the owner is dead.
+
+    Returns at once where Prefect's settings name another server: its owner does not know them yet.
+    """
+    die_with_parent()
+    gc.disable()  # what is imported stays: looking through it again and again takes a sixth of the start
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    from prefect.settings import get_current_settings
+
+    if get_current_settings().api.url:
+        return
+    import uvicorn
+    from prefect.server.api.server import create_app
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            gc.freeze()
+            gc.enable()
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            signal.alarm(_STOP_SECONDS)  # whatever hangs: a dead owner sends no SIGKILL
+            super().handle_exit(sig, frame)
+
+    names = own_names(*listener.getsockname())
+    app = guarded(asking_again(create_app(ephemeral=True, final=True)), names)
+    Server(uvicorn.Config(app, log_level="error", lifespan="on")).run(sockets=[listener])
+
+
+def asking_again(app: Application) -> Application:
+    """The application, asked once more before a client is told that it is unavailable.
+
+    Prefect's requests read before they write. If another one writes in between, SQLite refuses at once, the transaction
+    is rolled back, and the client gets a 503, upon which it waits for two seconds.
+    """
+
+    async def patient(scope: _Message, receive: _Receive, send: _Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        request = [await receive()]
+        while request[-1].get("more_body"):
+            request.append(await receive())
+        for seconds in (*_AGAIN_SECONDS, None):
+            left, answer = iter(request), list[_Message]()
+
+            async def again(left: Any = left) -> _Message:
+                return next(left, None) or await receive()
+
+            async def keep(message: _Message, answer: list[_Message] = answer) -> None:
+                answer.append(message)
+
+            error = None
+            try:
+                await app(dict(scope), again, keep)
+            except Exception as raised:  # it answers first, and then raises what went wrong, for the log
+                error = raised
+            if seconds is None or not answer or answer[0].get("status") != _UNAVAILABLE:
+                break
+            await asyncio.sleep(seconds)
+        for message in answer:
+            await send(message)
+        if error:
+            raise error
+
+    return patient
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))

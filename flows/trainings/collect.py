@@ -13,7 +13,7 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows.forms.option import as_typed
 from flows.servers import signals
-from flows.servers.tags import INTERNAL
+from flows.servers.pools import INTERNAL
 from flows.trainings.failures import Failures, leave_out, raise_for, raise_if_all
 from flows.trainings.grid import Arm, Grid, TaskSettings
 from flows.trainings.rates import choose_rates

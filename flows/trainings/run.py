@@ -11,7 +11,7 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.servers import signals
-from flows.servers.tags import INTERNAL
+from flows.servers.pools import INTERNAL
 from flows.trainings.dispatch import IN_FLIGHT, dispatch_training, dispatches_trainings
 from flows.trainings.progress import show_progress
 from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads

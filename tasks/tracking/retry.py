@@ -1,6 +1,7 @@
 """A tracking server that is away: a flow under way waits for it, as nobody is there to start the flow again.
 
-A command is told at once (flows.servers.preflight tries the servers before any work), and so is whoever is told to end.
+A command is told at once (flows.servers.environment tries the servers before any work), and so is whoever is told to
+end.
 """
 
 from __future__ import annotations

@@ -61,8 +61,7 @@ def test_schedules_that_prefect_takes_are_taken(tmp_path: Path, cron: str) -> No
 
 
 def test_prefects_own_file_says_the_same_as_the_list() -> None:
-    from flows.deployments.catalog import OFFERS
-    from flows.deployments.yaml import text
+    from flows.deployments.catalog import OFFERS, text
     from flows.servers.pools import POOLS
 
     found = (ROOT / "prefect.yaml").read_text(encoding="utf-8")

@@ -95,7 +95,7 @@ def deployed(prefect_server: None) -> None:
     from prefect.client.orchestration import get_client
 
     from flows.deployments.catalog import OFFERS
-    from flows.servers.tags import INTERNAL, TRAINING
+    from flows.servers.pools import INTERNAL, TRAINING
 
     (offer,) = (offer for offer in OFFERS if offer.internal)
     assert offer.tags == [INTERNAL, TRAINING]

@@ -168,7 +168,7 @@ def test_the_server_of_a_command_is_behind_it_too(prefect_server: Path, tmp_path
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        command = [sys.executable, "-m", "flows.servers.temporary_server_process", str(listener.fileno())]
+        command = [sys.executable, "-m", "flows.servers.temporary_server", str(listener.fileno())]
         process = subprocess.Popen(
             command, env={**environment, "PREFECT_HOME": str(tmp_path)}, pass_fds=[listener.fileno()]
         )

@@ -14,7 +14,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.sorting import TaskRunSort
 from prefect.states import Running
 
-from flows.servers import orphaned_runs
+from flows.servers import signals
 from tasks.store.state import state_folder
 from tasks.tracking import owners
 
@@ -34,7 +34,7 @@ def whole() -> None:
 @pytest.fixture(autouse=True)
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process' own server is forgotten after each test."""
-    monkeypatch.setattr(orphaned_runs, "_server", None)
+    monkeypatch.setattr(signals, "_server", None)
 
 
 def states_of(flow_run: UUID) -> list[str]:
@@ -65,18 +65,18 @@ def dead_command(flow_run: UUID, end: str) -> None:
 def test_an_ended_commands_run_is_ended_by_the_next(running: UUID, end: str) -> None:
     dead_command(running, end)
     assert states_of(running) == ["Running", "Running"]
-    orphaned_runs.on_server(SERVER)
+    signals.on_server(SERVER)
     assert states_of(running) == ["Crashed", "Crashed"]
 
 
 def test_a_living_commands_run_is_left_alone(running: UUID) -> None:
     owners.note(SERVER, str(running))
-    orphaned_runs.on_server(SERVER)
+    signals.on_server(SERVER)
     assert states_of(running) == ["Running", "Running"]
 
 
 def test_a_run_that_the_server_does_not_know_is_no_fault(prefect_server: None) -> None:
     dead_command(UUID(int=1), "sys.exit(1)")
-    orphaned_runs.on_server(SERVER)
+    signals.on_server(SERVER)
     with owners.dead_owners(SERVER) as dead:
         assert not dead

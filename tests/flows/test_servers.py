@@ -12,7 +12,7 @@ import pytest
 
 from flows.cli.main import main
 from flows.forms.parameters import PipelineParameters
-from flows.servers.preflight import require_servers
+from flows.servers.environment import require_servers
 from gptcore.base.connectivity import require_s3
 from gptcore.base.errors import InputError
 from tasks.tracking.tracker import Tracker
@@ -87,7 +87,7 @@ def test_a_server_that_leaves_during_deploy_is_said_in_a_line(
         raise httpx.ConnectError("")
 
     for name in ("require_prefect", "require_log_in"):
-        monkeypatch.setattr(f"flows.servers.preflight.{name}", lambda: None)
+        monkeypatch.setattr(f"flows.servers.environment.{name}", lambda: None)
     monkeypatch.setattr("flows.deployments.deploy.deploy", leaves)
     assert main(["deploy"]) == 1
     assert "the Prefect server went away meanwhile (ConnectError)" in capsys.readouterr().err

@@ -15,8 +15,7 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.servers import temporary_server
-from flows.servers.temporary_server import begin_server, ensure_server
-from flows.servers.temporary_server_process import asking_again
+from flows.servers.temporary_server import asking_again, begin_server, ensure_server
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ def test_one_that_has_begun_is_the_one_that_is_waited_for(
 def test_one_that_has_begun_ends_where_prefects_settings_name_another(
     started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(temporary_server.orphaned_runs, "on_server", lambda _: None)
+    monkeypatch.setattr(temporary_server, "on_server", lambda _: None)
     begin_server()
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         ensure_server()
@@ -89,7 +88,7 @@ def test_its_process_ends_by_itself_where_a_profile_names_another(tmp_path: Path
     with socket.socket() as listener:
         number = listener.fileno()
         subprocess.run(
-            [sys.executable, "-m", "flows.servers.temporary_server_process", str(number)],
+            [sys.executable, "-m", "flows.servers.temporary_server", str(number)],
             pass_fds=[number],
             env={**os.environ, "PREFECT_HOME": str(tmp_path)},
             check=True,

@@ -55,5 +55,5 @@ def _victim(trial: Trial, process: subprocess.Popen[bytes], moment: Moment) -> i
     if moment.victim == "job":
         jobs = jobs_of(trial)
     else:
-        jobs = [pid for pid, words in trial.processes().items() if "temporary_server_process" in words]
+        jobs = [pid for pid, words in trial.processes().items() if "-m flows.servers.temporary_server" in words]
     return jobs[moment.draw % len(jobs)] if jobs else None
