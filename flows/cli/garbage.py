@@ -17,54 +17,15 @@ from tasks.tracking.registry import referred
 from tasks.tracking.tracker import Tracker
 
 _MEASURES = (
-    "ngrams",
-    "baseline",
-    "evaluation",
-    "zero-shot",
-    "blimp",
-    "held-out",
-    "prompted",
-    "overlap",
-    "speed",
-    "written",
-    "graph",
-    "vectors",
-    "mentions",
-    "grounded",
-    "kagnet",
+    *("ngrams", "baseline", "evaluation", "zero-shot", "blimp", "held-out", "prompted", "overlap", "speed", "written"),
+    *("graph", "vectors", "mentions", "grounded", "kagnet"),
 )
 _TRACKED = ("pretrain", "finetune", "adapt", "vectors", "kagnet")
 _WORLDS = "storyworld"
-_STAGES = (
-    "storyworld",
-    "corpus",
-    "corpus-part",
-    "tokenizer",
-    "shards",
-    "shards-part",
-    "ngrams",
-    "pretrain",
-    "dataset",
-    "baseline",
-    "finetune",
-    "evaluation",
-    "zero-shot",
-    "blimp",
-    "held-out",
-    "speed",
-    "prompted",
-    "overlap",
-    "imported",
-    "papers",
-    "papers-ids",
-    "adapt",
-    "written",
-    "graph",
-    "vectors",
-    "mentions",
-    "grounded",
-    "kagnet",
-)
+_STAGES = {
+    *(*_MEASURES, *_TRACKED, _WORLDS),
+    *("corpus", "corpus-part", "tokenizer", "shards", "shards-part", "dataset", "imported", "papers", "papers-ids"),
+}
 _KINDS = {
     "remains": "remains",
     "unfinished": "unfinished",

@@ -48,8 +48,8 @@ def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | N
     """
     from pydantic import ValidationError
 
+    from flows.forms.fields import flag_of, given_fields
     from flows.forms.form import form_named
-    from flows.forms.option import flag_of, given_fields
     from flows.servers.environment import require_servers
     from flows.servers.temporary_server import begin_server
     from flows.trainings.worker_policy import worker_policy

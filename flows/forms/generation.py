@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from flows.forms import fields
+from flows.forms.fields import Option, field
 from flows.forms.form import AbstractsPresetName, AbstractsTableName, Form, PromptTaskChoice, SizedPresetName
-from flows.forms.option import Option, field
 from flows.forms.readers import prompt_task_names, shot_counts
 from gptcore.abstracts.config import SamplingConfig
 from gptcore.abstracts.published import TABLES

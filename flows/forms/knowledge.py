@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flows.forms import fields
+from flows.forms.fields import Option, field
 from flows.forms.form import Form
-from flows.forms.option import Option, field
 from flows.forms.readers import listed
 from gptcore.base.errors import InputError
 from gptcore.base.settings import Settings, replace_settings

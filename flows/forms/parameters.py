@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from flows.forms import fields
+from flows.forms.fields import Option, field
 from flows.forms.form import (
     FamilyName,
     Form,
@@ -21,7 +22,6 @@ from flows.forms.form import (
     StudentName,
     TaskChoice,
 )
-from flows.forms.option import Option, field
 from flows.forms.readers import budgets, task_name
 from flows.forms.settings import STUDENT, chosen_preset
 from gptcore.families import DEFAULT, FAMILIES, students

@@ -11,7 +11,7 @@ from prefect import flow, tags
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from flows.forms.option import as_typed
+from flows.forms.fields import as_typed
 from flows.servers import signals
 from flows.servers.pools import INTERNAL
 from flows.trainings.failures import Failures, leave_out, raise_for, raise_if_all

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from flows.cli.main import parser
 from flows.cli.options import Command, CommandParser, add_options, read_commands
 from flows.forms import generation, knowledge, parameters
-from flows.forms.option import given_fields, options_of
+from flows.forms.fields import given_fields, options_of
 from flows.forms.readers import toml_file
 from gptcore.families import offered
 
