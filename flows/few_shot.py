@@ -16,7 +16,7 @@ from flows.servers import signals
 from flows.trainings.books import books_to_shards
 from flows.trainings.chain import trained_model
 from flows.trainings.requests import given_model
-from gptcore.base.synthetic import is_synthetic
+from gptcore.base.filesystems import is_synthetic
 from gptcore.config.sizes import SIZES, sized_preset
 from gptcore.prompting.assemble import select
 from gptcore.prompting.config import PROMPT_SETTINGS

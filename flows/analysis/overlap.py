@@ -12,7 +12,7 @@ from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from flows.trainings.books import books_and_datasets
-from gptcore.base.synthetic import is_synthetic
+from gptcore.base.filesystems import is_synthetic
 from gptcore.evaluation.overlap import N
 from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus

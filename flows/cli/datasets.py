@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeVar
 from tqdm import tqdm
 
 from gptcore.base.errors import InputError, without_password
-from gptcore.base.filesystems import exists, file_system
-from gptcore.base.synthetic import is_synthetic
+from gptcore.base.filesystems import exists, file_system, is_synthetic
 from gptcore.evaluation.submission import SUBMISSION
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, has_blimp, read_paradigm
 from gptcore.nlu.forms import form_of

@@ -17,7 +17,7 @@ from flows.forms.references import fine_tuned_model, named_task, pretrained_mode
 from flows.servers.signals import Ended
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
-from gptcore.base.synthetic import is_synthetic
+from gptcore.base.filesystems import is_synthetic
 from gptcore.evaluation.submission import files_of, glue_submission
 from gptcore.families import recorded_family
 from gptcore.nlu.blimp import BLIMP

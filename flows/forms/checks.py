@@ -13,8 +13,8 @@ from flows.forms.fields import as_typed
 from flows.forms.readers import task_name
 from flows.forms.references import WORDS, in_store, pretrained_model
 from flows.forms.settings import FROM_TASK
-from gptcore.base.connectivity import require_s3
 from gptcore.base.errors import InputError, refuse_password
+from gptcore.base.filesystems import require_s3
 from gptcore.config import Preset, network_config
 from gptcore.families import FAMILIES, Family
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task

@@ -10,8 +10,8 @@ from flows.forms.references import pretrained_model
 from flows.forms.settings import chosen_abstracts, language_overrides
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.published import BY_SIZE, TABLES
-from gptcore.base.connectivity import require_s3
 from gptcore.base.errors import InputError, refuse_password
+from gptcore.base.filesystems import require_s3
 from gptcore.config.sizes import SIZES, shape_given, sized_preset
 from gptcore.nlu.own_task import is_task_file
 from gptcore.prompting.config import PROMPT_SETTINGS

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.servers.credentials import client_environment, read_credentials
-from gptcore.base.connectivity import answers_at
+from gptcore.base.filesystems import answers_at
 from gptcore.base.errors import InputError, without_password
 from gptcore.base.files import checked_object, read_object
 from tasks.store.state import state_folder

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gptcore.base.arrow import numbers
+from gptcore.base.arrays import numbers
 from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object, read_object, sha256_file, write_json_atomic
 from gptcore.data.mentions import Mentions

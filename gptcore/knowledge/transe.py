@@ -25,8 +25,7 @@ from gptcore.data.draws import below, sample_bits
 from gptcore.data.feed import MicroBatch, Objective, Update
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph, Triples
-from gptcore.machine.distributed import World
-from gptcore.machine.micro_batches import MicroBatches
+from gptcore.machine.distributed import MicroBatches, World
 
 _LEAST = 1e-9  # of a squared distance, whose root has no slope at 0
 

@@ -1,11 +1,19 @@
-"""The machine under a training process: which device, which precision, how much memory, how fast it could be."""
+"""The machine under a training process: which device, which precision, how much memory, how fast it is.
+
+    python -m gptcore.machine.device
+
+measures how fast it multiplies matrices, which is what a training's time is estimated from: it prints {"device": "cpu"
+or the GPU's name, "precision": str, "flops": operations a second}, of one GPU or of all cores.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import sys
+import time
 
 import torch
 import torch.utils.deterministic
@@ -20,6 +28,9 @@ _DENSE_BF16_PEAKS = {
     "H200": 989e12,
     "A100": 312e12,
 }
+_WIDTH = {"cpu": 1024, "cuda": 8192}
+"""Of square matrices: wide enough that the device is busy with products, small enough that one takes milliseconds."""
+_TIMED_SECONDS = 0.3
 _VECTOR_FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "tanh", "erf", "sin", "cos")
 
 
@@ -107,3 +118,32 @@ def model_flops_utilisation(
     name = torch.cuda.get_device_name(device)
     peak = next((flops for key, flops in _DENSE_BF16_PEAKS.items() if key in name), None)
     return None if peak is None else tokens_per_second * flops_per_token / (peak * n_gpus)
+
+
+def matrix_product_speed() -> dict[str, str | float]:
+    """The device, the precision that it trains in, and the operations a second of its matrix products in that."""
+    device = pick_device(0)
+    dtype = pick_dtype("auto", device)
+    width = _WIDTH[device.type]
+    factor = torch.ones(width, width, device=device, dtype=dtype)
+    _timed(factor, 1)  # kernels are chosen, threads started
+    count, seconds = 1, 0.0
+    while seconds < _TIMED_SECONDS:
+        count *= 2
+        seconds = _timed(factor, count)
+    flops = 2.0 * width**3 * count / seconds
+    return {"device": device_name(device), "precision": str(dtype).removeprefix("torch."), "flops": flops}
+
+
+def _timed(factor: torch.Tensor, count: int) -> float:
+    """Seconds of ``count`` products."""
+    start = time.perf_counter()
+    for _ in range(count):
+        torch.mm(factor, factor)
+    if factor.is_cuda:
+        torch.cuda.synchronize(factor.device)
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    print(json.dumps(matrix_product_speed()))

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gptcore.base.arrow import numbers
+from gptcore.base.arrays import numbers
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_json, write_json_atomic
 from gptcore.base.filesystems import file_fingerprint
-from gptcore.base.synthetic import is_synthetic
+from gptcore.base.filesystems import is_synthetic
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.form import Ids
 from gptcore.nlu.inputs import EncodedExample

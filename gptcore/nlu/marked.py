@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gptcore.base.arrow import numbers
+from gptcore.base.arrays import numbers
 from gptcore.base.errors import InputError
 from gptcore.nlu.forms.form import Ids
 from gptcore.nlu.inputs import EncodedExample

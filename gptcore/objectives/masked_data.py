@@ -42,7 +42,7 @@ from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.sentence_pairs import SentenceBatch, SentencePairs
 from gptcore.data.shards import Shards
-from gptcore.machine.micro_batches import MicroBatches
+from gptcore.machine.distributed import MicroBatches
 from gptcore.objectives.objective import Text
 
 _HELD_OUT = 0  # seed of what is drawn for held-out text: the same for every model

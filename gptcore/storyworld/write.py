@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from gptcore.base.errors import InputError
-from gptcore.base.synthetic import mark_synthetic
+from gptcore.base.filesystems import mark_synthetic
 from gptcore.storyworld import narrate
 from gptcore.storyworld.beyond import beyond
 from gptcore.storyworld.formats import Writer, datasets

@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_json, write_json_atomic
-from gptcore.base.synthetic import is_synthetic
+from gptcore.base.filesystems import is_synthetic
 from gptcore.config import CorpusConfig
 from gptcore.text.clean import Repairs, clean_stream
 from gptcore.text.parts import SPLITS, Parts, part_name, read_corpus

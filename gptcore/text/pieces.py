@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.base.arrow import numbers
+from gptcore.base.arrays import numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -185,7 +185,7 @@ def training_speed() -> Speed:
 
     :raises SpeedUnknown: it cannot be measured here.
     """
-    command = [sys.executable, "-m", "gptcore.machine.speed"]
+    command = [sys.executable, "-m", "gptcore.machine.device"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
     except subprocess.TimeoutExpired:

@@ -12,7 +12,7 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.base.synthetic import is_synthetic
+from gptcore.base.filesystems import is_synthetic
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import iterate, labelled_splits

@@ -16,9 +16,8 @@ from prefect import task
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
-from gptcore.base.filesystems import file_fingerprint
+from gptcore.base.filesystems import file_fingerprint, is_synthetic
 from gptcore.base.settings import recorded
-from gptcore.base.synthetic import is_synthetic
 from gptcore.data.piece_table import PieceTable
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.entities import Entities, link_shards

@@ -29,8 +29,8 @@ from gptcore.abstracts.fields import FieldClassifier, field_of
 from gptcore.abstracts.measures import Written, measures
 from gptcore.abstracts.titles import TITLES
 from gptcore.base.files import sha256_json, write_bytes_atomic
+from gptcore.base.filesystems import is_synthetic
 from gptcore.base.settings import recorded
-from gptcore.base.synthetic import is_synthetic
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.card import amount, publish_table
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of

@@ -23,8 +23,8 @@ from prefect import task
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_json_atomic
+from gptcore.base.filesystems import is_synthetic
 from gptcore.base.settings import recorded
-from gptcore.base.synthetic import is_synthetic
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.composed import Piece, compose_shards
 from gptcore.data.encode import SPLITS, encode_partition, tokenizer_in

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from gptcore.base.connectivity import require_s3
 from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json
-from gptcore.base.filesystems import file_system, names_in
+from gptcore.base.filesystems import file_system, names_in, require_s3
 from tasks.store.artifact import check_name
 from tasks.store.locks import is_locked, lock_file
 from tasks.store.manifest import MANIFEST, problem_of

@@ -23,10 +23,9 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from gptcore.base.connectivity import require_s3
 from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json, sha256_file, sha256_json, write_json_atomic
-from gptcore.base.filesystems import names_in
+from gptcore.base.filesystems import names_in, require_s3
 from tasks.store.artifact import is_stage
 from tasks.store.locks import exclusive
 from tasks.store.manifest import (

@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
-from gptcore.base.connectivity import answers_at
 from gptcore.base.errors import InputError, without_password
+from gptcore.base.filesystems import answers_at
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder

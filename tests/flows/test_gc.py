@@ -15,7 +15,7 @@ import pytest
 
 from flows.cli import garbage
 from flows.cli.main import main
-from gptcore.base.connectivity import require_s3
+from gptcore.base.filesystems import require_s3
 from tasks import stages
 from tasks.stages.partitions import CORPUS_PART, SHARDS_PART
 from tasks.store.artifact import Artifact
@@ -145,7 +145,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setattr("gptcore.base.connectivity._SECONDS", 0.1)
+    monkeypatch.setattr("gptcore.base.filesystems._SECONDS", 0.1)
     forget_connections()
     yield
     forget_connections()

@@ -10,7 +10,7 @@ import pytest
 
 from flows.forms.knowledge import KnowledgeParameters
 from gptcore.base.errors import InputError
-from gptcore.base.synthetic import mark_synthetic
+from gptcore.base.filesystems import mark_synthetic
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import FOLDER, write_graph
 from tasks.report.analysis import Analysis

@@ -13,7 +13,7 @@ import pytest
 from flows.cli.main import main
 from flows.forms.parameters import PipelineParameters
 from flows.servers.environment import require_servers
-from gptcore.base.connectivity import require_s3
+from gptcore.base.filesystems import require_s3
 from gptcore.base.errors import InputError
 from tasks.tracking.tracker import Tracker
 

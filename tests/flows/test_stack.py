@@ -23,9 +23,9 @@ from flows.servers.stack import postgres, s3
 from flows.servers.stack.control import down, remember, status, up
 from flows.servers.stack.processes import Process, Service, alive, log_file, orphans, start, stop, wait_until_ready
 from flows.servers.stack.services import Layout, client_variables, service
-from gptcore.base.connectivity import require_s3
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
+from gptcore.base.filesystems import require_s3
 from tasks.store.artifact import Recipe
 from tasks.store.locks import is_locked
 from tasks.store.store import Store

@@ -26,7 +26,7 @@ from gptcore.config import CorpusConfig
 from gptcore.nlu import available, load_task
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.registry import task_spec
-from gptcore.base.synthetic import is_synthetic
+from gptcore.base.filesystems import is_synthetic
 from gptcore.text.sources import Read, find_sources, fingerprint, read_documents
 
 root, one, *books = sys.argv[1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fsspec
 
-from gptcore.base.synthetic import MARK, is_synthetic, mark_synthetic
+from gptcore.base.filesystems import MARK, is_synthetic, mark_synthetic
 from gptcore.storyworld.write import generate
 
 
