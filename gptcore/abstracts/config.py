@@ -11,43 +11,35 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gptcore.abstracts.published import RATES, STAR_BATCH
-from gptcore.config.limits import require_training
+from gptcore.base.settings import setting
+from gptcore.config.training import TrainingConfig
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.families import FAMILIES
 
 
 @dataclass(frozen=True)
-class AdaptConfig:
+class AdaptConfig(TrainingConfig):
     """Blocks of a stream of documents, Adam, a rate that falls linearly from the first update to the last."""
 
-    block_size: int = 512
+    section = "adapt"
+    block_size: int = setting(512, least=2)
+    """How many tokens a block has."""
     batch_size: int = 1
-    """Blocks that go through the network together."""
-    accumulation: int = 1
-    """Batches an update, whose gradients are averaged."""
+    """How many blocks go through the network together."""
+    accumulation: int = setting(1, least=1)
+    """How many batches make an update, for which their gradients are averaged."""
     lr: float = 5e-5
-    epochs: float = 5.0
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    epochs: float = setting(5.0, above=0)
+    """How often the documents are read."""
     weight_decay: float = 0.0
-    clip_norm: float = 1.0
-    evaluations: int = 10
-    """On validation documents, at most so many in the course of training; checkpoints are as many."""
-    eval_blocks: int = 256
-    """Of each of them, and of the training documents at the end; validation and test documents are all read then."""
-    precision: str = "auto"
+    evaluations: int = setting(10, least=1)
+    """How often, at most, validation documents are scored in the course of training; checkpoints are as many."""
+    eval_blocks: int = setting(256, least=1)
+    """How many blocks of these documents are read each time, and of the training documents at the end; then the
+    validation and test documents are all read."""
     seed: int = 42
     pretrained: bool = True
-    """False: the same network from random weights."""
-
-    @property
-    def original(self) -> bool:
-        """Adam is the library's, never that of GPT-1's release (:class:`gptcore.training.optim.AdamSettings`)."""
-        return False
-
-    def __post_init__(self) -> None:
-        require_training(self, "adapt")
+    """Whether the checkpoint's weights are taken; False: the same network from random weights."""
 
 
 def at_size(config: AdaptConfig, model: Mapping[str, Any]) -> AdaptConfig:

@@ -1,12 +1,14 @@
-"""Settings as frozen dataclasses: how they are read from files and recorded in digests, whichever they are."""
+"""Settings as frozen dataclasses: what each may be, how they are read from files and recorded in digests."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from gptcore.base.errors import InputError
 
@@ -14,7 +16,93 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Settings = TypeVar("Settings", bound="DataclassInstance")
-"""A frozen dataclass of gptcore/config."""
+"""A frozen dataclass of settings."""
+LARGEST_SIZE = (1 << 24) - 1  # of a network; the bytes of a tensor with two such sides still fit 63 bits
+
+
+def setting(
+    default: Any,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    among: Sequence[str] = (),
+    off: Any = None,
+    **metadata: Any,
+) -> Any:
+    """A field of settings that says what its value has to be, wherever it is not None; :class:`Checked` sees to it.
+
+    :param least: the value is this number or more; ``above``: it is more than this one.
+    :param most: the value is this number or less; ``below``: it is less than this one.
+    :param among: the value is one of these words.
+    :param off: the value by which a settings file, which has no None, says None.
+    :param metadata: what else is known of the field.
+    """
+    limits = {"least": least, "above": above, "most": most, "below": below, "among": among, "off": off}
+    metadata |= {name: limit for name, limit in limits.items() if limit is not None}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+size = partial(setting, least=1, most=LARGEST_SIZE)
+"""A :func:`setting` that counts what a network has of something, one at least."""
+share = partial(setting, least=0, below=1)
+"""A :func:`setting` that is a share, less than the whole."""
+
+
+def derived(default: Any) -> Any:
+    """A field of settings that follows from others: it is recorded, and no user can set it."""
+    return dataclasses.field(default=default, metadata={"derived": True})
+
+
+class Checked:
+    """What all settings with limits have in common: they are refused where a value is none that its field may have.
+
+    A dataclass below this one that gives a field another default leaves the field's limits as they are.
+    """
+
+    section: ClassVar[str]
+    """What messages call these settings."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        above: Mapping[str, dataclasses.Field[Any]] = getattr(cls, "__dataclass_fields__", {})
+        for name, default in [*vars(cls).items()]:
+            if name in above and not isinstance(default, dataclasses.Field):
+                setattr(cls, name, dataclasses.field(default=default, metadata=above[name].metadata))
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # every class below is a dataclass
+            value, limits = getattr(self, field.name), field.metadata
+            if value is None and str(field.type).endswith("None"):
+                continue
+            if value == limits.get("off", self):
+                object.__setattr__(self, field.name, None)
+            elif expected := _expected(value, limits):
+                raise InputError(f"{self.section}.{field.name} = {value!r:.60}: expected {expected}")
+
+
+def _expected(value: Any, limits: Mapping[str, Any]) -> str | None:
+    """What the value of a field should have been, in words; None where it is that."""
+    if among := limits.get("among"):
+        return None if value in among else f"one of {', '.join(among)}"
+    least, above, most, below = (limits.get(name) for name in ("least", "above", "most", "below"))
+    low = least is None or value >= least, above is None or value > above
+    high = most is None or value <= most, below is None or value < below
+    if all(low + high):
+        return None
+    if least is not None and most is not None:
+        return f"{_number(least)} to {_number(most)}"
+    words = f"{_number(least)} or more" if above is None else f"more than {_number(above)}"
+    if most is not None:
+        return f"{words}, and {_number(most)} or less"
+    if below is not None and below < math.inf:
+        return f"{words}, and less than {_number(below)}"
+    return words if isinstance(value, int) or math.isfinite(value) else f"a finite number, {words}"
+
+
+def _number(value: Any) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def recorded(config: Any) -> dict[str, Any]:
@@ -27,11 +115,6 @@ def recorded(config: Any) -> dict[str, Any]:
     kept = {f.name: value for f, value in values if not (optional(f) and value is f.default)}
     as_recorded = getattr(config, "as_recorded", None)
     return as_recorded(kept) if as_recorded else kept
-
-
-def derived(default: Any) -> Any:
-    """A field of settings that follows from others: it is recorded, and no user can set it."""
-    return dataclasses.field(default=default, metadata={"derived": True})
 
 
 def optional(setting: dataclasses.Field[Any]) -> bool:
@@ -52,12 +135,11 @@ def replace_settings(config: Settings, values: Any, where: str) -> Settings:
         return dataclasses.replace(config, **found)
     except InputError as error:  # of values that do not fit each other, or make no sense
         source, _, section = where.rpartition(": ")
-        raise InputError(f"{source}: {_in_section(section, str(error))}" if source else str(error)) from None
-
-
-def _in_section(section: str, message: str) -> str:
-    """What settings say of themselves, under the name that their section has in a file: tasks.rte, not finetune."""
-    return re.sub(r"^\w+(?=\.\w+ = )", lambda _: section, message)
+        if not source:
+            raise
+        # what settings say of themselves, under the name that their section has in a file: tasks.rte, not finetune
+        message = re.sub(r"^\w+(?=\.\w+ = )", lambda _: section, str(error))
+        raise InputError(f"{source}: {message}") from None
 
 
 def checked_value(kind: type[Any], name: str, value: Any, where: str) -> Any:

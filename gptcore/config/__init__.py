@@ -1,4 +1,4 @@
-"""Every setting of the pipeline, as frozen dataclasses, and the four presets."""
+"""Every setting of the pipeline, as frozen dataclasses, and the five presets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gptcore.config.network import (
 )
 from gptcore.config.presets import PRESETS, Preset, best, demo, long, paper, preset_named, small
 from gptcore.config.text import CorpusConfig, ShardConfig, TokenizerConfig
-from gptcore.config.training import FinetuneConfig, PretrainConfig
+from gptcore.config.training import FinetuneConfig, PretrainConfig, TrainingConfig
 
 __all__ = [
     "LAYER_NORM_EPSILON",
@@ -33,6 +33,7 @@ __all__ = [
     "PretrainConfig",
     "ShardConfig",
     "TokenizerConfig",
+    "TrainingConfig",
     "best",
     "check_same_shape",
     "demo",

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 
 from gptcore.base.errors import InputError
+from gptcore.base.settings import Checked, setting
 from gptcore.config.network import EncoderConfig, ModelConfig, NetworkConfig
 from gptcore.families import FAMILIES
 
 STARTS = ("teacher", "random")
-_WEIGHTS = (
-    *("soft_weight", "word_weight", "cosine_weight"),
-    *("embedding_weight", "hidden_weight", "attention_weight"),
-)
+_weight = partial(setting, least=0, most=1e6, weight=True)
 
 
 @dataclass(frozen=True)
-class DistilConfig:
+class DistilConfig(Checked):
     """The loss of a student is the weighted sum of these six, each a mean; 0 switches one off.
 
     The first three are DistilBERT's ("DistilBERT, a distilled version of BERT", Sanh et al. 2019, section 3; weights
@@ -25,36 +24,35 @@ class DistilConfig:
     Understanding", Jiao et al. 2020, section 3).
     """
 
-    temperature: float = 2.0
-    """Of both softmaxes of the soft targets."""
-    soft_weight: float = 5.0
-    """Cross-entropy with the teacher's softmax, at every position that is a word or a mark."""
-    word_weight: float = 2.0
-    """The objective of the family: masked words, or the next token."""
-    cosine_weight: float = 1.0
-    """One less the cosine of both last states."""
-    embedding_weight: float = 0.0
-    """Squared difference of the embeddings, the student's brought to the teacher's width by a linear layer."""
-    hidden_weight: float = 0.0
-    """The same of the states after each layer of the student's and the layer of the teacher's that it stands for."""
-    attention_weight: float = 0.0
-    """Squared difference of the scores of these layers' attention, before the softmax."""
-    start: str = "teacher"
+    section = "distil"
+    temperature: float = setting(2.0, least=1e-3, most=1e6)
+    """The temperature of both softmaxes of the soft targets."""
+    soft_weight: float = _weight(5.0)
+    """How much the cross-entropy with the teacher's softmax weighs, at every position that is a word or a mark."""
+    word_weight: float = _weight(2.0)
+    """How much the objective of the family weighs: masked words, or the next token."""
+    cosine_weight: float = _weight(1.0)
+    """How much one less the cosine of both last states weighs."""
+    embedding_weight: float = _weight(0.0)
+    """How much the squared difference of the embeddings weighs, the student's brought to the teacher's width by a
+    linear layer."""
+    hidden_weight: float = _weight(0.0)
+    """How much the same of the states weighs, after each layer of the student's and the layer of the teacher's that it
+    stands for."""
+    attention_weight: float = _weight(0.0)
+    """How much the squared difference of the scores of these layers' attention, before the softmax, weighs."""
+    start: str = setting("teacher", among=STARTS)
     """Where the student's weights come from: teacher (embeddings, heads, and the layers of ``layers``) or random."""
     layers: str | None = None
-    """The teacher's layers, counted from 1, that the student's stand for, from its first to its last: "1,3,5". None:
-    the last of each of as many equal parts where single layers are told (TinyBERT, section 4.1), else layers spread
-    evenly from the first to the last (DistilBERT, original code)."""
+    """Which of the teacher's layers, counted from 1, the student's stand for, from its first to its last: "1,3,5".
+    None: the last of each of as many equal parts where single layers are told (TinyBERT, section 4.1), else layers
+    spread evenly from the first to the last (DistilBERT, original code)."""
 
     def __post_init__(self) -> None:
-        for name in ("temperature", *_WEIGHTS):
-            value, least = getattr(self, name), 1e-3 if name == "temperature" else 0.0
-            if not least <= value <= 1e6:
-                raise InputError(f"distil.{name} = {value}: expected {least:g} to 1e+06")
-        if not any(getattr(self, name) for name in _WEIGHTS):
-            raise InputError(f"distil: every weight is 0, expected more of one of {', '.join(_WEIGHTS)}")
-        if self.start not in STARTS:
-            raise InputError(f"distil.start = {self.start!r:.60}: expected one of {', '.join(STARTS)}")
+        super().__post_init__()
+        weights = [field.name for field in dataclasses.fields(self) if field.metadata.get("weight")]
+        if not any(getattr(self, name) for name in weights):
+            raise InputError(f"distil: every weight is 0, expected more of one of {', '.join(weights)}")
         self.chosen_layers()
 
     def chosen_layers(self) -> tuple[int, ...] | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from gptcore.base.errors import InputError
-from gptcore.base.settings import derived, replace_settings
-from gptcore.config.limits import require_sizes
+from gptcore.base.settings import Checked, derived, replace_settings, setting, share, size
 from gptcore.families import FAMILIES, recorded_family, with_family
 
 LAYER_NORM_EPSILON = 1e-5  # original code
@@ -20,37 +20,63 @@ GENERATOR_SHARE = 1 / 4
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """The Transformer decoder of section 4.1."""
+class NetworkConfig(Checked):
+    """What the settings of any family's network have in common."""
 
-    n_vocab: int = 40_478
-    """Words and pieces; the released vocabulary has 40 478 (original code)."""
-    n_special: int = 0
-    """Rows appended: 0 while pre-training, 3 when fine-tuning (start, delimiter, classify), 2 for titles of papers."""
-    n_ctx: int = 512
-    n_layer: int = 12
-    n_head: int = 12
-    n_embd: int = 768
-    n_inner: int = 3072
-    embd_pdrop: float = 0.1
-    attn_pdrop: float = 0.1
-    resid_pdrop: float = 0.1
-    init_std: float = 0.02
-    """Weights start as N(0, 0.02); biases 0, gains 1."""
-    original: bool = False
-    """Embeddings as released (original code): one table of words, specials and positions, dropped as a whole once a
-    forward pass, for the lookup and the tied softmax alike."""
-    norm_first: bool = False
-    """GPT-2's decoder: norms before the sub-layers and after the last block, output weights of sub-layers scaled."""
-    smeared_keys: bool = False
-    """Mix each key of the attention with the one before it, by a share that each head learns (Olsson et al. 2022)."""
+    section = "model"
+    n_vocab: int = size(40_478)
+    """How many words and pieces there are; the released vocabulary has 40 478 (original code)."""
+    n_special: int = size(0, least=0)
+    """How many rows are appended to them: 0 while pre-training, 3 when fine-tuning (start, delimiter, classify), 2 for
+    titles of papers."""
+    n_ctx: int = size(512)
+    """How many positions a sequence has at most."""
+    n_embd: int = size(768)
+    """The width of the states that a head reads."""
+    embd_pdrop: float = share(0.1)
+    """Dropout of the embeddings."""
+    resid_pdrop: float = share(0.1)
+    """Dropout of what each sub-layer adds."""
+    init_std: float = setting(0.02, least=0, below=math.inf)
+    """The standard deviation of the normal distribution that weights are drawn from; biases start at 0, gains at 1."""
     family: str = derived("")
-    """Empty: the one that has such norms."""
+    """The name of the network's family."""
+
+    @property
+    def layers(self) -> int:
+        """Blocks that a fine-tune can take over."""
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> str:
+        """The size in short, for tables."""
+        raise NotImplementedError
+
+    @property
+    def shape_in_words(self) -> str:
+        """The size in words, for lists of models."""
+        raise NotImplementedError
+
+    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
+        """See :func:`gptcore.families.with_family`."""
+        return with_family(values.pop("family"), values)
+
+
+@dataclass(frozen=True)
+class TransformerConfig(NetworkConfig):
+    """What decoders and encoders have in common."""
+
+    n_layer: int = size(12, least=0)
+    """How many blocks there are."""
+    n_head: int = size(12)
+    """How many heads the attention of each has."""
+    n_inner: int = size(3072)
+    """The width of each feed-forward sub-layer."""
+    attn_pdrop: float = share(0.1)
+    """Dropout of the weights of attention."""
 
     def __post_init__(self) -> None:
-        if not self.family:
-            object.__setattr__(self, "family", recorded_family({"norm_first": self.norm_first}).name)
-        require_sizes(self, ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner"), ("n_special", "n_layer"))
+        super().__post_init__()
         if self.n_embd % self.n_head:
             raise InputError(f"model.n_embd = {self.n_embd} is not a multiple of model.n_head = {self.n_head}")
 
@@ -69,31 +95,39 @@ class ModelConfig:
         """The size in words, for lists of models."""
         return f"{self.n_layer} layers x {self.n_embd}"
 
-    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
-        """See :func:`gptcore.families.with_family`."""
-        return with_family(values.pop("family"), values)
+
+@dataclass(frozen=True)
+class ModelConfig(TransformerConfig):
+    """The Transformer decoder of section 4.1."""
+
+    original: bool = False
+    """Whether embeddings are as released (original code): one table of words, specials and positions, dropped as a
+    whole once a forward pass, for the lookup and the tied softmax alike."""
+    norm_first: bool = False
+    """Whether the decoder is GPT-2's: norms before the sub-layers and after the last block, output weights of
+    sub-layers scaled."""
+    smeared_keys: bool = False
+    """Whether each key of the attention is mixed with the one before it, by a share that each head learns (Olsson et
+    al. 2022)."""
+
+    def __post_init__(self) -> None:
+        if not self.family:  # the one that has such norms
+            object.__setattr__(self, "family", recorded_family({"norm_first": self.norm_first}).name)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
-class LSTMConfig:
-    """The recurrent network of Table 5: a single layer of 2048 units in the same framework (section 5)."""
+class LSTMConfig(NetworkConfig):
+    """The recurrent network of Table 5: a single layer of 2048 units in the same framework (section 5).
 
-    n_vocab: int = 40_478
-    n_special: int = 0
-    n_ctx: int = 512
-    """Length of the windows it is trained on; the network itself has no bound."""
-    n_units: int = 2048
-    n_embd: int = 768
-    """Width of the embeddings; the units are projected back to it, so that input and output are tied as in the
-    Transformer (the paper does not say)."""
-    embd_pdrop: float = 0.1
-    resid_pdrop: float = 0.1
-    """Dropout after the projection."""
-    init_std: float = 0.02
+    It is trained on windows of ``n_ctx`` tokens, but has no bound itself. Its units are projected back to the width of
+    the embeddings, so that input and output are tied as in the Transformer (the paper does not say); ``resid_pdrop`` is
+    after that projection.
+    """
+
+    n_units: int = size(2048)
+    """How many units the layer has."""
     family: str = derived("lstm")
-
-    def __post_init__(self) -> None:
-        require_sizes(self, ("n_vocab", "n_ctx", "n_units", "n_embd"), ("n_special",))
 
     @property
     def layers(self) -> int:
@@ -110,44 +144,32 @@ class LSTMConfig:
         """The size in words, for lists of models."""
         return f"LSTM of {self.n_units}"
 
-    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
-        """See :func:`gptcore.families.with_family`."""
-        return with_family(values.pop("family"), values)
-
 
 @dataclass(frozen=True)
-class EncoderConfig:
-    """The Transformer encoder of BERT, and what ALBERT and ELECTRA change of it."""
+class EncoderConfig(TransformerConfig):
+    """The Transformer encoder of BERT, and what ALBERT and ELECTRA change of it.
+
+    Its special pieces belong to the vocabulary (the released uncased one has 30 522 pieces), so that no row is appended
+    to it. Weights that are drawn beyond two deviations are drawn again (original code).
+    """
 
     n_vocab: int = 30_522
-    """Pieces, the special ones among them; the released uncased vocabulary has 30 522."""
-    n_special: int = 0
-    """Rows appended: none, as the special pieces belong to the vocabulary."""
-    n_ctx: int = 512
-    n_layer: int = 12
-    n_head: int = 12
-    n_embd: int = 768
-    """Width of the states."""
-    n_inner: int = 3072
-    n_embd_words: int | None = None
-    """Width of the embeddings where a linear layer brings them to that of the states (ALBERT, section 3.1); None: they
-    have it already."""
-    n_segments: int = 2
-    """0: two texts are told apart by the mark between them alone (DistilBERT, section 3)."""
-    embd_pdrop: float = 0.1
-    attn_pdrop: float = 0.1
-    resid_pdrop: float = 0.1
-    init_std: float = 0.02
-    """Weights start as N(0, 0.02), drawn again beyond two deviations (original code); biases 0, gains 1."""
+    n_embd_words: int | None = size(None)
+    """The width of the embeddings where a linear layer brings them to that of the states (ALBERT, section 3.1). None:
+    they have it already."""
+    n_segments: int = size(2, least=0)
+    """How many texts of a sequence are told apart by embeddings of their own; 0: two texts are told apart by the mark
+    between them alone (DistilBERT, section 3)."""
     sinusoidal: bool = False
-    """Positions as sines and cosines ("Attention Is All You Need", section 3.5) in place of learned ones."""
-    sharing: str = "none"
+    """Whether positions are sines and cosines ("Attention Is All You Need", section 3.5) in place of learned ones."""
+    sharing: str = setting("none", among=SHARINGS)
     """Which parameters all layers of a group have in common: none, attention, feed-forward or all (ALBERT, Table 4);
     each sub-layer's norm goes with it."""
-    n_groups: int = 1
-    """Groups of layers that share parameters (ALBERT, original code)."""
-    activation: str = "gelu"
-    """gelu, or its tanh form gelu_new, which BERT's and ALBERT's original code compute."""
+    n_groups: int = size(1)
+    """How many groups the layers that share parameters form (ALBERT, original code)."""
+    activation: str = setting("gelu", among=ACTIVATIONS)
+    """The function between the two matrices of a feed-forward sub-layer: gelu, or its tanh form gelu_new, which BERT's
+    and ALBERT's original code compute."""
     words: bool = True
     """Whether there is a head that tells masked words."""
     pooler: bool = True
@@ -162,18 +184,11 @@ class EncoderConfig:
     family: str = derived("bert")
 
     def __post_init__(self) -> None:
-        sizes = ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner", "n_groups")
-        positive = (*sizes, *(("n_embd_words",) if self.n_embd_words is not None else ()))
-        require_sizes(self, positive, ("n_layer", "n_segments"))
+        super().__post_init__()
         if self.n_special:
             raise InputError(f"model.n_special = {self.n_special}, expected 0: an encoder's vocabulary has its own")
-        if self.n_embd % self.n_head:
-            raise InputError(f"model.n_embd = {self.n_embd} is not a multiple of model.n_head = {self.n_head}")
         if self.n_segments == 1:
             raise InputError("model.n_segments = 1: expected at least 2, for two texts beside each other, or 0")
-        for name, known in (("sharing", SHARINGS), ("activation", ACTIVATIONS)):
-            if getattr(self, name) not in known:
-                raise InputError(f"model.{name} = {getattr(self, name)!r:.60}: expected one of {', '.join(known)}")
         if self.n_groups > max(1, self.n_layer):
             raise InputError(f"model.n_groups = {self.n_groups}: expected at most model.n_layer = {self.n_layer}")
         if self.pair and not self.pooler:
@@ -189,48 +204,32 @@ class EncoderConfig:
         """Blocks that a fine-tune can take over: of layers that are one, as ALBERT's, their groups."""
         return self.n_groups if self.sharing == "all" else self.n_layer
 
-    @property
-    def shape(self) -> str:
-        """The size in short, for tables."""
-        return f"{self.n_layer} x {self.n_embd}"
-
-    @property
-    def shape_in_words(self) -> str:
-        """The size in words, for lists of models."""
-        return f"{self.n_layer} layers x {self.n_embd}"
-
-    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
-        """See :func:`gptcore.families.with_family`."""
-        return with_family(values.pop("family"), values)
-
 
 @dataclass(frozen=True)
 class KnowledgeEncoderConfig(EncoderConfig):
     """BERT's encoder with entities of a knowledge graph beside the words ("ERNIE", Zhang et al. 2019, section 3.3)."""
 
-    n_fused: int | None = None
-    """Layers, the last ones, that fuse words and entities (M in the paper; the N below them read words alone). None:
-    half of them, as in the paper."""
-    n_embd_entities: int = 100
-    """Numbers of an entity's vector."""
-    n_head_entities: int = 4
-    """Heads of the attention of entities to each other."""
+    n_fused: int | None = size(None, least=0)
+    """How many layers, the last ones, fuse words and entities (M in the paper; the N below them read words alone).
+    None: half of them, as in the paper."""
+    n_embd_entities: int = size(100)
+    """How many numbers an entity's vector has."""
+    n_head_entities: int = size(4)
+    """How many heads the attention of entities to each other has."""
     entity_head: bool = True
     """Whether there is a head that tells entities."""
     linked: bool = True
     """Whether the entities of a text are looked up in it where none are given."""
-    n_entities: int = 0
-    """Entities that have a vector. This and what follows are counted in the graph."""
-    n_names: int = 0
-    """Names of theirs that are looked for in texts."""
-    n_name_pieces: int = 0
-    """Pieces of these names together."""
+    n_entities: int = size(0, least=0)
+    """How many entities have a vector. This and what follows are counted in the graph."""
+    n_names: int = size(0, least=0)
+    """How many names of theirs are looked for in texts."""
+    n_name_pieces: int = size(0, least=0)
+    """How many pieces these names have together."""
     family: str = derived("ernie")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        counted = (*(("n_fused",) if self.n_fused is not None else ()), "n_entities", "n_names", "n_name_pieces")
-        require_sizes(self, ("n_embd_entities", "n_head_entities"), counted)
         if self.n_embd_entities % self.n_head_entities:
             raise InputError(
                 f"model.n_embd_entities = {self.n_embd_entities} is not a multiple of model.n_head_entities = "
@@ -269,57 +268,6 @@ def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
         pair=False,
         replaced=False,
     )
-
-
-class NetworkConfig(Protocol):
-    """What the settings of any family's network have in common: a frozen dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def family(self) -> str:
-        """The name of the network's family."""
-        ...
-
-    @property
-    def n_vocab(self) -> int:
-        """Words and pieces."""
-        ...
-
-    @property
-    def n_special(self) -> int:
-        """Rows appended to them."""
-        ...
-
-    @property
-    def n_ctx(self) -> int:
-        """Positions of a sequence."""
-        ...
-
-    @property
-    def n_embd(self) -> int:
-        """Width of the states that a head reads."""
-        ...
-
-    @property
-    def init_std(self) -> float:
-        """Standard deviation of the weights drawn."""
-        ...
-
-    @property
-    def layers(self) -> int:
-        """Blocks that a fine-tune can take over."""
-        ...
-
-    @property
-    def shape(self) -> str:
-        """The size in short, for tables."""
-        ...
-
-    @property
-    def shape_in_words(self) -> str:
-        """The size in words, for lists of models."""
-        ...
 
 
 def network_config(settings: Any, where: str = "model") -> NetworkConfig:

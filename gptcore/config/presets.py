@@ -143,7 +143,7 @@ def best() -> Preset:
     return dataclasses.replace(
         extended,
         name="best",
-        model=dataclasses.replace(extended.model, smeared_keys=True),
+        model=replace_settings(extended.model, {"smeared_keys": True}, "best"),
         pretrain=dataclasses.replace(
             extended.pretrain,
             optimizer="muon",

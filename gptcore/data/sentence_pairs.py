@@ -1,7 +1,7 @@
 """Sequences of two segments for masked language models: [CLS] A [SEP] B [SEP], of sentences that follow each other.
 
 A sample is a run of consecutive sentences of one document up to a target length, cut in two at one of its borders. What
-the second segment is depends on the objective (`gptcore.config.limits.PAIRS`): what follows, or with p 1/2 a run
+the second segment is depends on the objective (`gptcore.config.training.PAIRS`): what follows, or with p 1/2 a run
 of another document (BERT, section 3.1, task 2), or with p 1/2 the two in the wrong order (ALBERT, section 3.1). Where
 BERT's original code walks through each document and puts back what a random second segment has replaced, runs are drawn
 anew for each sample, so that nothing is lost and nothing has to be put back.
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from gptcore.base.errors import InputError
 from gptcore.base.seeds import derive_seed
-from gptcore.config.limits import SHORTEST
+from gptcore.config.training import SHORTEST
 from gptcore.data.draws import Bits, below, sample_bits, uniforms
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX

@@ -84,7 +84,7 @@ class MaskedWords(PretrainingObjective):
     _counting: type[Counted] = Counted
 
     def __init__(self, pairs: str, masking: Masking) -> None:
-        """:param pairs: one of `PAIRS` in :mod:`gptcore.config.limits`, unless the settings name another."""
+        """:param pairs: one of `PAIRS` in :mod:`gptcore.config.training`, unless the settings name another."""
         self._hiding = Hiding(pairs, masking)
 
     def data(self, text: Text, micro_batch_size: int | None) -> Data:

@@ -21,7 +21,7 @@ from torch import nn
 from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object, write_json_atomic
 from gptcore.base.settings import replace_settings
-from gptcore.config import NetworkConfig, network_config
+from gptcore.config import NetworkConfig, TrainingConfig, network_config
 from gptcore.data.feed import Data, Objective
 from gptcore.machine import process
 from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_device, pick_dtype
@@ -29,7 +29,7 @@ from gptcore.machine.distributed import World, join_world
 from gptcore.machine.sharding import whole
 from gptcore.models.network import Network
 from gptcore.training.loop import LoopSettings, Monitor, Progression, Trainer
-from gptcore.training.optim import AdamSettings, Rated, adam, adam_and_muon
+from gptcore.training.optim import Rated, adam, adam_and_muon
 from gptcore.training.schedules import Schedule
 
 
@@ -48,19 +48,6 @@ class Job(Protocol):
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
-
-
-class TrainingSettings(AdamSettings, Protocol):
-    """What the settings of all trainings have."""
-
-    @property
-    def lr(self) -> float: ...
-    @property
-    def clip_norm(self) -> float: ...
-    @property
-    def precision(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
 
 
 def parse_job(kind: type[AnyJob], name: str, job: Mapping[str, Any]) -> AnyJob:
@@ -133,7 +120,7 @@ class Training:
     objective: Objective
     data: Data
     monitor: Monitor
-    settings: TrainingSettings
+    settings: TrainingConfig
     total_steps: int
     schedule: Schedule
     identity: Mapping[str, Any]

@@ -5,32 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Muon
 
+from gptcore.config import TrainingConfig
 from gptcore.machine.sharding import placed_like
 
 _NARROW = 16  # rows or columns, below which a matrix has no directions to balance
-
-
-class AdamSettings(Protocol):
-    """The fields that PretrainConfig and FinetuneConfig share."""
-
-    @property
-    def lr(self) -> float: ...
-    @property
-    def beta1(self) -> float: ...
-    @property
-    def beta2(self) -> float: ...
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def original(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +47,7 @@ def _inside(method: Callable[..., Any]) -> Callable[..., Any]:
     return getattr(method, "__wrapped__", method)
 
 
-def adam(model: nn.Module, settings: AdamSettings, rates: Sequence[Rated] | None = None) -> AdamW:
+def adam(model: nn.Module, settings: TrainingConfig, rates: Sequence[Rated] | None = None) -> AdamW:
     """The optimiser for ``model``: parameters of more than one dimension decay, embeddings and positions included.
 
     The decay of an update is lr * weight_decay * p, scheduled with the rate (original code; Loshchilov and Hutter
@@ -114,7 +98,7 @@ class AdamAndMuon(torch.optim.Optimizer):
             part.step()
 
 
-def adam_and_muon(model: nn.Module, settings: AdamSettings) -> AdamAndMuon:
+def adam_and_muon(model: nn.Module, settings: TrainingConfig) -> AdamAndMuon:
     """Muon (Jordan et al. 2024) for the matrices inside the network, :func:`adam` for everything else.
 
     The momentum of a matrix, made orthogonal, is its step, so that no few directions outweigh the others. Its size

@@ -88,7 +88,7 @@ def _timed(counts: Mapping[str, Any]) -> str:
 def score_pairs(store: Store, checkpoint: Artifact, shards: Artifact, pairs: str) -> dict[str, float]:
     """Scores of the hidden words and of the pairs of segments of held-out text, by the model's own heads.
 
-    :param pairs: what the second segment is, one of :data:`gptcore.config.limits.PAIRS`, whatever it was in training.
+    :param pairs: what the second segment is, one of :data:`gptcore.config.training.PAIRS`, whatever it was in training.
     """
     recipe = recipe_of("held-out", {"pairs": pairs}, {"checkpoint": checkpoint, "shards": shards})
 

@@ -12,7 +12,7 @@ from scipy.stats import binomtest, chisquare
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
-from gptcore.config.limits import PAIRS
+from gptcore.config.training import PAIRS
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.sentence_pairs import SentenceBatch, SentencePairs
 from gptcore.data.sentence_table import SentenceTable
