@@ -17,9 +17,8 @@ from flows.trainings.books import books_to_shards
 from flows.trainings.chain import trained_model
 from flows.trainings.requests import given_model
 from gptcore.base.filesystems import is_synthetic
-from gptcore.config.sizes import SIZES, sized_preset
+from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, sized_preset
 from gptcore.prompting.assemble import select
-from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import available_prompt_tasks, read_rows
 from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis, publish

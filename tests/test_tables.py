@@ -37,7 +37,6 @@ MODULES = (
     "gptcore.nlu.published",
     "gptcore.nlu.registry",
     "gptcore.nlu.zero_shot",
-    "gptcore.prompting.config",
     "gptcore.prompting.published",
     "gptcore.prompting.tasks",
     "gptcore.config.sizes",

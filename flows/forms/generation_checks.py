@@ -12,9 +12,8 @@ from gptcore.abstracts.config import AdaptConfig
 from gptcore.abstracts.published import BY_SIZE, TABLES
 from gptcore.base.errors import InputError, refuse_password
 from gptcore.base.filesystems import require_s3
-from gptcore.config.sizes import SIZES, shape_given, sized_preset
+from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, shape_given, sized_preset
 from gptcore.nlu.own_task import is_task_file
-from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.tasks import PromptTask, available_prompt_tasks, prompt_task
 from tasks.store.store import Store
 

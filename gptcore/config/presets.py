@@ -1,9 +1,9 @@
 """The five presets: a whole pipeline's settings under one name, and what a user's settings change in them.
 
-Defaults are the paper's ("Improving Language Understanding by Generative Pre-Training", section 4.1 unless
-another place is named). `paper()` is the defaults; `small()` fits two CPU cores and real books, `long()` does so with
-several times as much of both, and `best()` departs from the paper where that brought more from the same text, and reads
-twice as much; `demo()` fits two CPU cores, a generated world and a few minutes.
+`presets.toml` has what each says; the defaults are the paper's. `paper()` is the defaults; `small()` fits two CPU cores
+and real books, `long()` does so with several times as much of both, and `best()` departs from the paper where that
+brought more from the same text, and reads twice as much; `demo()` fits two CPU cores, a generated world and a few
+minutes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from gptcore.base.errors import InputError
@@ -21,8 +23,14 @@ from gptcore.config.text import CorpusConfig, ShardConfig, TokenizerConfig
 from gptcore.config.training import FinetuneConfig, PretrainConfig
 from gptcore.families import DEFAULT, FAMILIES, Family, family_settings, shape_settings
 
-_TASKS: Mapping[str, Mapping[str, Any]] = {"openentity": {"epochs": 10}}
-"""Per task, what differs under every preset: ERNIE's released code reads Open Entity ten times."""
+
+@cache
+def preset_tables() -> Mapping[str, Any]:
+    """What `presets.toml` holds."""
+    import tomllib  # a job, which has its settings, reads none of it
+
+    with Path(__file__).with_suffix(".toml").open("rb") as file:
+        return tomllib.load(file)
 
 
 @dataclass(frozen=True)
@@ -57,79 +65,24 @@ class Preset:
 
     def finetune_for(self, task: str) -> FinetuneConfig:
         """Settings for one task: the preset's, with that task's own differences."""
-        return dataclasses.replace(self.finetune, **{**_TASKS.get(task, {}), **self.tasks.get(task, {})})
+        return dataclasses.replace(
+            self.finetune, **{**preset_tables()["tasks"].get(task, {}), **self.tasks.get(task, {})}
+        )
 
 
 def paper() -> Preset:
     """The paper's text: 117M parameters, batch 64 x 512 tokens, 100 epochs."""
-    return Preset("paper")
+    return _read("paper")
 
 
 def small() -> Preset:
     """Real books and real rows on two CPU cores in under 90 minutes."""
-    return Preset(
-        "small",
-        tokenizer=TokenizerConfig(n_merges=4000),
-        # No dropout: less than one epoch is seen. N(0, 0.02) suits a width of 768; narrower needs larger draws, or a
-        # post-norm network stays at the unigram entropy for hundreds of updates.
-        model=ModelConfig(
-            n_ctx=128,
-            n_layer=4,
-            n_head=4,
-            n_embd=256,
-            n_inner=1024,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-            resid_pdrop=0.0,
-            init_std=0.05,
-        ),
-        # as many units for its width as the paper's 2048 for 768
-        lstm=LSTMConfig(n_ctx=128, n_units=672, n_embd=256, embd_pdrop=0.0, resid_pdrop=0.0, init_std=0.05),
-        pretrain=PretrainConfig(
-            batch_size=16,
-            steps=3200,
-            lr=1.5e-3,
-            warmup_steps=200,
-            beta2=0.98,
-            eval_every=400,
-            eval_tokens=65_536,
-            checkpoint_every=200,
-        ),
-        finetune=FinetuneConfig(lr=4e-4, epochs=1, warmup=0.05, max_train_rows=5000),
-        tasks={
-            **{task: {"epochs": 2} for task in ("rte", "storycloze", "cola")},  # few and short rows
-            "sst2": {"max_train_rows": None},
-            "race": {"max_train_rows": 1000},  # four sequences of n_ctx a question
-        },
-        seeds=1,
-        scratch=False,
-    )
+    return _read("small")
 
 
 def long() -> Preset:
     """As `small`, for some hours: two epochs of 73 books, twice the context, more epochs of more rows."""
-    brief = small()
-    return dataclasses.replace(
-        brief,
-        name="long",
-        model=dataclasses.replace(brief.model, n_ctx=256),
-        lstm=dataclasses.replace(brief.lstm, n_ctx=256),
-        pretrain=dataclasses.replace(
-            brief.pretrain, batch_size=8, steps=13_400, warmup_steps=300, eval_every=670, checkpoint_every=335
-        ),
-        # Rate and epochs by dev rows (infra/sweep-finetune.toml): less leaves CoLA and SciTail near chance;
-        # STS-B was still rising in its last epoch.
-        # No auxiliary objective: it costs a fifth of the time, and in Table 5 at this size it won no point on average.
-        finetune=FinetuneConfig(lr=6e-4, epochs=3, warmup=0.05, lm_coef=0.0),
-        tasks={
-            **{task: {"epochs": 2} for task in ("mnli", "snli", "qnli", "rte")},
-            **{task: {"epochs": 4} for task in ("scitail", "cola")},
-            "stsb": {"epochs": 6},
-            "sst2": {"epochs": 1},
-            "race": {"epochs": 1, "max_train_rows": 1000},  # four sequences of n_ctx a question
-        },
-        seeds=None,
-    )
+    return _read("long")
 
 
 def best() -> Preset:
@@ -139,65 +92,26 @@ def best() -> Preset:
     Keys that hold the token before them, and windows that repeat their beginning, at first a half of them, bring it
     within the first two million; an eighth of the windows keeps it. Muon learns more from each update.
     """
-    extended = long()
-    return dataclasses.replace(
-        extended,
-        name="best",
-        model=replace_settings(extended.model, {"smeared_keys": True}, "best"),
-        pretrain=dataclasses.replace(
-            extended.pretrain,
-            optimizer="muon",
-            lr=3e-3,
-            steps=28_000,
-            repeating_steps=1500,
-            repeating_share=0.125,
-            eval_every=2500,
-            checkpoint_every=500,
-        ),
-        tasks={
-            **extended.tasks,
-            # Two texts are compared from the start; more epochs bring less than their minutes.
-            **{task: {"epochs": 2} for task in ("stsb", "qqp")},
-            "rte": {"epochs": 1, "from_task": "mnli"},
-            # by dev rows: 10.1, the others' rate 7.1 (medians of five seeds)
-            "cola": {**extended.tasks["cola"], "lr": 2e-4},
-            # who can look a choice's words up in its passage learns from more rows than `long` (34.7, with 1,000 29.3)
-            "race": {**extended.tasks["race"], "max_train_rows": 6000},
-        },
-    )
+    return _read("best")
 
 
 def demo() -> Preset:
     """The generated world on two CPU cores in a few minutes."""
-    return Preset(
-        "demo",
-        corpus=CorpusConfig(validation_fraction=0.1),
-        tokenizer=TokenizerConfig(n_merges=2000),
-        model=ModelConfig(
-            n_ctx=96,
-            n_layer=4,
-            n_head=4,
-            n_embd=128,
-            n_inner=512,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-            resid_pdrop=0.0,
-            init_std=0.07,
-        ),
-        lstm=LSTMConfig(n_ctx=96, n_units=336, n_embd=128, embd_pdrop=0.0, resid_pdrop=0.0, init_std=0.07),
-        pretrain=PretrainConfig(
-            batch_size=24,
-            steps=1400,
-            lr=2e-3,
-            warmup_steps=100,
-            beta2=0.98,
-            eval_every=350,
-            eval_tokens=32_768,
-            checkpoint_every=350,
-        ),
-        finetune=FinetuneConfig(lr=5e-4, batch_size=16, epochs=3, warmup=0.1),
-        seeds=1,
-    )
+    return _read("demo")
+
+
+@cache
+def _read(name: str) -> Preset:
+    """A preset as its tables say it."""
+    tables = dict(preset_tables()["presets"][name])
+    preset = dataclasses.replace(_read(tables.pop("like")), name=name) if "like" in tables else Preset(name)
+    for section, table in tables.items():
+        if isinstance(table, Mapping) and "anew" in table:
+            tables[section] = {field: value for field, value in table.items() if field != "anew"}
+            preset = dataclasses.replace(preset, **{section: type(getattr(preset, section))()})
+    own = tables.get("tasks", {})
+    tables["tasks"] = {task: {f: None if v == "none" else v for f, v in own[task].items()} for task in own}
+    return _changed(preset, tables, f"preset {name}")
 
 
 PRESETS = {"demo": demo, "small": small, "long": long, "best": best, "paper": paper}

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gptcore.config import Preset, preset_named
+from gptcore.config.presets import preset_tables
 from gptcore.families import FAMILIES, shape_settings
+
+PROMPT_SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = preset_tables()["prompting"]
+"""What a preset's models need besides their size to answer from prompts."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,7 @@ def _size(n_layer: int, n_head: int, n_embd: int) -> Size:
 
 
 SIZES: dict[str, tuple[Size, ...]] = {
-    "demo": tuple(_size(*shape) for shape in ((2, 2, 32), (2, 4, 64), (4, 4, 128))),
-    "small": tuple(_size(*shape) for shape in ((2, 2, 64), (3, 4, 128), (4, 4, 256))),
+    **{preset: tuple(_size(*shape) for shape in shapes) for preset, shapes in preset_tables()["sizes"].items()},
     "paper": tuple(Size(name, shape_settings(name, "size")["model"]) for name in list(FAMILIES["gpt2"].shapes)[:3]),
 }
 """Preset -> sizes, the smallest first. They see the same number of tokens each."""

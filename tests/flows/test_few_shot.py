@@ -12,8 +12,7 @@ from flows.cli.main import main
 from flows.few_shot import few_shot
 from flows.forms.generation import FewShotParameters
 from gptcore.base.errors import InputError
-from gptcore.config.sizes import SIZES, sized_preset
-from gptcore.prompting.config import PROMPT_SETTINGS
+from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, sized_preset
 from gptcore.prompting.tasks import PROMPT_TASKS
 from tasks.report.analysis import Analysis
 from tasks.stages.prompted import FILE

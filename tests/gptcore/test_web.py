@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gptcore.config.sizes import PROMPT_SETTINGS
 from gptcore.prompting import reading, schemas
-from gptcore.prompting.config import PROMPT_SETTINGS
 from gptcore.prompting.rows import digest
 from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, read_rows
 from gptcore.storyworld import web
