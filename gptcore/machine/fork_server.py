@@ -1,12 +1,17 @@
-"""A process that has imported what jobs need, and forks one after another: a short fine-tune is half imports.
+"""Jobs as forks of a process that has their imports behind it: a short fine-tune is half imports.
+
+:func:`fork_job` asks that process for a job. There is one a process that asks, started with the second such job in a
+row of one environment; jobs do not wait for its imports, but are processes of their own until then. It ends when
+another has taken its place and its jobs have ended, or with the process that asks: it learns either from a closed
+socket, so that it does not matter which thread started it. Its own command is
 
     python -m gptcore.machine.fork_server NUMBER MODULE ...
 
 NUMBER is that of a socket (SOCK_SEQPACKET), on which it says "ready" once all is imported. A message on it then is a
 job: JSON with its module, its file and the file for its outcome, and two descriptors, of its log and of a socket. On
 that the job says "pid N" when it leads a group of its own, and this process at its end "code N", as `subprocess.Popen`
-has it; the socket's end before a pid says that there is no such job. When the other end of NUMBER is closed this
-process ends, and its jobs as those of a killed parent do (gptcore.machine.process).
+has it; the socket's end before a pid says that there is no such job, and after one that both have been killed. When the
+other end of NUMBER is closed this process ends, and its jobs as those of a killed parent do (gptcore.machine.process).
 
 Nothing is computed before a fork: a job's threads, and what MKL chooses in its first calls, are its own. Its results
 are those of `python -m MODULE FILE`, bit by bit.
@@ -23,16 +28,128 @@ import os
 import selectors
 import signal
 import socket
+import subprocess
 import sys
+import threading
+import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from gptcore.machine import process
 
-REQUEST_BYTES = 65_536
-"""The longest message."""
+WARM_MODULES = ("gptcore.training.finetune", "gptcore.training.pretrain", "gptcore.training.adapt")
+"""Jobs that are many and short, as fine-tunes are, and the trials of a sweep and the cells of a table."""
+_REQUEST_BYTES = 65_536  # the longest message
+_POLL_SECONDS = 0.05
+_ANSWER_SECONDS = 10.0  # a fork takes milliseconds
+_LOST = -9  # the exit code of a job whose end nobody could tell
+_lock = threading.Lock()
+_latest: Mapping[str, str] = {}  # the environment of the job before
+_warm: _Warm | None = None
+
+
+# --- The process that asks -------------------------------------------------------------------------------------------
+
+
+def fork_job(
+    module: str, job: Path, outcome: Path, log: BinaryIO, environment: Mapping[str, str]
+) -> WarmProcess | None:
+    """The job as a fork; None where it has to be a process of its own.
+
+    That is: another kind of job, the first one of an environment (it may be the only one; what a library reads once
+    cannot be changed), or a process that has not imported all yet, does not start or was killed.
+
+    :param environment: all of the job's, but for its parent and its outcome.
+    """
+    global _latest, _warm  # noqa: PLW0603  # one a process
+    if module not in WARM_MODULES or not sys.platform.startswith("linux"):
+        return None
+    with _lock:
+        again, _latest = environment == _latest, dict(environment)
+        if again and (_warm is None or _warm.environment != environment or _warm.process.poll() is not None):
+            _warm = _Warm(environment)
+        warm = _warm if _warm is not None and _warm.environment == environment and _warm.ready else None
+    return warm.fork(module, job, outcome, log) if warm is not None else None
+
+
+class WarmProcess:
+    """A forked job, with as much of `subprocess.Popen` as its follower uses."""
+
+    def __init__(self, pid: int, answer: socket.socket, forked_by: _Warm) -> None:
+        self.pid = pid
+        self._forked_by = forked_by  # which ends, and its jobs with it, once nobody holds it
+        self._answer = answer
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """The job's exit code, minus the number of the signal that killed it, or None before its end."""
+        if self._code is None:
+            with contextlib.suppress(BlockingIOError):
+                message = self._answer.recv(64)
+                self._code = int(message.removeprefix(b"code ")) if message else _LOST
+        return self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The job's exit code.
+
+        :raises subprocess.TimeoutExpired: it runs after ``timeout`` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if timeout is not None and deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("a forked job", timeout)
+            time.sleep(_POLL_SECONDS)
+        return code
+
+
+class _Warm:
+    """The process that forks, and our end of its socket."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = dict(environment)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno()), *WARM_MODULES],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # what does not import says so as a process of its own
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env=self.environment,
+            )
+        self._ready = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has imported all."""
+        if not self._ready:
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                self._ready = bool(self._control.recv(64, socket.MSG_DONTWAIT))
+        return self._ready
+
+    def fork(self, module: str, job: Path, outcome: Path, log: BinaryIO) -> WarmProcess | None:
+        """A job; None if there is none, as the process has ended, cannot fork, or does not answer."""
+        request = json.dumps({"module": module, "job": str(job), "outcome": str(outcome)}).encode()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                socket.send_fds(self._control, [request], [log.fileno(), theirs.fileno()])
+            ours.settimeout(_ANSWER_SECONDS)
+            message = ours.recv(64)
+        except (ConnectionError, TimeoutError):
+            message = b""
+        if not message.startswith(b"pid "):
+            ours.close()  # a job that is forked after all ends as it finds nobody there
+            return None
+        ours.setblocking(False)
+        return WarmProcess(int(message.removeprefix(b"pid ")), ours, self)
+
+
+# --- The process that forks ------------------------------------------------------------------------------------------
 
 
 def main(arguments: list[str]) -> int:
@@ -54,10 +171,10 @@ def main(arguments: list[str]) -> int:
         while True:
             for key, _ in selector.select():
                 if key.fileobj is woken:
-                    woken.recv(REQUEST_BYTES)
+                    woken.recv(_REQUEST_BYTES)
                     _tell_ends(answers)
                     continue
-                message, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 2)
+                message, descriptors, _, _ = socket.recv_fds(control, _REQUEST_BYTES, 2)
                 if not message:
                     return process.EXIT_DONE
                 if len(descriptors) < 2:  # too many files are open here
@@ -92,12 +209,14 @@ def _tell_ends(answers: dict[int, socket.socket]) -> None:
 def _work(
     request: dict[str, Any], modules: dict[str, ModuleType], log: int, answer: socket.socket, parent: int
 ) -> NoReturn:
-    """The job, in the process that was forked for it: a group of its own, its log for what it prints."""
+    """The job, in the process that was forked for it: a group of its own, its log for what it prints.
+
+    ``answer`` stays open to the job's end, by which who follows it knows that it is gone.
+    """
     code = process.EXIT_FAILED
     try:
         os.setsid()
-        with answer:
-            answer.send(f"pid {os.getpid()}".encode())
+        answer.send(f"pid {os.getpid()}".encode())
         _show(request["module"], request["job"])
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -36,7 +36,7 @@ _TAIL_LINES = 20
 # glibc gives every large tensor back to the system when it is freed and faults its pages in again for the next one: 25
 # updates of the preset small took 777,000 page faults and 18.8 s of CPU time, with its limits raised 400 and 15.8 s.
 # The last two are what scikit-learn tells the environment of whoever imports it: jobs from before and after a baseline
-# are to have the same, or the later ones could not be forks (tasks.jobs.fork_server).
+# are to have the same, or the later ones could not be forks (gptcore.machine.fork_server).
 _ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "GOMP_SPINCOUNT": "5000",

@@ -19,11 +19,11 @@ from typing import Protocol
 import psutil
 
 from gptcore.base.errors import InputError
+from gptcore.machine.fork_server import WarmProcess, fork_job
 from gptcore.machine.process import OUTCOME_VARIABLE, PARENT_VARIABLE
 from tasks.jobs import slurm
 from tasks.jobs.command import job_command
 from tasks.jobs.devices import GpuLease, visible_gpus
-from tasks.jobs.fork_server import WarmProcess, fork_job
 
 PLACE_VARIABLE = "GPTMILL_JOBS"
 

@@ -19,9 +19,9 @@ import pytest
 from safetensors.torch import load_file
 
 from gptcore.base.files import read_json
+from gptcore.machine import fork_server
+from gptcore.machine.fork_server import WarmProcess, fork_job
 from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, read_outcome
-from tasks.jobs import fork_server
-from tasks.jobs.fork_server import WarmProcess, fork_job
 from tests.gptcore import tiny_tasks
 from tests.gptcore.test_pretrain import assert_same_run, job_for, shards  # noqa: F401 - fixtures are found by name
 
@@ -156,7 +156,8 @@ def test_who_forks_takes_its_jobs_along_and_is_replaced(dataset: Path, tmp_path:
 def test_nothing_is_left_of_a_killed_caller(dataset: Path, tmp_path: Path) -> None:
     job = write_job(dataset, tmp_path / "job", epochs=200)
     program = (
-        "import os, sys, time; from pathlib import Path; from tasks.jobs import fork_server; job = Path(sys.argv[1])\n"
+        "import os, sys, time; from pathlib import Path; from gptcore.machine import fork_server\n"
+        "job = Path(sys.argv[1])\n"
         "log, environment, fork = open(os.devnull, 'wb'), dict(os.environ), None\n"
         f"while not fork: fork = fork_server.fork_job({FINETUNE!r}, job, job.with_name('outcome.json'), log, "
         "environment)\n"
