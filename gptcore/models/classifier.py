@@ -16,9 +16,8 @@ from torch import nn
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
-from gptcore.base.settings import recorded
+from gptcore.base.settings import LARGEST_SIZE, recorded
 from gptcore.config import NetworkConfig, network_config
-from gptcore.base.settings import LARGEST_SIZE
 from gptcore.families import FAMILIES
 from gptcore.models.build import build_model
 from gptcore.models.files.folder import ModelFolder
