@@ -20,6 +20,15 @@ class InputError(ValueError):
         super().__init__(line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}")
 
 
+def require(condition: object, message: str) -> None:
+    """Refuse input that does not fulfil a condition.
+
+    :raises InputError: with the message.
+    """
+    if not condition:
+        raise InputError(message)
+
+
 def without_password(text: str) -> str:
     """Text that may be shown or logged: addresses in it lose their user and password."""
     return re.sub(r"//[^/@\s]*@", "//", text)

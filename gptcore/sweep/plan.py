@@ -24,18 +24,29 @@ wide = { model = { n_embd = 320, n_inner = 1280 } }
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.config import PRESETS, Preset, preset_named
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import task_spec
-from gptcore.sweep.axes import check_storable, named, space_axes, together_axes
 from gptcore.sweep.halving import Rung, rungs
-from gptcore.sweep.space import Axis, Choice, Overrides, Value, draw, fields_of, merged, nested
+from gptcore.sweep.space import (
+    Axis,
+    Draw,
+    Overrides,
+    check_storable,
+    draw,
+    fields_of,
+    merged,
+    named,
+    nested,
+    space_axes,
+    together_axes,
+)
 
 LOSS, BITS, SCORE = "validation/loss", "validation/bits_per_byte", "dev/score"
 OBJECTIVES = {LOSS: "nats a token", BITS: "bits a byte", SCORE: "x 100"}
@@ -59,8 +70,8 @@ class Trial:
 
     number: int
     """From 1."""
-    drawn: Mapping[str, Value]
-    """Axis -> value."""
+    drawn: Draw
+
     overrides: Overrides
     """All in which it differs from the preset: what a --config file with its settings holds."""
     preset: Preset
@@ -94,7 +105,7 @@ class Plan:
     @cached_property
     def drawn_fields(self) -> set[str]:
         """Dotted names of the settings that trials differ in."""
-        return {name for axis in self.axes for name in _fields(axis)}
+        return {name for axis in self.axes for name in axis.fields}
 
     @property
     def pretrains(self) -> bool:
@@ -125,8 +136,6 @@ def read_plan(table: Mapping[str, Any], where: str, from_checkpoint: bool = Fals
     with named(where):
         rounds = rungs(table["trials"], table.get("eta", 3), table.get("rungs", 3))
         drawn = draw(axes, table["trials"], table.get("seed", 0))
-    own = _own_fields(table["preset"], tasks, settings)
-    trials = tuple(_trial(n, values, axes, base.name, settings, own, where) for n, values in enumerate(drawn, start=1))
     return Plan(
         preset=table["preset"],
         objective=objective,
@@ -137,7 +146,7 @@ def read_plan(table: Mapping[str, Any], where: str, from_checkpoint: bool = Fals
         settings=settings,
         axes=axes,
         rungs=tuple(rounds),
-        trials=trials,
+        trials=tuple(_trials(drawn, axes, table, tasks, where)),
     )
 
 
@@ -154,21 +163,18 @@ def toml(overrides: Overrides, prefix: str = "") -> str:
 
 
 def _check_fields(table: Mapping[str, Any], where: str) -> None:
+    kinds = {str: "text", int: "an integer", list: "a list", dict: "a table"}
     for name, value in table.items():
-        if name not in _FIELDS:
-            raise InputError(f"{where}: {name} is no field of a sweep; expected one of {', '.join(_FIELDS)}")
-        if type(value) is not _FIELDS[name]:
-            kinds = {str: "text", int: "an integer", list: "a list", dict: "a table"}
-            raise InputError(f"{where}: {name} = {value!r:.60}; expected {kinds[_FIELDS[name]]}")
+        require(name in _FIELDS, f"{where}: {name} is no field of a sweep; expected one of {', '.join(_FIELDS)}")
+        fits = type(value) is _FIELDS[name]
+        require(fits, f"{where}: {name} = {value!r:.60}; expected {kinds[_FIELDS[name]]}")
     for name, (least, most) in _LIMITS.items():
-        if not least <= table.get(name, least) <= most:
-            raise InputError(f"{where}: {name} = {table[name]}; expected {least} to {most}")
+        found = table.get(name, least)
+        require(least <= found <= most, f"{where}: {name} = {found}; expected {least} to {most}")
     for name in ("preset", "objective", "trials"):
-        if name not in table:
-            raise InputError(f"{where}: found no {name}, expected one")
+        require(name in table, f"{where}: found no {name}, expected one")
     for name, known in (("preset", PRESETS), ("objective", OBJECTIVES)):
-        if table[name] not in known:
-            raise InputError(f"{where}: {name} = {table[name]!r}; expected one of {', '.join(known)}")
+        require(table[name] in known, f"{where}: {name} = {table[name]!r}; expected one of {', '.join(known)}")
     if table["objective"] != SCORE and "seeds" in table:
         raise InputError(f"{where}: seeds = {table['seeds']}: fine-tunes of a task; expected the objective {SCORE}")
 
@@ -178,15 +184,12 @@ def _tasks(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
 
     :raises InputError: an unknown one; one twice; some, or none, where the objective says otherwise.
     """
-    tasks = table.get("tasks", [])
     with named(f"{where}: tasks"):
-        names = [_task(name) for name in tasks]
-    if len(set(names)) < len(names):
-        raise InputError(f"{where}: tasks = {names}; expected each once")
+        names = [_task(name) for name in table.get("tasks", [])]
+    require(len(set(names)) == len(names), f"{where}: tasks = {names}; expected each once")
     scored = table["objective"] == SCORE
-    if scored != bool(names):
-        wanted = f"those that {SCORE} is the mean of" if scored else f"none with the objective {table['objective']}"
-        raise InputError(f"{where}: tasks = {names}; expected {wanted}")
+    wanted = f"those that {SCORE} is the mean of" if scored else f"none with the objective {table['objective']}"
+    require(scored == bool(names), f"{where}: tasks = {names}; expected {wanted}")
     return tuple(names)
 
 
@@ -209,20 +212,19 @@ def _check_axes(
 
     :raises InputError: naming the first that is not.
     """
-    if not axes:
-        raise InputError(f"{where}: found nothing to choose, expected [space.SECTION] or [together.NAME]")
+    require(axes, f"{where}: found nothing to choose, expected [space.SECTION] or [together.NAME]")
     taken = dict.fromkeys(fields_of(settings), "settings")
-    for name in [*taken, *(name for axis in axes for name in _fields(axis))]:
+    for name in [*taken, *(name for axis in axes for name in axis.fields)]:
         if name.endswith(".from_task"):
             raise InputError(f"{where}: {name}: trials start from the checkpoint itself; expected no such setting")
     for axis in axes:
-        for name in _fields(axis):
-            if name in taken:
-                raise InputError(f"{where}: {name} is in {taken[name]} and in {_place(axis)}; expected it in one")
-            taken[name] = _place(axis)
+        for name in axis.fields:
+            decided = taken.get(name)
+            require(not decided, f"{where}: {name} is in {decided} and in {axis.place}; expected it in one")
+            taken[name] = axis.place
             tunes = name.startswith(("finetune.", "tasks."))
-            if name in _DECIDED or (tunes and name.endswith(".seed")):
-                raise InputError(f"{where}: {name} follows from {_DECIDED.get(name, _DECIDED['finetune.seed'])}")
+            source = _DECIDED["finetune.seed"] if tunes and name.endswith(".seed") else _DECIDED.get(name)
+            require(not source, f"{where}: {name} follows from {source}")
             if name.endswith(".max_eval_rows"):
                 raise InputError(f"{where}: {name}: trials compare on the same dev rows; expected it in settings")
             if name.startswith("tasks.") and name.split(".")[1] not in tasks:
@@ -245,7 +247,7 @@ def _check_effects(axes: Sequence[Axis], base: Preset, settings: Overrides, task
 
     :raises InputError: naming the first of which that is so.
     """
-    drawn = {name for axis in axes for name in _fields(axis)}
+    drawn = {name for axis in axes for name in axis.fields}
     if "pretrain.epochs" in drawn and (base.pretrain.steps is not None or "pretrain.steps" in drawn):
         raise InputError(f"{where}: pretrain.epochs changes nothing beside pretrain.steps; expected one of the two")
     decided = drawn | fields_of(settings).keys()
@@ -255,48 +257,26 @@ def _check_effects(axes: Sequence[Axis], base: Preset, settings: Overrides, task
             raise InputError(f"{where}: {name} changes nothing: each of {', '.join(tasks)} has its own {field}")
 
 
-def _own_fields(preset: str, tasks: Sequence[str], settings: Overrides) -> dict[str, set[str]]:
-    """Task -> fine-tuning fields that the preset, and not the file, sets for it alone."""
-    named = settings.get("tasks", {})
-    return {task: set(PRESETS[preset]().tasks.get(task, {})) - set(named.get(task, {})) for task in tasks}
+def _trials(
+    drawn: Sequence[Draw], axes: Sequence[Axis], table: Mapping[str, Any], tasks: Sequence[str], where: str
+) -> Iterator[Trial]:
+    """The trials with all their settings.
 
-
-def _trial(
-    number: int,
-    drawn: Mapping[str, Value],
-    axes: Sequence[Axis],
-    preset: str,
-    settings: Overrides,
-    own: Mapping[str, set[str]],
-    where: str,
-) -> Trial:
-    """A trial with all its settings. What it draws for fine-tuning holds for the tasks that the preset excepts, too.
+    What they draw for fine-tuning holds for the tasks that the preset, and not the file, makes exceptions of, too.
 
     :raises InputError: settings that do not fit each other, or under which nothing is learnt.
     """
-    chosen = merged(*(axis.overrides(drawn[axis.name]) for axis in axes))
-    excepted = [
-        nested(f"tasks.{task}.{name}", value)
-        for task, names in own.items()
-        for name, value in chosen.get("finetune", {}).items()
-        if name in names
-    ]
-    overrides = merged(settings, *excepted, chosen)
-    place = f"{where}: trial {number} ({', '.join(f'{name} {value}' for name, value in drawn.items())})"
-    with named(place):
-        found = preset_named(preset, overrides, place)
-        if (merges := found.tokenizer.n_merges) < 1:
-            raise InputError(f"tokenizer.n_merges = {merges}: expected 1 or more")
-    return Trial(number, drawn, overrides, found)
-
-
-def _fields(axis: Axis) -> list[str]:
-    """Dotted names of the settings that an axis decides."""
-    if isinstance(axis, Choice) and axis.groups is not None:
-        return list(fields_of(next(iter(axis.groups.values()))))
-    return [axis.name]
-
-
-def _place(axis: Axis) -> str:
-    grouped = isinstance(axis, Choice) and axis.groups is not None
-    return f"{'together' if grouped else 'space'}.{axis.name}"
+    preset, settings = table["preset"], table.get("settings", {})
+    said, excepted = settings.get("tasks", {}), PRESETS[preset]().tasks
+    own = {task: set(excepted.get(task, {})) - set(said.get(task, {})) for task in tasks}
+    for number, values in enumerate(drawn, start=1):
+        chosen = merged(*(axis.overrides(values[axis.name]) for axis in axes))
+        tuned = chosen.get("finetune", {})
+        too = [nested(f"tasks.{task}.{name}", tuned[name]) for task in own for name in tuned if name in own[task]]
+        overrides = merged(settings, *too, chosen)
+        place = f"{where}: trial {number} ({', '.join(f'{name} {value}' for name, value in values.items())})"
+        with named(place):
+            found = preset_named(preset, overrides, place)
+            merges = found.tokenizer.n_merges
+            require(merges > 0, f"tokenizer.n_merges = {merges}: expected 1 or more")
+        yield Trial(number, values, overrides, found)

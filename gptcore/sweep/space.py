@@ -1,4 +1,4 @@
-"""What a sweep chooses from: one axis a setting, or a group of settings, and the draws of its trials.
+"""What a sweep chooses from: one axis a setting, or a group of settings, as its file says them, and its trials' draws.
 
 Random search (Bergstra and Bengio 2012, "Random search for hyper-parameter optimization") on a Latin hypercube (McKay,
 Beckman and Conover 1979): each axis is cut into as many equal parts as there are trials, and each part is drawn from
@@ -7,19 +7,34 @@ once, so that few trials cover every axis. Each axis has seeds of its own: anoth
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.seeds import derive_seed
+from gptcore.base.settings import checked_value, setting_type
+from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, TokenizerConfig
+from gptcore.nlu.registry import task_spec
 
 Value = int | float | str | bool
 """What a trial drew on an axis; of a group of settings its label."""
+Draw = Mapping[str, Value]
+"""Axis -> what a trial drew on it."""
 Overrides = Mapping[str, Any]
 """Settings that differ, ``{section: {field: value}}``, as :func:`gptcore.config.preset_named` takes them."""
+KINDS = {"tokenizer": TokenizerConfig, "model": ModelConfig, "pretrain": PretrainConfig, "finetune": FinetuneConfig}
+"""Sections that a trial may draw from. Another corpus has other held-out documents, so no numbers that compare."""
+_OF_RANGE = ("low", "high", "scale")
+_LABEL = re.compile(r"[\w .:-]{1,100}")
+"""What MLflow takes as a part of a param's name."""
+_COLUMNS = ("trial", "whole", "updates", "seconds")
+"""Names that the results' table has already."""
+_MOST = (1 << 63) - 1
 _DRAWS = 1 << 63
 _DIGITS = 3  # significant ones of a drawn number: finer is noise, and it is read and typed by people
 _ATTEMPTS = 10_000
@@ -58,6 +73,16 @@ class Range:
         digits = _DIGITS + max(0, round(math.log10(max(abs(self.low), abs(self.high)) / (self.high - self.low))))
         return min(max(float(f"{found:.{digits}g}"), self.low), self.high)
 
+    @property
+    def fields(self) -> list[str]:
+        """Dotted names of the settings that the axis decides."""
+        return [self.name]
+
+    @property
+    def place(self) -> str:
+        """Where the file has it."""
+        return f"space.{self.name}"
+
     def overrides(self, value: Value) -> dict[str, Any]:
         """The settings that ``value`` stands for."""
         return nested(self.name, value)
@@ -81,6 +106,16 @@ class Choice:
     def at(self, share: float) -> Value:
         """The value at ``share`` (0 to 1) of the list."""
         return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
+
+    @property
+    def fields(self) -> list[str]:
+        """Dotted names of the settings that the axis decides."""
+        return [self.name] if self.groups is None else list(fields_of(next(iter(self.groups.values()))))
+
+    @property
+    def place(self) -> str:
+        """Where the file has it."""
+        return f"{'space' if self.groups is None else 'together'}.{self.name}"
 
     def overrides(self, value: Value) -> dict[str, Any]:
         """The settings that ``value`` stands for."""
@@ -107,7 +142,7 @@ def draw(axes: Sequence[Axis], trials: int, seed: int) -> list[dict[str, Value]]
             {axis.name: axis.at(_share(seed, axis.name, trial, attempt)) for axis in axes}
             for attempt in range(_ATTEMPTS)
         )
-        fresh = next((values for values in chain([within], anywhere) if values not in drawn), None)
+        fresh = next((values for values in itertools.chain([within], anywhere) if values not in drawn), None)
         if fresh is None:
             break
         drawn.append(fresh)
@@ -140,8 +175,8 @@ def merged(*layers: Overrides) -> dict[str, Any]:
     for layer in layers:
         for name, value in layer.items():
             below = whole.get(name)
-            both = isinstance(value, Mapping) and isinstance(below, Mapping)
-            whole[name] = merged(below or {}, value) if both or isinstance(value, Mapping) else value
+            under = below if isinstance(below, Mapping) else {}
+            whole[name] = merged(under, value) if isinstance(value, Mapping) else value
     return whole
 
 
@@ -151,3 +186,120 @@ def fields_of(overrides: Overrides, prefix: str = "") -> dict[str, Any]:
     for name, value in overrides.items():
         flat |= fields_of(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat
+
+
+# --- What a file says of its axes ------------------------------------------------------------------------------------
+
+
+def space_axes(space: Mapping[str, Any], where: str) -> Iterator[Axis]:
+    """An axis for each field of [space.SECTION] and of [space.tasks.TASK]."""
+    for section, fields in space.items():
+        place = f"{where}: space.{section}"
+        if section == "tasks" and isinstance(fields, Mapping):
+            for task, own in fields.items():
+                with named(place):
+                    task_spec(task)
+                for name, value in _table(own, f"{place}.{task}").items():
+                    yield _axis(FinetuneConfig, name, value, f"tasks.{task}", f"{place}.{task}")
+        else:
+            require(section in KINDS, f"{place}: expected one of {', '.join([*KINDS, 'tasks'])}")
+            for name, value in _table(fields, place).items():
+                yield _axis(KINDS[section], name, value, section, place)
+
+
+def _axis(kind: type[Any], name: str, value: Any, section: str, where: str) -> Axis:
+    """``{ low, high, scale }`` or a list of two or more values.
+
+    :raises InputError: the axis is neither, or holds what the field does not take.
+    """
+    annotation = setting_type(kind, name, where).partition(" | ")[0]
+    place = f"{where}.{name}"
+    if isinstance(value, list):
+        values = tuple(checked_value(kind, name, item, where) for item in value)
+        for item in values:
+            check_storable({place: item})
+            _check_whole({place: item})
+        many = len(set(values)) >= max(2, len(values))
+        require(many, f"{place} = {value!r:.60}; expected two or more values, each once")
+        return Choice(f"{section}.{name}", values)
+    table = _table(value, place, "a list of values, or { low = ..., high = ... }")
+    require(annotation in ("int", "float"), f"{place}: only numbers have a range; expected a list of values")
+    for key in table:
+        require(key in _OF_RANGE, f"{place}.{key} is no field of a range; expected {', '.join(_OF_RANGE)}")
+    for key in ("low", "high"):
+        require(key in table, f"{place}: found no {key}, expected one")
+    low, high = (_bound(kind, name, table[end], f"{place}.{end}") for end in ("low", "high"))
+    if annotation == "int":
+        _check_whole({f"{place}.low": low, f"{place}.high": high})
+    scale = table.get("scale", "linear")
+    require(scale in ("linear", "log"), f"{place}.scale = {scale!r:.60}; expected linear or log")
+    ends = f"{place}: low = {low}, high = {high}; expected"
+    require(math.isfinite(high - low), f"{ends} numbers that are less far apart")
+    require(low < high and (scale != "log" or low > 0), f"{ends} low < high{', both above 0' * (scale == 'log')}")
+    return Range(f"{section}.{name}", low, high, scale == "log", annotation == "int")
+
+
+def _bound(kind: type[Any], name: str, value: Any, place: str) -> Any:
+    try:
+        found = checked_value(kind, name, value, "")
+    except InputError as error:
+        raise InputError(f"{place} = {value!r:.60}; {str(error).rpartition('; ')[2]}") from None
+    require(found is not None, f"{place}: found nothing, expected a number")
+    return found
+
+
+def together_axes(groups: Mapping[str, Any], where: str) -> Iterator[Axis]:
+    """An axis for each [together.NAME]."""
+    for name, labels in groups.items():
+        place = f"{where}: together.{name}"
+        plain = re.fullmatch(r"[A-Za-z0-9_-]{1,100}", name)
+        require(plain, f"{place[:200]}: expected a name of letters, digits, _ and -, at most 100")
+        require(name not in _COLUMNS, f"{place}: the table of results has a column of that name; expected another")
+        many = name not in KINDS and len(_table(labels, place)) > 1
+        require(many, f"{place}: expected two or more labels, each with settings, under a name of its own")
+        for label, settings in labels.items():
+            here = f"{place}.{label:.60}"
+            plain = _LABEL.fullmatch(label)
+            require(plain, f"{here}: expected a label of letters, digits, spaces, . : _ and -, at most 100")
+            for section, fields in _table(settings, here).items():
+                require(section in KINDS, f"{here}.{section}: expected one of {', '.join(KINDS)}")
+                for field, value in _table(fields, f"{here}.{section}").items():
+                    checked_value(KINDS[section], field, value, f"{here}.{section}")
+            with named(here):
+                check_storable(settings)
+                _check_whole(fields_of(settings))
+            first = fields_of(next(iter(labels.values())))
+            same = first and fields_of(settings).keys() == first.keys()
+            require(same, f"{here}: expected the same settings as under its first label, one at least")
+        alike = any(fields_of(a) == fields_of(b) for a, b in itertools.combinations(labels.values(), 2))
+        require(not alike, f"{place}: two labels have the same settings, expected other values under each")
+        yield Choice(name, tuple(labels), labels)
+
+
+def check_storable(settings: Overrides) -> None:
+    """:raises InputError: a value that the file with the winner's settings could not say."""
+    for name, value in fields_of(settings).items():
+        fits = isinstance(value, int | float | str)
+        require(fits, f"{name} = {value!r:.60}; expected a number, true, false or text")
+
+
+def _check_whole(values: Mapping[str, Any]) -> None:
+    """:raises InputError: an integer that no setting can count to."""
+    for name, value in values.items():
+        if isinstance(value, int) and abs(value) > _MOST:
+            raise InputError(f"{name} = {value!r:.20}...; expected less than 2^63")
+
+
+def _table(value: Any, where: str, wanted: str = "a table of settings") -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where} = {value!r:.60}; expected {wanted}")
+    return value
+
+
+@contextmanager
+def named(where: str) -> Iterator[None]:
+    """Put ``where`` before an error that does not say it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
