@@ -26,9 +26,9 @@ MODULES = (
     "gptcore.abstracts.published",
     "gptcore.abstracts.titles",
     "gptcore.config.network",
+    "gptcore.config.training",
     "gptcore.data.sampler",
     "gptcore.evaluation.predict",
-    "gptcore.config.limits",
     "gptcore.models.files.gpt2",
     "gptcore.models.files.openai_gpt",
     "gptcore.nlu.blimp",
@@ -90,12 +90,13 @@ def tables() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in MODULES:
         constants = dict(vars(import_module(name)))
-        found[name] = {k: plain(v) for k, v in constants.items() if k.strip("_").isupper() and not k.startswith("__")}
+        names = [k for k in constants if k.strip("_").isupper() and not k.startswith("__") and k != "FAMILIES"]
+        found[name] = {k: plain(constants[k]) for k in names}
     pairs = [(p, f) for p in PRESETS for f in offered() if p != "best" or FAMILIES[f].generates]
     found["presets"] = {
         f"{preset} {family}": plain(preset_named(preset, {"family": family})) for preset, family in pairs
     }
-    found["families"] = {name: plain(FAMILIES[name]) for name in ("gpt", "gpt2", "lstm")}
+    found["families"] = {name: plain(FAMILIES[name]) for name in sorted(FAMILIES)}
     for name in FORMS:
         forms = {k: v for k, v in vars(import_module(name)).items() if isinstance(v, type) and issubclass(v, BaseModel)}
         found[name] = {

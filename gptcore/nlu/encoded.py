@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from gptcore.base.arrays import numbers
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_json, write_json_atomic
-from gptcore.base.filesystems import file_fingerprint
-from gptcore.base.filesystems import is_synthetic
+from gptcore.base.filesystems import file_fingerprint, is_synthetic
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.form import Ids
 from gptcore.nlu.inputs import EncodedExample
