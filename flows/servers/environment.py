@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from flows.servers.credentials import client_environment, read_credentials
-from gptcore.base.filesystems import answers_at
 from gptcore.base.errors import InputError, without_password
 from gptcore.base.files import checked_object, read_object
+from gptcore.base.filesystems import answers_at
 from tasks.store.state import state_folder
 
 LIGHT_STORE = "runs/demo"

@@ -13,8 +13,8 @@ import pytest
 from flows.cli.main import main
 from flows.forms.parameters import PipelineParameters
 from flows.servers.environment import require_servers
-from gptcore.base.filesystems import require_s3
 from gptcore.base.errors import InputError
+from gptcore.base.filesystems import require_s3
 from tasks.tracking.tracker import Tracker
 
 
