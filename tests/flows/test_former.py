@@ -1,0 +1,121 @@
+"""A store and an MLflow home that an earlier version wrote: found, gone on with, loaded (tests/former/README.md)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tarfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gptcore.base.files import read_json
+from tasks.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+ARCHIVE = Path(__file__).resolve().parents[1] / "former" / "home-and-store.tar.xz"
+WRITTEN_IN = "/former"
+STAGES = ("baseline", "corpus", "dataset", "finetune", "ngrams", "pretrain", "shards", "tokenizer")
+
+
+@pytest.fixture
+def former(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The archive as its owner would have it here, and its MLflow the one in use; trainings get one core, as then."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = tmp_path / WRITTEN_IN.strip("/")
+    for file in folder.rglob("artifact.json"):
+        file.write_text(file.read_text().replace(WRITTEN_IN, str(folder)))
+    database = folder / "home" / "mlflow.db"
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for table, column in (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("tags", "value")):
+            connection.execute(f"UPDATE {table} SET {column} = replace({column}, ?, ?)", (WRITTEN_IN, str(folder)))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    yield folder
+    os.sched_setaffinity(0, cores)
+
+
+def run_pipeline(folder: Path, family: str) -> None:
+    """As it was run then."""
+    from flows.forms.parameters import PipelineParameters
+    from flows.pipeline import pipeline
+
+    overrides = tomllib.loads((folder / "settings.toml").read_text())
+    form = {"preset": "demo", "family": family, "overrides": overrides, "tasks": ["rte"], "seeds": 1}
+    places = {"corpus": "world/books", "datasets": "world/datasets", "store": "store"}
+    form |= {name: str(folder / place) for name, place in places.items()}
+    pipeline(PipelineParameters.model_validate(form))
+
+
+def files_of(folder: Path) -> dict[str, int]:
+    """Every file of the artifacts -> when it was written."""
+    return {str(path): path.stat().st_mtime_ns for stage in STAGES for path in (folder / "store" / stage).rglob("*")}
+
+
+def test_nothing_of_a_former_store_is_computed_anew(former: Path) -> None:
+    from tasks.tracking.tracker import Tracker
+
+    store = Store(str(former / "store"))
+    counts = {stage: len(store.list(stage)) for stage in STAGES}
+    assert counts == {**dict.fromkeys(STAGES, 2), "baseline": 1}
+    for stage in STAGES:
+        for artifact in store.list(stage):
+            store.verify(artifact)
+    before, client = files_of(former), Tracker().client
+    runs = {run.info.run_id for run in client.search_runs([e.experiment_id for e in client.search_experiments()])}
+    for family in ("gpt", "bert"):
+        run_pipeline(former, family)
+    assert files_of(former) == before
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    assert {run.info.run_id for run in client.search_runs(experiments)} == runs
+    versions = {(found.name, int(found.version)) for found in client.search_model_versions()}
+    assert versions == {(name, each) for name in ("gptmill-rte", "gptmill-pretrained-synthetic") for each in (1, 2)}
+
+
+def test_a_former_interrupted_training_comes_to_the_bits_of_the_uninterrupted(former: Path) -> None:
+    import torch
+
+    (workspace,) = (former / "interrupted").iterdir()
+    place = former / "store" / "pretrain" / workspace.name
+    finished = place.rename(former / "finished")
+    (former / "store" / ".work" / "pretrain").mkdir(parents=True)
+    resumed = workspace.rename(former / "store" / ".work" / "pretrain" / workspace.name)
+    shutil.copytree(finished / "snapshots", resumed / "snapshots")  # those before its checkpoint were left out
+    run_pipeline(former, "gpt")
+    log = (place / "log.txt").read_text()
+    assert "resuming from" in log
+    assert "step-00000020" in log
+    expected = read_json(finished / "manifest.json")
+    found = read_json(place / "manifest.json")
+    assert found["counts"]["tokens_seen"] == expected["counts"]["tokens_seen"]
+    names = [file["path"] for file in expected["files"]]
+    assert [file["path"] for file in found["files"]] == names
+    weights = [name for name in names if name.endswith(".safetensors")]
+    assert len(weights) == 7
+    then = read_json(former / "answers.json")
+    if (torch.__version__, torch.backends.cpu.get_cpu_capability()) == (then["torch"], then["cpu"]):
+        assert all((place / name).read_bytes() == (finished / name).read_bytes() for name in weights)
+    else:  # other instructions sum in another order
+        from safetensors.numpy import load_file
+
+        for name in weights:
+            there = load_file(finished / name)
+            for tensor, values in load_file(place / name).items():
+                np.testing.assert_allclose(values, there[tensor], rtol=1e-3, atol=1e-4)
+
+
+def test_former_registered_models_say_what_they_said(former: Path) -> None:
+    import mlflow
+    import pandas as pd
+
+    for model, asked in read_json(former / "answers.json")["answers"].items():
+        answers = mlflow.pyfunc.load_model(f"models:/{model}").predict(pd.DataFrame(asked["rows"])).to_dict("records")
+        for answer, expected in zip(answers, asked["answers"], strict=True):
+            assert answer == pytest.approx(expected, abs=1e-5)
