@@ -48,7 +48,9 @@ class Running(Protocol):
 class ChildProcess:
     """A process of this machine that leads a process group of its own and dies with this process.
 
-    Where the machine has GPUs it waits until there is a free one for each training process, and sees no others.
+    Where the machine has GPUs it waits until there is a free one for each training process, and sees no others. It
+    starts with the first :meth:`poll`: an exception raised into this thread, as Prefect cancels a task, then meets
+    somebody who stops it.
     """
 
     ending = ""
@@ -61,7 +63,7 @@ class ChildProcess:
         self._environment, self._log = environment, workspace / "log.txt"
         self._gpus = GpuLease(nproc)
         self._process: subprocess.Popen[bytes] | WarmProcess | None = None
-        self._start_if_free()
+        self._starting = False
 
     def _start_if_free(self) -> None:
         if not self._gpus.take():
@@ -70,6 +72,7 @@ class ChildProcess:
         gpus = self._gpus.environment()
         environment = {**self._environment, **os.environ, **gpus}
         given = {PARENT_VARIABLE: str(os.getpid()), OUTCOME_VARIABLE: str(self.outcome)}
+        self._starting = True
         with open(self._log, "ab") as output:
             if self._nproc == 1 and not gpus:
                 self._process = fork_job(self._module, self._job, self.outcome, output, environment)
@@ -81,6 +84,7 @@ class ChildProcess:
                 start_new_session=True,
                 env={**environment, **given},
             )
+        self._starting = False
 
     def poll(self) -> int | None:
         """See :class:`Running`."""
@@ -98,8 +102,22 @@ class ChildProcess:
         try:
             if self._process is not None:
                 self._end(self._process, grace)
+            elif self._starting:
+                self._end_unclaimed(grace)
         finally:
             self._gpus.release()
+
+    def _end_unclaimed(self, grace: float) -> None:
+        """End a child that runs, but whose start was cut short before it said which process that is.
+
+        A fork of the warm process needs no such search: it ends as nobody is left at the other end of its socket.
+        """
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if child.environ().get(OUTCOME_VARIABLE) == str(self.outcome):
+                    _signal(child.pid, signal.SIGTERM)
+                    psutil.wait_procs([child], timeout=grace)
+                    _signal(child.pid, signal.SIGKILL)
 
     def _end(self, process: subprocess.Popen[bytes] | WarmProcess, grace: float) -> None:
         try:

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
-from tasks.jobs import launch
+from tasks.jobs import launch, placement
 from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, MetricsTail, Records, run_job, stop_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def gone(path: Path, seconds: float = 5.0) -> bool:
+def gone(path: Path, seconds: float = 60.0) -> bool:
     """Whether the process whose number ``path`` holds ends within ``seconds``."""
     pid, deadline = int(path.read_text()), time.monotonic() + seconds
     while alive(pid) and time.monotonic() < deadline:
@@ -59,7 +59,7 @@ def gone(path: Path, seconds: float = 5.0) -> bool:
     return not alive(pid)
 
 
-def wait_for(path: Path, seconds: float = 20.0) -> None:
+def wait_for(path: Path, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not (path.exists() and path.read_text()):
         assert time.monotonic() < deadline, f"{path} never came"
@@ -205,8 +205,26 @@ def test_an_exception_raised_into_the_following_thread_ends_the_job(tmp_path: Pa
     wait_for(tmp_path / "job.pid")
     assert thread.ident is not None
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Cancelled))
-    thread.join(20)
+    thread.join(120)
     assert [type(error) for error in errors] == [Cancelled]
+    assert gone(tmp_path / "job.pid")
+
+
+def test_an_exception_raised_while_the_job_starts_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process is there, but whoever started it was interrupted before learning its number."""
+
+    class Cancelled(BaseException):
+        pass
+
+    def start(*arguments: Any, **options: Any) -> None:
+        subprocess.Popen(*arguments, **options)  # nobody holds it
+        wait_for(tmp_path / "job.pid")
+        raise Cancelled
+
+    monkeypatch.setattr(placement, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start}))
+    with pytest.raises(Cancelled):
+        run(tmp_path, seconds=60)
+    assert (tmp_path / "checkpoint").read_text() == "saved"
     assert gone(tmp_path / "job.pid")
 
 
@@ -216,7 +234,7 @@ def test_stop_jobs_ends_the_jobs_of_all_threads(tmp_path: Path) -> None:
         wait_for(tmp_path / name / "job.pid")
     stop_jobs()
     for thread, errors in threads:
-        thread.join(20)
+        thread.join(120)
         assert [type(error) for error in errors] == [JobInterrupted]
     assert all(gone(tmp_path / name / "job.pid") and (tmp_path / name / "checkpoint").exists() for name in "ab")
     with pytest.raises(JobInterrupted, match="not started"):
@@ -322,9 +340,9 @@ def test_a_world_that_is_stopped_saves_first_and_one_that_does_not_listen_is_kil
         wait_for(pid)
     stop_jobs()
     for thread, errors in threads:
-        thread.join(20)
+        thread.join(120)
         assert [type(error) for error in errors] == [JobInterrupted]
-    assert all(gone(pid, 1.0) for pid in pids)
+    assert all(gone(pid) for pid in pids)
     assert sorted(path.name for path in heard.glob("*.saved")) == ["0.saved", "1.saved"]
 
 
