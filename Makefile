@@ -20,11 +20,11 @@ endif
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test fuzz audit chaos lint format coverage wheel-demo up full down status bench clean
+.PHONY: help demo test test-slow fuzz audit chaos lint format coverage wheel-demo up full down status bench clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(VENV)/.runtime: pyproject.toml constraints.txt gptcore/__init__.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -48,8 +48,13 @@ demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; p
 # Two more than the cores, as many tests wait for servers and killed processes.
 WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 2))')
 
-test: $(VENV)/.dev ## the whole test suite, a file at a time in each of some processes (at most 4)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test: $(VENV)/.dev ## the test suite but for what is slow, a file at a time in each of some processes (at most 4)
+	@$(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/.dev ## the rest of it: whole servers, browsers, killed processes and hosts, models of published sizes
+	@$(PYTEST) -m slow
 
 fuzz: $(VENV)/.dev ## 10,000 damaged inputs for each reader (the suite has a few); prints what was read and refused
 	@$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0 -n logical --maxprocesses 4

@@ -92,6 +92,7 @@ def environment() -> Iterator[None]:
     os.environ.update(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("environment")
 def test_mlflow_starts_its_server_behind_the_guard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import mlflow.server
@@ -162,6 +163,7 @@ def test_both_stacks_start_both_servers_behind_it(full: bool, monkeypatch: pytes
         assert not [word for word in command if word.startswith(("--allowed-hosts", "--cors", "--disable-security"))]
 
 
+@pytest.mark.slow
 def test_the_server_of_a_command_is_behind_it_too(prefect_server: Path, tmp_path: Path) -> None:
     shutil.copy(prefect_server, tmp_path / "prefect.db")  # its tables are there
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
@@ -234,6 +236,7 @@ def mlflow_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     thread.join(20)
 
 
+@pytest.mark.slow
 def test_prefect_answers_programs_and_its_own_pages_alone(prefect: str) -> None:
     body: dict[str, Any] = {"name": "ours", "value": "1"}
     port = prefect.rpartition(":")[2]
@@ -253,6 +256,7 @@ def test_prefect_answers_programs_and_its_own_pages_alone(prefect: str) -> None:
     assert [variable["name"] for variable in found] == ["ours"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium: the test above sends the same requests")
 @pytest.mark.parametrize(
     ("server", "own_path", "read", "write"),

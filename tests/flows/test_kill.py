@@ -47,6 +47,7 @@ def assert_nothing_left(home: Path, seconds: float) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_killed_pipeline_goes_on_to_the_bits_of_an_undisturbed_training(tmp_path: Path, prefect_server: Path) -> None:
     """Killed, told to end, and at last let be: the weights are those of the same job, run once from its beginning."""

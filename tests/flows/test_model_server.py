@@ -212,6 +212,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@pytest.mark.slow
 def test_a_server_takes_many_clients_and_ends_without_losing_one(shelf: Shelf, tmp_path: Path) -> None:
     shelf.finetune("rte", shelf.checkpoint)
     port = free_port()

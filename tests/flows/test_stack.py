@@ -403,6 +403,7 @@ def test_status_of_dead_processes_and_wipe(home: Path, layout: Layout, capsys: p
     assert {path.name for path in home.iterdir()} == {".up.lock"}
 
 
+@pytest.mark.slow
 def test_postgres_starts_keeps_its_data_and_comes_back_after_a_kill(home: Path, layout: Layout) -> None:
     import psycopg2
 
@@ -455,6 +456,7 @@ def bucket(home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> Itera
     stop([(process, signal.SIGKILL)])
 
 
+@pytest.mark.slow
 def test_a_store_in_the_bucket_and_every_way_to_miss_it(
     bucket: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

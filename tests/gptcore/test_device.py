@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _STORM = """
 import os, torch
 from gptcore.machine.device import pick_device
@@ -31,6 +33,7 @@ print(bad)
 """
 
 
+@pytest.mark.slow
 def test_the_first_call_of_a_vector_function_gives_the_bits_of_every_other() -> None:
     """Many processes on few cores, so that threads meet in the first call; without the remedy some of them differ."""
     done = subprocess.run([sys.executable, "-c", _STORM], capture_output=True, text=True, check=True, timeout=300)

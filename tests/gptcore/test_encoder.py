@@ -166,6 +166,7 @@ def test_small_ones_agree_with_transformers(kind: str, tmp_path: Path) -> None:
     assert_parity(filled(THEIRS[kind]()), tmp_path, V, T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BASE)
 def test_published_sizes_agree_with_transformers(kind: str, tmp_path: Path) -> None:
     theirs = filled(BASE[kind]())

@@ -138,6 +138,7 @@ def test_a_fork_ends_as_a_process_does(dataset: Path, tmp_path: Path) -> None:
     assert lost.wait(120) == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_who_forks_takes_its_jobs_along_and_is_replaced(dataset: Path, tmp_path: Path) -> None:
     job = write_job(dataset, tmp_path / "orphan", epochs=200)
     running = forked(job)
@@ -153,6 +154,7 @@ def test_who_forks_takes_its_jobs_along_and_is_replaced(dataset: Path, tmp_path:
     assert forked(write_job(dataset, tmp_path / "next")).wait(120) == 0
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_killed_caller(dataset: Path, tmp_path: Path) -> None:
     job = write_job(dataset, tmp_path / "job", epochs=200)
     program = (

@@ -170,6 +170,7 @@ def wait_for_checkpoint(job: Job, child: subprocess.Popen[bytes], after: int = 0
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_world_that_is_stopped_and_killed_and_one_on_two_hosts_end_with_the_same_bits(
     tmp_path: Path,
     job_for: Callable[..., Job],  # noqa: F811

@@ -81,6 +81,7 @@ def small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ngram, "_CHUNK", 50)
 
 
+@pytest.mark.slow
 def test_every_stage_gives_the_local_bits_although_a_worker_is_killed(
     local: dict[str, Any], scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

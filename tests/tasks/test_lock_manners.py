@@ -22,7 +22,7 @@ from tasks.tracking.owners import dead_owners
 from tests.tasks.lock_host import RECIPE, URI
 from tests.trials.locks import MANNERS, NO_LOCKS, compile_shim, variables
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")]
 ROOT = Path(__file__).resolve().parents[2]
 BEAT, SILENT = 0.05, 1.0
 

@@ -444,6 +444,7 @@ def test_processes_that_build_one_digest_at_once_all_end_well(tmp_path: Path) ->
     Store(tmp_path / "store").verify(Store(tmp_path / "store").resolve("latest", "stage"))
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_moment_leaves_nothing_or_a_valid_artifact(tmp_path: Path) -> None:
     store, finished = Store(tmp_path / "store"), False
     for attempt in range(12):
