@@ -17,8 +17,8 @@ import pytest
 from tests.trials.chaos import proxy as proxies
 from tests.trials.chaos.plan import Moment, moments
 from tests.trials.chaos.proxy import SHARES, FaultPlan, Proxy
-from tests.trials.chaos.shim import Switch, compile_shim
-from tests.trials.scenarios import Trial
+from tests.trials.chaos.shim import SOURCE, Switch
+from tests.trials.scenarios import Trial, compile_shim
 
 
 def test_the_kill_plan_is_fixed_by_its_seed() -> None:
@@ -143,7 +143,7 @@ def test_each_fault_is_what_it_says(upstream: tuple[int, dict[str, bytes]], monk
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 def test_a_full_disk_and_a_wrong_clock_are_seen_by_a_child_alone(tmp_path: Path) -> None:
-    compile_shim(tmp_path)
+    compile_shim(SOURCE, tmp_path)
     disk = tmp_path / "disk"
     disk.mkdir()
     (disk / "old").write_bytes(b"0123456789")

@@ -20,7 +20,8 @@ from tasks.store.locks import exclusive, exclusive_now, is_locked, lock_file
 from tasks.store.store import Store
 from tasks.tracking.owners import dead_owners
 from tests.tasks.lock_host import RECIPE, URI
-from tests.trials.locks import MANNERS, NO_LOCKS, compile_shim, variables
+from tests.trials.locks import MANNERS, MANNERS_SOURCE, NO_LOCKS, variables
+from tests.trials.scenarios import compile_shim
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")]
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +63,7 @@ class Host:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_shim(tmp_path_factory.mktemp("manners"))
+    return compile_shim(MANNERS_SOURCE, tmp_path_factory.mktemp("manners"))
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,7 @@ from gptcore.text.bpe_train import count_corpus
 from gptcore.text.corpus import build_corpus, read_corpus
 from gptcore.text.sources import RawCorpus
 from tasks.jobs.parallel import partition_map
+from tests.trials.scenarios import options
 
 _BOOK = 500_000  # characters
 _MERGES = 4000
@@ -90,17 +91,17 @@ def _own(process: psutil.Process) -> int:
 
 def main() -> None:
     """Print a line a stage and size."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--megabytes", default="250,1000,2000", help="sizes of the corpus (%(default)s)")
     parser.add_argument("--folder", type=Path, help="where files go while it runs (the temporary folder)")
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.stage:
-        work(options.stage, options.folder)
+    given = parser.parse_args()
+    if given.stage:
+        work(given.stage, given.folder)
         return
     print(f"{'MB':>6} {'stage':<7}{'seconds':>9}{'MB/s':>8}{'caller MB':>11}{'worker MB':>11}", flush=True)
-    for megabytes in map(int, options.megabytes.split(",")):
-        with tempfile.TemporaryDirectory(dir=options.folder) as name:
+    for megabytes in map(int, given.megabytes.split(",")):
+        with tempfile.TemporaryDirectory(dir=given.folder) as name:
             folder = Path(name)
             write_books(folder / "books", megabytes)
             for stage in STAGES:

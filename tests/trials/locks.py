@@ -17,20 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.trials.chaos.fixture import LIMIT_SECONDS, Fixture, unclear
-from tests.trials.scenarios import Trial
+from tests.trials.scenarios import Trial, compile_shim
 
 MANNERS = ("cluster", "nfs", "node")
 """Locks that all hosts see; that all see, and that are refused as NFS does; that each host sees of its own alone."""
 NO_LOCKS = "none"
-_LIBRARY = "manners.so"
-
-
-def compile_shim(folder: Path) -> Path:
-    """Make the library of manners.c in ``folder`` with gcc; its path."""
-    source, library = Path(__file__).with_name("manners.c"), folder / _LIBRARY
-    command = ["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", str(library), str(source), "-ldl"]
-    subprocess.run(command, check=True)
-    return library
+MANNERS_SOURCE = Path(__file__).with_name("manners.c")
 
 
 def variables(library: Path, folder: Path, manner: str, host: str) -> Mapping[str, str]:
@@ -81,7 +73,7 @@ def from_two_hosts(fixture: Fixture, library: Path, manner: str, killed: bool) -
 def main(folder: Path) -> int:
     """Run all; a line a trial. Exit code 1 where anything did not hold."""
     folder.mkdir(parents=True, exist_ok=True)
-    fixture, library = Fixture(folder), compile_shim(folder)
+    fixture, library = Fixture(folder), compile_shim(MANNERS_SOURCE, folder)
     fixture.prepare()
     bad = 0
     for manner in MANNERS:

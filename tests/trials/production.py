@@ -10,7 +10,6 @@ as a card and a row (`tests.trials.pages`); everything is killed with SIGKILL an
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -22,16 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from flows.servers.credentials import MLFLOW_DATABASE_PASSWORD, PREFECT_DATABASE_PASSWORD, S3
+from tests.trials.scenarios import call, credentials_of, environment, options, small, toml, wait
 
 _RUN_SECONDS = 1500.0
 _ENDED = ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]
-_QUICK: dict[str, dict[str, Any]] = {
-    "corpus": {"validation_fraction": 0.1, "min_characters": 10},
-    "tokenizer": {"n_merges": 150},
-    "model": {"n_ctx": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 32},
-    "pretrain": {"steps": 60, "batch_size": 4, "warmup_steps": 2, "eval_every": 30, "eval_tokens": 256},
-    "finetune": {"epochs": 1, "max_train_rows": 64, "max_eval_rows": 32},
-}
 
 
 class Trial:
@@ -41,13 +34,17 @@ class Trial:
         self.home = home
         self.ports = ["--prefect-port", str(port), "--mlflow-port", str(port + 1)]
         self.ports += ["--postgres-port", str(port + 2), "--s3-port", str(port + 10)]
-        self.environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_", "AWS_"))
-        } | {"GPTMILL_HOME": str(home)}
+        self.environment = environment(home, {}, ("PREFECT_", "MLFLOW_", "AWS_"))
 
     def gptmill(self, *arguments: str) -> str:
         """Standard output of a command that must succeed."""
         return self._output("flows.cli.main", *arguments)
+
+    def up(self) -> float:
+        """Start the full stack; the seconds until it was healthy."""
+        begun = time.monotonic()
+        self.gptmill("up", "--full", *self.ports)
+        return time.monotonic() - begun
 
     def pages(self, shots: Path) -> str:
         """Standard output of `tests.trials.pages`, which must find no problem."""
@@ -58,21 +55,17 @@ class Trial:
 
     def load_credentials(self) -> dict[str, str]:
         """Into this process's environment, for what it asks the servers itself."""
-        lines = (self.home / "credentials").read_text(encoding="utf-8").splitlines()
-        credentials = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+        credentials = credentials_of(self.home)
         os.environ.update(credentials)
         return credentials
 
     def schedule(self, quick: bool, active: bool) -> None:
         """The settings file: the pipeline every minute."""
         form: dict[str, Any] = {"preset": "demo"} | ({"seeds": 1} if quick else {})
-        overrides = _QUICK if quick else {}
         lines = ["[[schedule]]", 'name = "every-minute"', 'cron = "* * * * *"', f"active = {str(active).lower()}"]
         lines += ["[schedule.parameters]", *(f"{name} = {json.dumps(value)}" for name, value in form.items())]
-        for section, settings in overrides.items():
-            lines += [f"[schedule.parameters.overrides.{section}]"]
-            lines += [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
-        (self.home / "deploy.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        text = "\n".join(lines) + "\n" + (toml(small(60), "schedule.parameters.overrides.") if quick else "")
+        (self.home / "deploy.toml").write_text(text, encoding="utf-8")
 
     def _output(self, module: str, *arguments: str) -> str:
         command = [sys.executable, "-m", module, *arguments]
@@ -83,16 +76,15 @@ class Trial:
 
 def main() -> int:
     """Run it; 0 if all holds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--demo", action="store_true", help="the whole demo pipeline (a small one)")
     parser.add_argument("--port", type=int, default=4300, help="the first of the ports that are used (%(default)s)")
     parser.add_argument("--shots", type=Path, default=Path("shots"), help="folder for the screenshots (%(default)s)")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as for Ctrl-C: nothing is left running
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gptmill-production-") as folder:
-        trial = Trial(Path(folder), options.port)
+        trial = Trial(Path(folder), given.port)
         try:
-            _run(trial, quick=not options.demo, shots=options.shots.absolute())
+            _run(trial, quick=not given.demo, shots=given.shots.absolute())
         finally:
             print(trial.gptmill("down", "--wipe"), end="")
     return 0
@@ -100,9 +92,7 @@ def main() -> int:
 
 def _run(trial: Trial, quick: bool, shots: Path) -> None:
     trial.schedule(quick, active=True)
-    begun = time.monotonic()
-    trial.gptmill("up", "--full", *trial.ports)
-    print(f"up --full, databases made: healthy after {time.monotonic() - begun:.1f} s")
+    print(f"up --full, databases made: healthy after {trial.up():.1f} s")
     assert "already running" in trial.gptmill("up", "--full", *trial.ports)
     credentials = trial.load_credentials()
     mode = (trial.home / "credentials").stat().st_mode & 0o777
@@ -120,25 +110,24 @@ def _run(trial: Trial, quick: bool, shots: Path) -> None:
     before = trial.gptmill("leaderboard", "--format", "csv")
     for process in trial.record()["processes"].values():
         os.killpg(process["pid"], signal.SIGKILL)
-    begun = time.monotonic()
-    trial.gptmill("up", "--full", *trial.ports)
-    print(f"everything killed, up --full again: healthy after {time.monotonic() - begun:.1f} s")
+    print(f"everything killed, up --full again: healthy after {trial.up():.1f} s")
     assert trial.gptmill("leaderboard", "--format", "csv") == before
     print(f"the same leaderboard: {len(before.splitlines())} lines")
 
 
 def _scheduled_run(prefect_url: str, states: list[str]) -> dict[str, Any]:
     """The first run that the schedule made, once it is in one of ``states``."""
-    from tests.trials.pages.prefect import call
-
     query = {"flow_runs": {"state": {"type": {"any_": states}}}, "sort": "EXPECTED_START_TIME_ASC"}
-    deadline = time.monotonic() + _RUN_SECONDS
-    while time.monotonic() < deadline:
-        runs = [run for run in call(f"{prefect_url}/api/flow_runs/filter", query) if run["auto_scheduled"]]
-        if runs:
-            return dict(runs[0])
-        time.sleep(2)
-    raise TimeoutError(f"no scheduled run was {states} within {_RUN_SECONDS:.0f} s")
+
+    def runs() -> list[dict[str, Any]]:
+        return [
+            run
+            for run in call(f"{prefect_url}/api/flow_runs/filter", query, os.environ.get("PREFECT_API_AUTH_STRING", ""))
+            if run["auto_scheduled"]
+        ]
+
+    wait(runs, f"a scheduled run that is {' or '.join(states)}", _RUN_SECONDS, pause=2)
+    return dict(runs()[0])
 
 
 def _in_bucket(credentials: dict[str, str]) -> list[str]:

@@ -10,14 +10,12 @@ that should.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import secrets
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +28,7 @@ import yaml
 
 from flows.servers.credentials import MLFLOW, PREFECT
 from tests.trials.production import Trial
+from tests.trials.scenarios import options, row, wait
 
 INFRA = Path(__file__).resolve().parents[2] / "infra"
 _READ = {"prefect": "/api/admin/version", "mlflow": "/api/2.0/mlflow/experiments/search?max_results=1"}
@@ -70,19 +69,26 @@ class Server:
             timeout=60,
         ).status_code
 
+    def answers(self) -> bool:
+        """Whether it answers, and with no error of its own."""
+        try:
+            return self.ask("GET", _READ[self.name]) < httpx.codes.INTERNAL_SERVER_ERROR
+        except httpx.TransportError:
+            return False
+
 
 def main() -> int:
     """Ask them all; 0 if each answers as it should."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--port", type=int, default=4700, help="the first of the ports that are used (%(default)s)")
-    options = parser.parse_args()
+    port = parser.parse_args().port
     print("| stack | server | its clients | without a password | rebound names | foreign preflight | POST as text | "
           "POST as JSON | read | page of another port here | listens on |")  # fmt: skip
     print("|---" * 11 + "|")
     good = True
     for full in (False, True):
         with tempfile.TemporaryDirectory(prefix="gptmill-reach-") as folder:
-            trial = Trial(Path(folder), options.port)
+            trial = Trial(Path(folder), port)
             try:
                 rows = [_row(server, trial.record()["processes"]) for server in _stack(trial, full)]
                 good &= all(rows)  # each has been asked
@@ -92,7 +98,7 @@ def main() -> int:
                 trial.gptmill("down", "--wipe")
     for stack, servers in (("compose", _of_compose()), ("Kubernetes", _of_manifests())):
         for name, (command, environment) in servers.items():
-            with _started(stack, name, command, environment, options.port) as server:
+            with _started(stack, name, command, environment, port) as server:
                 good &= _row(server, {})
     return 0 if good else 1
 
@@ -115,7 +121,7 @@ def _row(server: Server, processes: Mapping[str, Any]) -> bool:
     ]
     listens = _listens(processes[server.name]["pid"]) if processes else []
     statuses = [", ".join(str(status) for status in cell) for cell in (ours, [unknown], *cells)]
-    print("| " + " | ".join([server.stack, server.name, *statuses, ", ".join(listens)]) + " |", flush=True)
+    row(server.stack, server.name, *statuses, ", ".join(listens))
     closed = all(status == _REFUSED for cell in cells for status in cell)
     return (
         closed and ours == [200, 200] and unknown == (401 if server.log_in else 200) and set(listens) <= {"127.0.0.1"}
@@ -230,24 +236,13 @@ def _started(stack: str, name: str, command: list[str], given: Mapping[str, str]
             )
         server = Server(stack, name, f"http://127.0.0.1:{port}", host, _LOG_IN[name])
         try:
-            _wait(server, process, Path(folder) / "log")
+            wait(lambda: process.poll() is not None or server.answers(), f"{stack}, {name}", 120, pause=0.5)
+            if process.poll() is not None:
+                raise RuntimeError(f"{stack}, {name} ended:\n{(Path(folder) / 'log').read_text()[-2000:]}")
             yield server
         finally:
             process.terminate()
             process.wait(60)
-
-
-def _wait(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
-    """:raises RuntimeError: it ended, or did not answer within two minutes."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if server.ask("GET", _READ[server.name]) < httpx.codes.INTERNAL_SERVER_ERROR:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.5)
-    raise RuntimeError(f"{server.stack}, {server.name} did not start:\n{log.read_text(encoding='utf-8')[-2000:]}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ has a request under way, which it must still answer. Prints a line a check; exit
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -33,6 +32,7 @@ from flows.servers.environment import prepare, read_stack
 from gptcore.base.errors import InputError
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import task_spec
+from tests.trials.scenarios import options
 
 _Answers = list[dict[str, Any]]
 _DECIMALS = 6
@@ -77,18 +77,18 @@ class Subject:
 
 def main() -> int:
     """Ask it each way; 0 if all agree."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--task", default="rte", help="one of the twelve (%(default)s)")
     parser.add_argument("--datasets", default="", help="folder of its rows (the generated world of the stack's store)")
     parser.add_argument("--port", type=int, default=8090, help="for the servers of the model (%(default)s)")
-    options = parser.parse_args()
+    given = parser.parse_args()
     prepare()
     stack = read_stack()
     if stack is None:
         raise InputError("no stack is running; start one first: gptmill up")
     os.environ["MLFLOW_TRACKING_URI"] = stack["mlflow_url"]
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    subject = _subject(options.task, options.datasets, stack["forms"]["store"])
+    subject = _subject(given.task, given.datasets, stack["forms"]["store"])
     kind = "full" if stack["layout"]["full"] else "light"
     print(f"{kind} stack, {stack['mlflow_url']}: {subject.ref} in {subject.store}, {len(subject.rows)} dev rows")
     checks = Checks()
@@ -101,8 +101,8 @@ def main() -> int:
         checks.tell(abs(accuracy - float(subject.score)) <= _ROUNDED, f"{line} (by the training, in its own precision)")
     found, seconds = _timed(lambda: _of_pyfunc(subject))
     _compare(checks, f"mlflow.pyfunc.load_model ({seconds:.1f} s)", found, expected)
-    _ask_mlflow(checks, subject, expected, options.port)
-    _ask_gptmill(checks, subject, expected, options.port)
+    _ask_mlflow(checks, subject, expected, given.port)
+    _ask_gptmill(checks, subject, expected, given.port)
     return 1 if checks.failed else 0
 
 

@@ -10,9 +10,7 @@ was done to it, how its jobs ended, and whether its weights are those of an undi
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -25,16 +23,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Template
 
-from gptcore.storyworld.write import generate
+from tests.trials import scenarios
+from tests.trials.scenarios import free_ports, make_world, of_world, small, wait
 
-_SETTINGS: dict[str, dict[str, object]] = {
-    "corpus": {"validation_fraction": 0.1, "min_characters": 10},
-    "tokenizer": {"n_merges": 150},
-    "model": {"n_ctx": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 64},
-    "pretrain": {"steps": 2000, "batch_size": 8, "warmup_steps": 2, "eval_every": 1000, "eval_tokens": 256},
-    "finetune": {"epochs": 1, "max_train_rows": 64, "max_eval_rows": 32},
-}
+_SETTINGS = small(2000, batch_size=8) | {"model": {"n_ctx": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 64}}
 _START_SECONDS = 60.0
 _STAGE_SECONDS = 1800.0  # a busy machine takes its time
 
@@ -49,39 +43,13 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
     key.chmod(0o400)
     for name in ("state", "n1", "n2"):
         (folder / name).mkdir()
-    controller, *nodes = _free_ports(3)
+    controller, *nodes = free_ports(3)
     host = socket.gethostname().partition(".")[0]
-    lines = [
-        "ClusterName=trial",
-        f"SlurmctldHost={host}(127.0.0.1)",
-        f"SlurmctldPort={controller}",
-        "AuthType=auth/munge",
-        f"AuthInfo=socket={folder / 'munge.socket'}",
-        "CredType=cred/munge",
-        "SlurmUser=root",
-        "SlurmdUser=root",
-        f"StateSaveLocation={folder / 'state'}",
-        f"SlurmdSpoolDir={folder}/%n",
-        f"SlurmctldPidFile={folder / 'slurmctld.pid'}",
-        f"SlurmdPidFile={folder}/%n.pid",
-        "ProctrackType=proctrack/linuxproc",  # no cgroups: a container seldom lets them be made
-        "TaskPlugin=task/none",
-        "JobAcctGatherType=jobacct_gather/none",
-        "AccountingStorageType=accounting_storage/none",
-        "MpiDefault=none",
-        "SwitchType=switch/none",
-        "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_CPU",
-        "ReturnToService=2",
-        "KillWait=30",
-        *[
-            f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()}"
-            for number, port in enumerate(nodes, 1)
-        ],
-        "PartitionName=main Nodes=n1,n2 Default=YES State=UP MaxTime=INFINITE",
-    ]
+    text = Path(__file__).with_name("slurm.conf").read_text(encoding="utf-8")
+    values = {"host": host, "controller": controller, "folder": folder, "cpus": os.cpu_count()}
+    values |= {f"port{number}": port for number, port in enumerate(nodes, 1)}
     configuration = folder / "slurm.conf"
-    configuration.write_text("\n".join(lines) + "\n")
+    configuration.write_text(Template(text).substitute(values), encoding="utf-8")
     environment = {**os.environ, "SLURM_CONF": str(configuration)}
     names = {"socket": "socket", "pid-file": "pid", "log-file": "log"}
     files = [f"--{option}={folder / f'munge.{name}'}" for option, name in names.items()]
@@ -135,10 +103,8 @@ class Trial:
 
     def start(self) -> subprocess.Popen[bytes]:
         """The command as a person would give it."""
-        environment = {
-            name: value for name, value in self.environment.items() if not name.startswith(("PREFECT_", "MLFLOW_"))
-        }
-        environment |= {"GPTMILL_HOME": str(self.folder / "home"), "GPTMILL_JOBS": self.place}
+        slurm = {name: value for name, value in self.environment.items() if value != os.environ.get(name)}
+        environment = scenarios.environment(self.folder / "home", {**slurm, "GPTMILL_JOBS": self.place})
         command = [sys.executable, "-m", "flows.cli", "pretrain", "--preset", "demo", "--nproc", str(self.nproc)]
         command += ["--config", str(self.world / "settings.toml"), "--store", str(self.folder / "store")]
         with open(self.folder / "out.txt", "ab") as out:
@@ -262,17 +228,16 @@ TRIALS: dict[str, tuple[Callable[[Trial], None], int]] = {
 
 def main() -> None:
     """All trials, one after the other; a row is printed as it is known."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = scenarios.options(__doc__)  # SIGTERM is an exception: the daemons are ended
     parser.add_argument("--only", default=",".join(TRIALS), help="of: %(default)s")
     parser.add_argument("--folder", help="keep the trials' output there (a new folder)")
-    options = parser.parse_args()
+    given = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("tests.trials.slurm: slurmd has to run as root")
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that the daemons are ended
-    root = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-slurm-")).absolute()
+    root = Path(given.folder or tempfile.mkdtemp(prefix="gptmill-slurm-")).absolute()
     root.mkdir(parents=True, exist_ok=True)
     world = root / "world"
-    names = options.only.split(",")
+    names = given.only.split(",")
     _prepare(world)
     expected = {nproc: _reference(root, world, nproc) for nproc in sorted({TRIALS[name][1] for name in names})}
     print("| trial | what was done | what happened | Slurm's jobs | weights |\n|---|---|---|---|---|", flush=True)
@@ -291,21 +256,15 @@ def main() -> None:
             equal = trial.weights() == expected[nproc]
             failed |= not equal
             words = "equal bits" if equal else "DIFFERENT"
-            cells = [name, str(act.__doc__), "; ".join(trial.happened), ", ".join(jobs), words]
-            print("| " + " | ".join(cells) + " |", flush=True)
+            scenarios.row(name, act.__doc__, "; ".join(trial.happened), ", ".join(jobs), words)
     sys.exit(int(failed))
 
 
 def _prepare(world: Path) -> None:
     """The generated world, its settings, and a store with everything up to the shards."""
-    generate(world, seed=7, books=16, characters=20_000)
-    lines = ["scratch = false"]
-    for section, values in _SETTINGS.items():
-        lines += [f"[{section}]", *[f"{name} = {json.dumps(value)}" for name, value in values.items()]]
-    (world / "settings.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    make_world(world, _SETTINGS)
     command = [sys.executable, "-m", "flows.cli", "pipeline", "--preset", "demo", "--tasks", "rte", "--seeds", "1"]
-    command += ["--corpus", str(world / "books"), "--datasets", str(world / "datasets")]
-    command += ["--config", str(world / "settings.toml"), "--store", str(world / "store")]
+    command += of_world(world, world / "store")
     with open(world / "out.txt", "wb") as out:
         environment = {**os.environ, "GPTMILL_HOME": str(world / "home")}
         if code := subprocess.run(command, stdout=out, stderr=out, env=environment, check=False).returncode:
@@ -354,19 +313,7 @@ def _said(environment: dict[str, str], *command: str) -> str:
 
 
 def _until(true: Callable[[], bool], what: str, seconds: float = _START_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not there after {seconds:g} s")
-        time.sleep(0.2)
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+    wait(true, what, seconds, pause=0.2)
 
 
 if __name__ == "__main__":

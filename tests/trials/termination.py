@@ -10,7 +10,6 @@ afterwards.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import signal
@@ -20,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.trials.scenarios import SMALL, Trial, make_world
+from tests.trials.scenarios import Trial, make_world, options, row, small
 
 _LEFT_SECONDS = 10.0
 WAYS: dict[str, tuple[signal.Signals, bool]] = {
@@ -86,29 +85,30 @@ def run(trial: Trial, stage: str, way: str) -> list[str]:
 
 def main() -> None:
     """All trials, one after the other; a row is printed as it is known."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--folder", help="keep the trials' output there")
-    options = parser.parse_args()
+    given = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background, and so by children
-    root = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-manners-"))
+    root = Path(given.folder or tempfile.mkdtemp(prefix="gptmill-manners-"))
     world = root / "world"
-    make_world(world, SMALL)
+    make_world(world, small(1500, 60, eval_every=500))
     finished = Trial(root / "finished", world)
     if not finished.folder.exists() and (code := finished.start().wait()):
         sys.exit(f"the undisturbed run ended with exit code {code}; see {finished.folder / 'err.txt'}")
     columns = ["stage", "signal", "seconds", "exit code", "said after it", "checkpoints", "left after 10 s", "again"]
-    print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
-    for stage in options.stages.split(","):
-        for way in options.ways.split(","):
+    row(*columns)
+    row(*["---"] * len(columns))
+    for stage in given.stages.split(","):
+        for way in given.ways.split(","):
             folder = root / f"{stage}-{way}"
             shutil.rmtree(folder, ignore_errors=True)
             trial = Trial(folder, world)
             trial.begin_with(finished, _NOT_YET[stage])
             if stage != "start-up":  # there the first start of all, which takes longest
                 shutil.copytree(finished.home, trial.home)
-            print("| " + " | ".join(run(trial, stage, way)) + " |", flush=True)
+            row(*run(trial, stage, way))
             shutil.rmtree(folder / "store")
 
 

@@ -14,18 +14,17 @@ import argparse
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tests.trials.schedules.stack import Receiver, Stack, wait
+from tests.trials.scenarios import options, row, wait
+from tests.trials.schedules.stack import Receiver, Stack, receiver
 
 _SILENT = 1.5  # heartbeats of 30 s
 _DEPLOY = f"""
@@ -121,21 +120,18 @@ class Team:
 
 def main() -> int:
     """Try it; 0 if theirs are untouched and ours acted on."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--port", type=int, default=4600, help="the server's, and the next one (%(default)s)")
     parser.add_argument("--run", help=argparse.SUPPRESS)  # a process of one of the runs
     parser.add_argument("--then", choices=_LIVE, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.run:
-        _be(UUID(options.run), options.then)
+    given = parser.parse_args()
+    if given.run:
+        _be(UUID(given.run), given.then)
         return 0
     with ExitStack() as ends:
         folder = Path(ends.enter_context(tempfile.TemporaryDirectory(prefix="gptmill-teams-")))
-        receiver = ends.enter_context(HTTPServer(("127.0.0.1", options.port + 1), Receiver))
-        threading.Thread(target=receiver.serve_forever, daemon=True).start()
-        ends.callback(receiver.shutdown)
-        stack = Stack(folder, options.port, 0, f"http://127.0.0.1:{options.port + 1}")
-        ends.enter_context(_server(stack, options.port))
+        stack = Stack(folder, given.port, 0, ends.enter_context(receiver(given.port + 1)))
+        ends.enter_context(_server(stack, given.port))
         return _try(stack, folder, ends)
 
 
@@ -301,7 +297,7 @@ def _be(run_id: UUID, then: str) -> None:
 
 
 def _say(what: str, found: str, good: bool) -> bool:
-    print(f"| {what} | {found} | {'good' if good else 'NOT GOOD'} |", flush=True)
+    row(what, found, "good" if good else "NOT GOOD")
     return good
 
 

@@ -10,13 +10,11 @@ a second; and what becomes of two "hosts" (two torchruns, one rendezvous) when o
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +30,7 @@ from gptcore.config import ModelConfig, PretrainConfig
 from gptcore.data.shards import write_shards
 from gptcore.machine.process import OUTCOME_VARIABLE, PARENT_VARIABLE
 from tasks.jobs.command import job_command
+from tests.trials.scenarios import free_ports, options, row
 
 _N_VOCAB = 1000
 _MODEL = ModelConfig(
@@ -89,7 +88,8 @@ class Run:
 
     def start(self, **hosts: Any) -> subprocess.Popen[bytes]:
         """The command of the pipeline; ``hosts``: see :func:`job_command`."""
-        write_json_atomic_in(self.folder, self.job)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json_atomic(self.folder / "JOB.json", self.job)
         command = job_command("gptcore.training.pretrain", self.folder / "JOB.json", self.nproc, **hosts)
         told = {PARENT_VARIABLE: str(os.getpid()), OUTCOME_VARIABLE: str(self.folder / "outcome.json")}
         with open(self.folder / "log.txt", "ab") as log:
@@ -124,12 +124,6 @@ class Run:
             time.sleep(0.01)
 
 
-def write_json_atomic_in(folder: Path, job: dict[str, Any]) -> None:
-    """JOB.json of a workspace."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json_atomic(folder / "JOB.json", job)
-
-
 def kill(process: subprocess.Popen[bytes], whole: bool) -> None:
     """SIGTERM to torchrun; or SIGKILL to it and to all that it started, at once."""
     if not whole:
@@ -142,12 +136,12 @@ def kill(process: subprocess.Popen[bytes], whole: bool) -> None:
 
 def main() -> None:
     """All of it; a row is printed as it is known."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--folder", help="keep the runs there")
-    options = parser.parse_args()
-    root = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-worlds-"))
-    shards, steps = root / "shards", options.steps
+    given = parser.parse_args()
+    root = Path(given.folder or tempfile.mkdtemp(prefix="gptmill-worlds-"))
+    shards, steps = root / "shards", given.steps
     _write_tokens(shards)
     alone = Run(root / "alone", shards, steps, 1)
     alone.finish()
@@ -169,22 +163,14 @@ def main() -> None:
                 runs[way].finish()
             off = np.abs(runs["whole"].curve() - expected)
             speed = read_json(runs["whole"].folder / "result.json")["tokens_per_second"]
-            cells = [
-                str(nproc),
-                name.split("-")[0],
-                f"{off.max():.1e}",
-                f"{(off / expected).max():.1e}",
-                f"{speed:,.0f}",
-            ]
-            print("| " + " | ".join([*cells, *(run.digest() for run in runs.values())]) + " |", flush=True)
+            apart = [f"{off.max():.1e}", f"{(off / expected).max():.1e}"]
+            row(nproc, name.split("-")[0], *apart, f"{speed:,.0f}", *(run.digest() for run in runs.values()))
     print(f"\n{_two_hosts(root, shards, 10 * steps)}", flush=True)
 
 
 def _two_hosts(root: Path, shards: Path, steps: int) -> str:
     """Two torchruns with a process each find one another; one is killed, and the other goes on by itself."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     hosts = {"nnodes": "1:2", "rendezvous": f"127.0.0.1:{port}", "run_id": "worlds", "max_restarts": 3}
     run = Run(root / "hosts", shards, steps, 1)
     first = run.start(**hosts)

@@ -10,7 +10,6 @@ each trial, at the end a table of counts; exit code 1 where anything did not hol
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import signal
@@ -26,40 +25,40 @@ from pathlib import Path
 from tests.trials.chaos.agenda import Planned, agenda
 from tests.trials.chaos.fixture import Fixture, end_all
 from tests.trials.chaos.servers import UNDISTURBED, Stack
-from tests.trials.chaos.shim import compile_shim
-from tests.trials.scenarios import Trial
+from tests.trials.chaos.shim import SOURCE
+from tests.trials.scenarios import Trial, compile_shim, options
 
 _INTERRUPTED = 130  # as a shell says it
 
 
 def main() -> int:
     """All trials; 0 if all ended well."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--only", default="", metavar="A,B", help="only kinds (of the table) with one of these words")
     parser.add_argument("--kills", type=int, default=50, help="how many (%(default)s)")
     parser.add_argument("--seed", default="chaos-1", help="names the moments (%(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="trials at the same time (%(default)s)")
     parser.add_argument("--folder", help="keep reference and failed trials there")
-    options = parser.parse_args()
+    given = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background, and so by children
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind
-    root = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-chaos-")).absolute()
+    root = Path(given.folder or tempfile.mkdtemp(prefix="gptmill-chaos-")).absolute()
     root.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     fixture, stack = Fixture(root), Stack(root)
     fixture.prepare()
-    compile_shim(root)
+    compile_shim(SOURCE, root)
     life = " ".join(f"{part} {span[0]:.1f}" for part, span in fixture.spans.items())
-    print(f"seed {options.seed}; reference run, seconds: {life}\nfolder {root}", flush=True)
-    planned = agenda(fixture, stack, options.seed, options.kills)
-    if words := [word.strip() for word in options.only.split(",") if word.strip()]:
+    print(f"seed {given.seed}; reference run, seconds: {life}\nfolder {root}", flush=True)
+    planned = agenda(fixture, stack, given.seed, given.kills)
+    if words := [word.strip() for word in given.only.split(",") if word.strip()]:
         chosen = {trial.name for trial in planned if any(word in trial.kind for word in words)}
         if any(trial.alone and trial.name in chosen for trial in planned):
             chosen.add(UNDISTURBED)  # whose store the others on the stack begin with
         planned = [trial for trial in planned if trial.name in chosen]
     with stack.running() if any(trial.on_stack for trial in planned) else nullcontext():
-        bad = _Lanes(fixture, planned, start).run(options.jobs)
-    if not bad and not options.folder:
+        bad = _Lanes(fixture, planned, start).run(given.jobs)
+    if not bad and not given.folder:
         shutil.rmtree(root)
     return 1 if bad else 0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tests.trials.chaos import clock, damage, disk, kills, objects, servers
+from tests.trials.chaos import faults, objects, servers
 from tests.trials.chaos.fixture import Fixture
 from tests.trials.chaos.plan import Moment, moments
 
@@ -47,8 +47,8 @@ def agenda(fixture: Fixture, stack: servers.Stack, seed: str, count: int) -> lis
     """Every trial, the first of every kind before the second of any: what goes wrong shows early."""
     planned = [
         *_kills(fixture, stack, seed, count),
-        *_of_moments("disk full", seed, disk.STAGES, len(disk.STAGES), partial(disk.fill, fixture)),
-        *_of_moments("clock jump", seed, clock.STAGES, _JUMPS, partial(clock.jump, fixture)),
+        *_of_moments("disk full", seed, faults.DISK_STAGES, len(faults.DISK_STAGES), partial(faults.fill, fixture)),
+        *_of_moments("clock jump", seed, faults.CLOCK_STAGES, _JUMPS, partial(faults.jump, fixture)),
         *_damage(fixture, seed),
         *_objects(fixture, seed),
     ]
@@ -62,7 +62,7 @@ def agenda(fixture: Fixture, stack: servers.Stack, seed: str, count: int) -> lis
 
 def _kills(fixture: Fixture, stack: servers.Stack, seed: str, count: int) -> list[Planned]:
     counts = {victim: round(of * count / 50) for victim, of in _OF_FIFTY.items()}
-    stages = {**kills.STAGES, **dict.fromkeys(servers.VICTIMS, servers.MET)}
+    stages = {**faults.KILLED_IN, **dict.fromkeys(servers.VICTIMS, servers.MET)}
     what = "the pipeline as a deployment's run"
     first = partial(servers.undisturbed, fixture, stack)
     planned = [Planned("no fault, on the full stack", servers.UNDISTURBED, what, first, True, True)]
@@ -72,7 +72,7 @@ def _kills(fixture: Fixture, stack: servers.Stack, seed: str, count: int) -> lis
             run = partial(servers.kill, fixture, stack, name, moment)
             planned.append(Planned(kind, name, str(moment), run, True, True))
         else:
-            planned.append(Planned(kind, name, str(moment), partial(kills.kill, fixture, name, moment)))
+            planned.append(Planned(kind, name, str(moment), partial(faults.kill, fixture, name, moment)))
     return planned
 
 
@@ -88,7 +88,7 @@ def _of_moments(
 
 def _damage(fixture: Fixture, seed: str) -> list[Planned]:
     planned = []
-    for kind, (wounds, run) in damage.TRIALS.items():
+    for kind, (wounds, run) in faults.WOUNDED.items():
         for number, wound in enumerate(wounds):
             name = f"{kind.replace(' ', '-')}-{number:02d}"
             planned.append(Planned(kind, name, wound.what, partial(run, fixture, name, wound, seed)))

@@ -13,27 +13,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from gptcore.base.files import read_json, write_json_atomic
 from tasks.store.store import Store
 from tests.trials.chaos.plan import JOB_STAGES, LIFE
-from tests.trials.scenarios import TASKS, Trial, make_world
+from tests.trials.scenarios import TASKS, Trial, make_world, small
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "corpus": {"validation_fraction": 0.1, "min_characters": 10},
-    "tokenizer": {"n_merges": 150},
-    "model": {"n_ctx": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 32},
-    "pretrain": {
-        "steps": 800,
-        "batch_size": 4,
-        "warmup_steps": 2,
-        "eval_every": 200,
-        "eval_tokens": 256,
-        "checkpoint_every": 50,
-    },
-    "finetune": {"epochs": 40, "max_train_rows": 64, "max_eval_rows": 32},
-}
+SETTINGS = small(800, 40, eval_every=200, checkpoint_every=50)
 """Long enough to be killed inside each training, with checkpoints to go on from."""
 STAGES = LIFE[1:-2]
 JOBS = ("gptcore.training", "multiprocessing.spawn")

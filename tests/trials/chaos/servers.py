@@ -6,15 +6,12 @@ before the stage that is hit, and an MLflow without the runs of the trials befor
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 import tomllib
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +25,7 @@ from flows.servers.stack import s3
 from gptcore.base.files import read_json, sha256_json
 from tests.trials.chaos.fixture import JOBS, LIMIT_SECONDS, STAGES, Fixture, files, linger, part_of
 from tests.trials.chaos.plan import Moment
-from tests.trials.scenarios import TASKS, Trial
+from tests.trials.scenarios import TASKS, Trial, call, credentials_of
 
 PORTS = {"prefect": 4650, "mlflow": 4651, "postgres": 4652, "s3": 4653}
 VICTIMS = ("worker-cpu", "worker-gpu", "prefect", "mlflow", "postgres")
@@ -75,11 +72,9 @@ class Stack:
         """Start it, and stop it after the ``with`` block; this process becomes its client."""
         self.home.mkdir(parents=True, exist_ok=True)
         self.up()
-        credentials = dict(
-            line.split("=", 1) for line in (self.home / "credentials").read_text().splitlines() if line[:1] != "#"
-        )
+        credentials = credentials_of(self.home)
         os.environ |= {name: credentials[name] for name in (*MLFLOW, *S3)}
-        self._login = base64.b64encode(credentials[PREFECT[1]].encode()).decode()
+        self._login = credentials[PREFECT[1]]
         try:
             yield self
         finally:
@@ -110,13 +105,7 @@ class Stack:
 
     def api(self, path: str, body: Any = None) -> Any:
         """Ask Prefect's server."""
-        request = urllib.request.Request(  # our own loopback address
-            f"http://{s3.HOST}:{PORTS['prefect']}/api/{path}",
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Basic {self._login}", "Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=60) as response:  # as above
-            return json.load(response)
+        return call(f"http://{s3.HOST}:{PORTS['prefect']}/api/{path}", body, self._login)
 
     def start(self, trial: Trial) -> str:
         """A run of the deployment `pipeline`: its id."""

@@ -1,24 +1,16 @@
-"""The library of faults.c, compiled once, and the switch of one trial: a full disk, a wrong clock."""
+"""The switch of one trial: a full disk, a wrong clock; by the library of faults.c."""
 
 from __future__ import annotations
 
 import mmap
 import struct
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
 from tests.trials.scenarios import Trial
 
-_NAME = "faults.so"
+SOURCE = Path(__file__).with_name("faults.c")
 _FORM = "qq"  # seconds that the clock is wrong by, whether the disk is full
-
-
-def compile_shim(folder: Path) -> None:
-    """Make the library in ``folder`` with gcc."""
-    source = Path(__file__).with_name("faults.c")
-    command = ["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", str(folder / _NAME), str(source), "-ldl"]
-    subprocess.run(command, check=True)
 
 
 class Switch:
@@ -26,13 +18,14 @@ class Switch:
 
     def __init__(self, trial: Trial, library: Path, disk: Iterable[Path] = ()) -> None:
         """
+        :param library: the folder of the compiled library.
         :param disk: the folders that are the disk.
         """
         control = trial.folder / "control"
         control.write_bytes(struct.pack(_FORM, 0, 0))
         with open(control, "r+b") as file:
             self._mapped = mmap.mmap(file.fileno(), struct.calcsize(_FORM))
-        trial.more |= {"LD_PRELOAD": str(library / _NAME), "CHAOS_CONTROL": str(control)}
+        trial.more |= {"LD_PRELOAD": str(library / SOURCE.with_suffix(".so").name), "CHAOS_CONTROL": str(control)}
         trial.more["CHAOS_DISK"] = "".join(f":{folder}" for folder in disk)
 
     def set(self, *, clock: int = 0, full: bool = False) -> None:

@@ -29,11 +29,21 @@ from flows.servers.environment import prepare, read_stack
 from gptcore.base.errors import InputError
 from gptcore.nlu.own_task import own_task_name
 from gptcore.nlu.registry import task_spec
-from tests.trials.pages.login import check_refusals, log_in_to_prefect, new_page
+from tasks.report.analysis import EXPERIMENT
+from tasks.tracking.tracker import Tracker
+from tests.trials import scenarios
+from tests.trials.pages import mlflow, prefect
 from tests.trials.pages.mlflow import check_mlflow, check_own_column, close_assistant
-from tests.trials.pages.prefect import check_abstracts, check_prefect
+from tests.trials.pages.prefect import (
+    check_abstracts,
+    check_prefect,
+    check_refusals,
+    log_in_to_prefect,
+    new_page,
+    opened_tile,
+    submitted,
+)
 from tests.trials.pages.real_tasks import REAL_TASKS, write_real_tasks
-from tests.trials.pages.reasons import check_reasons
 
 _PATIENCE_SECONDS = 60  # a page of a server that trains beside it
 _TITLE = "Neural Architecture Search without Training"
@@ -42,7 +52,7 @@ _CHROMIUM = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backg
 
 def main() -> int:
     """Run every check; 0 if all hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = scenarios.options(__doc__)
     parser.add_argument("--task", default="rte", help="the task to fine-tune (%(default)s)")
     parser.add_argument("--lr", type=float, default=5e-4, help="its learning rate (%(default)s)")
     parser.add_argument("--abstracts", metavar="STORE", help="also drive the forms of abstracts and prompts there")
@@ -71,7 +81,7 @@ def main() -> int:
         if options.reason:
             close_assistant(page, mlflow_url)
             page.set_viewport_size({"width": 1100, "height": 900})
-            for line in check_reasons(page, prefect_url, options.shots, options.reason):
+            for line in _check_reasons(page, prefect_url, options.shots, options.reason):
                 print(f"reason: {line}")
         elif options.own_task:
             _check_own_tasks(page, prefect_url, mlflow_url, options)
@@ -91,6 +101,43 @@ def _check_all(page: Page, prefect_url: str, mlflow_url: str, options: argparse.
             print(f"Prefect: {name}")
     for line in check_mlflow(page, mlflow_url, options.shots, schema=not full):
         print(f"MLflow: {line}")
+
+
+def _check_reasons(page: Page, prefect_url: str, shots: Path, store: str) -> list[str]:
+    """Ask the generated world's questions of its graph from the form, and read why on both sites.
+
+    :param store: as the form takes it; holds a model fine-tuned on `commonsenseqa`.
+    :return: what was seen, a line each.
+    :raises AssertionError: something is not there.
+    """
+    deployment = prefect.form_page(page, prefect_url, "reason")
+    prefect.field(page, "Store").locator("input, textarea").first.fill(store)
+    run = submitted(page, prefect_url, shots, deployment, "reason-form")
+    opened_tile(page, prefect_url, run, "KagNET on commonsenseqa")
+    body = page.get_by_test_id("markdown-display")
+    for words in ("the text alone", "KagNET, 1 seed(s)", "difference", "a path leads to"):
+        expect(body).to_contain_text(words)
+    prefect.shot(page, shots, "reason")
+    tracker = Tracker()
+    why = next(
+        found
+        for found in tracker.search(EXPERIMENT, {"kind": "analysis", "analysis": "kagnet-why-1"})
+        if found.info.status == "FINISHED"
+    )
+    text = Path(tracker.client.download_artifacts(why.info.run_id, "kagnet-why-1.md")).read_text(encoding="utf-8")
+    question = text.splitlines()[0].removeprefix("# ")
+    opened_tile(page, prefect_url, run, question)
+    for words in (question, "(right)", "--", "the weightiest paths"):
+        expect(body).to_contain_text(words)
+    picture = body.locator("img")
+    picture.scroll_into_view_if_needed()
+    expect(picture).to_be_visible()
+    assert picture.evaluate("image => image.naturalWidth") > 0, "the picture of paths does not load"
+    prefect.shot(page, shots, "reason-why")
+    page.goto(f"{tracker.ui}/#/experiments/{why.info.experiment_id}/runs/{why.info.run_id}/artifacts/kagnet-why-1.png")
+    expect(page.locator("img[src*='kagnet-why-1.png'], img[src^='blob:']").first).to_be_visible()
+    mlflow.shot(page, shots, "reason-why")
+    return [str(run["name"]), f"why: {question}"]
 
 
 def _check_own_tasks(page: Page, prefect_url: str, mlflow_url: str, options: argparse.Namespace) -> None:

@@ -1,31 +1,34 @@
-"""Prefect's pages: fill a form, start the run, read its result on the page of that run."""
+"""Prefect's pages: log in, fill a form, start the run, read its result on the page of that run."""
 
 from __future__ import annotations
 
-import json
+import os
 import re
-import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, HttpCredentials, Locator, Page, expect
 
-from tests.trials.pages.login import authorization
+from tests.trials.scenarios import call, wait
 
 _RUN_SECONDS = 600.0
 _ASKED = "recall"
 _ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
-def call(url: str, body: dict[str, Any] | None = None) -> Any:
-    """GET, or POST with a JSON body, and parse the JSON answer."""
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"Content-Type": "application/json", **authorization("PREFECT_API_AUTH_STRING")}
-    request = urllib.request.Request(url, data, headers)  # our own servers
-    with urllib.request.urlopen(request, timeout=30) as response:  # as above
-        return json.load(response)
+def ask(url: str, body: dict[str, Any] | None = None) -> Any:
+    """The server's answer to whoever has the password of the environment."""
+    return call(url, body, os.environ.get("PREFECT_API_AUTH_STRING", ""))
+
+
+def form_page(page: Page, prefect_url: str, deployment: str) -> str:
+    """Open the form of a deployment; the deployment's id."""
+    deployments = {item["name"]: item["id"] for item in ask(f"{prefect_url}/api/deployments/filter", {})}
+    page.goto(f"{prefect_url}/v2/deployments/deployment/{deployments[deployment]}/run")
+    return str(deployments[deployment])
 
 
 def check_prefect(
@@ -48,8 +51,7 @@ def check_prefect(
     :return: the flow run, as Prefect's API describes it.
     :raises AssertionError: something is not there.
     """
-    deployments = {item["name"]: item["id"] for item in call(f"{prefect_url}/api/deployments/filter", {})}
-    page.goto(f"{prefect_url}/v2/deployments/deployment/{deployments['finetune']}/run")
+    deployment = form_page(page, prefect_url, "finetune")
     _choose(page, "Task", task)
     checkpoint = field(page, "Checkpoint")
     expect(checkpoint.get_by_role("tab", name="choose")).to_have_attribute("data-state", "active")
@@ -59,7 +61,7 @@ def check_prefect(
     page.get_by_role("option", name=offered[1]).click()
     for label, value in settings.items():
         field(page, label).get_by_role("spinbutton").fill(str(value))
-    run = submitted(page, prefect_url, shots, deployments["finetune"], f"{prefix}form")
+    run = submitted(page, prefect_url, shots, deployment, f"{prefix}form")
     chosen = run["parameters"]["parameters"]
     assert chosen["checkpoint"] == offered[1], f"the run got the checkpoint {chosen['checkpoint']}"
 
@@ -92,14 +94,13 @@ def check_abstracts(page: Page, prefect_url: str, shots: Path, store: str, title
     :return: the names of the two runs.
     :raises AssertionError: something is not there.
     """
-    deployments = {item["name"]: item["id"] for item in call(f"{prefect_url}/api/deployments/filter", {})}
     names = []
     for form, tile, expected in (
         ("abstracts", "Table 8: loss and perplexity", ("pre-trained", "from scratch", "published 82M")),
         ("generate", "Abstracts under your titles", (title,)),
         ("few-shot", "Few-shot: scores over examples in the prompt", (_ASKED, "found room")),
     ):
-        page.goto(f"{prefect_url}/v2/deployments/deployment/{deployments[form]}/run")
+        deployment = form_page(page, prefect_url, form)
         field(page, "Store").locator("input, textarea").first.fill(store)
         if form == "generate":
             titles = field(page, "Titles")
@@ -115,7 +116,7 @@ def check_abstracts(page: Page, prefect_url: str, shots: Path, store: str, title
             # a long list, which moves under the pointer
             page.get_by_role("option", name=_ASKED, exact=True).dispatch_event("click")
             field(page, "Max Rows").get_by_role("spinbutton").fill("20")
-        run = submitted(page, prefect_url, shots, deployments[form], f"{form}-form")
+        run = submitted(page, prefect_url, shots, deployment, f"{form}-form")
         opened_tile(page, prefect_url, run, tile)
         for words in expected:
             expect(page.get_by_test_id("markdown-display")).to_contain_text(words)
@@ -166,19 +167,19 @@ def _choose(page: Page, label: str, value: str) -> None:
 
 def _ended(prefect_url: str, deployment: str, before: dict[str, Any]) -> dict[str, Any]:
     """The run of a deployment that came after ``before``, once it has ended."""
-    deadline = time.monotonic() + _RUN_SECONDS
-    while time.monotonic() < deadline:
+
+    def ended() -> bool:
         run = _newest(prefect_url, deployment)
-        if run and run["id"] != before.get("id") and run["state_type"] in _ENDED:
-            return run
-        time.sleep(2)
-    raise TimeoutError(f"no new run of the deployment ended within {_RUN_SECONDS:.0f} s")
+        return bool(run) and run["id"] != before.get("id") and run["state_type"] in _ENDED
+
+    wait(ended, "the end of a new run of the deployment", _RUN_SECONDS, pause=2)
+    return _newest(prefect_url, deployment)
 
 
 def _newest(prefect_url: str, deployment: str) -> dict[str, Any]:
     """The newest run of a deployment; empty where there is none."""
     query = {"sort": "EXPECTED_START_TIME_DESC", "deployments": {"id": {"any_": [deployment]}}, "limit": 1}
-    runs: list[dict[str, Any]] = call(f"{prefect_url}/api/flow_runs/filter", query)
+    runs: list[dict[str, Any]] = ask(f"{prefect_url}/api/flow_runs/filter", query)
     return runs[0] if runs else {}
 
 
@@ -186,3 +187,48 @@ def shot(page: Page, shots: Path, name: str) -> None:
     """A screenshot of a page of Prefect's."""
     page.wait_for_timeout(3000)  # the pages draw after they load
     page.screenshot(path=shots / f"prefect-{name}.png")
+
+
+# --- the log-ins of the full stack; the light one asks for none
+
+
+def status_without_password(url: str) -> int:
+    """The HTTP status of a GET by somebody who has no password."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:  # our own servers
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def check_refusals(prefect_url: str, mlflow_url: str) -> list[str]:
+    """Neither server tells a stranger anything.
+
+    :raises AssertionError: naming the page that is open.
+    """
+    pages = [f"{prefect_url}/api/admin/version", f"{prefect_url}/api/deployments/get_scheduled_flow_runs"]
+    pages += [f"{mlflow_url}/", f"{mlflow_url}/api/2.0/mlflow/experiments/search?max_results=1"]
+    for url in pages:
+        status = status_without_password(url)
+        assert status == 401, f"{url}: found status {status} without a password, expected 401"
+    return [f"{url}: 401 without a password" for url in pages]
+
+
+def new_page(browser: Browser) -> Page:
+    """A page whose browser knows MLflow's user and password, as one who has typed them in."""
+    user, password = os.environ.get("MLFLOW_TRACKING_USERNAME"), os.environ.get("MLFLOW_TRACKING_PASSWORD")
+    login = HttpCredentials(username=user, password=password) if user and password else None
+    return browser.new_page(viewport={"width": 1100, "height": 900}, http_credentials=login)
+
+
+def log_in_to_prefect(page: Page, prefect_url: str) -> None:
+    """Type the log-in where Prefect's UI asks for it."""
+    login = os.environ.get("PREFECT_API_AUTH_STRING")
+    if not login:
+        return
+    page.goto(f"{prefect_url}/v2/")
+    field = page.locator("input[type=password]")
+    expect(field).to_be_visible(timeout=60_000)
+    field.fill(login)
+    page.keyboard.press("Enter")
+    expect(field).to_have_count(0, timeout=60_000)

@@ -6,7 +6,6 @@ import csv
 import json
 import lzma
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from gptcore.base.errors import InputError
@@ -44,16 +43,12 @@ def _write_wnli(source: Path, folder: Path) -> None:
                 file.write(json.dumps(record) + "\n")
     _describe(
         folder,
-        {
-            "name": "wnli",
-            "format": "jsonl",
-            "form": "pair",
-            "fields": ["premise", "hypothesis"],
-            "label": "verdict",
-            "train": "train.jsonl",
-            "dev": "dev.jsonl",
-            "labels": ["not_entailment", "entailment"],
-        },
+        form="pair",
+        fields=["premise", "hypothesis"],
+        label="verdict",
+        train="train.jsonl",
+        dev="dev.jsonl",
+        labels=["not_entailment", "entailment"],
     )
 
 
@@ -71,16 +66,12 @@ def _write_relations(source: Path, folder: Path) -> None:
             csv.writer(file).writerows([("text", "relation"), *rows])
     _describe(
         folder,
-        {
-            "name": "news-relations",
-            "format": "csv",
-            "form": "single",
-            "fields": ["text"],
-            "label": "relation",
-            "train": "train.csv",
-            "dev": "dev.csv",
-            "metrics": ["accuracy", "macro_f1"],
-        },
+        form="single",
+        fields=["text"],
+        label="relation",
+        train="train.csv",
+        dev="dev.csv",
+        metrics=["accuracy", "macro_f1"],
     )
 
 
@@ -94,20 +85,18 @@ def _write_years(source: Path, folder: Path) -> None:
     (folder / "titles.tsv").write_text("\n".join(["title\tyear", *rows]) + "\n", encoding="utf-8")
     _describe(
         folder,
-        {
-            "name": "arxiv-years",
-            "format": "tsv",
-            "form": "single",
-            "fields": ["title"],
-            "label": "year",
-            "train": "titles.tsv",
-            "holdout": 0.2,
-            "score_range": [1990, 2020],
-            "metrics": ["pearson", "spearman"],
-        },
+        form="single",
+        fields=["title"],
+        label="year",
+        train="titles.tsv",
+        holdout=0.2,
+        score_range=[1990, 2020],
+        metrics=["pearson", "spearman"],
     )
 
 
-def _describe(folder: Path, fields: Mapping[str, object]) -> None:
-    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]  # JSON's values are TOML's
-    (folder / f"{fields['name']}.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+def _describe(folder: Path, train: str, **fields: object) -> None:
+    """The task's file: it is called as its folder, and its format is that of its rows."""
+    described = {"name": folder.name, "format": Path(train).suffix.removeprefix("."), "train": train, **fields}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in described.items()]  # JSON's values are TOML's
+    (folder / f"{folder.name}.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")

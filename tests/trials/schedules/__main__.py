@@ -8,34 +8,22 @@ prints a row for each trial as it is known. Processes are killed by their pids, 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import shutil
-import signal
-import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from gptcore.storyworld.write import generate
-from tests.trials.schedules.stack import PATIENCE, Receiver, Stack, row, told, wait
-from tests.trials.schedules.unstaffed import unstaffed
+from tests.trials.scenarios import make_world, options, row, small, toml
+from tests.trials.schedules.stack import PATIENCE, Receiver, Stack, receiver, told, wait
 
-_OVERRIDES: dict[str, dict[str, object]] = {
-    "corpus": {"validation_fraction": 0.1, "min_characters": 10},
-    "tokenizer": {"n_merges": 150},
-    "model": {"n_ctx": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 32},
-    "pretrain": {"steps": 40, "batch_size": 4, "warmup_steps": 2, "eval_every": 20, "eval_tokens": 256},
-    "finetune": {"epochs": 1, "max_train_rows": 64, "max_eval_rows": 32},
-}
+_OVERRIDES = small(40)
 _TASKS = ["rte", "cola"]
 _DARK = 330.0  # seconds; what Prefect remembers of a loss for a minute is forgotten by then
 
@@ -61,11 +49,7 @@ def scheduled(stack: Stack) -> None:
     settings.write_text(
         '[[schedule]]\nname = "often"\ncron = "*/5 * * * *"\n[schedule.parameters]\n'
         + "".join(f"{name} = {json.dumps(value)}\n" for name, value in form.items())
-        + "".join(
-            f"[schedule.parameters.overrides.{section}]\n"
-            + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
-            for section, values in _OVERRIDES.items()
-        )
+        + toml(_OVERRIDES, "schedule.parameters.overrides.")
     )
     stack.deploy()
 
@@ -88,12 +72,12 @@ def lost(stack: Stack) -> None:
     """A worker and its run killed outright in a training."""
     form = {"task": "rte", "epochs": 800, "max_train_rows": 64, "seeds": 1, "store": str(stack.store)}
     run = stack.start("finetune", form)
-    wait(lambda: list(stack.store.glob(".work/finetune/*/checkpoints/*/manifest.json")), "a checkpoint")
+    wait(lambda: _checkpoints(stack, "finetune"), "a checkpoint")
     killed = stack.lose("gpu", run)
     stack.worker("gpu")
     crashed = wait(lambda: "Crashed" in stack.states(run), "Crashed")
     end = stack.ended(run)
-    resumed = sum("resum" in p.read_text().lower() for p in stack.store.glob("finetune/*/log.txt"))
+    resumed = _resumed(stack, "finetune")
     model = newest(stack.store)
     shutil.copytree(stack.store, stack.folder / "other", ignore=shutil.ignore_patterns("finetune", ".work", ".locks"))
     undisturbed = stack.ended(stack.start("finetune", {**form, "store": str(stack.folder / "other")}))
@@ -107,14 +91,7 @@ def lost(stack: Stack) -> None:
 
 def parent(stack: Stack) -> None:
     """The parent of a fan-out killed outright; its children go on, and it makes no twin of one."""
-    overrides = {**_OVERRIDES, "finetune": {"epochs": 100, "max_train_rows": 64, "max_eval_rows": 31}}
-    form = {"preset": "demo", "tasks": _TASKS, "seeds": 2, "overrides": overrides, "store": str(stack.store)}
-    before = {run["id"] for run in stack.runs("train")}
-    run = stack.start("finetune-all", form)
-
-    def children() -> list[dict[str, Any]]:
-        return [child for child in stack.runs("train") if child["id"] not in before]
-
+    run, children = _fan_out(stack, _TASKS, seeds=2, epochs=100, max_eval_rows=31)
     wait(lambda: any(child["state"]["type"] == "RUNNING" for child in children()), "a running child")
     killed = stack.lose("cpu", run)
     at = Counter(child["state"]["type"].lower() for child in children())
@@ -130,10 +107,7 @@ def parent(stack: Stack) -> None:
 
 def cancelled(stack: Stack) -> None:
     """The parent of a fan-out cancelled as on its page, while a child trains."""
-    overrides = {**_OVERRIDES, "finetune": {"epochs": 800, "max_train_rows": 64, "max_eval_rows": 30}}
-    form = {"preset": "demo", "tasks": _TASKS, "seeds": 1, "overrides": overrides, "store": str(stack.store)}
-    before = {run["id"] for run in stack.runs("train")}
-    run = stack.start("finetune-all", form)
+    run, found = _fan_out(stack, _TASKS, max_eval_rows=30)
 
     def trains() -> list[psutil.Process]:
         return stack.processes("gptcore.training")
@@ -142,9 +116,9 @@ def cancelled(stack: Stack) -> None:
     stack.request("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}, "force": True})
     end = stack.ended(run)
     seconds = wait(lambda: not trains(), "the end of the job")
-    children = [child for child in stack.runs("train") if child["id"] not in before]
+    children = found()
     wait(lambda: all(stack.run(child["id"])["state"]["type"] == "CANCELLED" for child in children), "their ends")
-    checkpoints = len(list(stack.store.glob(".work/finetune/*/checkpoints/*/manifest.json")))
+    checkpoints = len(_checkpoints(stack, "finetune"))
     row(
         "parent of a fan-out cancelled while a child trains",
         f"{end['state']['name']}; {len(children)} children, each {stack.run(children[0]['id'])['state']['name']}",
@@ -168,16 +142,9 @@ def late(stack: Stack) -> None:
 
 def power(stack: Stack) -> None:
     """Everything killed outright while a child of a fan-out trains, servers included; minutes later there is power."""
-    overrides = {**_OVERRIDES, "finetune": {"epochs": 800, "max_train_rows": 64, "max_eval_rows": 29}}
-    form = {"preset": "demo", "tasks": ["rte"], "seeds": 1, "overrides": overrides, "store": str(stack.store)}
-    before = {run["id"] for run in stack.runs("train")}
-
-    def checkpoints() -> set[Path]:
-        return set(stack.store.glob(".work/finetune/*/checkpoints/*/manifest.json"))
-
-    earlier = checkpoints()
-    run = stack.start("finetune-all", form)
-    wait(lambda: checkpoints() - earlier, "a checkpoint")
+    earlier = _checkpoints(stack, "finetune")
+    run, children = _fan_out(stack, ["rte"], max_eval_rows=29)
+    wait(lambda: _checkpoints(stack, "finetune") - earlier, "a checkpoint")
     lost = stack.processes("")
     for process in lost:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -186,11 +153,10 @@ def power(stack: Stack) -> None:
     stack.up()
     again = wait(lambda: "Crashed" in stack.states(run), "Crashed")
     end = stack.ended(run)
-    children = [child for child in stack.runs("train") if child["id"] not in before]
     row(
         f"all {len(lost)} processes killed (9) in a fine-tune, power back after {_DARK:.0f} s",
         f"Crashed {again:.0f} s after `up`; {' > '.join(stack.states(run))}; {end['state']['name']}",
-        "its child: " + ", then ".join(" > ".join(stack.states(child["id"])) for child in reversed(children)),
+        "its child: " + ", then ".join(" > ".join(stack.states(child["id"])) for child in reversed(children())),
     )
 
 
@@ -199,14 +165,7 @@ def broken(stack: Stack) -> None:
     table = stack.folder / "world/datasets/RTE/train.tsv"
     text = table.read_text()
     config = stack.folder / "broken.toml"
-    settings: dict[str, dict[str, object]] = {**_OVERRIDES, "finetune": {"epochs": 2, "max_train_rows": 32}}
-    config.write_text(
-        "scratch = false\n"
-        + "".join(
-            f"[{section}]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
-            for section, values in settings.items()
-        )
-    )
+    config.write_text("scratch = false\n" + toml({**_OVERRIDES, "finetune": {"epochs": 2, "max_train_rows": 32}}))
     command = ["finetune-all", "--tasks", "rte,cola,sst2", "--seeds", "1", "--config", str(config)]
     command += ["--store", str(stack.store), "--datasets", str(stack.folder / "world/datasets")]
     table.write_text(text + "9999\tonly one column\n")
@@ -231,6 +190,100 @@ def newest(store: Path) -> list[tuple[str, str]]:
     return [(f["path"], f["sha256"]) for f in manifest["files"] if f["path"].endswith(".safetensors")]
 
 
+def unstaffed(stack: Stack) -> None:
+    """No worker of the pool `gpu`: each policy; then one that comes late, is killed in a training, and comes again."""
+    _lose(stack, "--pool gpu")
+    for policy, steps in (("", 40), ("fail", 41), ("here", 42)):
+        run = _start(stack, steps, **({"GPTMILL_NO_WORKER": policy} if policy else {}))
+        end = stack.ended(run)
+        said = stack.said(run, "trainings run in this process") or [str(end["state"]["message"])]
+        alert = f"; told: {told(policy)}" if policy == "fail" else ""
+        row(f"no worker, GPTMILL_NO_WORKER={policy}", f"{end['state']['name']}{alert}", repr(said[0]))
+    run = _start(stack, 3_000, GPTMILL_NO_WORKER="wait")
+    first = _child(stack, run, set())
+    seconds = wait(lambda: told(f"{first['name']}: late"), "an alert")
+    row("no worker, GPTMILL_NO_WORKER=wait", f"told after {seconds:.0f} s", repr(_texts(first, "late")[-1]))
+    row("", "its log", repr(stack.said(run, ": waiting ")))
+    stack.worker("gpu")
+    wait(lambda: _checkpoints(stack, "pretrain"), "a checkpoint")
+    row("", "a worker came", repr(stack.said(run, " waited ")[-1]))
+    start = time.monotonic()
+    killed = _lose(stack, first["id"])
+    wait(lambda: "Crashed" in stack.states(first["id"]), "Crashed")
+    wait(lambda: told(f"{first['name']}: Crashed"), "an alert")
+    row(
+        "that worker killed (9) in the training",
+        f"{killed} processes; Crashed after {time.monotonic() - start:.0f} s",
+        _texts(first, "Crashed"),
+    )
+    second = _child(stack, run, {first["id"]})
+    row("", "its log", repr(stack.said(run, "lost its machine")))
+    body = {"state": {"type": "PENDING"}, "force": True}  # as the worker does that takes a run, and is killed then
+    stack.request("POST", f"/flow_runs/{second['id']}/set_state", body)
+    seconds = wait(lambda: told(f"{second['name']}: taken"), "an alert")
+    row("taken by a worker that is gone", f"told after {seconds:.0f} s", repr(_texts(second, "taken")[-1]))
+    seconds = wait(lambda: "AwaitingRetry" in stack.states(second["id"]), "AwaitingRetry")
+    row("", f"AwaitingRetry {seconds:.0f} s later", "")
+    stack.worker("gpu")
+    end = stack.ended(run)
+    resumed = _resumed(stack, "pretrain")
+    row(
+        "a worker again",
+        f"{end['state']['name']}; {' > '.join(stack.states(second['id']))}",
+        f"resumed from its checkpoint: {resumed}; all that was said: {stack.said(run, ': wait')}",
+    )
+
+
+def _start(stack: Stack, steps: int, **environment: str) -> str:
+    overrides = small(steps, checkpoint_every=100) | {"finetune": {**_OVERRIDES["finetune"], "max_train_rows": 32}}
+    form = {"preset": "demo", "corpus": str(stack.folder / "world/books"), "tasks": ["rte"], "seeds": 1}
+    return stack.start("pipeline", {**form, "overrides": overrides}, **environment)
+
+
+def _lose(stack: Stack, run: str) -> int:
+    """Kill the worker of the pool `gpu` and a run's processes; wait until the server notices."""
+    killed = stack.lose("gpu", run)
+    wait(lambda: not stack.online("gpu"), "the worker's absence")
+    return killed
+
+
+def _child(stack: Stack, parent: str, but: set[str]) -> dict[str, Any]:
+    """The training's run that a parent waits for."""
+
+    def found() -> list[dict[str, Any]]:
+        runs = [stack.run(run["id"]) for run in stack.runs("train") if run["id"] not in but]
+        return [run for run in runs if f"of {parent}" in run["tags"]]
+
+    wait(found, "a child")
+    return found()[0]
+
+
+def _fan_out(
+    stack: Stack, tasks: list[str], seeds: int = 1, epochs: int = 800, **finetune: Any
+) -> tuple[str, Callable[[], list[dict[str, Any]]]]:
+    """A run of `finetune-all`, and how to ask for its children.
+
+    :param finetune: the number of dev rows, which no other trial has: nothing is in the store already.
+    """
+    overrides = {**_OVERRIDES, "finetune": {"epochs": epochs, "max_train_rows": 64, **finetune}}
+    before = {run["id"] for run in stack.runs("train")}
+    form = {"preset": "demo", "tasks": tasks, "seeds": seeds, "overrides": overrides, "store": str(stack.store)}
+    run = stack.start("finetune-all", form)
+    return run, lambda: [child for child in stack.runs("train") if child["id"] not in before]
+
+
+def _checkpoints(stack: Stack, stage: str) -> set[Path]:
+    return set(stack.store.glob(f".work/{stage}/*/checkpoints/*/manifest.json"))
+
+
+def _resumed(stack: Stack, stage: str) -> int:
+    return sum("resum" in path.read_text().lower() for path in stack.store.glob(f"{stage}/*/log.txt"))
+
+
+def _texts(run: dict[str, Any], about: str) -> list[str]:
+    return [text for text in Receiver.texts if f"{run['name']}: {about}" in text]
+
+
 TRIALS: dict[str, Callable[[Stack], None]] = {
     "again": again,
     "scheduled": scheduled,
@@ -246,30 +299,26 @@ TRIALS: dict[str, Callable[[Stack], None]] = {
 
 def main() -> None:
     """All trials on one stack; the later ones need what the schedule has made."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--folder", help="keep the stack's state there")
     parser.add_argument("--prefect-port", type=int, default=4200)
     parser.add_argument("--mlflow-port", type=int, default=4201)
     parser.add_argument("--only", default=",".join(TRIALS))
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the stack is stopped
-    folder = Path(options.folder or tempfile.mkdtemp(prefix="gptmill-schedules-"))
-    receiver = HTTPServer(("127.0.0.1", 0), Receiver)
-    threading.Thread(target=receiver.serve_forever, daemon=True).start()
-    webhook = f"http://127.0.0.1:{receiver.server_port}/hook"
-    stack = Stack(folder, options.prefect_port, options.mlflow_port, webhook)
-    if not (folder / "world").exists():
-        generate(folder / "world", seed=7, books=16, characters=20_000)
-    try:
-        start = time.monotonic()
-        stack.up()
-        row("trial", "what happened", "what was found")
-        row("---", "---", "---")
-        row("gptmill up", f"{time.monotonic() - start:.0f} s", "")
-        for name in options.only.split(","):
-            TRIALS[name](stack)
-    finally:
-        stack.stop()
+    given = parser.parse_args()
+    folder = Path(given.folder or tempfile.mkdtemp(prefix="gptmill-schedules-"))
+    make_world(folder / "world", _OVERRIDES)
+    with receiver() as webhook:
+        stack = Stack(folder, given.prefect_port, given.mlflow_port, webhook)
+        try:
+            start = time.monotonic()
+            stack.up()
+            row("trial", "what happened", "what was found")
+            row("---", "---", "---")
+            row("gptmill up", f"{time.monotonic() - start:.0f} s", "")
+            for name in given.only.split(","):
+                TRIALS[name](stack)
+        finally:
+            stack.stop()
 
 
 if __name__ == "__main__":

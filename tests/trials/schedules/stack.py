@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import psutil
+
+from tests.trials import scenarios
 
 PATIENCE = 1200.0
 """Seconds, on a busy machine; a lost run is known after 90 to 180 of them."""
@@ -36,6 +38,17 @@ class Receiver(BaseHTTPRequestHandler):
         """The table is all that is printed."""
 
 
+@contextlib.contextmanager
+def receiver(port: int = 0) -> Iterator[str]:
+    """The address to which alerts are sent while the ``with`` block runs; :class:`Receiver` keeps them."""
+    with HTTPServer(("127.0.0.1", port), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/hook"
+        finally:
+            server.shutdown()
+
+
 class Stack:
     """A local stack in a folder of its own."""
 
@@ -44,15 +57,8 @@ class Stack:
         self.api = f"http://127.0.0.1:{prefect_port}/api"
         self.places = ["--store", str(self.store), "--datasets", str(folder / "world/datasets")]
         self.ports = ["--prefect-port", str(prefect_port), "--mlflow-port", str(mlflow_port)]
-        self.environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))
-        }
-        self.environment |= {
-            "GPTMILL_HOME": str(self.home),
-            "GPTMILL_WEBHOOK": webhook,
-            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
-            "OMP_NUM_THREADS": "1",
-        }
+        more = {"GPTMILL_WEBHOOK": webhook, "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30", "OMP_NUM_THREADS": "1"}
+        self.environment = scenarios.environment(self.home, more)
 
     def gptmill(self, *words: str, code: int | None = 0) -> str:
         """Run a command; what it printed on both streams."""
@@ -161,24 +167,11 @@ class Stack:
             process.kill()
 
 
-def row(*cells: object) -> None:
-    """A row of the table."""
-    print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
-
-
 def told(about: str) -> int:
     """How many alerts there were about a run."""
     return sum(about in text for text in Receiver.texts)
 
 
 def wait(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> float:
-    """Wait for something; how long that took.
-
-    :raises TimeoutError: what was waited for did not come.
-    """
-    start = time.monotonic()
-    while not condition():
-        if time.monotonic() - start > seconds:
-            raise TimeoutError(f"{what} did not come in {seconds:.0f} s")
-        time.sleep(1.0)
-    return time.monotonic() - start
+    """Wait for something, on a busy machine; see :func:`tests.trials.scenarios.wait`."""
+    return scenarios.wait(condition, what, seconds)
