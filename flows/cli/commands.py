@@ -35,15 +35,12 @@ def finetune(options: argparse.Namespace) -> None:
     show_board(board.only([task]), page)
 
 
-_ANALYSES_OWN = {"students": "StudentsParameters", "distillation": "DistillationParameters"}
-"""The forms of analyses that look up more, or less, than the others; all have the same fields."""
-
-
 def analysis(options: argparse.Namespace) -> None:
-    filled = fill(_ANALYSES_OWN.get(options.name, "AnalysisParameters"), options)
-    from flows.analysis import ANALYSES
+    from flows.analysis import analyses
 
-    print_tables(run(ANALYSES[options.name], filled, options))
+    chosen = analyses()[options.name]
+    filled = fill(chosen.form, options)
+    print_tables(run(chosen.load(), filled, options))
 
 
 def sweep(options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from string import Template
+from textwrap import fill
 from typing import Any
 
 from flows.cli import commands
@@ -83,11 +84,21 @@ def add_options(parser: argparse.ArgumentParser, command: Command) -> None:
     """Give a command's parser its options, and the commands that may follow it."""
     for argument in _arguments(command):
         settings = dict(argument)
+        if settings.get("choices") == "analyses":
+            from flows.analysis import analyses
+
+            settings["choices"] = list(found := analyses())
+            parser.formatter_class = argparse.RawDescriptionHelpFormatter
+            parser.epilog = "\n".join(_explained(name, analysis.text) for name, analysis in found.items())
         if (kind := settings.get("type")) in _TYPES:
             settings["type"] = _TYPES[kind]
         parser.add_argument(settings.pop("name"), **settings)
     if command.below:
         add_commands(parser.add_subparsers(metavar="|".join(each.name for each in command.below)), command.below)
+
+
+def _explained(name: str, text: str) -> str:
+    return fill(text, 100, initial_indent=f"{name:14}", subsequent_indent=" " * 14) if text else name
 
 
 def _arguments(command: Command) -> Iterator[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ import yaml
 from prefect.utilities.callables import parameter_schema
 
 from flows.abstracts import abstracts, abstracts_tables, generate
-from flows.analysis import ANALYSES
+from flows.analysis import analyses
 from flows.distil import distil
 from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
@@ -85,7 +85,7 @@ OFFERS = [
     Offer(distil),
     Offer(finetune, GPU),
     Offer(finetune_all),
-    *map(Offer, ANALYSES.values()),
+    *(Offer(found.load()) for found in analyses().values()),
     *map(Offer, [knowledge, reason, sweep, abstracts, abstracts_tables, generate, few_shot, leaderboard]),
     Offer(train, GPU, internal=True),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from dataclasses import asdict
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import matplotlib.image
 import pytest
 
+from flows.analysis import analyses
 from flows.analysis.paper import ablations
 from flows.forms.parameters import AnalysisParameters
 from gptcore.base.errors import InputError
@@ -27,6 +29,7 @@ from tasks.report.leaderboard import Cell, Row
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
+from tests.flows.test_kill import toml
 from tests.flows.world import OVERRIDES, with_blimp
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -35,8 +38,6 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 def run(
     name: str, world: tuple[str, str], store: str, out: Path, tasks: list[str], family: str = "gpt"
 ) -> list[Analysis]:
-    from flows.analysis import ANALYSES
-
     books, datasets = world
     form = AnalysisParameters(
         preset="demo",
@@ -50,7 +51,7 @@ def run(
         out=str(out),
         family=family,
     )
-    return ANALYSES[name](form)
+    return analyses()[name].load()(form)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -255,3 +256,25 @@ def test_overlap_is_that_of_the_corpus_and_trains_nothing(
     (few,) = run("overlap", world, store, tmp_path, ["rte"])
     assert [row[0] for row in few.rows] == ["rte dev"]
     assert list(few.rows[0]) == list(next(row for row in whole.rows if row[0] == "rte dev"))
+
+
+def test_an_analysis_of_another_package_goes_the_whole_way(
+    world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """It is its own file alone: the command line offers it, runs its flow with the common form, prints its table."""
+    from flows import analysis as module
+    from flows.cli.main import main
+
+    points = [EntryPoint("pieces", "tests.toy_analysis.pieces:pieces", module.ENTRY_POINTS)]
+    monkeypatch.setattr(module, "entry_points", lambda group: points)
+    (tmp_path / "settings.toml").write_text(toml(OVERRIDES), encoding="utf-8")
+    books, datasets = world
+    chain = ["--corpus", books, "--datasets", datasets, "--store", store, "--tasks", "rte"]
+    settings = ["--config", str(tmp_path / "settings.toml"), "--out", str(tmp_path / "out")]
+    assert main(["analysis", "pieces", *chain, *settings]) == 0
+    printed = capsys.readouterr().out
+    assert "# Pieces of the books" in printed
+    assert [row["split"] for row in read_csv(tmp_path / "out" / "pieces.csv")] == ["train", "validation"]
+    with pytest.raises(SystemExit):
+        main(["analysis", "--help"])
+    assert "pieces" in capsys.readouterr().out

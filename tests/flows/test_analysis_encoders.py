@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from flows.analysis import analyses
 from flows.forms.checks import check_graph
 from flows.forms.parameters import AnalysisParameters
 from flows.knowledge.graph import mentioned
@@ -35,12 +36,10 @@ PRETRAIN = {**OVERRIDES["pretrain"], "steps": 4}
 
 
 def run(name: str, world: tuple[str, str], store: str, out: Path, **changes: Any) -> list[Analysis]:
-    from flows.analysis import ANALYSES
-
     books, datasets = world
     settings = {**OVERRIDES, "pretrain": PRETRAIN, "scratch": False}
     given = {"corpus": books, "datasets": datasets, "store": store, "tasks": ["rte"], "jobs": 2, "out": str(out)}
-    return ANALYSES[name](AnalysisParameters(preset="demo", **{**given, "overrides": settings, **changes}))
+    return analyses()[name].load()(AnalysisParameters(preset="demo", **{**given, "overrides": settings, **changes}))
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
