@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from flows.forms.checks import any_model, check_address
 from flows.forms.references import WORDS, fine_tuned_model, in_store
@@ -40,6 +40,16 @@ from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, home_of, model_files, tokenizer_of
 from tasks.store.store import Store
+
+
+class Drawing(TypedDict, total=False):
+    """How text is continued; see :func:`gptcore.evaluation.generate.generate`."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
 
 
 def predict(
@@ -114,8 +124,8 @@ def perplexity(store: Store, model: str, lines: Iterable[bytes], tokenizer: str 
     return own_rows.text_perplexity(found, words, lines)
 
 
-def generate(store: Store, model: str, prompt: str, tokenizer: str = "", **settings: Any) -> Iterator[str]:
-    """The continuation of a prompt, in pieces; ``settings``: those of :func:`gptcore.evaluation.generate.generate`.
+def generate(store: Store, model: str, prompt: str, tokenizer: str = "", **settings: Unpack[Drawing]) -> Iterator[str]:
+    """The continuation of a prompt, in pieces.
 
     :param model: as in :func:`perplexity`.
     :raises InputError: no such model, or a setting out of range.
@@ -125,7 +135,7 @@ def generate(store: Store, model: str, prompt: str, tokenizer: str = "", **setti
 
 
 def generate_lines(
-    store: Store, model: str, lines: Iterable[bytes], tokenizer: str = "", **settings: Any
+    store: Store, model: str, lines: Iterable[bytes], tokenizer: str = "", **settings: Unpack[Drawing]
 ) -> Iterator[dict[str, str]]:
     """The continuation of each line; see :func:`gptcore.evaluation.own_rows.continue_lines`.
 

@@ -182,13 +182,17 @@ def of_family(parameters: AnalysisParameters, family: str, pretrain: Mapping[str
 
 
 def with_family(
-    parameters: AnalysisParameters, family: str, pretrain: Mapping[str, Any] | None = None, **fields: Any
+    parameters: AnalysisParameters, family: str, pretrain: Mapping[str, Any] | None = None, start: str = ""
 ) -> AnalysisParameters:
-    """The form with another family, with settings of pre-training on top of its own, and with other fields."""
+    """The form with another family, and with settings of pre-training on top of its own.
+
+    :param start: the model whose weights are gone on with; empty: the form's own.
+    """
     overrides = {name: value for name, value in parameters.overrides.items() if name != "family"}
     if pretrain:
         overrides["pretrain"] = {**overrides.get("pretrain", {}), **pretrain}
-    return parameters.model_copy(update={**fields, "family": family, "overrides": overrides})
+    changes = {"family": family, "overrides": overrides, "start": start or parameters.start}
+    return parameters.model_copy(update=changes)
 
 
 def require_family(parameters: AnalysisParameters, family: str) -> None:

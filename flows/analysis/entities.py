@@ -43,7 +43,7 @@ def entities(parameters: AnalysisParameters) -> list[Analysis]:
     wanted = list(map(str, parameters.tasks)) or list(_TASKS)
     start = parameters.start
     if not start:
-        start = run_chain(with_family(parameters, "bert", graph=""), wanted).checkpoint.digest
+        start = run_chain(with_family(parameters.model_copy(update={"graph": ""}), "bert"), wanted).checkpoint.digest
     chain = run_chain(with_family(parameters, "ernie", start=start), wanted)
     config = dataclasses.replace(chain.preset.pretrain, entity_weight=0.0)
     without = chain.pretrain(chain.preset.model, config, start=chain.start, mentions=chain.mentions)

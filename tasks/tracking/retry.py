@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from gptcore.base.errors import InputError, without_password
 from gptcore.base.filesystems import answers_at
@@ -21,7 +21,8 @@ from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
 from tasks.tracking.logs import in_run, logger
 
 Result = TypeVar("Result")
-Method = TypeVar("Method", bound=Callable[..., Any])
+Owner = TypeVar("Owner", bound="_Shown")
+P = ParamSpec("P")
 _UNREACHABLE_SECONDS, _BROKEN_SECONDS = 1800.0, 300.0
 """How long a server may not answer; and how long answer that it is broken, as it does without its database."""
 _AGAIN_SECONDS = 2.0
@@ -87,14 +88,19 @@ def is_unreachable(error: Exception) -> bool:
     return isinstance(error, Unconnected)
 
 
-def retries(method: Method) -> Method:
+class _Shown(Protocol):
+    shown: str
+    """The server's address."""
+
+
+def retries(method: Callable[Concatenate[Owner, P], Result]) -> Callable[Concatenate[Owner, P], Result]:
     """A method that waits as a whole, of a class that has the server's address as ``shown``."""
 
     @wraps(method)
-    def retrying(self: Any, *arguments: Any, **named: Any) -> Any:
+    def retrying(self: Owner, /, *arguments: P.args, **named: P.kwargs) -> Result:
         return retried(lambda: method(self, *arguments, **named), self.shown)
 
-    return cast(Method, retrying)
+    return retrying
 
 
 class RetryingClient:
@@ -106,7 +112,7 @@ class RetryingClient:
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
 
-        def call(*arguments: Any, **named: Any) -> Any:
+        def call(*arguments: object, **named: object) -> Any:
             return retried(lambda: method(*arguments, **named), self._shown)
 
         return call

@@ -335,7 +335,7 @@ class Tracker:
             self.client.log_batch(run_id, params=part)
 
 
-def pages(search: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
+def pages(search: Callable[..., Any], **arguments: object) -> Iterator[Any]:
     """Everything that one of the client's searches finds, a page at a time."""
     token = None
     while True:
