@@ -15,17 +15,15 @@ from gptcore.abstracts.documents import N_MARKS, SPLITS
 from gptcore.base.settings import recorded
 from gptcore.config.operations import network_flops
 from gptcore.families import recorded_family
-from tasks.jobs.launch import run_job
 from tasks.jobs.placement import slots, slots_and_threads
-from tasks.report.card import Card, amount, cost, synthetic_note
-from tasks.report.figures import loss_curve
-from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build, publish_card
-from tasks.stages.training import Training, Work, counts_of, network_of
+from tasks.report.card import amount, cost, synthetic_note
+from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build
+from tasks.stages.training import Training, Work, counts_of, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.store import Built, Store
+from tasks.store.store import Built
 from tasks.tracking.observer import JobObserver
-from tasks.tracking.provenance import cross_links, run_tags
-from tasks.tracking.tracker import Run, Tracker, read_metrics, scratch_folder
+from tasks.tracking.provenance import run_tags
+from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import ABSTRACTS
 
 VERSION = 2  # scores in float32
@@ -45,12 +43,10 @@ class AdaptRequest(Training[Artifact]):
 
     @property
     def task(self) -> Task[..., Artifact]:
-        """See :class:`Training`."""
         return adapt_model
 
     @property
     def title(self) -> str:
-        """See :class:`Training`."""
         return f"adapt {self.recipe.digest[:8]}"
 
     @property
@@ -60,13 +56,11 @@ class AdaptRequest(Training[Artifact]):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """See :class:`Training`."""
         settings = {"adapt": recorded(self.config), "model": self.store.manifest(self.checkpoint)["config"]["model"]}
         return Recipe("adapt", VERSION, settings, {"ids": self.ids, "checkpoint": self.checkpoint})
 
     @property
     def work(self) -> Work:
-        """See :class:`Training`."""
         config, model = self.config, network_of(self.store, self.checkpoint)
         papers = self.encoded["distribution"]
         n_tokens = config.epochs * sum(row["bpe_tokens"] for row in papers if row["split"] == "train")
@@ -108,14 +102,13 @@ def adapt_model(request: AdaptRequest, beside: int = 0) -> Artifact:
     with Tracker().open(ABSTRACTS, title, recipe.digest, tags, settings) as run:
 
         def produce(workspace: Path) -> dict[str, Any]:
-            job = request.job(workspace, threads)
             observer = JobObserver("adapt", run, None, lambda: store.sync_partial(recipe, workspace), name)
-            result = run_job("gptcore.training.adapt", job, workspace, on_metrics=observer, on_waiting=observer.waiting)
-            return {**result, "threads": threads, "tokenizer_digest": encoded["tokenizer_digest"]}
+            result = follow_job(request, observer, workspace, threads)
+            return {**result, "tokenizer_digest": encoded["tokenizer_digest"]}
 
         built = build(store, recipe, produce, "adapt", _made, name, transient=CHECKPOINTS)
         if not run.finished:
-            _report(store, built, run, title, encoded)
+            _report(built, run, title, request)
     return built.artifact
 
 
@@ -123,10 +116,9 @@ def _made(counts: Mapping[str, Any]) -> str:
     return f"test perplexity {counts['test/perplexity']:.2f} after {amount(counts['tokens_seen'])} tokens"
 
 
-def _report(store: Store, built: Built, run: Run, title: str, encoded: Mapping[str, Any]) -> None:
+def _report(built: Built, run: Run, title: str, request: AdaptRequest) -> None:
     """The final numbers, the curve and the card, on the MLflow run and on the Prefect run."""
     result = built.manifest["counts"]
-    records = read_metrics(store.local(built.artifact, "metrics.jsonl"))
     results = {
         **{f"{split} {name}": result[f"{split}/{name}"] for name in ("perplexity", "loss") for split in SPLITS},
         "tokens seen": result["tokens_seen"],
@@ -136,15 +128,5 @@ def _report(store: Store, built: Built, run: Run, title: str, encoded: Mapping[s
         "peak memory (MB)": result["peak_memory_bytes"] / 1e6,
         "device": f"{result['device']}, {result['precision']}, {result['world_size']} process(es)",
     }
-    with scratch_folder() as folder:
-        figure = loss_curve(records, folder / "loss.png", {})
-        notes = synthetic_note({"counts": encoded})
-        links = cross_links(run, built.artifact)
-        card = Card(title, results, built.manifest["config"], built.manifest, links, figure, notes)
-        publish_card(card, "adapt-card")
-        (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
-        run.log_metrics(records)
-        run.log_results(result)
-        for path in (folder / "card.md", figure):
-            if path is not None:
-                run.log_artifact(path)
+    notes = synthetic_note({"counts": request.encoded})
+    report(request.store, built, run, "adapt-card", title, results, result, notes)

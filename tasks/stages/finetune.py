@@ -18,24 +18,22 @@ from gptcore.config import FinetuneConfig
 from gptcore.config.operations import network_flops
 from gptcore.families import FAMILIES
 from gptcore.nlu.registry import TaskSpec, recorded_task, task_settings
-from tasks.jobs.launch import run_job
 from tasks.jobs.placement import slots, slots_and_threads
-from tasks.report.card import Card, cost, from_task_note, synthetic_note
+from tasks.report.card import cost, from_task_note, synthetic_note
 from tasks.report.entries import finetuned_entry, task_data
-from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_finetuned_card
 from tasks.report.score import Score, commit_of, finetune_origin, score_of
 from tasks.report.suites import EXPERIMENT
 from tasks.stages.shards import local_shards
-from tasks.stages.stage import JOB_OPTIONS, build, publish_card
-from tasks.stages.training import Training, Work, counts_of, network_of
+from tasks.stages.stage import JOB_OPTIONS, build
+from tasks.stages.training import Training, Work, counts_of, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor, model_folder, teacher_of
 from tasks.store.store import Built, Store
 from tasks.tracking.observer import JobObserver
-from tasks.tracking.provenance import cross_links, has_inputs, log_inputs, run_tags
+from tasks.tracking.provenance import has_inputs, log_inputs, run_tags
 from tasks.tracking.registry import is_registered, register
-from tasks.tracking.tracker import Run, Tracker, read_metrics, scratch_folder
+from tasks.tracking.tracker import Run, Tracker
 
 VERSION = 1
 
@@ -77,12 +75,10 @@ class FinetuneRequest(Training[Score]):
 
     @property
     def task(self) -> Task[..., Score]:
-        """See :class:`Training`."""
         return finetune_model
 
     @property
     def title(self) -> str:
-        """See :class:`Training`."""
         return f"finetune {self.name} seed {self.config.seed}, {self.arm}"
 
     @property
@@ -119,7 +115,6 @@ class FinetuneRequest(Training[Score]):
 
     @property
     def work(self) -> Work:
-        """See :class:`Training`."""
         store, config, model = self.store, self.config, network_of(self.store, self.checkpoint)
         told = float(FAMILIES[model.family].auxiliary_loss)  # without it the words' head is left behind
         train = counts_of(store, self.dataset)["splits"]["train"]
@@ -193,11 +188,7 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
 
         def produce(workspace: Path) -> dict[str, Any]:
             observer = JobObserver("fine-tunes", run, None, lambda: store.sync_partial(recipe, workspace), item)
-            job = request.job(workspace, threads)
-            result = run_job(
-                "gptcore.training.finetune", job, workspace, on_metrics=observer, on_waiting=observer.waiting
-            )
-            result = {**result, "threads": threads}
+            result = follow_job(request, observer, workspace, threads)
             write_finetuned_card(workspace / "model", spec, store.manifest(dataset)["counts"], settings, result)
             return result
 
@@ -227,7 +218,6 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     """Numbers beside the paper's, curve and card, on both sides."""
     result, config = built.manifest["counts"], built.manifest["config"]
     spec = recorded_task(config)
-    records = read_metrics(store.local(built.artifact, "metrics.jsonl"))
     scores = {key: value for key, value in result.items() if key.startswith(("dev/", "test/"))}
     results = {
         **{key: f"{100 * value:.1f}" for key, value in scores.items()},
@@ -239,21 +229,13 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
         "tokens/s": result["tokens_per_second"],
         "cost": cost(result["wall_seconds"], result["threads"], result["device"]),
     }
-    with scratch_folder() as folder:
-        beside = config["finetune"]["lm_coef"] != 0.0
-        unit = "L3 = task + lambda x language model, nats" if beside else "task, nats"
-        figure = loss_curve(records, folder / "loss.png", unit=unit)
-        title = f"Fine-tuning {spec.name}, seed {result['seed']}"
-        start = from_task_note(config["finetune"])
-        notes = (*([start] if start else []), *synthetic_note(store.manifest(dataset)))
-        card = Card(title, results, config, built.manifest, cross_links(run, built.artifact), figure, notes)
-        publish_card(card, f"finetune-{spec.name}")
-        (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
-        run.log_metrics(records)
-        run.log_results({**result, **{key: 100 * value for key, value in scores.items()}})
-        for path in (folder / "card.md", figure):
-            if path is not None:
-                run.log_artifact(path)
+    beside = config["finetune"]["lm_coef"] != 0.0
+    unit = "L3 = task + lambda x language model, nats" if beside else "task, nats"
+    start = from_task_note(config["finetune"])
+    notes = (*([start] if start else []), *synthetic_note(store.manifest(dataset)))
+    measured = {**result, **{key: 100 * value for key, value in scores.items()}}
+    title = f"Fine-tuning {spec.name}, seed {result['seed']}"
+    report(store, built, run, f"finetune-{spec.name}", title, results, measured, notes, unit=unit)
     run.set_tags({"model": built.artifact.url})
 
 

@@ -18,23 +18,21 @@ from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.config.operations import pretraining_flops, teaching_flops
 from gptcore.families import FAMILIES
 from gptcore.knowledge.entities import ENTITY_SIZES
-from tasks.jobs.launch import run_job
 from tasks.jobs.placement import processes_and_threads, slots
-from tasks.report.card import Card, amount, cost, start_note, synthetic_note
+from tasks.report.card import amount, cost, start_note, synthetic_note
 from tasks.report.entries import corpus_data, pretrained_entry
-from tasks.report.figures import loss_curve
 from tasks.report.model_card import write_pretrained_card
 from tasks.stages.shards import local_shards
-from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build, publish_card
-from tasks.stages.training import Distillation, Training, Work, counts_of, network_of
+from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build
+from tasks.stages.training import Distillation, Training, Work, counts_of, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import ancestor
 from tasks.store.references import check_start, check_teacher
 from tasks.store.store import Built, Store
 from tasks.tracking.observer import JobObserver
-from tasks.tracking.provenance import cross_links, has_inputs, log_inputs, run_tags
+from tasks.tracking.provenance import has_inputs, log_inputs, run_tags
 from tasks.tracking.registry import is_registered, register
-from tasks.tracking.tracker import Run, Tracker, read_metrics, scratch_folder
+from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import PRETRAIN
 
 VERSION = 1
@@ -84,12 +82,10 @@ class PretrainRequest(Training[Artifact]):
 
     @property
     def task(self) -> Task[..., Artifact]:
-        """See :class:`Training`."""
         return pretrain_model
 
     @property
     def title(self) -> str:
-        """See :class:`Training`."""
         return self.label or f"pretrain {self.recipe.digest[:8]}"
 
     @property
@@ -108,7 +104,6 @@ class PretrainRequest(Training[Artifact]):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """See :class:`Training`."""
         settings = {"model": recorded(self.network), "pretrain": recorded(self.config)}
         inputs = {"shards": self.shards, "start": self.start, "mentions": self.mentions}
         if self.distillation:
@@ -117,7 +112,6 @@ class PretrainRequest(Training[Artifact]):
 
     @property
     def work(self) -> Work:
-        """See :class:`Training`."""
         model = dataclasses.replace(self.model, n_vocab=self.encoded["n_vocab"])
         total = self.config.total_steps(model.n_ctx, self.encoded["splits"]["train"]["n_tokens"])
         flops = pretraining_flops(model, self.config, total)
@@ -178,15 +172,7 @@ def pretrain_model(request: PretrainRequest, beside: int = 1) -> Artifact:
 
         def produce(workspace: Path) -> dict[str, Any]:
             observer = JobObserver("pretrain", run, "pretrain-progress", lambda: store.sync_partial(recipe, workspace))
-            result = run_job(
-                "gptcore.training.pretrain",
-                request.job(workspace, threads),
-                workspace,
-                nproc=nproc,
-                on_metrics=observer,
-                on_waiting=observer.waiting,
-            )
-            result = {**result, "threads": threads, **before}
+            result = {**follow_job(request, observer, workspace, threads, nproc), **before}
             write_pretrained_card(workspace / "model", store, shards, settings, result, start, teacher)
             return {**result, "family": request.model.family, "tokenizer_digest": digest}
 
@@ -208,7 +194,6 @@ def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> No
     entropy = result.get("validation/unigram_entropy")
     # Hidden words are told from both sides: what n-grams predict of the next one is no measure of that.
     counted = store.manifest(ngrams)["counts"] if ngrams and entropy is None else {}
-    records = read_metrics(store.local(built.artifact, "metrics.jsonl"))
     results = {
         "validation perplexity": result["validation/perplexity"],
         **{f"{name} perplexity": counted[name]["perplexity"] for name in counted},
@@ -223,21 +208,10 @@ def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> No
         "MFU": result["mfu"],
         "device": f"{result['device']}, {result['precision']}, {result['world_size']} process(es)",
     }
-    with scratch_folder() as folder:
-        references = {name: counts["nats"] for name, counts in counted.items()}
-        references |= {} if entropy is None else {"unigram entropy": entropy}
-        figure = loss_curve(records, folder / "loss.png", references)
-        links = cross_links(run, built.artifact)
-        title = f"Pre-training {built.artifact.short}"
-        notes = synthetic_note(store.manifest(ancestor(store, built.artifact, "corpus"))) + start_note(built.manifest)
-        card = Card(title, results, built.manifest["config"], built.manifest, links, figure, notes)
-        publish_card(card, "pretrain-card")
-        (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
-        run.log_metrics(records)  # also what an earlier, killed process could not deliver any more
-        run.log_results(
-            {**result, **{f"validation/{name}_perplexity": counted[name]["perplexity"] for name in counted}}
-        )
-        for path in (folder / "card.md", figure):
-            if path is not None:
-                run.log_artifact(path)
+    references = {name: counts["nats"] for name, counts in counted.items()}
+    references |= {} if entropy is None else {"unigram entropy": entropy}
+    notes = synthetic_note(store.manifest(ancestor(store, built.artifact, "corpus"))) + start_note(built.manifest)
+    measured = {**result, **{f"validation/{name}_perplexity": counted[name]["perplexity"] for name in counted}}
+    title = f"Pre-training {built.artifact.short}"
+    report(store, built, run, "pretrain-card", title, results, measured, notes, references)
     run.set_tags({"checkpoint": built.artifact.url})

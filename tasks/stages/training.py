@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from prefect import Task
@@ -14,9 +15,16 @@ from prefect import Task
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig, PretrainConfig, network_config
 from gptcore.families import FAMILIES
+from tasks.jobs.launch import run_job
 from tasks.jobs.placement import slots_and_threads
+from tasks.report.card import Card
+from tasks.report.figures import loss_curve
+from tasks.stages.stage import publish_card
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.store import Store
+from tasks.store.store import Built, Store
+from tasks.tracking.observer import JobObserver
+from tasks.tracking.provenance import cross_links
+from tasks.tracking.tracker import Run, read_metrics, scratch_folder
 
 Made = TypeVar("Made", covariant=True)
 """What a training gives back."""
@@ -97,6 +105,13 @@ class Training(ABC, Generic[Made]):
         """Digests of what it is made from."""
         return {found.digest for found in self.recipe.inputs.values() if isinstance(found, Artifact)}
 
+    @abstractmethod
+    def job(self, workspace: Path, threads: int) -> dict[str, Any]:
+        """What its process is told: :mod:`gptcore.training` has a module of the stage's name.
+
+        :param threads: of the process, on a CPU.
+        """
+
     def room(self, jobs: int, n: int) -> int:
         """How many of ``n`` trainings like this one go on here at the same time.
 
@@ -153,3 +168,50 @@ def counts_of(store: Store, artifact: Artifact) -> Mapping[str, Any]:
     """What an artifact's making counted."""
     counts: Mapping[str, Any] = store.manifest(artifact)["counts"]
     return counts
+
+
+def follow_job(
+    request: Training[Any], observer: JobObserver, workspace: Path, threads: int, nproc: int = 1
+) -> dict[str, Any]:
+    """What a training's process leaves, once it has ended; its metrics go to ``observer`` meanwhile."""
+    result: dict[str, Any] = run_job(
+        f"gptcore.training.{request.stage}",
+        request.job(workspace, threads),
+        workspace,
+        nproc=nproc,
+        on_metrics=observer,
+        on_waiting=observer.waiting,
+    )
+    return {**result, "threads": threads}
+
+
+def report(
+    store: Store,
+    built: Built,
+    run: Run,
+    key: str,
+    title: str,
+    results: Mapping[str, Any],
+    measured: Mapping[str, Any],
+    notes: tuple[str, ...],
+    references: Mapping[str, float] | None = None,
+    unit: str = "nats per token",
+) -> None:
+    """The final numbers, the curve and the card, on the MLflow run and on the Prefect run.
+
+    :param key: of the card on the Prefect run's page.
+    :param results: on the card; ``measured``: on the MLflow run.
+    :param references: see :func:`tasks.report.figures.loss_curve`, ``unit``, too.
+    """
+    records = read_metrics(store.local(built.artifact, "metrics.jsonl"))
+    with scratch_folder() as folder:
+        figure = loss_curve(records, folder / "loss.png", references, unit)
+        links = cross_links(run, built.artifact)
+        card = Card(title, results, built.manifest["config"], built.manifest, links, figure, notes)
+        publish_card(card, key)
+        (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
+        run.log_metrics(records)  # also what an earlier, killed process could not deliver any more
+        run.log_results(measured)
+        for path in (folder / "card.md", figure):
+            if path is not None:
+                run.log_artifact(path)
