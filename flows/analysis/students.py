@@ -18,8 +18,17 @@ from flows.analysis.common import (
 from flows.forms.parameters import AnalysisParameters, DistillationParameters, StudentsParameters
 from flows.forms.references import in_store
 from flows.forms.run_names import from_form
-from flows.forms.students import Compared, Plan, Student, ablations_of, plans, students_of, teachers_form
-from flows.forms.teachers import check_distillation, check_students
+from flows.forms.students import (
+    Compared,
+    Plan,
+    Student,
+    ablations_of,
+    check_distillation,
+    check_students,
+    plans,
+    students_of,
+    teachers_form,
+)
 from flows.trainings.chain import Chain, chain_of, run_chain
 from flows.trainings.collect import score_tasks, with_sources
 from flows.trainings.failures import Failures

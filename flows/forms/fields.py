@@ -331,6 +331,10 @@ def family(position: int) -> Any:
     )
 
 
+def seeds(position: int, text: str = "Runs with seeds 0, 1, 2, ...", empty: str = "as preset and task say") -> Any:
+    return field(position, 0, text, empty=empty, ge=0, le=100)
+
+
 def jobs(position: int) -> Any:
     return field(position, 0, "Fine-tunes at the same time.", empty="one a core, or one a GPU; 16 on Slurm", ge=0)
 

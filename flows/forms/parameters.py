@@ -14,14 +14,7 @@ from pydantic import Field
 
 from flows.forms import fields
 from flows.forms.fields import Option, field
-from flows.forms.form import (
-    FamilyName,
-    Form,
-    PresetName,
-    Rate,
-    StudentName,
-    TaskChoice,
-)
+from flows.forms.form import FamilyName, Form, PresetName, Rate, StudentName, TaskChoice
 from flows.forms.readers import budgets, task_name
 from flows.forms.settings import STUDENT, chosen_preset
 from gptcore.families import DEFAULT, FAMILIES, students
@@ -39,9 +32,7 @@ class OnBooks(Form):
     corpus: str = fields.corpus(2)
     datasets: str = fields.datasets(3)
     tasks: list[TaskChoice] = fields.tasks(4)
-    seeds: int = field(
-        5, 0, "Fine-tunes of each task, with seeds 0, 1, 2, ...", empty="as preset and task say", ge=0, le=100
-    )
+    seeds: int = fields.seeds(5, "Fine-tunes of each task, with seeds 0, 1, 2, ...")
     overrides: dict[str, Any] = fields.overrides(
         6, '{"finetune": {"lr": 1e-4}}', "Settings that differ from the preset"
     )
@@ -57,14 +48,14 @@ class OnBooks(Form):
     links: str = fields.links(18)
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import checks, teachers
+        from flows.forms import checks, students
 
         preset = chosen_preset(self)
         checks.check_sharded(self, preset)
         checks.check_corpus(self.corpus)
         tokenizer = checks.known_tokenizer(store, self.tokenizer)
         checks.check_weights(store, self.start, preset.model, tokenizer)
-        teachers.check_teacher(store, self.teacher, preset, self.start)
+        students.check_teacher(store, self.teacher, preset, self.start)
         checks.check_graph(store, self.graph, preset.family, self.links)
         checks.check_dask(self.dask)
         checks.check_tasks(self.tasks, self.datasets)
@@ -111,9 +102,9 @@ class StudentsParameters(AnalysisParameters):
     """A teacher and its students, from the artifacts of a pipeline; what is missing is made."""
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import teachers
+        from flows.forms import students
 
-        teachers.check_students(store, self)
+        students.check_students(store, self)
         self._look_up_text()
 
     def _look_up_text(self) -> None:
@@ -129,9 +120,9 @@ class DistillationParameters(StudentsParameters):
     """Students whose loss has one part less, from the artifacts of a pipeline; what is missing is made."""
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import teachers
+        from flows.forms import students
 
-        teachers.check_distillation(store, self)
+        students.check_distillation(store, self)
         self._look_up_text()
 
 
@@ -154,14 +145,14 @@ class PretrainParameters(Form):
     links: str = fields.links(11)
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import checks, teachers
+        from flows.forms import checks, students
 
         preset = chosen_preset(self)
         checks.check_sharded(self, preset)
         checks.check_graph(store, self.graph, preset.family, self.links)
         shards = store.manifest(store.resolve(self.shards, "shards"))
         checks.check_weights(store, self.start, preset.model, shards["counts"])
-        teachers.check_teacher(store, self.teacher, preset, self.start)
+        students.check_teacher(store, self.teacher, preset, self.start)
 
 
 class DistilParameters(Form):
@@ -191,17 +182,17 @@ class DistilParameters(Form):
     corpus: str = fields.corpus(5, "Books, where the teacher is a folder.", "those that the teacher was made from")
     datasets: str = fields.datasets(6)
     tasks: list[TaskChoice] = fields.tasks(7)
-    seeds: int = field(8, 0, "Runs with seeds 0, 1, 2, ...", empty="as preset and task say", ge=0, le=100)
+    seeds: int = fields.seeds(8)
     overrides: dict[str, Any] = fields.overrides(9, '{"distil": {"word_weight": 0.0}}')
     nproc: int = fields.nproc(10)
     jobs: int = fields.jobs(11)
     dask: str = fields.dask(12)
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import checks, teachers
+        from flows.forms import checks, students
 
         checks.check_dask(self.dask)
-        teachers.check_distil(store, self)
+        students.check_distil(store, self)
 
 
 class FinetuneParameters(Form):
@@ -219,9 +210,7 @@ class FinetuneParameters(Form):
         ),
     )
     checkpoint: str = fields.checkpoint(1)
-    seeds: int = field(
-        2, 0, "Runs with seeds 0, 1, ...; the median counts.", empty="5 for small sets, else 1", ge=0, le=100
-    )
+    seeds: int = fields.seeds(2, "Runs with seeds 0, 1, ...; the median counts.", "5 for small sets, else 1")
     lr: float = fields.published(3, "lr", "Maximum learning rate", gt=0, allow_inf_nan=False)
     batch_size: int = fields.published(4, "batch_size", "Examples an update", ge=1)
     epochs: int = fields.published(5, "epochs", "Passes over the training rows", ge=1)
@@ -272,7 +261,7 @@ class FinetuneAllParameters(Form):
     store: str = fields.store(2)
     datasets: str = fields.datasets(3, "Folder of the datasets.")
     tasks: list[TaskChoice] = fields.tasks(4)
-    seeds: int = field(5, 0, "Runs with seeds 0, 1, 2, ...", empty="as preset and task say", ge=0, le=100)
+    seeds: int = fields.seeds(5)
     overrides: dict[str, Any] = fields.overrides(6, '{"finetune": {"lr": 1e-4}}')
     jobs: int = fields.jobs(7)
     from_task: str = fields.from_task(8, "RTE, STS-B and MRPC")

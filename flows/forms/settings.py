@@ -16,10 +16,8 @@ from gptcore.nlu.registry import REGISTRY, check_source
 
 FROM_TASK = ("rte", "stsb", "mrpc")
 """The tasks that start from another's model where a form names one (ALBERT, section 4.5)."""
-
-
 STUDENT = "distilbert"
-"""The family that a form of distillation has of itself."""
+"""The student's family where a form of distillation names none."""
 
 
 def chosen_preset(form: Any, family: str = "") -> Preset:

@@ -1,6 +1,7 @@
-"""The students that analyses compare with their teacher: how deep, of which family, by which settings.
+"""Teachers and students: what a form names and asks for, and the students that analyses compare with their teacher.
 
-All of it follows from settings: a form asks here before anything is trained, then the flow for what it trains.
+How deep these are, of which family and by which settings follows from settings: a form asks here before anything is
+trained, then the flow for what it trains.
 """
 
 from __future__ import annotations
@@ -10,11 +11,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flows.forms.settings import chosen_preset
+from flows.forms.checks import (
+    ADDRESS_OPTIONS,
+    check_corpus,
+    check_graph,
+    check_sharded,
+    check_sources,
+    chosen_tasks,
+    datasets_folder,
+    known_tokenizer,
+)
+from flows.forms.references import in_store
+from flows.forms.settings import chosen_preset, distilled_preset, refuse_setting
 from gptcore.base.errors import InputError
-from gptcore.config import EncoderConfig, ModelConfig, NetworkConfig, Preset, PretrainConfig
-from gptcore.config.distillation import DistilConfig, check_teacher, student_of
+from gptcore.config import (
+    EncoderConfig,
+    ModelConfig,
+    NetworkConfig,
+    Preset,
+    PretrainConfig,
+    distillation,
+    network_config,
+)
+from gptcore.config.distillation import DistilConfig, student_of
 from gptcore.families import DEFAULT, FAMILIES
+from tasks.store import references
+from tasks.store.references import teacher_model
+from tasks.store.store import Store
 
 TAUGHT = ("taught", "layer_epochs", "augmentation")
 """Settings of fine-tuning that only those have who learn from the teacher's models of the tasks."""
@@ -140,7 +163,7 @@ def _plan(form: Any, teacher: Teacher, where: str, student: Student, schedule: s
     distil = dataclasses.replace(preset.distil, **student.distil)
     if student.alone:
         return Plan(student, preset, shape, preset_of(schedule).pretrain, distil)
-    check_teacher(distil, shape, teacher, where)
+    distillation.check_teacher(distil, shape, teacher, where)
     return Plan(student, preset, shape, preset.pretrain, distil)
 
 
@@ -150,3 +173,81 @@ def _without(overrides: Mapping[str, Any], *sections: str, taught: bool) -> dict
     if not taught and isinstance(section := found.get("finetune"), Mapping):
         found["finetune"] = {name: value for name, value in section.items() if name not in TAUGHT}
     return found
+
+
+# --- what a form names, looked up before anything is computed ---
+
+
+def check_teacher(store: Store, teacher: str, preset: Preset, start: str = "") -> None:
+    """See that a network that learns from a teacher has one that it can learn from.
+
+    :param start: the model whose weights it goes on from, empty: none.
+    :raises InputError: there is none, it does not fit, or both it and ``start`` give the first weights.
+    """
+    found = teacher_model(store, in_store(store, teacher, ("pretrain",))) if teacher else None
+    references.check_teacher(store, found, preset.model, preset.distil, start)
+
+
+def check_distil(store: Store, form: Any) -> None:
+    """See that the teacher of a form is there, and that its student can be made.
+
+    :raises InputError: for the first thing that is not there, or does not fit.
+    """
+    from tasks.stages.tokenizer import is_model_folder
+
+    if is_model_folder(form.teacher):  # which is looked at as it is imported
+        if not form.corpus:
+            raise InputError(f"--teacher {form.teacher}: a folder, whose text nobody knows; expected --corpus")
+        check_corpus(form.corpus)
+    else:
+        found = teacher_model(store, in_store(store, form.teacher, ("pretrain",)))
+        if form.corpus:
+            raise InputError(f"--corpus: the teacher {found.short} was made from text of the store; expected none")
+        preset = distilled_preset(form, network_config(store.manifest(found)["config"]["model"]), found.short)
+        check_sources(preset, form.tasks, datasets_folder(store, form.datasets, form.tasks))
+    chosen_tasks(form.tasks, datasets_folder(store, form.datasets, form.tasks))
+
+
+def check_students(store: Store, form: Any) -> None:
+    """See that a teacher's students can be made, and that their speed can be measured.
+
+    :raises InputError: for the first thing that is not there, or does not fit.
+    """
+    from gptcore.models.onnx import require_onnx
+
+    require_onnx("analysis students")
+    _check_students(store, form, students_of)
+
+
+def check_distillation(store: Store, form: Any) -> None:
+    """See that the students can be made whose loss has one part less, and that no setting says which.
+
+    :raises InputError: for the first thing that is not there, or does not fit.
+    """
+    _check_students(store, form, ablations_of)
+    for name in VARIED:
+        refuse_setting(form, "distil", name)
+
+
+def _check_students(store: Store, form: Any, compared: Compared) -> None:
+    if not form.teacher:
+        if form.start:
+            raise InputError(f"--from {form.start}: this analysis pre-trains what it compares; expected no --from")
+        preset = chosen_preset(teachers_form(form))
+        check_graph(store, form.graph, preset.family, form.links)
+        for plan in plans(form, preset.model, f"--preset {form.preset}", compared):
+            check_sharded(form, plan.preset)
+        known_tokenizer(store, form.tokenizer)
+        check_sources(preset, form.tasks, form.datasets)
+        return
+    found = teacher_model(store, in_store(store, form.teacher, ("pretrain",)))
+    for name in ("corpus", "tokenizer", "start"):
+        if getattr(form, name):
+            option = ADDRESS_OPTIONS[name]
+            raise InputError(f"{option}: the teacher {found.short} was made from text of the store; expected none")
+    shape = network_config(store.manifest(found)["config"]["model"])
+    preset = chosen_preset(teachers_form(form, shape.family))
+    check_graph(store, form.graph, shape.family, form.links)
+    for plan in plans(form, shape, f"--teacher {found.short}", compared):
+        check_sharded(form, plan.preset)
+    check_sources(preset, form.tasks, datasets_folder(store, form.datasets, form.tasks))

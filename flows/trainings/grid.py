@@ -65,13 +65,14 @@ class Grid:
     arms: Sequence[Arm]
     settings: TaskSettings
     seeds: int = 0
-    """Runs of each task, with seeds 0 .. seeds - 1; 0: as many as its registry entry says."""
+    """Runs of each task, with the seeds 0 to seeds - 1. By default (0) as many as the task's registry entry says."""
     sources: Mapping[str, Artifact] = field(default_factory=dict)
     """Task -> its encoded rows, of those that others start from (``from_task``) and that have no cells of their own."""
     rates: tuple[float, ...] = ()
-    """Learning rates of which each task's was chosen on dev rows; empty: the settings' own."""
+    """The learning rates that were tried, of which each task has the one with the best dev score. By default none was
+    tried, and each task has the rate of its settings."""
     chosen: Mapping[str, float] = field(default_factory=dict)
-    """Task -> the rate that was chosen. It is of the rows alone: whom a row's students learn from keeps its own."""
+    """Task -> the rate that was chosen. The rows' runs have it; a teacher without a row keeps its settings' rate."""
     notes: tuple[str, ...] = ()
     """What the leaderboard says of the settings."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flows.forms.parameters import OnBooks, PretrainParameters
 from flows.forms.references import in_store, pretrained_model
-from flows.forms.teachers import check_teacher
+from flows.forms.students import check_teacher
 from flows.knowledge.graph import mentioned
 from gptcore.config import Preset
 from gptcore.families import FAMILIES

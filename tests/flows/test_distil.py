@@ -19,8 +19,7 @@ from flows.forms.parameters import (
     PretrainParameters,
     StudentsParameters,
 )
-from flows.forms.students import ablations_of
-from flows.forms.teachers import check_teacher
+from flows.forms.students import ablations_of, check_teacher
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, network_config, preset_named
 from gptcore.evaluation import speed
