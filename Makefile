@@ -92,7 +92,7 @@ down: ## stop them
 status: ## what is running, and where
 	@$(BIN)/gptmill status
 
-prefect.yaml: $(VENV)/.runtime flows/deployments/catalog.py
+prefect.yaml: $(VENV)/.runtime flows/deployments/catalog.py flows/analysis/analyses.toml
 	@$(BIN)/python -m flows.deployments.catalog > $@
 
 bench: $(VENV)/.dev ## what this machine does a second, beside what people would use without gptmill
