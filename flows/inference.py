@@ -30,8 +30,7 @@ from gptcore.models.encoder import Encoder
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.files.hugging_face import export_classifier, export_hugging_face
 from gptcore.models.files.release import export_release
-from gptcore.models.language_model import LanguageModel
-from gptcore.models.network import Network
+from gptcore.models.network import LanguageModel, Network
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import decoded_lines

@@ -37,7 +37,7 @@ from gptcore.base.errors import InputError
 from gptcore.evaluation.own_rows import continue_lines, read_records
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.evaluation.task_model import TaskModel
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import LanguageModel
 from gptcore.text.tokenizer import Tokenizer
 
 _HOSTS = ["127.0.0.1", "localhost", "[::1]"]

@@ -15,7 +15,7 @@ from gptcore.abstracts.measures import Written
 from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate_ids
 from gptcore.evaluation.likelihood import NetworkLikelihood
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import LanguageModel
 from gptcore.text.tokenizer import Tokenizer
 
 _AT_ONCE = 8  # titles

@@ -13,7 +13,7 @@ from gptcore.base.errors import InputError
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.machine.rng import generator
 from gptcore.models.incremental import open_reader
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import LanguageModel
 from gptcore.text.tokenizer import Tokenizer
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gptcore.data.batches import by_length
 from gptcore.models.build import load_language_model
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import LanguageModel
 from gptcore.text.tokenizer import Specials
 
 _BATCH_TOKENS = 4096  # of one forward pass

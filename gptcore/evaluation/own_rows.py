@@ -16,7 +16,7 @@ from gptcore.evaluation.bits import bits_per_byte
 from gptcore.evaluation.generate import generate_batch
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.machine.distributed import World
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import LanguageModel
 from gptcore.nlu.own_rows import own_example, read_own_rows
 from gptcore.nlu.readers import Example, Record, decoded_lines
 from gptcore.nlu.registry import TaskSpec

@@ -27,7 +27,7 @@ from gptcore.base.files import sha256_json
 from gptcore.base.seeds import choose_rows
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.models.build import load_language_model
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import LanguageModel
 from gptcore.nlu import load_task
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import Example

@@ -36,7 +36,7 @@ FAMILY = Family(
     network_title="ALBERT encoder",
     objective="gptcore.objectives.masked:MASKED_WORDS_AND_SENTENCE_ORDER",
     distillation="gptcore.objectives.distillation:HIDDEN_WORDS",
-    layout="gptcore.models.files.albert:LAYOUT",
+    layout="gptcore.models.files.encoders:ALBERT",
     settings={  # the warm-up of fine-tuning is BERT's: Table 14 counts updates
         "model": {"sharing": "all", "n_embd_words": 128, "activation": "gelu_new"},  # original code
         "pretrain": DECAY,

@@ -63,7 +63,7 @@ FAMILY = Family(
     network_title="BERT encoder",
     objective="gptcore.objectives.masked:MASKED_WORDS_AND_NEXT_SENTENCE",
     distillation="gptcore.objectives.distillation:HIDDEN_WORDS",
-    layout="gptcore.models.files.bert:LAYOUT",
+    layout="gptcore.models.files.encoders:BERT",
     settings={"pretrain": DECAY, "finetune": FINETUNING},
     # Section 3 and appendix A.2: 30,000 pieces, 256 sequences an update, a million updates, nine in ten of them with
     # 128 tokens a sequence. Fine-tuning's rate is one of three from which the paper chooses by dev rows (section 4.1).

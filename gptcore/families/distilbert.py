@@ -17,7 +17,7 @@ FAMILY = Family(
     objective="gptcore.objectives.masked:MASKED_WORDS",
     teacher=True,
     distillation="gptcore.objectives.distillation:HIDDEN_WORDS",
-    layout="gptcore.models.files.distilbert:LAYOUT",
+    layout="gptcore.models.files.encoders:DISTILBERT",
     settings={
         "model": {"pooler": False, "pair": False, "n_segments": 0, "classifier_layer": True},
         "pretrain": DECAY,

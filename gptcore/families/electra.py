@@ -15,7 +15,7 @@ FAMILY = Family(
     **{**ENCODER, "objective_settings": (*OF_HIDDEN_WORDS, "replaced_weight", "replaced_objective")},
     network_title="ELECTRA discriminator",
     objective="gptcore.objectives.replaced:REPLACED_TOKENS",
-    layout="gptcore.models.files.electra:LAYOUT",
+    layout="gptcore.models.files.encoders:ELECTRA",
     settings={
         "model": {"words": False, "pooler": False, "pair": False, "replaced": True},
         "pretrain": DECAY,

@@ -9,6 +9,6 @@ FAMILY = Family(
     "GPT-1",
     "lower-case English",
     distillation="gptcore.objectives.distillation:NEXT_TOKENS",
-    layout="gptcore.models.files.openai_gpt:LAYOUT",
+    layout="gptcore.models.files.decoder_layout:OPENAI_GPT",
     tokenizer_recorded={},  # as artifacts recorded it before families were
 )

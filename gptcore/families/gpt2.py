@@ -21,7 +21,7 @@ FAMILY = Family(
     tokenizer="gptcore.text.byte_bpe:ByteTokenizer",
     network_title="GPT-2 Transformer",
     distillation="gptcore.objectives.distillation:NEXT_TOKENS",
-    layout="gptcore.models.files.gpt2:LAYOUT",
+    layout="gptcore.models.files.decoder_layout:GPT2",
     settings={"model": {"norm_first": True}},
     # Section 2.3: a vocabulary of 50,257, 1,024 positions, batches of 512. What its paper leaves open is GPT-1's of
     # section 4.1: the rate ("manually tuned for the best perplexity" in section 3, no value), warm-up, cosine, Adam's

@@ -18,7 +18,7 @@ FAMILY = Family(
     "English",
     raw_text=True,
     tokenizer=GPT2.tokenizer,
-    network="gptcore.models.both_ways:BothWays",
+    network="gptcore.models.transformer:BothWays",
     network_title="GPT-BERT Transformer",
     objective="gptcore.objectives.both_ways:NEXT_TOKEN_AND_HIDDEN_WORDS",
     objective_settings=("mask_share", "hidden_share", "repeating_steps", "repeating_share"),

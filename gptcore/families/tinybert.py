@@ -18,7 +18,7 @@ FAMILY = Family(
     objective="gptcore.objectives.masked:MASKED_WORDS",
     teacher=True,
     distillation="gptcore.objectives.distillation:HIDDEN_WORDS",
-    layout="gptcore.models.files.bert:LAYOUT",
+    layout="gptcore.models.files.encoders:BERT",
     settings={
         "model": {"pair": False},
         "pretrain": DECAY,

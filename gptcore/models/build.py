@@ -1,16 +1,48 @@
-"""Networks from configurations and from model folders, of whichever family they are."""
+"""Networks from configurations and from model folders, of whichever family they are; or their shapes alone."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
 import torch
+from torch.overrides import TorchFunctionMode
 
 from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig
 from gptcore.families import FAMILIES
 from gptcore.models.files.read import read_model
-from gptcore.models.language_model import LanguageModel
-from gptcore.models.network import Network
-from gptcore.models.shapes import shapes_only
+from gptcore.models.network import LanguageModel, Network
+
+
+@contextlib.contextmanager
+def shapes_only() -> Iterator[None]:
+    """Inside the ``with`` block new tensors have a shape and no memory, and initial weights are not drawn.
+
+    So a file's sizes are checked before memory is spent on them.
+    """
+    with torch.device("meta"), _NoDraws():
+        yield
+
+
+class _NoDraws(TorchFunctionMode):
+    """Leave tensors as they are where random numbers would be drawn into them.
+
+    Without memory there is nothing to draw into; torch would import its compiler, a second's work, to do nothing.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function.__name__ in ("normal_", "uniform_", "kaiming_uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 def build_model(config: NetworkConfig, generator: torch.Generator | None = None) -> Network:

@@ -24,8 +24,7 @@ from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig
 from gptcore.config.operations import MASK_SHARE, network_flops
 from gptcore.models.encoder_parts import Embeddings, FeedForward, ReplacedHead, SelfAttention, WordHead
-from gptcore.models.language_model import check_transfer
-from gptcore.models.network import LayerStates, Network
+from gptcore.models.network import LayerStates, Network, check_transfer
 
 
 class Encoder(Network):

@@ -22,7 +22,7 @@ from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, NetworkConfig
 from gptcore.families import FAMILIES
 from gptcore.models.classifier import Classifier
-from gptcore.models.dropout import dropout
+from gptcore.models.cpu import dropout
 from gptcore.models.encoder import Encoder, draw_weights, without_heads
 from gptcore.models.network import Network
 

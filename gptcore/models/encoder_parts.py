@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.config import EncoderConfig
-from gptcore.models.cpu_attention import cpu_attention, is_faster, visible_mask
-from gptcore.models.dropout import dropout
+from gptcore.models.cpu import cpu_attention, dropout, is_faster, visible_mask
 
 EPSILON = 1e-12  # of the norms (original code)
 

@@ -20,9 +20,8 @@ from torch import Tensor
 
 from gptcore.models.build import next_token_network
 from gptcore.models.classifier import Classifier
-from gptcore.models.dropout import dropout
-from gptcore.models.language_model import LanguageModel, initialise
-from gptcore.models.network import Network
+from gptcore.models.cpu import dropout
+from gptcore.models.network import LanguageModel, Network, initialise
 
 
 class ClassificationModel(Classifier):

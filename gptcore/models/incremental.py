@@ -25,9 +25,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from gptcore.families import FAMILIES
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.cpu import Products
 from gptcore.models.lstm import LSTM
-from gptcore.models.packed import Products
+from gptcore.models.network import LanguageModel
 from gptcore.models.transformer import GPT, Attention, Block, FeedForward
 
 

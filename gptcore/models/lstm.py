@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from gptcore.config import LSTMConfig
 from gptcore.config.operations import network_flops
-from gptcore.models.dropout import dropout
-from gptcore.models.language_model import LanguageModel, check_transfer, initialise
+from gptcore.models.cpu import dropout
+from gptcore.models.network import LanguageModel, check_transfer, initialise
 
 
 class LSTM(LanguageModel):

@@ -10,6 +10,9 @@ the released code instead (on the whole table, positions included, once a forwar
 GPT-2 ("Language Models are Unsupervised Multitask Learners", section 2.3) is the same but for its norms (`norm_first`):
 they stand at the input of each sub-layer, one more after the last block, and the weights of the sub-layers' output are
 drawn smaller by 1/sqrt(their number).
+
+GPT-BERT's network ("GPT or BERT: why not both?", Charpentier and Samuel 2024, section 3) is GPT-2's decoder, too, which
+reads a sequence word by word or as a whole, as it is told to (:class:`BothWays`).
 """
 
 from __future__ import annotations
@@ -27,13 +30,19 @@ from torch import Tensor, nn
 from gptcore.base.errors import InputError
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.config.operations import network_flops
-from gptcore.models.cpu_attention import causal_mask, cpu_attention, is_faster, keeps_weights, visible_mask
-from gptcore.models.dropout import dropout
+from gptcore.models.build import shapes_only
+from gptcore.models.cpu import (
+    Branches,
+    causal_mask,
+    cpu_attention,
+    dropout,
+    fold,
+    is_faster,
+    keeps_weights,
+    visible_mask,
+)
 from gptcore.models.files.read import read_model
-from gptcore.models.language_model import LanguageModel, check_transfer, initialise
-from gptcore.models.network import LayerStates
-from gptcore.models.shapes import shapes_only
-from gptcore.models.shared_prefix import Branches, fold
+from gptcore.models.network import LanguageModel, LayerStates, check_transfer, initialise
 
 _SubLayer = Callable[[Tensor], Tensor]
 
@@ -334,3 +343,49 @@ class GPT(LanguageModel):
         with shapes_only():  # the sizes may be anybody's
             cls(config).require(tensors, str(url))
         return cls(config).fill(tensors, str(url))
+
+
+class BothWays(GPT):
+    """GPT-2's decoder with a row of its embedding, the first behind the vocabulary's, for hidden words.
+
+    What differs from sequence to sequence is which positions each of them sees. Logits stay those of the next token,
+    also where that one is hidden and the network reads on behind it.
+
+    Alone (:meth:`forward`, :meth:`states`) it reads word by word; fine-tuned it sees each sequence whole.
+    """
+
+    @property
+    def mask(self) -> int:
+        """The id that stands in a hidden word's place."""
+        return self.config.n_vocab
+
+    def mixed_states(self, tokens: Tensor, table: Tensor, whole: Tensor, words: Tensor) -> Tensor:
+        """States after the last block, of sequences read in either way: ids [B, T] -> [B, T, D].
+
+        :param whole: [B] bool, which sequences are seen as a whole.
+        :param words: [B, T] bool, False for padding, which no other position sees.
+        """
+        T = tokens.shape[1]
+        before = torch.ones(T, T, dtype=torch.bool, device=tokens.device).tril_()
+        seen = torch.where(whole[:, None, None, None], words[:, None, None, :], before)  # (B, 1, T, T)
+        return self._seen(tokens, table, seen)
+
+    def sequence_states(self, tokens: Tensor, ends: Tensor, table: Tensor) -> Tensor:
+        """See :meth:`LanguageModel.sequence_states`; every position sees all up to the end."""
+        words = torch.arange(tokens.shape[1], device=tokens.device) <= ends[:, None]  # (B, T)
+        return self._seen(tokens, table, words[:, None, None, :])
+
+    def choices(self, tokens: Tensor, ends: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`LanguageModel.choices`; what begins alike goes on differently, so nothing is shared."""
+        return LanguageModel.choices(self, tokens, ends, table)
+
+    def last_states(self, tokens: Tensor, ends: Tensor, table: Tensor) -> Tensor:
+        """See :meth:`LanguageModel.last_states`; nothing is shared, either."""
+        return LanguageModel.last_states(self, tokens, ends, table)
+
+    def _seen(self, tokens: Tensor, table: Tensor, seen: Tensor) -> Tensor:
+        """:param seen: [B, 1, T or 1, T] bool, what each position, or every one, sees."""
+        x = self._embedded_in_order(tokens, table)
+        for block in self.blocks:
+            x = block(x, seen)
+        return self._normalised(x)

@@ -26,7 +26,7 @@ from gptcore.data.masking import Masking, WordMasker
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch, WindowSampler, sequential_windows
 from gptcore.machine.distributed import MicroBatches
-from gptcore.models.both_ways import BothWays
+from gptcore.models.transformer import BothWays
 from gptcore.objectives.held_out import exponential, summed_metrics
 from gptcore.objectives.losses import fused_language_model_loss
 from gptcore.objectives.masked import told

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gptcore.data.batches import by_length, evaluation_tokens
 from gptcore.models.incremental import Reader, bytes_per_position, open_reader
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import LanguageModel
 
 Ids = Sequence[int]
 _CACHE_BYTES = 1 << 29  # of what is kept of the texts that are read together

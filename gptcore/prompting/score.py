@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate_ids
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import LanguageModel
 from gptcore.nlu.metrics import METRICS
 from gptcore.nlu.metrics import score as scores_of
 from gptcore.prompting.assemble import AskedRow, EncodedPrompt, Selection, prompt_without_content, prompts

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gptcore.models.incremental import Reader
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import LanguageModel
 from gptcore.prompting.items import FreeForm
 from gptcore.prompting.likelihoods import continuation_sums, read_batches
 from gptcore.prompting.measures import first_word, is_word

@@ -22,15 +22,15 @@ from gptcore.abstracts.config import AdaptConfig
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_file
 from gptcore.base.settings import recorded
-from gptcore.data.blocks import Blocks
 from gptcore.data.feed import Objective
+from gptcore.data.sampler import Blocks
 from gptcore.data.shards import Shards
 from gptcore.families import FAMILIES
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step
 from gptcore.models.build import build_model, load_language_model, next_token_network
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import LanguageModel
 from gptcore.objectives.held_out import perplexity
 from gptcore.objectives.next_token import PretrainData, language_model_objective
 from gptcore.training.job import Training, finish_language_model, parse_job, run_job, train

@@ -56,8 +56,8 @@ from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.objectives.task_distillation import TaughtRows, taught_classifier, taught_objective
 from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.job import Training, costs, parse_job, run_job, train
-from gptcore.training.layer_decay import rates_by_depth
 from gptcore.training.loop import Progression
+from gptcore.training.optim import rates_by_depth
 from gptcore.training.schedules import taught_schedule
 
 _CHECKPOINT_SECONDS = 60.0

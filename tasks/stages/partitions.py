@@ -3,7 +3,7 @@
 A partition is a source file. Its cleaned text (`corpus-part`) and its tokens (`shards-part`) are artifacts of their
 own, whose digests follow from that file, the settings and the tokenizer alone; they are found in the store as long as
 the file is what it was. The artifacts of the whole name their partitions and hold no text and no tokens: see
-:mod:`gptcore.text.partition` for what happens to duplicates, :mod:`gptcore.data.composed` for the tokens.
+:mod:`gptcore.text.partition` for what happens to duplicates, :mod:`gptcore.data.encode` for the tokens.
 
 Workers read sources and store by their addresses, so a cluster's need no file system in common with this process where
 both are in an object store.
@@ -26,8 +26,7 @@ from gptcore.base.files import sha256_json, write_json_atomic
 from gptcore.base.filesystems import is_synthetic
 from gptcore.base.settings import recorded
 from gptcore.config import CorpusConfig, ShardConfig
-from gptcore.data.composed import Piece, compose_shards
-from gptcore.data.encode import SPLITS, encode_partition, tokenizer_in
+from gptcore.data.encode import SPLITS, Piece, compose_shards, encode_partition, tokenizer_in
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import INDEX_FILE
 from gptcore.text.corpus import grouped, require_training_text

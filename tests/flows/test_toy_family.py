@@ -1,9 +1,13 @@
-"""A family of another package, told of by an entry point alone, goes the whole way: form, pre-training, leaderboard."""
+"""A family of another package, told of by an entry point alone, goes the whole way: form, pre-training, leaderboard.
+
+Its network, its objective and its inputs are in one file, and no file of the product knows of it: that is its cost.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +17,7 @@ import pytest
 
 from tests.flows.test_kill import toml
 from tests.flows.world import OVERRIDES, small_world
+from tests.toy_family.windowed import FAMILY
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,6 +30,17 @@ def install(folder: Path) -> None:
     (information / "entry_points.txt").write_text(
         "[gptmill.families]\nwindowed = tests.toy_family.windowed:FAMILY\n", encoding="utf-8"
     )
+
+
+def test_a_family_with_its_own_objective_costs_no_file_of_the_product() -> None:
+    """Its network, objective and inputs are its own, and no file of the product names them or the family."""
+    parts = (FAMILY.config, FAMILY.network, FAMILY.objective, FAMILY.inputs)
+    assert {part.partition(":")[0] for part in parts} == {"tests.toy_family.windowed"}
+    rooms = ("gptcore", "tasks", "flows", "infra")
+    product = [path for room in rooms for path in (ROOT / room).rglob("*") if path.suffix in (".py", ".toml")]
+    assert len(product) > 200
+    named = re.compile(r"\b(windowed|toy_family)\b", re.IGNORECASE)
+    assert [path for path in product if named.search(path.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.timeout(300)
@@ -65,6 +81,7 @@ def test_a_family_from_outside_goes_the_whole_way(tmp_path: Path, prefect_server
     (model,) = (tmp_path / "store/pretrain").iterdir()
     manifest = json.loads((model / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["config"]["model"]["family"] == manifest["counts"]["family"] == "windowed"
+    assert 0 < manifest["counts"]["validation/loss"] < manifest["counts"]["validation/later_loss"], "its own objective"
     assert "# Windowed, pre-trained" in (model / "model/README.md").read_text(encoding="utf-8")
     (tuned, *_) = (tmp_path / "store/finetune").iterdir()
     recorded = json.loads((tuned / "model/config.json").read_text(encoding="utf-8"))

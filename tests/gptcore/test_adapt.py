@@ -18,7 +18,7 @@ from gptcore.abstracts.config import AdaptConfig
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config import ModelConfig
-from gptcore.data.blocks import Blocks
+from gptcore.data.sampler import Blocks
 from gptcore.data.shards import Shards, write_shards
 from gptcore.machine import process
 from gptcore.training import adapt

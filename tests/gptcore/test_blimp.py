@@ -21,7 +21,7 @@ from gptcore.evaluation.blimp import score_pairs
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.ngram import NgramModel
 from gptcore.models.build import build_model
-from gptcore.models.language_model import LanguageModel
+from gptcore.models.network import LanguageModel
 from gptcore.nlu.blimp import FIELDS, PAIRS, PARADIGMS, blimp_fingerprint, has_blimp, read_paradigm
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.tokenizer import Tokenizer

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
-from gptcore.data.blocks import Blocks
-from gptcore.data.sampler import IGNORE_INDEX
+from gptcore.data.sampler import IGNORE_INDEX, Blocks
 from gptcore.data.shards import Shards, write_shards
 
 

@@ -23,10 +23,9 @@ from gptcore.data.sampler import IGNORE_INDEX, WindowSampler
 from gptcore.data.shards import Shards
 from gptcore.machine import process
 from gptcore.machine.distributed import World
-from gptcore.models.both_ways import BothWays
 from gptcore.models.build import load_model
 from gptcore.models.heads import ClassificationModel
-from gptcore.models.transformer import GPT
+from gptcore.models.transformer import GPT, BothWays
 from gptcore.objectives.both_ways import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_objective
 from gptcore.objectives.objective import Text
 from gptcore.training import pretrain

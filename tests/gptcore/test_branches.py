@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gptcore.config import ModelConfig
+from gptcore.models.cpu import fold
 from gptcore.models.heads import ClassificationModel
-from gptcore.models.language_model import LanguageModel
-from gptcore.models.shared_prefix import fold
+from gptcore.models.network import LanguageModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.inputs import TaskBatch, collate
 from gptcore.nlu.registry import task_spec

@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from gptcore.config import EncoderConfig, ModelConfig
-from gptcore.models import cpu_attention as module
-from gptcore.models.cpu_attention import causal_mask, cpu_attention, visible_mask
-from gptcore.models.dropout import dropout
+from gptcore.models import cpu as module
+from gptcore.models.cpu import causal_mask, cpu_attention, dropout, visible_mask
 from gptcore.models.encoder_parts import SelfAttention
 from gptcore.models.transformer import Attention
 

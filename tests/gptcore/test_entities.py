@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
-from gptcore.data.entity_masking import mask_entities
-from gptcore.data.mentions import Mentions
+from gptcore.data.mentions import Mentions, mask_entities
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sentence_pairs import SentencePairs
 from gptcore.data.shards import Shards

@@ -12,10 +12,10 @@ from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation.generate import generate, generate_batch, generate_ids, penalised, sample
 from gptcore.machine.rng import generator
+from gptcore.models.cpu import Products
 from gptcore.models.incremental import Cache, open_reader, step
-from gptcore.models.language_model import LanguageModel
 from gptcore.models.lstm import LSTM
-from gptcore.models.packed import Products
+from gptcore.models.network import LanguageModel
 from gptcore.models.transformer import GPT
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer

@@ -20,8 +20,7 @@ from gptcore.models.heads import ClassificationModel
 from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT
 from gptcore.training import finetune
-from gptcore.training.layer_decay import rates_by_depth
-from gptcore.training.optim import Rated, adam, set_lr
+from gptcore.training.optim import Rated, adam, rates_by_depth, set_lr
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_finetune import outcome
 from tests.gptcore.tiny_encoders import PieceTokenizer, config, pretrained_encoder

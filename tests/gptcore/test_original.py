@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from gptcore import GPT, ModelConfig, Tokenizer
-from gptcore.models import cpu_attention, transformer
+from gptcore.models import cpu, transformer
 from gptcore.models.files.decoder_layout import SPECIAL_NAMES
 from gptcore.models.files.release import export_release
 from gptcore.nlu import REGISTRY
@@ -185,7 +185,7 @@ def test_point_07_three_dropouts_a_block_and_plain_initial_weights(monkeypatch):
         return torch.ones(shape, dtype=torch.int8)
 
     monkeypatch.setattr(transformer, "dropout", recorded)
-    monkeypatch.setattr(cpu_attention, "kept_elements", drawn)
+    monkeypatch.setattr(cpu, "kept_elements", drawn)
     shape = {"n_vocab": 50, "n_head": 2, "n_embd": 64, "n_inner": 256, "n_layer": 12}
     model = GPT(ModelConfig(**shape, original=True), torch.Generator().manual_seed(0)).train()
     model(torch.zeros(3, 5, dtype=torch.long))

@@ -14,8 +14,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config.training import PAIRS
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.data.sentence_pairs import SentenceBatch, SentencePairs
-from gptcore.data.sentence_table import SentenceTable
+from gptcore.data.sentence_pairs import SentenceBatch, SentencePairs, SentenceTable
 from gptcore.data.shards import Shards
 from tests.gptcore.sentence_shards import CLS, FIRST, PAD, SEP, Documents, sentence_shards, table
 

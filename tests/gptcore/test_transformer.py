@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from gptcore import GPT, ModelConfig
 from gptcore.base.errors import InputError
-from gptcore.models.dropout import dropout, keep_mask
+from gptcore.models.cpu import dropout, keep_mask
 from gptcore.models.transformer import Attention
 from gptcore.training import checkpoint
 

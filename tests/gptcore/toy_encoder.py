@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from gptcore.config import ModelConfig
 from gptcore.families import FAMILIES, Family
 from gptcore.families.bert import OF_HIDDEN_WORDS
-from gptcore.models.dropout import dropout
-from gptcore.models.language_model import LanguageModel, initialise
+from gptcore.models.cpu import dropout
+from gptcore.models.network import LanguageModel, initialise
 from gptcore.objectives.replaced import ReplacedTokens
 
 

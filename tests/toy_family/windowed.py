@@ -1,9 +1,12 @@
-"""A family of another package: a network that knows a token by the mean of the last few embeddings."""
+"""A family of another package: a network that knows a token by the mean of the last few embeddings.
+
+Its network, its inputs and its objective are its own: it learns the token that comes next and the one behind that.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +15,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcore.config import PretrainConfig
+from gptcore.data.feed import Data, MicroBatch, Objective
+from gptcore.data.sampler import IGNORE_INDEX, WindowSampler, sequential_windows
 from gptcore.families import Family
 from gptcore.families import with_family as recorded_with
-from gptcore.models.language_model import LanguageModel, check_transfer, initialise
+from gptcore.models.network import LanguageModel, check_transfer, initialise
 from gptcore.nlu.forms.form import Ids
 from gptcore.nlu.inputs import DecoderInputs, RowReader
+from gptcore.objectives.held_out import exponential, summed_metrics
+from gptcore.objectives.next_token import PretrainData, language_model_objective
+from gptcore.objectives.objective import PretrainingObjective, Text
 
 FAMILY = Family(
     "windowed",
@@ -26,6 +35,8 @@ FAMILY = Family(
     network="tests.toy_family.windowed:Windowed",
     network_title="window of embeddings",
     reader="",  # no text is generated
+    objective="tests.toy_family.windowed:NEXT_TWO",
+    objective_settings=(),
     inputs="tests.toy_family.windowed:LAST_WORDS",
     presets={"demo": {"model": {"window": 3}}},
     tokenizer_recorded={},  # GPT-1's kind, whose tokenizers it shares
@@ -106,3 +117,43 @@ class Windowed(LanguageModel):
 
     def flops_per_token(self, n_positions: int) -> float:
         return 6.0 * (self.mix.weight.numel() + self.tokens.weight.numel())
+
+
+class NextTwo(PretrainingObjective):
+    """The token that comes next and the one behind that, both told from the same states."""
+
+    def data(self, text: Text, micro_batch_size: int | None) -> Data:
+        sampler = WindowSampler(text.shards, text.model.n_ctx, text.config.seed)
+        return PretrainData(sampler, text.config.batch_size, micro_batch_size, text.world)
+
+    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
+        assert isinstance(trained, Windowed)
+        told = language_model_objective(trained)
+
+        def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+            next_loss, _ = told(batch)
+            behind = F.pad(batch["targets"][:, 1:], (0, 1), value=IGNORE_INDEX)
+            later_loss, _ = told({**batch, "targets": behind})
+            loss = next_loss + later_loss
+            return loss, {"loss": loss, "next_loss": next_loss, "later_loss": later_loss}
+
+        return objective
+
+    def score(
+        self, objective: Objective, text: Text, max_tokens: int | None, interrupted: Callable[[], bool]
+    ) -> dict[str, float]:
+        tokens = 0
+
+        def batches() -> Iterator[MicroBatch]:
+            nonlocal tokens
+            for window in sequential_windows(text.shards, text.model.n_ctx, max_tokens):
+                inputs, targets = map(torch.from_numpy, window)
+                tokens += int((targets != IGNORE_INDEX).sum())
+                yield {"inputs": inputs, "targets": targets, "weight": torch.ones(())}
+
+        sums = summed_metrics(objective, batches(), text.world, interrupted)
+        loss, later = (sums[name] / tokens for name in ("next_loss", "later_loss"))
+        return {"loss": loss, "perplexity": exponential(loss), "later_loss": later, "tokens": float(tokens)}
+
+
+NEXT_TWO = NextTwo()

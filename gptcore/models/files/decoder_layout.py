@@ -18,11 +18,13 @@ from torch import Tensor
 from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object, fsync_folder, write_json_atomic
 from gptcore.base.settings import replace_settings
-from gptcore.config import ModelConfig
+from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.models.files.folder import ModelFolder
-from gptcore.models.files.layout import BLOCK_PARTS, Decoder, block_tensors, check_attention, check_original, ours
+from gptcore.models.files.release import BLOCK_PARTS, Decoder, block_tensors, check_attention, check_original, ours
+from gptcore.text.bpe import UNKNOWN, WordTokenizer
+from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.text.vocabulary import PAPER_MARKS
+from gptcore.text.vocabulary import END_OF_TEXT, PAPER_MARKS
 
 _SIZES = ("vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
 SPECIAL_NAMES = ("_start_", "_delimiter_", "_classify_")
@@ -159,3 +161,35 @@ class DecoderLayout:
             **self.expected,
             "initializer_range": config.init_std,
         }
+
+
+OPENAI_GPT = DecoderLayout(
+    model_type="openai-gpt",
+    tokens="tokens_embed",
+    positions="positions_embed",
+    norm=None,
+    expected={"afn": "gelu", "layer_norm_epsilon": LAYER_NORM_EPSILON, "tie_word_embeddings": True},
+    architecture="OpenAIGPTLMHeadModel",
+    tokenizer=(WordTokenizer, "OpenAIGPTTokenizer"),
+    unknown=UNKNOWN,
+)
+"""Folders of GPT-1, "openai-gpt"."""
+
+GPT2 = DecoderLayout(
+    model_type="gpt2",
+    tokens="wte",
+    positions="wpe",
+    norm="ln_f",
+    expected={
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": LAYER_NORM_EPSILON,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    },
+    architecture="GPT2LMHeadModel",
+    tokenizer=(ByteTokenizer, "GPT2Tokenizer"),
+    unknown=END_OF_TEXT,
+)
+"""Folders of GPT-2, "gpt2"."""

@@ -7,9 +7,8 @@ from torch import Tensor
 from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object
 from gptcore.config import NetworkConfig
-from gptcore.models.files.folder import ModelFolder
+from gptcore.models.files.folder import MODEL_TYPE, ModelFolder, read_own
 from gptcore.models.files.hugging_face import model_types, read_hugging_face
-from gptcore.models.files.own import MODEL_TYPE, read_own
 from gptcore.models.files.release import read_release
 
 
