@@ -13,10 +13,9 @@ from flows.forms.parameters import OnBooks
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from flows.trainings.books import books_and_datasets, books_to_shards
-from flows.trainings.failures import Failures, leave_out, raise_if_all
+from flows.trainings.failures import Failures, each_apart
 from flows.trainings.requests import given_model, pretraining, taught_by
 from flows.trainings.run import run_one
-from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.config.operations import updates_of
 from gptcore.config.training import OF_OBJECTIVES
@@ -166,16 +165,12 @@ def _readable(
     chosen = chosen_tasks(names, datasets_url)
     for task in chosen:
         family.require_form(task.name, form_of(task.spec).places)
-    left_out: Failures = {}
-    for task in chosen:
-        try:
+    if whole:
+        for task in chosen:
             score_baselines(store, datasets_url, task.spec)
-        except InputError as error:
-            if whole:
-                raise
-            leave_out(left_out, task.name, error)
-    raise_if_all(left_out, [task.name for task in chosen])
-    return [task for task in chosen if task.name not in left_out], left_out
+        return chosen, {}
+    good, left_out = each_apart(chosen, lambda task: score_baselines(store, datasets_url, task.spec))
+    return [task for task in chosen if task.name in good], left_out
 
 
 def _for_operations(

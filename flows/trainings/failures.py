@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gptcore.base.errors import InputError
 from tasks.tracking.logs import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from gptcore.nlu.own_task import Task
     from tasks.report.analysis import Analysis
     from tasks.report.leaderboard import Leaderboard
 
+Made = TypeVar("Made")
 Failures = dict[str, Exception]
 """Task -> what went wrong first."""
 
@@ -70,3 +72,19 @@ def first_line(error: Exception) -> str:
     """An error in one line, without the log that may follow."""
     words = str(error).partition("\n")[0]
     return words if isinstance(error, InputError) else f"{type(error).__name__}: {words}"
+
+
+def each_apart(tasks: Sequence[Task], make: Callable[[Task], Made]) -> tuple[dict[str, Made], Failures]:
+    """Task -> what is made of it, and the tasks whose input is bad.
+
+    :raises InputError: the first one's, where all of them have bad input.
+    """
+    made: dict[str, Made] = {}
+    left_out: Failures = {}
+    for task in tasks:
+        try:
+            made[task.name] = make(task)
+        except InputError as error:
+            leave_out(left_out, task.name, error)
+    raise_if_all(left_out, [task.name for task in tasks])
+    return made, left_out

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flows.trainings.failures import Failures, leave_out, raise_if_all
-from gptcore.base.errors import InputError
+from flows.trainings.failures import Failures, each_apart
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.families import Family
 from gptcore.nlu.forms import form_of
@@ -171,15 +170,7 @@ def encoded_tasks(
     """
     for task in tasks:
         family.require_form(task.name, form_of(task.spec).places)
-    datasets: dict[str, Artifact] = {}
-    left_out: Failures = {}
-    for task in tasks:
-        try:
-            datasets[task.name] = encode_dataset(store, datasets_url, task.spec, tokenizer)
-        except InputError as error:
-            leave_out(left_out, task.name, error)
-    raise_if_all(left_out, [task.name for task in tasks])
-    return datasets, left_out
+    return each_apart(tasks, lambda task: encode_dataset(store, datasets_url, task.spec, tokenizer))
 
 
 def settings_of(preset: Preset, tasks: Sequence[Task]) -> TaskSettings:
