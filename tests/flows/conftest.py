@@ -29,3 +29,19 @@ def world(_generated: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[s
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Where this module's flows keep their artifacts."""
     return str(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def deployed(prefect_server: None) -> None:
+    """The deployment of trainings, as `gptmill deploy` makes it, is on the server."""
+    from prefect.client.orchestration import get_client
+
+    from flows.deployments.catalog import OFFERS
+    from flows.servers.pools import INTERNAL, TRAINING
+
+    (offer,) = (offer for offer in OFFERS if offer.internal)
+    assert offer.tags == [INTERNAL, TRAINING]
+    with get_client(sync_client=True) as client:
+        flow_id = client.create_flow_from_name(offer.name)
+        schema = offer.schema
+        client.create_deployment(flow_id, offer.name, parameter_openapi_schema=schema, tags=offer.tags)

@@ -90,21 +90,6 @@ class World:
         return wants()
 
 
-@pytest.fixture(scope="module")
-def deployed(prefect_server: None) -> None:
-    from prefect.client.orchestration import get_client
-
-    from flows.deployments.catalog import OFFERS
-    from flows.servers.pools import INTERNAL, TRAINING
-
-    (offer,) = (offer for offer in OFFERS if offer.internal)
-    assert offer.tags == [INTERNAL, TRAINING]
-    with get_client(sync_client=True) as client:
-        flow_id = client.create_flow_from_name(offer.name)
-        schema = offer.schema
-        client.create_deployment(flow_id, offer.name, parameter_openapi_schema=schema, tags=offer.tags)
-
-
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deployed: None) -> World:
     return World(tmp_path, monkeypatch)

@@ -73,6 +73,16 @@ def test_three_sizes_stand_beside_each_other(found: list[Analysis], store: str) 
     assert any("Synthetic" in note for note in shots.notes)
 
 
+def test_a_tokenizer_that_is_given_is_learnt_by_no_size(
+    found: list[Analysis], store: str, world: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizers = Store(store).list("tokenizer")
+    monkeypatch.setattr("flows.few_shot.SIZES", {"demo": SIZES["demo"][:1]})
+    (shots,) = run(store, world, tokenizer="latest", tasks=["sst2"], shots=[0])
+    assert shots.rows
+    assert Store(store).list("tokenizer") == tokenizers
+
+
 def test_notes_tell_how_answers_compare_where_examples_are_from_and_what_is_published(found: list[Analysis]) -> None:
     notes = found[0].notes
     assert "candidates compare by their likelihood per token (GPT-3, section 2.4): sst2" in notes
@@ -132,6 +142,7 @@ def test_again_nothing_is_computed_and_a_model_can_be_named(
         (["--tasks", "lambda"], "--tasks: found 'lambda'"),
         (["--checkpoint", "0123456789ab"], "0123456789ab"),
         (["--checkpoint", "latest", "--corpus", "x"], "--checkpoint: nothing is pre-trained then"),
+        (["--checkpoint", "latest", "--tokenizer", "latest"], "nothing is pre-trained then; expected no --tokenizer"),
         (["--corpus", "/nowhere"], "/nowhere"),
         (["--config", "{folder}/size.toml"], "size.toml: model.n_embd: expected none, as each"),
         (["--config", "{folder}/shape.toml"], "shape.toml: shape: expected none, as each"),

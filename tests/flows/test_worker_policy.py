@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -113,19 +113,6 @@ class Orchestrator:
         self.store.build(self.recipe, lambda _: {})
         with get_client(sync_client=True) as client:
             client.set_flow_run_state(self.child.id, Completed(), force=True)
-
-
-@pytest.fixture(scope="module")
-def deployed(prefect_server: None) -> Iterator[None]:
-    from prefect.client.orchestration import get_client
-
-    from flows.deployments.catalog import OFFERS
-
-    (offer,) = (offer for offer in OFFERS if offer.internal)
-    with get_client(sync_client=True) as client:
-        flow_id = client.create_flow_from_name(offer.name)
-        client.create_deployment(flow_id, offer.name, parameter_openapi_schema=offer.schema, tags=offer.tags)
-    return
 
 
 @pytest.fixture

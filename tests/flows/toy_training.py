@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from prefect import task
@@ -22,6 +23,8 @@ class Toy(Training[Any]):
     makes: Any = None
     """Called where it is trained and its artifact is not there."""
     called: str = "toy"
+    after: tuple[Artifact, ...] = ()
+    """What it is made from."""
 
     @property
     def task(self) -> Any:
@@ -29,7 +32,7 @@ class Toy(Training[Any]):
 
     @cached_property
     def recipe(self) -> Recipe:
-        return Recipe(self.stage, 1, {"of": self.name})
+        return Recipe(self.stage, 1, {"of": self.name}, {found.digest: found for found in self.after})
 
     @property
     def title(self) -> str:
@@ -38,6 +41,9 @@ class Toy(Training[Any]):
     @property
     def work(self) -> Work:
         return Work(0.0, 0.0)
+
+    def job(self, workspace: Path, threads: int) -> dict[str, Any]:
+        return {}
 
     def packed(self) -> dict[str, Any]:
         return {"name": self.name}
