@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -166,7 +165,8 @@ def test_a_models_speed_is_measured_as_it_is_and_as_onnx(taught: Leaderboard, st
 def test_students_are_compared_by_scores_and_costs(
     taught: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    analysis = import_module("flows.analysis.students")  # the package has a flow of that name
+    from flows.analysis import students as analysis
+
     cost = {"milliseconds": 2.0, "rows_per_second": 900.0, "bytes": 10_000, "peak_memory_bytes": 0, "score": 0.5}
     monkeypatch.setattr(analysis, "measure_speed", lambda *_: {"parameters": 4000, **dict.fromkeys(KINDS, cost)})
     books, datasets = world
@@ -178,7 +178,7 @@ def test_students_are_compared_by_scores_and_costs(
         analysis.students(StudentsParameters(preset="demo", **{**chosen, "tasks": ["squad", "conll2003"]}))
     assert Store(store).list("pretrain") == before, "refused before anything is trained"
     with monkeypatch.context() as patch:
-        patch.setattr(analysis, "pretrained", lambda *_, **__: pytest.fail("a student was trained"))
+        patch.setattr(analysis.Chain, "pretrain", lambda *_, **__: pytest.fail("a student was trained"))
         decayed = {**overrides, "finetune": {**overrides["finetune"], "layer_decay": 0.9}}
         with pytest.raises(InputError, match=r"finetune.taught = True with layer_decay = 0.9"):
             analysis.students(StudentsParameters(preset="demo", overrides=decayed, **chosen))
@@ -225,7 +225,8 @@ def test_a_named_teacher_brings_its_family_and_shape(bert: Artifact, world: tupl
 def test_an_ablation_has_a_row_a_part(
     bert: Artifact, world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    analysis = import_module("flows.analysis.students")  # the package has a flow of that name
+    from flows.analysis import students as analysis
+
     kept = ("DistilBERT", "no cosine", "TinyBERT")  # of nine, all of which tests/flows/test_students.py plans
     some = [student for student in ablations_of(EncoderConfig(n_layer=2)) if student.label in kept]
     monkeypatch.setattr(analysis, "ablations_of", lambda _: some)
