@@ -24,7 +24,6 @@ MODULES = (
     "gptcore.abstracts.arxiv",
     "gptcore.abstracts.config",
     "gptcore.abstracts.published",
-    "gptcore.abstracts.titles",
     "gptcore.config.network",
     "gptcore.config.training",
     "gptcore.data.sampler",

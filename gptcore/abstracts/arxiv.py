@@ -126,6 +126,11 @@ def categories_of(paper: Paper) -> list[str]:
     return paper.categories.replace(",", " ").split()
 
 
+def field_of(paper: Paper) -> str:
+    """The field of a paper: the first of its categories."""
+    return next(iter(categories_of(paper)), "")
+
+
 def _records(file: str) -> Iterator[Paper]:
     csv.field_size_limit(_LONGEST)
     try:

@@ -30,6 +30,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gptcore.abstracts.arxiv import Paper, field_of
+
 _INTRODUCED = re.compile(r"\(([A-Z][A-Za-z0-9-]*[A-Z0-9])s?\)")
 _LATEX = re.compile(r"\$|\\[A-Za-z]+")
 _PRICE = re.compile(r"(?<![a-z}\])])\$(?=\.?\d[\d.,]*(?:[kKMB]\b(?!\$)|\s*[A-Za-z]{2,}))")
@@ -38,6 +40,7 @@ _WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 COPIES = (4, 8)
 """Lengths of the stretches whose share is told."""
 _CHUNK = 500  # abstracts held at once
+_MOST_TRAINED = 20_000  # training abstracts of the classifier of fields, spread evenly
 _OTHERS = 100  # that one is compared with: time grows with the abstracts, not with their square
 _BASE = np.uint64(0x9E3779B97F4A7C15)  # odd and large: no two short stretches of small ids meet
 
@@ -204,3 +207,45 @@ def _grams(words: Sequence[str], n: int) -> Iterable[tuple[str, ...]]:
 def _mean(values: Iterable[float]) -> float | None:
     found = list(values)
     return sum(found) / len(found) if found else None
+
+
+class FieldClassifier:
+    """Whether an abstract fits the field of its title (section 4.4), as a classifier of real abstracts tells.
+
+    Logistic regression on tf-idf weighted words of real training abstracts, with scikit-learn's defaults.
+
+    :param train: papers of the training split, in order of date; those without a category are left out.
+    """
+
+    def __init__(self, train: Sequence[Paper]) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.linear_model import LogisticRegression
+
+        known = [paper for paper in train if field_of(paper)]
+        known = [known[n * len(known) // min(_MOST_TRAINED, len(known))] for n in range(min(_MOST_TRAINED, len(known)))]
+        fields = [field_of(paper) for paper in known]
+        self.fields = sorted(set(fields))
+        """Those that it tells apart; of fewer than two it tells nothing."""
+        self._commonest = Counter(fields).most_common(1)[0][0] if fields else ""
+        if len(self.fields) > 1:
+            self._weights = TfidfVectorizer(sublinear_tf=True)
+            self._model = LogisticRegression(max_iter=1000)
+            self._model.fit(self._weights.fit_transform(paper.abstract for paper in known), fields)
+
+    def share_right(self, papers: Sequence[Paper], abstracts: Sequence[str]) -> float | None:
+        """Share of abstracts whose field is told to be that of the paper under whose title they stand.
+
+        :param abstracts: one for each of ``papers``; their own, or generated ones.
+        :returns: None where no paper has a field that the classifier knows, or it knows fewer than two.
+        """
+        asked = [(field_of(paper), text) for paper, text in zip(papers, abstracts, strict=True)]
+        asked = [(field, text) for field, text in asked if field in self.fields]
+        if not asked or len(self.fields) < 2:
+            return None
+        answers = self._model.predict(self._weights.transform(text for _, text in asked))
+        return float(np.mean([field == answer for (field, _), answer in zip(asked, answers, strict=True)]))
+
+    def by_chance(self, papers: Sequence[Paper]) -> float | None:
+        """What who always says the commonest training field would reach on ``papers``."""
+        fields = [field for paper in papers if (field := field_of(paper)) in self.fields]
+        return fields.count(self._commonest) / len(fields) if fields and len(self.fields) > 1 else None

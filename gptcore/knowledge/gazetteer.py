@@ -5,7 +5,7 @@ token of its mention (section 3.1). Here a mention is found by its name, a label
 that begin at a word the longest one counts, and from the left each token belongs to one mention at most. A name that
 several entities have is that of the one that most facts tell of; names of fewer than three letters, and of words that
 mean nothing by themselves (spaCy's list), are none. Names that are linked in a document itself
-(:mod:`gptcore.knowledge.links`) come first there. The paper's own links are those of Wikipedia, or TAGME's.
+(:func:`read_links`) come first there. The paper's own links are those of Wikipedia, or TAGME's.
 
 Names are found in token ids, so that shards, rows of tasks and what a model is asked are linked by the same rule.
 
@@ -17,13 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from gptcore.base.errors import InputError
+from gptcore.base.filesystems import file_system
 from gptcore.data.piece_table import PieceTable
 from gptcore.knowledge.graph import KnowledgeGraph
+from gptcore.nlu.readers.text_files import lines
 from gptcore.text.tokenizer import Tokenizer
 
 LONGEST = 12
@@ -31,6 +34,9 @@ LONGEST = 12
 _LETTERS = 3
 _ODD = tuple((0x9E3779B97F4A7C15 * (2 * place + 1)) % (1 << 64) | 1 for place in range(LONGEST))
 """What spreads the tokens at each place of a name over 64 bits."""
+LINK_COLUMNS = ("document", "name", "entity")
+Links = Mapping[str, Mapping[str, str]]
+"""Document -> name -> entity."""
 Ids = npt.NDArray[np.int64]
 _Hashes = npt.NDArray[np.uint64]
 
@@ -202,3 +208,51 @@ def _apart(ends: Ids, entities: Ids) -> Ids:
 
 def _listed(*columns: Ids) -> Iterable[tuple[int, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def read_links(url: str) -> dict[str, dict[str, str]]:
+    """Read a file of links, anywhere fsspec reaches: what names mean in single documents, between tabs.
+
+        98-0.txt    Lucie       lucie_manette
+        98-0.txt    the Vengeance   the_vengeance
+
+    The document is a corpus file's path below the corpus' root, the name what stands in its text, the entity one of the
+    graph's; one that the graph does not have says that the name is none of its entities there. A name means one entity
+    throughout a document (Gale, Church and Yarowsky 1992, "One Sense Per Discourse"), as in ERNIE's release, which has
+    marked every stretch of an article that reads like one of its links.
+
+    :returns: document -> name -> entity.
+    :raises InputError: no such file, no row, a row of other columns or without one of them, a name of two entities in
+        one document. Names file, line and column.
+    """
+    system, path = file_system(url)
+    if not system.isfile(path):
+        raise InputError(f"{url}: found no file there, expected rows of {', '.join(LINK_COLUMNS)}")
+    found: dict[str, dict[str, str]] = {}
+    for number, line in lines(url):
+        if not line.strip():
+            continue
+        cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t")]
+        if len(cells) != len(LINK_COLUMNS):
+            raise InputError(
+                f"{url}, line {number}: found {len(cells)} columns between tabs, expected {', '.join(LINK_COLUMNS)}"
+            )
+        for column, cell in zip(LINK_COLUMNS, cells, strict=True):
+            if not cell:
+                raise InputError(f"{url}, line {number}, {column}: found nothing, expected a name")
+        document, name, entity = cells
+        before = found.setdefault(document, {}).setdefault(name, entity)
+        if before != entity:
+            raise InputError(
+                f"{url}, line {number}, entity: found {entity!r:.60} for {name!r:.60} of {document}, which an earlier "
+                f"line has for {before!r:.60}; expected one entity a name of a document"
+            )
+    if not found:
+        raise InputError(f"{url}: found no link, expected rows of {', '.join(LINK_COLUMNS)}")
+    return found
+
+
+def write_links(links: Links, path: Path) -> None:
+    """Write a file of links that :func:`read_links` reads."""
+    rows = ["\t".join((document, *link)) for document, own in links.items() for link in own.items()]
+    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")

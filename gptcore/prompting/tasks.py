@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gptcore.base.errors import InputError
@@ -13,9 +13,10 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import is_task_file, read_own_task
 from gptcore.nlu.readers import available, has_folder
 from gptcore.nlu.registry import REGISTRY, TaskSpec
-from gptcore.prompting import childrens_book, classification, measures, reading, schemas
+from gptcore.prompting import childrens_book, measures, reading
 from gptcore.prompting.items import Decoding, FreeForm, Normalisation, Rows
 from gptcore.prompting.published import PUBLISHED_PROMPTED, PublishedScore
+from gptcore.prompting.rows import dataset_rows, dprd, wsc273
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _normalisation(spec: TaskSpec) -> Normalisation:
 
 def prompted(spec: TaskSpec) -> PromptTask:
     """One of the twelve, or a user's own task, as prompts."""
-    read = functools.partial(classification.rows, spec)
+    read = partial(dataset_rows, spec)
     return PromptTask(spec.name, spec.folder, spec.headline, read, _normalisation(spec), spec=spec)
 
 
@@ -95,66 +96,35 @@ _LINE = Decoding(max_tokens=128, min_room=60)  # a third of WMT14's French is lo
 _WORD = Decoding(max_tokens=6)
 _SUMMARY = Decoding(max_tokens=100, top_k=2, one_line=False, sentences=3)  # GPT-2's paper, section 3.6
 
+_games = partial(PromptTask, folder="Games", metric="accuracy")
+_blanks = partial(PromptTask, folder="CBT", metric="accuracy")
+_passages = partial(
+    PromptTask, folder="LAMBADA", metric="accuracy", decoding=_WORD, measure=measures.last_word, word=True
+)
+_articles = partial(
+    PromptTask,
+    folder="CNNDM",
+    metric="rouge",
+    decoding=_SUMMARY,
+    measure=measures.rouge,
+    baselines=measures.article_baselines,
+)
+_translations = partial(PromptTask, folder="WMT14", metric="bleu", decoding=_LINE, measure=measures.bleu)
+
 PROMPT_TASKS: dict[str, PromptTask] = {
     task.name: task
     for task in (
         *_TWELVE,
-        PromptTask(
-            "lambada",
-            "LAMBADA",
-            "accuracy",
-            reading.lambada,
-            decoding=_WORD,
-            measure=measures.last_word,
-            word=True,
-        ),
-        PromptTask(
-            "lambada-cloze",
-            "LAMBADA",
-            "accuracy",
-            reading.lambada_cloze,
-            decoding=_WORD,
-            measure=measures.last_word,
-            word=True,
-        ),
-        PromptTask("cbt-cn", "CBT", "accuracy", functools.partial(childrens_book.childrens_book, kind="CN")),
-        PromptTask("cbt-ne", "CBT", "accuracy", functools.partial(childrens_book.childrens_book, kind="NE")),
-        PromptTask("dprd", "DPRD", "accuracy", schemas.dprd),
-        PromptTask("wsc273", "WSC273", "accuracy", schemas.wsc273),
-        PromptTask(
-            "summaries",
-            "CNNDM",
-            "rouge",
-            functools.partial(reading.summaries, hint="\nTL;DR:"),
-            decoding=_SUMMARY,
-            measure=measures.rouge,
-            baselines=measures.article_baselines,
-        ),
-        PromptTask(
-            "summaries-no-hint",
-            "CNNDM",
-            "rouge",
-            functools.partial(reading.summaries, hint=""),
-            decoding=_SUMMARY,
-            measure=measures.rouge,
-            baselines=measures.article_baselines,
-        ),
-        PromptTask(
-            "en-fr",
-            "WMT14",
-            "bleu",
-            functools.partial(reading.translations, source="en", target="fr"),
-            decoding=_LINE,
-            measure=measures.bleu,
-        ),
-        PromptTask(
-            "fr-en",
-            "WMT14",
-            "bleu",
-            functools.partial(reading.translations, source="fr", target="en"),
-            decoding=_LINE,
-            measure=measures.bleu,
-        ),
+        _passages("lambada", read=reading.lambada),
+        _passages("lambada-cloze", read=reading.lambada_cloze),
+        _blanks("cbt-cn", read=partial(childrens_book.childrens_book, kind="CN")),
+        _blanks("cbt-ne", read=partial(childrens_book.childrens_book, kind="NE")),
+        PromptTask("dprd", "DPRD", "accuracy", dprd),
+        PromptTask("wsc273", "WSC273", "accuracy", wsc273),
+        _articles("summaries", read=partial(reading.summaries, hint="\nTL;DR:")),
+        _articles("summaries-no-hint", read=partial(reading.summaries, hint="")),
+        _translations("en-fr", read=partial(reading.translations, source="en", target="fr")),
+        _translations("fr-en", read=partial(reading.translations, source="fr", target="en")),
         PromptTask(
             "squad",
             "SQuAD",
@@ -164,8 +134,8 @@ PROMPT_TASKS: dict[str, PromptTask] = {
             measure=measures.questions,
             baselines=measures.always_unknown,
         ),
-        PromptTask("recall", "Games", "accuracy", functools.partial(reading.games, kind="recall")),
-        PromptTask("sorting", "Games", "accuracy", functools.partial(reading.games, kind="sorting")),
+        _games("recall", read=partial(reading.games, kind="recall")),
+        _games("sorting", read=partial(reading.games, kind="sorting")),
     )
 }
 """Name -> task."""

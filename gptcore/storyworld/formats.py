@@ -69,7 +69,7 @@ class Writer:
         n: int,
         n_texts: int = 2,
     ) -> list[tuple[Row, str]]:
-        """``n`` different rows, labels in equal numbers and random order; the first ``n_texts`` values are makers."""
+        """``n`` different rows, labels in equal numbers and random order; the first ``n_texts`` values are texts."""
         rng, words = self.rng(f"{task}/{split}"), self.words(task, split)
         wanted = [labels[i % len(labels)] for i in range(n)]
         rng.shuffle(wanted)

@@ -21,10 +21,9 @@ from gptcore.base.settings import recorded
 from gptcore.data.piece_table import PieceTable
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.entities import Entities, link_shards
-from gptcore.knowledge.gazetteer import LONGEST, Gazetteer, meant, spelled
+from gptcore.knowledge.gazetteer import LONGEST, Gazetteer, meant, read_links, spelled
 from gptcore.knowledge.graph import SPLITS, KnowledgeGraph, graph_files, read_graph
-from gptcore.knowledge.links import read_links
-from gptcore.knowledge.neighbours import entity_vectors
+from gptcore.knowledge.vectors import entity_vectors
 from gptcore.text.parts import read_sources
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.launch import run_job
@@ -124,7 +123,8 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
     are given, of how many documents there are "links", and how many links apply nowhere ("links_unused").
 
     :param vectors: of the graph's entities.
-    :param links: address of a file that says what names in single documents mean; see :mod:`gptcore.knowledge.links`.
+    :param links: address of a file that says what names in single documents mean; see
+        :func:`gptcore.knowledge.gazetteer.read_links`.
     :raises InputError: a graph without names, a text that speaks of none of them, a broken file of links, or one of
         other documents.
     """

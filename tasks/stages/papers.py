@@ -14,7 +14,7 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.abstracts.arxiv import archive_files, archive_fingerprint, read_archive
+from gptcore.abstracts.arxiv import archive_files, archive_fingerprint, field_of, read_archive
 from gptcore.abstracts.config import SamplingConfig
 from gptcore.abstracts.documents import (
     SPLITS,
@@ -25,9 +25,8 @@ from gptcore.abstracts.documents import (
     write_papers,
     write_texts,
 )
-from gptcore.abstracts.fields import FieldClassifier, field_of
-from gptcore.abstracts.measures import Written, measures
-from gptcore.abstracts.titles import TITLES
+from gptcore.abstracts.measures import FieldClassifier, Written, measures
+from gptcore.abstracts.published import TITLES
 from gptcore.base.files import sha256_json, write_bytes_atomic
 from gptcore.base.filesystems import is_synthetic
 from gptcore.base.settings import recorded

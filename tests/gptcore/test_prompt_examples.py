@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gptcore.nlu.registry import REGISTRY
-from gptcore.prompting import reading, schemas
+from gptcore.prompting import reading
+from gptcore.prompting import rows as prompt_rows
 from gptcore.prompting.assemble import draw_examples, select
 from gptcore.prompting.items import MultipleChoice, WinogradSchema
 from gptcore.prompting.tasks import prompt_task
@@ -69,7 +70,7 @@ def test_story_cloze_is_cut_as_the_original_code_cuts_it(world: Path) -> None:
 
 
 def test_schemas_of_the_test_file_are_asked(world: Path) -> None:
-    rows = schemas.dprd(str(world))
+    rows = prompt_rows.dprd(str(world))
     for part, split in ((rows.asked, "test"), (rows.pool, "train")):
         text = (world / "DPRD" / f"{split}.c.txt").read_text(encoding="utf-8")
         assert len(part) == 12

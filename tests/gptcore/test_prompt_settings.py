@@ -16,10 +16,11 @@ import pytest
 from gptcore.models.incremental import open_reader
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import REGISTRY
-from gptcore.prompting import classification, measures, score
+from gptcore.prompting import measures, score
 from gptcore.prompting.items import FreeForm, Graded, MultipleChoice, Rows
 from gptcore.prompting.measures import bleu, rouge
 from gptcore.prompting.published import PUBLISHED_PROMPTED
+from gptcore.prompting.rows import dataset_item
 from gptcore.prompting.tasks import PROMPT_TASKS, prompt_task
 from gptcore.prompting.words import said_words
 from gptcore.storyworld.formats import Writer, datasets
@@ -67,7 +68,7 @@ def test_what_a_class_is_called_in_a_prompt(name: str) -> None:
     assert set(words) == set(spec.labels)
     for number, label in enumerate(spec.labels):
         row = Example(("one", "two")[: len(spec.fields)], (), float(number), "part", "file:1")
-        item = classification.item(spec, row)
+        item = dataset_item(spec, row)
         assert isinstance(item, MultipleChoice)
         assert (item.context, item.question, item.subset) == ("", question, "part")
         assert item.shown == (question, words[label])
@@ -75,7 +76,7 @@ def test_what_a_class_is_called_in_a_prompt(name: str) -> None:
 
 
 def test_rows_of_choices_and_grades_are_asked_as_they_should_be() -> None:
-    race = classification.item(REGISTRY["race"], Example(("text", "who?"), ("a", "b", "c", "d"), 2.0, "race_m", "f:1"))
+    race = dataset_item(REGISTRY["race"], Example(("text", "who?"), ("a", "b", "c", "d"), 2.0, "race_m", "f:1"))
     assert race == MultipleChoice(
         "\nQuestion: who?\nAnswer:",
         ("a", "b", "c", "d"),
@@ -84,9 +85,9 @@ def test_rows_of_choices_and_grades_are_asked_as_they_should_be() -> None:
         no_content="\nQuestion: N/A\nAnswer:",
         subset="race_m",
     )
-    story = classification.item(REGISTRY["storycloze"], Example(("A. B. C. D.",), ("E.", "F."), 1.0, "", "f:1"))
+    story = dataset_item(REGISTRY["storycloze"], Example(("A. B. C. D.",), ("E.", "F."), 1.0, "", "f:1"))
     assert story == MultipleChoice("A. B. C. D.", ("E.", "F."), 1, no_content="N/A")
-    likeness = classification.item(REGISTRY["stsb"], Example(("one", "two"), (), 3.4, "", "f:1"))
+    likeness = dataset_item(REGISTRY["stsb"], Example(("one", "two"), (), 3.4, "", "f:1"))
     assert isinstance(likeness, Graded)
     assert likeness.question == "one\ntwo\nQuestion: How alike are they, from 0 to 5?\nAnswer:"
     assert likeness.answers == ("0", "1", "2", "3", "4", "5")

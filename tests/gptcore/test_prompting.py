@@ -20,7 +20,6 @@ from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import REGISTRY, PromptTemplate
-from gptcore.prompting import classification
 from gptcore.prompting.assemble import draw_examples, prompt_without_content, prompts, select
 from gptcore.prompting.items import (
     FreeForm,
@@ -32,6 +31,7 @@ from gptcore.prompting.items import (
     WinogradSchema,
 )
 from gptcore.prompting.likelihoods import answer_likelihoods
+from gptcore.prompting.rows import dataset_item
 from gptcore.prompting.score import answer
 from gptcore.prompting.tasks import PROMPT_TASKS, PromptTask, prompt_task
 from gptcore.text.byte_bpe import ByteTokenizer
@@ -85,7 +85,7 @@ def test_every_task_of_the_registry_has_a_prompt_for_its_classes(name: str) -> N
     spec = REGISTRY[name]
     fields = tuple(f"field {number}" for number in range(len(spec.fields)))
     choices = tuple(f"choice {letter}" for letter in spec.labels) if spec.form == "choices" else ()
-    item = classification.item(spec, Example(fields, choices, 1.0, "", "file:1"))
+    item = dataset_item(spec, Example(fields, choices, 1.0, "", "file:1"))
     assert len(item.answers) == (len(choices) or form_of(spec).n_outputs(spec))
     assert len(set(item.answers)) == len(item.answers)
     whole = item.context + item.questions[0]
@@ -106,13 +106,13 @@ def test_every_task_of_the_registry_has_a_prompt_for_its_classes(name: str) -> N
 def test_a_task_without_a_prompt_has_a_plain_one(name: str, question: str, answers: tuple[str, ...]) -> None:
     spec = dataclasses.replace(REGISTRY[name], prompt=None)
     row = Example(("a", "b")[: len(spec.fields)], ("one", "two") if spec.form == "choices" else (), 1.0, "", "f:1")
-    item = classification.item(spec, row)
+    item = dataset_item(spec, row)
     assert item.question == question
     assert item.answers == answers
 
 
 def test_a_field_with_braces_is_text() -> None:
-    item = classification.item(REGISTRY["sst2"], Example(("a {0} {x} play\nof  words",), (), 1.0, "", "f:1"))
+    item = dataset_item(REGISTRY["sst2"], Example(("a {0} {x} play\nof  words",), (), 1.0, "", "f:1"))
     assert item.question == "Review: a {0} {x} play of words\nSentiment:"
     assert item.shown == (item.question, "positive")
 
@@ -120,7 +120,7 @@ def test_a_field_with_braces_is_text() -> None:
 def test_the_order_of_a_template_is_that_of_its_numbers() -> None:
     spec = REGISTRY["qnli"]
     assert isinstance(spec.prompt, PromptTemplate)
-    item = classification.item(spec, Example(("who?", "It was he."), (), 0.0, "", "f:1"))
+    item = dataset_item(spec, Example(("who?", "It was he."), (), 0.0, "", "f:1"))
     assert item.questions[0].startswith("It was he.\nQuestion: who?")
     assert item.shown[1] == "No"
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.config.sizes import PROMPT_SETTINGS
-from gptcore.prompting import reading, schemas
+from gptcore.prompting import reading
+from gptcore.prompting import rows as prompt_rows
 from gptcore.prompting.rows import digest
 from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, read_rows
 from gptcore.storyworld import web
@@ -159,7 +160,7 @@ def test_schemas_in_words(seed: int) -> None:
 
     before, _, after = text.partition(" Now ")
     schema = Pronoun(f"{before} Now", f"{after.partition(' ')[2]}", names, names.index(right))
-    (item,) = schemas._items([schema])
+    (item,) = prompt_rows._schemas([schema])
     assert item.shown == (f"{before} Now {right}", schema.after)
     assert web.told_of(text, names)[names.index(right)] == f"{before} Now {right} {schema.after}."
 

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from gptcore import GPT
-from gptcore.abstracts.arxiv import Archive, Paper, archive_files, read_archive
+from gptcore.abstracts.arxiv import Archive, Paper, archive_files, field_of, read_archive
 from gptcore.abstracts.config import SamplingConfig
 from gptcore.abstracts.documents import N_MARKS, marks, prompt_ids, split_by_date
-from gptcore.abstracts.fields import FieldClassifier, field_of
-from gptcore.abstracts.measures import Written, balanced, key_term, measures
+from gptcore.abstracts.measures import FieldClassifier, Written, balanced, key_term, measures
 from gptcore.abstracts.write import future_words, title_words, write_abstracts
 from gptcore.base.errors import InputError
 from gptcore.config import ModelConfig

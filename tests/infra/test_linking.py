@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from gptcore.base.errors import InputError
-from gptcore.knowledge.gazetteer import Gazetteer
-from gptcore.knowledge.links import read_links
+from gptcore.knowledge.gazetteer import Gazetteer, read_links
 from tests.realdata import real_data
 from tests.trials import linking
 

@@ -28,9 +28,8 @@ import numpy as np
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_object
 from gptcore.data.piece_table import PieceTable
-from gptcore.knowledge.gazetteer import Gazetteer
+from gptcore.knowledge.gazetteer import Gazetteer, write_links
 from gptcore.knowledge.graph import KnowledgeGraph, read_graph
-from gptcore.knowledge.links import write_links
 from gptcore.text.tokenizer import Tokenizer
 
 TOKENS, LINKS = "wiki_token", "wiki_entity"

@@ -1,11 +1,12 @@
-"""What the vectors of a graph say of its entities: whose are alike.
+"""What the vectors of a graph say of its entities: whose are alike; and what others report of such vectors.
 
 Legend of shape comments: E entities, D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from gptcore.base.errors import InputError
+from gptcore.base.tables import read_table
 from gptcore.knowledge.graph import KnowledgeGraph
 
 
@@ -45,3 +47,27 @@ def nearest(vectors: Tensor, entity: int, count: int) -> list[int]:
     likeness = unit @ unit[entity]  # (E,)
     likeness[entity] = -torch.inf
     return likeness.topk(min(count, len(vectors) - 1)).indices.tolist()
+
+
+@dataclass(frozen=True)
+class PublishedVectors:
+    """A printed row: what was measured of link prediction, in per cent; None where it is not printed."""
+
+    method: str
+    source: str
+    mrr: float | None = None
+    hits_1: float | None = None
+    hits_3: float | None = None
+    hits_10: float | None = None
+
+
+_tables = read_table(__file__, "published.toml")
+
+GRAPHS: Mapping[tuple[int, int], str] = {
+    (graph["entities"], graph["relations"]): name for name, graph in _tables.items()
+}
+"""Entities and relations -> the public graph that has so many."""
+PUBLISHED: Mapping[str, tuple[PublishedVectors, ...]] = {
+    name: tuple(PublishedVectors(**row) for row in graph["rows"]) for name, graph in _tables.items()
+}
+"""Graph -> what others report of TransE on it, filtered."""
