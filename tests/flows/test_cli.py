@@ -16,6 +16,7 @@ from flows.cli.main import main
 from gptcore.config import ModelConfig
 from gptcore.models.transformer import GPT
 from gptcore.text.bpe import WordTokenizer
+from tests.expected import expected
 from tests.gptcore.tiny_glue import tokenizer
 
 COMMANDS = [
@@ -44,38 +45,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     assert f"gptmill {command}" in capsys.readouterr().out
 
 
-BAD = {
-    "a preset that is none": (["pipeline", "--preset", "huge"], "--preset"),
-    "a task that is none": (["pipeline", "--tasks", "sst3"], "did you mean sst2"),
-    "no such corpus": (["pipeline", "--corpus", "{tmp}/nowhere", "--datasets", "{tmp}/data"], "nowhere"),
-    "an empty corpus folder": (["pipeline", "--corpus", "{tmp}/empty", "--datasets", "{tmp}/data"], "empty"),
-    "a folder without datasets": (
-        ["pipeline", "--corpus", "{tmp}/books", "--datasets", "{tmp}/empty"],
-        "no dataset found",
-    ),
-    "seeds below none": (["finetune", "rte", "--seeds", "-1"], "--seeds: found -1"),
-    "a rate of zero": (["finetune", "rte", "--lr", "0"], "--lr: found 0"),
-    "no checkpoint yet": (["finetune", "rte", "--store", "{tmp}/store"], "pretrain 'latest'"),
-    "a digest that is none": (["pretrain", "--shards", "abc", "--store", "{tmp}/store"], "shards 'abc'"),
-    "no checkpoint to go on from": (["pipeline", "--from", "abc", "--store", "{tmp}/store"], "pretrain 'abc'"),
-    "a tokenizer that is none": (["pipeline", "--tokenizer", "abc", "--store", "{tmp}/store"], "tokenizer 'abc'"),
-    "a folder without a tokenizer": (["pipeline", "--tokenizer", "{tmp}/empty"], "no tokenizer here"),
-    "a Dask scheduler that is none": (["pipeline", "--dask", "nonsense"], "--dask nonsense: no scheduler answers"),
-    "a store that is a file": (["pretrain", "--store", "{tmp}/file"], "--store"),
-    "no such settings file": (["pipeline", "--config", "{tmp}/none.toml"], "none.toml"),
-    "settings that are not TOML": (["pipeline", "--config", "{tmp}/file"], "not TOML"),
-    "an unknown setting": (
-        ["pipeline", "--config", "{tmp}/unknown.toml"],
-        "{tmp}/unknown.toml: finetune.rate is not a",
-    ),
-    "a misspelt setting": (["pipeline", "--config", "{tmp}/misspelt.toml"], "did you mean batch_size?"),
-    "a setting of the wrong type": (["pipeline", "--config", "{tmp}/type.toml"], "expected int"),
-    "an unknown section": (
-        ["pipeline", "--config", "{tmp}/section.toml"],
-        "section.toml: fine is not a section of settings; did you mean",
-    ),
-    "no such tokenizer": (["encode", "--tokenizer", "{tmp}/empty"], "empty"),
-}
+BAD = expected(__file__, "BAD")
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -18,6 +18,7 @@ from tasks.report.analysis import Analysis
 from tasks.stages.prompted import FILE
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
+from tests.expected import expected
 from tests.flows.world import OVERRIDES
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -136,23 +137,7 @@ def test_again_nothing_is_computed_and_a_model_can_be_named(
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        (["--shots", "a"], "--shots: found 'a', expected numbers, as 0,1,4"),
-        (["--shots", "0,101"], "--shots: found 101; Input should be less than or equal to 100"),
-        (["--tasks", "lambda"], "--tasks: found 'lambda'"),
-        (["--checkpoint", "0123456789ab"], "0123456789ab"),
-        (["--checkpoint", "latest", "--corpus", "x"], "--checkpoint: nothing is pre-trained then"),
-        (["--checkpoint", "latest", "--tokenizer", "latest"], "nothing is pre-trained then; expected no --tokenizer"),
-        (["--corpus", "/nowhere"], "/nowhere"),
-        (["--config", "{folder}/size.toml"], "size.toml: model.n_embd: expected none, as each"),
-        (["--config", "{folder}/shape.toml"], "shape.toml: shape: expected none, as each"),
-        (["--config", "{folder}/odd.toml"], "model = 3; expected a table of settings"),
-        (["--config", "{folder}/short.toml", "--tasks", "summaries"], "summaries: found a model with n_ctx = 64"),
-        (["--tasks", "wsc273"], "no data for wsc273; found "),
-        (["--datasets", "/nowhere"], "/nowhere"),
-        (["--preset", "long"], "--preset: found 'long'"),
-        (["--max-rows", "-1"], "--max-rows: found -1"),
-    ],
+    expected(__file__, "test_bad_input_costs_no_work"),
 )
 def test_bad_input_costs_no_work(
     options: list[str],

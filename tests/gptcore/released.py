@@ -16,7 +16,6 @@ from tests.gptcore.tiny_tasks import encoded, pretrained
 
 def small_world(folder: Path) -> dict[str, Path]:
     """A pre-trained model and encoded rows of three forms; the stories are longer than n_ctx."""
-    torch.set_num_threads(1)
     pretrained(folder / "model")
     tasks = {task: encoded(folder, task, n_train=70, n_dev=20) for task in ("storycloze", "mrpc", "sst2")}
     return {"model": folder / "model", **tasks}

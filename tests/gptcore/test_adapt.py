@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -19,39 +17,22 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config import ModelConfig
 from gptcore.data.sampler import Blocks
-from gptcore.data.shards import Shards, write_shards
+from gptcore.data.shards import Shards
 from gptcore.machine import process
 from gptcore.training import adapt
-from tests.gptcore.test_pretrain import StopAfter, timeless
+from tests.gptcore.jobs import N_VOCAB, Job, JobFor, StopAfter, timeless, write_language
 
-N_VOCAB = 40
 MODEL = ModelConfig(n_vocab=N_VOCAB, n_ctx=24, n_layer=2, n_head=2, n_embd=16, n_inner=64, norm_first=True)
 SETTINGS = AdaptConfig(
     block_size=16, batch_size=2, accumulation=2, lr=1e-2, epochs=6, evaluations=5, eval_blocks=8, precision="float32"
 )
-Job = dict[str, Any]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
-def job_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Job]:
+def job_for(tmp_path_factory: pytest.TempPathFactory) -> JobFor:
     folder = tmp_path_factory.mktemp("inputs")
-    draws = np.random.default_rng(0)
-    for split, n_documents in (("train", 60), ("valid", 8), ("test", 8)):
-        documents = []
-        for number in range(n_documents):
-            ids = [N_VOCAB, int(draws.integers(N_VOCAB))]  # a special id, then a noisy arithmetic language
-            for _ in range(int(draws.integers(4, 40))):
-                ids.append((ids[-1] * 3 + 1) % N_VOCAB if draws.random() < 0.9 else int(draws.integers(N_VOCAB)))
-            documents.append((f"{split}-{number}", [ids]))
-        write_shards(documents, folder / "shards" / split, n_vocab=N_VOCAB + 2, max_tokens=1000)
+    # a special id, then the language
+    write_language(folder / "shards", {"train": 60, "valid": 8, "test": 8}, 40, n_vocab=N_VOCAB + 2, begin=(N_VOCAB,))
     GPT(MODEL, torch.Generator().manual_seed(1)).save(folder / "model")
     write_json_atomic(folder / "model" / "meta.json", {"tokenizer_digest": "d1"})
     without = {f"{part}_pdrop": 0.0 for part in ("embd", "attn", "resid")}
@@ -72,13 +53,13 @@ def job_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Job]:
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory, job_for: Callable[..., Job]) -> Path:
+def straight(tmp_path_factory: pytest.TempPathFactory, job_for: JobFor) -> Path:
     workspace = tmp_path_factory.mktemp("straight")
     adapt.run(job_for(workspace), process.StopRequest())
     return workspace
 
 
-def test_it_learns_and_leaves_what_it_promises(straight: Path, job_for: Callable[..., Job]) -> None:
+def test_it_learns_and_leaves_what_it_promises(straight: Path, job_for: JobFor) -> None:
     result = read_json(straight / "result.json")
     blocks = Blocks(Shards(Path(job_for(straight)["shards"]) / "train"), 16)
     assert result["steps"] == math.ceil(6 * blocks.count / 4)
@@ -91,7 +72,7 @@ def test_it_learns_and_leaves_what_it_promises(straight: Path, job_for: Callable
     assert (model.config.n_special, model.config.n_ctx, model.config.norm_first) == (2, 16, True)
 
 
-def test_the_reported_losses_are_those_of_the_saved_model(straight: Path, job_for: Callable[..., Job]) -> None:
+def test_the_reported_losses_are_those_of_the_saved_model(straight: Path, job_for: JobFor) -> None:
     result, model = read_json(straight / "result.json"), GPT.load(straight / "model")
     for split in ("valid", "test"):
         nats, count = 0.0, 0
@@ -107,9 +88,7 @@ def test_the_reported_losses_are_those_of_the_saved_model(straight: Path, job_fo
 
 
 @pytest.mark.parametrize("asked", [1, 7, 30, 61])
-def test_sigterm_anywhere_then_resume_is_exact(
-    tmp_path: Path, straight: Path, job_for: Callable[..., Job], asked: int
-) -> None:
+def test_sigterm_anywhere_then_resume_is_exact(tmp_path: Path, straight: Path, job_for: JobFor, asked: int) -> None:
     with pytest.raises(process.Interrupted):
         adapt.run(job_for(tmp_path), StopAfter(asked))
     adapt.run(job_for(tmp_path), process.StopRequest())
@@ -120,7 +99,7 @@ def test_sigterm_anywhere_then_resume_is_exact(
     assert {k: v for k, v in ours.items() if "/" in k} == {k: v for k, v in theirs.items() if "/" in k}
 
 
-def test_accumulation_gives_the_gradient_of_the_whole(tmp_path: Path, job_for: Callable[..., Job]) -> None:
+def test_accumulation_gives_the_gradient_of_the_whole(tmp_path: Path, job_for: JobFor) -> None:
     """Two blocks twice are four at once, to rounding."""
     losses = []
     for number, (batch, times) in enumerate([(4, 1), (2, 2), (1, 4)]):
@@ -131,7 +110,7 @@ def test_accumulation_gives_the_gradient_of_the_whole(tmp_path: Path, job_for: C
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-4)
 
 
-def test_new_rows_and_cut_positions_leave_the_rest_as_it_was(tmp_path: Path, job_for: Callable[..., Job]) -> None:
+def test_new_rows_and_cut_positions_leave_the_rest_as_it_was(tmp_path: Path, job_for: JobFor) -> None:
     job = adapt.AdaptJob.parse(job_for(tmp_path))
     source, start = GPT.load(job.model), adapt.adapted_model(job)
     for name, value in source.state_dict().items():
@@ -155,8 +134,6 @@ def test_new_rows_and_cut_positions_leave_the_rest_as_it_was(tmp_path: Path, job
         ({"more": 1}, "missing or unknown field: more"),
     ],
 )
-def test_a_job_that_cannot_be_done_is_refused(
-    tmp_path: Path, job_for: Callable[..., Job], changes: Job, message: str
-) -> None:
+def test_a_job_that_cannot_be_done_is_refused(tmp_path: Path, job_for: JobFor, changes: Job, message: str) -> None:
     with pytest.raises(InputError, match=message):
         adapt.run({**job_for(tmp_path), **changes}, process.StopRequest())

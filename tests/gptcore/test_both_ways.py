@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +19,18 @@ from gptcore.config.operations import network_flops, pretraining_flops
 from gptcore.data.sampler import IGNORE_INDEX, WindowSampler
 from gptcore.data.shards import Shards
 from gptcore.machine import process
-from gptcore.machine.distributed import World
 from gptcore.models.build import load_model
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT, BothWays
 from gptcore.objectives.both_ways import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_objective
 from gptcore.objectives.objective import Text
 from gptcore.training import pretrain
-from tests.gptcore.test_pretrain import (  # noqa: F401 - fixtures are found by their names
-    N_CTX,
-    N_VOCAB,
-    Job,
-    StopAfter,
-    assert_same_run,
-    job_for,
-    one_thread,
-    shards,
-)
-from tests.gptcore.test_worlds import curve, free_port
+from tests.gptcore.jobs import ALONE, N_CTX, N_VOCAB, Job, JobFor, StopAfter, assert_same_run, curve, run_world
 
 SIZES = {"n_vocab": N_VOCAB, "n_ctx": N_CTX, "n_layer": 2, "n_head": 2, "n_embd": 16, "n_inner": 64, "init_std": 0.3}
 STEADY = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
 MODEL = ModelConfig(family="gptbert", norm_first=True, n_special=1, **SIZES)  # type: ignore[arg-type]  # see the values
 CONFIG = PretrainConfig(batch_size=8, steps=20, hidden_share=0.5)
-ALONE = World(0, 1, torch.device("cpu"))
-JobFor = Callable[..., Job]
 
 
 @pytest.fixture
@@ -107,7 +91,7 @@ def test_a_fine_tuned_network_sees_each_sequence_whole_and_no_padding(model: Bot
             torch.testing.assert_close(network(given, ends)[0], expected, atol=2e-5, rtol=1e-5)
 
 
-def test_only_hidden_words_of_whole_sequences_are_told_from_the_place_before(shards: Path) -> None:  # noqa: F811
+def test_only_hidden_words_of_whole_sequences_are_told_from_the_place_before(shards: Path) -> None:
     data = NEXT_TOKEN_AND_HIDDEN_WORDS.data(Text(Shards(shards / "train"), MODEL, CONFIG, ALONE), None)
     windows = WindowSampler(Shards(shards / "train"), N_CTX, CONFIG.seed)
     hidden, tellable = 0, 0
@@ -135,14 +119,14 @@ def test_only_hidden_words_of_whole_sequences_are_told_from_the_place_before(sha
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.9375])
-def test_the_share_of_hidden_sequences_is_kept_over_any_batches(share: float, shards: Path) -> None:  # noqa: F811
+def test_the_share_of_hidden_sequences_is_kept_over_any_batches(share: float, shards: Path) -> None:
     config = dataclasses.replace(CONFIG, hidden_share=share, batch_size=6)
     data = NEXT_TOKEN_AND_HIDDEN_WORDS.data(Text(Shards(shards / "train"), MODEL, config, ALONE), 2)
     found = [bool(row) for step in range(16) for batch in data.update(step).micro_batches for row in batch["whole"]]
     assert sum(found) == pytest.approx(96 * share, abs=1)
 
 
-def test_loss_and_gradients_are_those_of_the_plain_softmax(model: BothWays, shards: Path) -> None:  # noqa: F811
+def test_loss_and_gradients_are_those_of_the_plain_softmax(model: BothWays, shards: Path) -> None:
     data = NEXT_TOKEN_AND_HIDDEN_WORDS.data(Text(Shards(shards / "train"), MODEL, CONFIG, ALONE), None)
     (batch,) = data.update(3).micro_batches
     loss, metrics = both_ways_objective(model, 0.25)(batch)
@@ -166,12 +150,12 @@ def test_loss_and_gradients_are_those_of_the_plain_softmax(model: BothWays, shar
         torch.testing.assert_close(ours[name], weight.grad, atol=1e-6, rtol=1e-4)
 
 
-def make_job(job_for: JobFor, workspace: Path, steady: bool = False, **changes: Any) -> Job:  # noqa: F811
+def make_job(job_for: JobFor, workspace: Path, steady: bool = False, **changes: Any) -> Job:
     model = dataclasses.replace(MODEL, **STEADY) if steady else MODEL
     return {**job_for(workspace, hidden_share=0.5, **changes), "model": dataclasses.asdict(model)}
 
 
-def test_a_job_learns_both_and_a_resume_is_exact(tmp_path: Path, job_for: JobFor) -> None:  # noqa: F811
+def test_a_job_learns_both_and_a_resume_is_exact(tmp_path: Path, job_for: JobFor) -> None:
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     pretrain.run(make_job(job_for, straight), process.StopRequest())
     for asked in (14, 1, 9):
@@ -190,27 +174,13 @@ def test_a_job_learns_both_and_a_resume_is_exact(tmp_path: Path, job_for: JobFor
     assert made(torch.zeros(1, 3, dtype=torch.int64)).shape == (1, 3, N_VOCAB + 1)
 
 
-def member(rank: int, size: int, port: int, job: Job) -> None:
-    """One process of a world."""
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    pretrain.run(job, process.StopRequest())
-
-
-def test_the_curves_are_those_of_one_process(tmp_path: Path, job_for: JobFor) -> None:  # noqa: F811
+def test_the_curves_are_those_of_one_process(tmp_path: Path, job_for: JobFor) -> None:
     changes = {"steps": 16, "micro_batch_size": 1, "eval_every": 8, "checkpoint_every": 8, "steady": True}
     pretrain.run(make_job(job_for, tmp_path / "1", **changes), process.StopRequest())
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.gptcore.test_both_ways", "torch.distributed.fsdp", "torch._dynamo"])
     for size, sharded in ((4, False), (2, True)):
         workspace = tmp_path / f"{size}-{sharded}"
         job = {**make_job(job_for, workspace, **changes), "sharded": sharded}
-        port = free_port()
-        members = [context.Process(target=member, args=(rank, size, port, job)) for rank in range(size)]
-        for one in members:
-            one.start()
-        for one in members:
-            one.join(120)
-        assert [one.exitcode for one in members] == [0] * size
+        run_world(job, size)
         np.testing.assert_allclose(curve(workspace), curve(tmp_path / "1"), rtol=1e-5)
 
 
@@ -227,17 +197,17 @@ def test_settings_of_other_objectives_are_refused(
     changes: dict[str, Any],
     message: str,
     tmp_path: Path,
-    job_for: JobFor,  # noqa: F811
+    job_for: JobFor,
 ) -> None:
     with pytest.raises(InputError, match=message):
         pretrain.run({**make_job(job_for, tmp_path), **_changed(job_for, tmp_path, changes)}, process.StopRequest())
 
 
-def _changed(job_for: JobFor, workspace: Path, changes: dict[str, Any]) -> Job:  # noqa: F811
+def _changed(job_for: JobFor, workspace: Path, changes: dict[str, Any]) -> Job:
     return {"pretrain": {**make_job(job_for, workspace)["pretrain"], **changes}}
 
 
-def test_others_take_no_share_of_hidden_sequences(tmp_path: Path, job_for: JobFor) -> None:  # noqa: F811
+def test_others_take_no_share_of_hidden_sequences(tmp_path: Path, job_for: JobFor) -> None:
     with pytest.raises(InputError, match=r"pretrain.hidden_share = 0.5: GPT-1 does not learn so, .*gptbert"):
         pretrain.run(job_for(tmp_path, hidden_share=0.5), process.StopRequest())
 
@@ -257,7 +227,7 @@ def test_its_operations_count_the_words_that_reach_the_vocabulary() -> None:
 
 
 @pytest.mark.parametrize("name", ["hidden_share", "mask_share"])
-def test_every_setting_of_the_two_ways_changes_a_training(name: str, tmp_path: Path, job_for: JobFor) -> None:  # noqa: F811
+def test_every_setting_of_the_two_ways_changes_a_training(name: str, tmp_path: Path, job_for: JobFor) -> None:
     for folder, changes in (("plain", {}), ("changed", {name: 0.3})):
         job = make_job(job_for, tmp_path / folder, steps=4)
         pretrain.run({**job, "pretrain": {**job["pretrain"], **changes}}, process.StopRequest())

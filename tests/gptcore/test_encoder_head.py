@@ -204,7 +204,6 @@ def test_what_is_no_encoder_is_refused(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A pre-trained encoder of each family, and an encoded dataset of every form."""
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("world")
     models = {family: pretrained_encoder(folder / family, family) for family in FAMILIES}
     rows = {task: encoded(folder, task, n_train=160, n_dev=40, words=PieceTokenizer()) for task in TASKS}

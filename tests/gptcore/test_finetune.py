@@ -26,6 +26,7 @@ from gptcore.nlu import REGISTRY
 from gptcore.nlu.encoded import read_encoded
 from gptcore.objectives import task as task_objective
 from gptcore.training import best_epoch, finetune
+from tests.expected import expected
 from tests.gptcore.reading import task_rows
 from tests.gptcore.tiny_tasks import DIGEST, MODEL, TASKS, StopAt, encoded, pretrained
 
@@ -36,7 +37,6 @@ QUICK = {"lr": 1e-2, "batch_size": 16, "epochs": 3, "precision": "float32"}
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """A pre-trained model and an encoded dataset of every form."""
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("world")
     pretrained(folder / "model")
     return {"model": folder / "model", **{task: encoded(folder, task, n_train=160, n_dev=40) for task in TASKS}}
@@ -393,20 +393,7 @@ def test_a_run_with_other_settings_does_not_go_on_from_the_checkpoint(world, tmp
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [
-        ({"task": "rt"}, "found the task rte, expected rt"),
-        ({"dataset": "/nowhere"}, "/nowhere: no meta.json, expected an encoded dataset of the task rte"),
-        ({"task": "mnli"}, "found the task rte, expected mnli"),
-        ({"model": "/nowhere"}, "/nowhere"),
-        ({"model": None}, "expected model = a folder"),
-        ({"finetune": {"pretrained": False}}, "expected model = null and a model_config"),
-        ({"finetune": {"pretrained": False}, "model": None}, "expected model = null and a model_config"),
-        ({"finetune": {"lrr": 1}}, "finetune job: finetune.lrr is not a setting"),
-        ({"finetune": {"epochs": 0}}, "finetune.epochs = 0: expected more than 0"),
-        ({"finetune": {"n_transfer": 7}}, "n_transfer = 7: the model has 2 blocks"),
-        ({"finetune": {"precision": "float8"}}, "precision = 'float8'"),
-        ({"extra": 1}, "missing or unknown field: extra"),
-    ],
+    expected(__file__, "test_bad_jobs_end_with_one_line_and_exit_code_2"),
 )
 def test_bad_jobs_end_with_one_line_and_exit_code_2(world, tmp_path, capsys, change, message):
     path = tmp_path / "job.json"

@@ -23,7 +23,7 @@ from gptcore.machine import fork_server
 from gptcore.machine.fork_server import WarmProcess, fork_job
 from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, read_outcome
 from tests.gptcore import tiny_tasks
-from tests.gptcore.test_pretrain import assert_same_run, job_for, shards  # noqa: F401 - fixtures are found by name
+from tests.gptcore.jobs import assert_same_run
 
 FINETUNE, PRETRAIN = "gptcore.training.finetune", "gptcore.training.pretrain"
 ENVIRONMENT = dict(os.environ)
@@ -102,7 +102,7 @@ def test_a_fork_computes_the_bits_of_a_process_of_its_own(dataset: Path, tmp_pat
 
 def test_a_forked_pre_training_has_the_bits_of_a_process_of_its_own(
     tmp_path: Path,
-    job_for: Callable[..., dict[str, Any]],  # noqa: F811
+    job_for: Callable[..., dict[str, Any]],
 ) -> None:
     jobs = [tmp_path / name / "JOB.json" for name in ("alone", "forked")]
     for job in jobs:

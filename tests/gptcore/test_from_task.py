@@ -29,7 +29,6 @@ FAMILIES = ("gpt", "bert", "albert", "electra")
 @pytest.fixture(scope="module", params=FAMILIES)
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A pre-trained network of a family, two encoded tasks, and the settings of their fine-tuning; MNLI's is done."""
-    torch.set_num_threads(1)
     family, folder = request.param, tmp_path_factory.mktemp(request.param)
     decodes = family == "gpt"
     if decodes:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.text.gutenberg import HEADER, LICENCE, strip_gutenberg
+from tests.expected import expected
 from tests.realdata import real_data
 
 LAST = "This Web site includes how to\nsubscribe to our email newsletter to hear about new eBooks.\n"
@@ -23,20 +24,7 @@ def strip(text: str, size: int = 1 << 18) -> str:
 
 @pytest.mark.parametrize(
     ("start", "end"),
-    [
-        ("*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***", "*** END OF THE PROJECT GUTENBERG EBOOK EMMA ***"),
-        (
-            "*** START OF THIS PROJECT GUTENBERG EBOOK LITTLE\nWOMEN, AN OLD\nTALE ***",
-            "End of the Project Gutenberg EBook of Little Women\n\n*** END OF THIS PROJECT GUTENBERG EBOOK LITTLE",
-        ),
-        ("***START OF THE PROJECT GUTENBERG EBOOK EMMA***", "***END OF THE PROJECT GUTENBERG EBOOK EMMA***"),
-        (
-            "***START**THE SMALL PRINT!**FOR PUBLIC DOMAIN ETEXTS**START***\nlegal\n"
-            "*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*",
-            "End of Project Gutenberg's Etext of Emma",
-        ),
-        ("*END THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*", "End of The Project Gutenberg Etext of Emma"),
-    ],
+    expected(__file__, "test_every_wording_of_the_markers"),
 )
 @pytest.mark.parametrize("last", [LAST, ""])
 @pytest.mark.parametrize("size", [1, 7, 1 << 18])

@@ -46,7 +46,6 @@ class Request:
 @pytest.fixture(params=["byte-level", "words"])
 def folders(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path, GPT, Tokenizer]:
     """The folders of a random model and of its tokenizer, and the two."""
-    torch.set_num_threads(1)
     kind = ByteTokenizer if request.param == "byte-level" else WordTokenizer
     tokenizer = kind.train([TEXT] * 3, 40)
     torch.manual_seed(1)

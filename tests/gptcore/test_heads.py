@@ -17,7 +17,6 @@ CLASSIFY = 22
 
 
 def model(form: str, n_outputs: int = 3, clf_pdrop: float = 0.5) -> ClassificationModel:
-    torch.set_num_threads(1)
     torch.manual_seed(1)
     return ClassificationModel(GPT(CFG), form, 1 if form == "choices" else n_outputs, clf_pdrop).eval()
 

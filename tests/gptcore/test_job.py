@@ -23,7 +23,7 @@ from gptcore.machine.distributed import World
 from gptcore.training import checkpoint
 from gptcore.training.job import Training, costs, parse_job, run_job, train
 from gptcore.training.schedules import warmup_linear
-from tests.gptcore.test_pretrain import StopAfter
+from tests.gptcore.jobs import StopAfter
 
 UPDATES = 40
 

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +33,12 @@ from gptcore.nlu.registry import task_spec
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import FOLDER, QUESTIONS, links, reached, write_graph
 from gptcore.training import vectors
-from tests.gptcore.test_pretrain import StopAfter, wait_for_checkpoint
+from tests.gptcore.jobs import StopAfter, wait_for_checkpoint
 
 ALONE = World(0, 1, torch.device("cpu"))
 CONFIG = TransEConfig(
     dim=4, negatives=16, batch_size=32, steps=1500, lr=2e-2, margin=2.0, eval_every=500, checkpoint_every=250
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def write(folder: Path, **files: str) -> str:

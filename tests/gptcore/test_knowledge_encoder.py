@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,15 +20,6 @@ from gptcore.models.encoder_parts import FeedForward, SelfAttention
 from gptcore.models.knowledge_encoder import EntityLayer, KnowledgeEncoder
 from gptcore.objectives.entities import entities_objective
 from tests.gptcore.tiny_entities import N_VOCAB, gazetteer
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
 
 CONFIG = KnowledgeEncoderConfig(
     n_vocab=N_VOCAB,

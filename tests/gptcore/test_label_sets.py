@@ -172,7 +172,6 @@ def test_words_tell_each_label_by_itself() -> None:
 
 
 def test_a_job_learns_them_and_its_file_says_them(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     pretrained(tmp_path / "model")
     dataset = encoded(tmp_path, "openentity", n_train=160, n_dev=40)
     counts = json.loads((dataset / "meta.json").read_text())["splits"]["dev"]["labels"]

@@ -142,7 +142,6 @@ def test_groups_of_one_rate_give_the_bits_of_one_group(original: bool) -> None:
 
 
 def test_stopped_and_resumed_it_ends_in_the_same_bits(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     model = pretrained_encoder(tmp_path / "electra", "electra")
     dataset = encoded(tmp_path, "rte", n_train=80, n_dev=20, words=PieceTokenizer())
 

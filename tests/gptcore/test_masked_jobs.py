@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import multiprocessing
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +24,8 @@ from gptcore.knowledge.gazetteer import Gazetteer
 from gptcore.machine import process
 from gptcore.models.build import build_model, load_model
 from gptcore.training import pretrain
+from tests.gptcore.jobs import Job, StopAfter, assert_same_run, curve, run_world, start, timeless, wait_for_checkpoint
 from tests.gptcore.sentence_shards import FIRST, SEP, table
-from tests.gptcore.test_pretrain import Job, StopAfter, assert_same_run, timeless, wait_for_checkpoint
-from tests.gptcore.test_worlds import curve, free_port
 from tests.gptcore.toy_encoder import TOYS, know_toys
 
 N_VOCAB, N_CTX = 40, 24
@@ -59,14 +54,6 @@ MakeJob = Callable[..., Job]
 @pytest.fixture(autouse=True)
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FAMILIES, "_theirs", dict(TOYS))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -201,10 +188,7 @@ def test_kill_9_of_a_child_then_resume_is_exact(
     tmp_path: Path, straight: Callable[[str], Path], job_for: MakeJob
 ) -> None:
     job = job_for(tmp_path / "killed", "electra")
-    path = tmp_path / "job.json"
-    path.write_text(json.dumps(job))
-    command = [sys.executable, "-m", "gptcore.training.pretrain", str(path)]
-    child = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    child = start(job)
     wait_for_checkpoint(job, child)
     child.kill()
     assert child.wait() == -signal.SIGKILL
@@ -212,30 +196,15 @@ def test_kill_9_of_a_child_then_resume_is_exact(
     assert_same_run(tmp_path / "killed", straight("electra"))
 
 
-def member(rank: int, size: int, port: int, job: Job) -> None:
-    """One process of a world."""
-    know_toys()
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    pretrain.run(job, process.StopRequest())
-
-
 @pytest.mark.parametrize("family", ["bert", "albert", "electra", "tinybert", "ernie"])
 def test_the_curves_are_those_of_one_process(family: str, tmp_path: Path, job_for: MakeJob) -> None:
     changes = {"steps": 8, "micro_batch_size": 1, "eval_every": 4, "checkpoint_every": 8, "dropout": 0.0}
     pretrain.run(job_for(tmp_path / "1", family, **changes), process.StopRequest())
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.gptcore.test_masked_jobs", "torch.distributed.fsdp", "torch._dynamo"])
     worlds = ((2, False), (4, False), (2, True))
     for size, sharded in worlds[-1:] if family in STUDENTS else worlds:  # whose batches are BERT's
         workspace = tmp_path / f"{size}-{sharded}"
         job = {**job_for(workspace, family, **changes), "sharded": sharded}
-        port = free_port()
-        members = [context.Process(target=member, args=(rank, size, port, job)) for rank in range(size)]
-        for one in members:
-            one.start()
-        for one in members:
-            one.join(120)
-        assert [one.exitcode for one in members] == [0] * size
+        run_world(job, size, prepare=know_toys)
         np.testing.assert_allclose(curve(workspace), curve(tmp_path / "1"), rtol=1e-5)
 
 

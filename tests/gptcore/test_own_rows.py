@@ -47,7 +47,6 @@ def friendly(spec: TaskSpec, row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> dict[str, TaskModel]:
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("models")
     return {task: TaskModel(save_model(task, WORDS, folder / task), WORDS) for task in REGISTRY}
 

@@ -23,6 +23,7 @@ from gptcore.nlu.metrics import macro_f1
 from gptcore.nlu.own_task import Task, own_task_name, read_own_task
 from gptcore.nlu.readers import Example, iterate
 from gptcore.nlu.registry import recorded_task, task_settings
+from tests.expected import expected
 
 ROWS = [
     {
@@ -205,63 +206,7 @@ def test_its_settings_stand_before_a_presets(tmp_path: Path) -> None:
     assert (config.lr, config.epochs, config.batch_size) == (1e-4, 7, 8)
 
 
-BROKEN: dict[str, tuple[dict[str, Any], str]] = {
-    "no name": ({"name": None}, "found no name, expected text in quotes"),
-    "nearly a name": ({"name": None, "nane": "x"}, "found no name but nane, expected text in quotes"),
-    "a paper's name": ({"name": "rte"}, "name = 'rte', expected a name that no task and no column of the leaderboard"),
-    "a name with blanks": ({"name": "My Task"}, "name = 'My Task', expected a small letter, then up to 31"),
-    "another format": ({"format": "xlsx"}, "format = 'xlsx', expected one of tsv, csv, jsonl, parquet"),
-    "another form": ({"form": "triple"}, "form = 'triple', expected one of single, labels, pair, choices"),
-    "one field of a pair": ({"fields": ["premise"]}, r"fields = \['premise'\], expected a list of two columns"),
-    "a field twice": (
-        {"fields": ["premise", "premise"]},
-        r"fields = \['premise', 'premise'\], expected each column once, not 'premise' twice",
-    ),
-    "a label among the texts": (
-        {"fields": ["premise", "label"]},
-        "label = 'label', expected a column that is none of the texts",
-    ),
-    "no list": ({"fields": "premise"}, "fields = 'premise', expected a list of two columns"),
-    "an unknown field": ({"lables": ["a", "b"]}, r"lables: no such field; .*did you mean labels\?"),
-    "a number for a text": ({"label": 3}, "label = 3, expected text in quotes"),
-    "a label twice": ({"labels": ["a", "a"]}, r"labels = \['a', 'a'\], expected a list of texts, each once"),
-    "dev and holdout": ({"holdout": 0.1}, "found both dev and holdout"),
-    "neither": ({"dev": None}, "found neither dev and holdout"),
-    "everything held out": ({"dev": None, "holdout": 1.0}, r"holdout = 1\.0, expected the share of rows"),
-    "no rows": ({"train": "gone.jsonl"}, r"train = 'gone\.jsonl': found nothing at \S+/gone\.jsonl, expected a file"),
-    "choices of a pair": (
-        {"choices": ["a", "b"]},
-        "choices = .*, expected the columns of the answers in",
-    ),
-    "choices without any": ({"form": "choices"}, r"choices = \[\], expected the columns of the answers"),
-    "a range and labels": ({"score_range": [0, 5], "labels": ["a", "b"]}, "score_range = .*expected no labels"),
-    "a range backwards": ({"score_range": [5, 0]}, r"score_range = \[5, 0\], expected \[lowest, highest\]"),
-    "a metric of two classes": (
-        {"metrics": ["f1"]},
-        r"metrics = \['f1'\], expected some of accuracy, macro_f1, which",
-    ),
-    "no metric": (
-        {"metrics": ["bleu"]},
-        r"metrics = \['bleu'\], expected some of accuracy, macro_f1, which 3 labels can have$",
-    ),
-    "a graded score's metric": (
-        {"metrics": ["accuracy", "pearson"]},
-        r"metrics = \['accuracy', 'pearson'\], expected some of accuracy, macro_f1, which 3 labels can have$",
-    ),
-    "a setting of nothing": ({"finetune": {"learning_rate": 1}}, r"finetune.*learning_rate"),
-    "no epoch": ({"finetune": {"epochs": 0}}, r"task\.toml: finetune\.epochs = 0: expected more than 0$"),
-    "fewer than none": ({"finetune": {"epochs": -1}}, r"task\.toml: finetune\.epochs = -1: expected more than 0$"),
-    "no rows a batch": ({"finetune": {"batch_size": 0}}, r"task\.toml: finetune\.batch_size = 0: expected 1 or more$"),
-    "a rate below 0": ({"finetune": {"lr": -1}}, r"task\.toml: finetune\.lr = -1\.0: expected more than 0$"),
-    "symmetric single": (
-        {"form": "single", "fields": ["premise"], "symmetric": True},
-        "symmetric = True, expected",
-    ),
-    "a field beyond": ({"context": 2}, "context = 2, expected the number of a field, 0 to 1"),
-    "columns of JSON": ({"columns": ["a"]}, r"columns = \['a'\], expected none"),
-    "no question": ({"prompt": {"answers": ["a"]}}, "prompt: found no question"),
-    "no column": ({"label": "gold"}, r"train\.jsonl, line 1, column 'gold': found only the columns"),
-}
+BROKEN: dict[str, tuple[dict[str, Any], str]] = expected(__file__, "BROKEN")
 
 
 @pytest.mark.parametrize("case", BROKEN)

@@ -25,9 +25,8 @@ from gptcore.objectives.next_token import NEXT_TOKEN, language_model_objective
 from gptcore.objectives.objective import Text
 from gptcore.training import adapt, pretrain
 from gptcore.training.pretrain import ValidationMonitor
+from tests.gptcore.conftest import job_for as pretrain_job  # noqa: F401  # a fixture
 from tests.gptcore.test_adapt import job_for as adapt_job  # noqa: F401  # a fixture
-from tests.gptcore.test_pretrain import job_for as pretrain_job  # noqa: F401  # a fixture
-from tests.gptcore.test_pretrain import shards  # noqa: F401  # a fixture
 
 ALONE = World(0, 1, torch.device("cpu"))
 Job = dict[str, Any]
@@ -55,7 +54,7 @@ def plain_loss(model: GPT, found: Shards) -> float:
     return nats / n
 
 
-def test_a_validation_in_bfloat16_training_scores_in_float32(shards: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_validation_in_bfloat16_training_scores_in_float32(shards: Path, tmp_path: Path) -> None:
     held_out = Shards(shards / "validation")
     model = with_offset(-80.0, n_vocab=40)
     objective = language_model_objective(model)

@@ -34,30 +34,13 @@ from gptcore.nlu.rows import QUESTION_TOKENS, Window, WindowRows, first_pieces, 
 from gptcore.objectives.losses import span_loss, tag_loss
 from gptcore.text.wordpiece import WordPieceTokenizer
 from gptcore.training import finetune
+from tests.expected import expected
 from tests.gptcore.test_encoder_head import batch, classifier, named, run, theirs
 from tests.gptcore.test_finetune import outcome, wait_for
 from tests.gptcore.tiny_encoders import config
 from tests.gptcore.tiny_tasks import MODEL, StopAt
 
-WORDS = [
-    "anna",
-    "bert",
-    "carl",
-    "dora",
-    "rome",
-    "oslo",
-    "went",
-    "to",
-    "from",
-    "saw",
-    "the",
-    "red",
-    "hat",
-    "in",
-    "who",
-    "where",
-    "is",
-]
+WORDS = expected(__file__, "WORDS")
 TEXT = " ".join([*WORDS, "."] * 3)
 
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,14 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from gptcore import GPT
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
-from gptcore.config import ModelConfig, PretrainConfig
 from gptcore.data.sampler import WindowSampler, sequential_windows
-from gptcore.data.shards import Shards, write_shards
+from gptcore.data.shards import Shards
 from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.objectives import next_token
@@ -33,106 +26,28 @@ from gptcore.objectives.losses import language_model_loss
 from gptcore.objectives.next_token import PretrainData, language_model_objective
 from gptcore.training import checkpoint, loop, pretrain
 from gptcore.training.records import MetricsLog
-
-N_VOCAB, N_CTX = 40, 16
-MODEL = ModelConfig(n_vocab=N_VOCAB, n_ctx=N_CTX, n_layer=2, n_head=2, n_embd=16, n_inner=64)
-SETTINGS = PretrainConfig(
-    batch_size=6,
-    micro_batch_size=2,
-    steps=120,
-    lr=3e-3,
-    warmup_steps=10,
-    eval_every=25,
-    eval_tokens=100,
-    checkpoint_every=10,
-    precision="float32",
+from tests.gptcore.jobs import (
+    ALONE,
+    MODEL,
+    N_CTX,
+    N_VOCAB,
+    SETTINGS,
+    Job,
+    JobFor,
+    StopAfter,
+    assert_same_run,
+    start,
+    timeless,
+    wait_for_checkpoint,
 )
-ALONE = World(0, 1, torch.device("cpu"))
-Job = dict[str, Any]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents of a noisy arithmetic language; some shorter than a window."""
-    folder = tmp_path_factory.mktemp("shards")
-    draws = np.random.default_rng(0)
-    for split, n_documents in (("train", 40), ("validation", 6)):
-        documents = []
-        for number in range(n_documents):
-            ids = [int(draws.integers(N_VOCAB))]
-            for _ in range(int(draws.integers(4, 90))):
-                ids.append((ids[-1] * 3 + 1) % N_VOCAB if draws.random() < 0.9 else int(draws.integers(N_VOCAB)))
-            documents.append((f"{split}-{number}", [ids]))
-        write_shards(documents, folder / split, n_vocab=N_VOCAB, max_tokens=1000)
-    (folder / "meta.json").write_text(json.dumps({"tokenizer_digest": "d1", "n_vocab": N_VOCAB}))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def job_for(shards: Path) -> Callable[..., Job]:
-    def make(workspace: Path, **changes: Any) -> Job:
-        return {
-            "model": dataclasses.asdict(MODEL),
-            "pretrain": dataclasses.asdict(dataclasses.replace(SETTINGS, **changes)),
-            "shards": str(shards),
-            "tokenizer_digest": "d1",
-            "workspace": str(workspace),
-            "threads": 1,
-        }
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory, job_for: Callable[..., Job]) -> Path:
+def straight(tmp_path_factory: pytest.TempPathFactory, job_for: JobFor) -> Path:
     """A workspace whose run was never stopped."""
     workspace = tmp_path_factory.mktemp("straight")
     pretrain.run(job_for(workspace), process.StopRequest())
     return workspace
-
-
-def assert_same_run(workspace: Path, expected: Path) -> None:
-    """Weights, optimiser and metrics are equal to the bit; only clocks may differ."""
-    ours, theirs = (checkpoint.newest_valid(folder / "checkpoints") for folder in (workspace, expected))
-    assert ours is not None
-    assert theirs is not None
-    assert ours.step == theirs.step
-    for group in ("model", "optimizer"):
-        a, b = ours.tensors(group), theirs.tensors(group)
-        assert a.keys() == b.keys()
-        assert all(torch.equal(a[name], b[name]) for name in a)
-    # Python's own generator is left out: in this process other threads (the suite's Prefect server) draw from it too.
-    mine, its = ([{k: v for k, v in rank.items() if k != "python"} for rank in c.state["rng"]] for c in (ours, theirs))
-    assert mine == its
-    final, other = (load_file(folder / "model" / "model.safetensors") for folder in (workspace, expected))
-    assert all(torch.equal(final[name], other[name]) for name in final)
-    assert timeless(workspace) == timeless(expected)
-
-
-def timeless(workspace: Path) -> list[tuple[int, dict[str, float]]]:
-    clocks = ("tokens_per_second", "eta_seconds")
-    records = [json.loads(line) for line in (workspace / "metrics.jsonl").read_text().splitlines()]
-    return [(r["step"], {k: v for k, v in r["metrics"].items() if k not in clocks}) for r in records]
-
-
-class StopAfter(process.StopRequest):
-    """A SIGTERM that arrives at the n-th time the loop asks."""
-
-    def __init__(self, asked: int) -> None:
-        self._left = asked
-
-    @property  # type: ignore[override]  # the original is a plain attribute
-    def requested(self) -> bool:
-        self._left -= 1
-        return self._left < 0
 
 
 def test_the_run_learns_and_leaves_what_it_promises(straight: Path) -> None:
@@ -184,7 +99,7 @@ def test_the_reported_perplexity_is_that_of_the_saved_model(straight: Path, shar
 
 @pytest.mark.parametrize("asked", [[0], [13], [25, 8, 40]], ids=["at once", "between checkpoints", "three times"])
 def test_sigterm_anywhere_then_resume_is_exact(
-    asked: list[int], tmp_path: Path, straight: Path, job_for: Callable[..., Job]
+    asked: list[int], tmp_path: Path, straight: Path, job_for: JobFor
 ) -> None:
     job = job_for(tmp_path)
     for n in asked:
@@ -195,7 +110,7 @@ def test_sigterm_anywhere_then_resume_is_exact(
     assert_same_run(tmp_path, straight)
 
 
-def test_with_muon_too(tmp_path: Path, job_for: Callable[..., Job]) -> None:
+def test_with_muon_too(tmp_path: Path, job_for: JobFor) -> None:
     straight, stopped = (job_for(tmp_path / name, optimizer="muon") for name in ("straight", "stopped"))
     pretrain.run(straight, process.StopRequest())
     with pytest.raises(process.Interrupted):
@@ -209,7 +124,7 @@ def test_with_muon_too(tmp_path: Path, job_for: Callable[..., Job]) -> None:
 
 
 def test_the_log_of_a_stopped_run_is_that_of_an_undisturbed_one(
-    tmp_path: Path, job_for: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, job_for: JobFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Speed and remaining time, too, on a clock that an update moves by a second.
 
@@ -249,7 +164,7 @@ def test_the_log_of_a_stopped_run_is_that_of_an_undisturbed_one(
     assert results[0]["wall_seconds"] == results[1]["wall_seconds"] == 200.0
 
 
-def test_sigterm_during_an_evaluation_repeats_it(tmp_path: Path, straight: Path, job_for: Callable[..., Job]) -> None:
+def test_sigterm_during_an_evaluation_repeats_it(tmp_path: Path, straight: Path, job_for: JobFor) -> None:
     # asked before the first update; the second question comes from inside the evaluation after it
     with pytest.raises(process.Interrupted, match="evaluation"):
         pretrain.run(job_for(tmp_path), StopAfter(1))
@@ -259,9 +174,7 @@ def test_sigterm_during_an_evaluation_repeats_it(tmp_path: Path, straight: Path,
     assert_same_run(tmp_path, straight)
 
 
-def test_a_corrupt_newest_checkpoint_costs_time_but_no_bits(
-    tmp_path: Path, straight: Path, job_for: Callable[..., Job]
-) -> None:
+def test_a_corrupt_newest_checkpoint_costs_time_but_no_bits(tmp_path: Path, straight: Path, job_for: JobFor) -> None:
     with pytest.raises(process.Interrupted):
         pretrain.run(job_for(tmp_path), StopAfter(47))
     newest = max((tmp_path / "checkpoints").iterdir())
@@ -270,7 +183,7 @@ def test_a_corrupt_newest_checkpoint_costs_time_but_no_bits(
     assert_same_run(tmp_path, straight)
 
 
-def test_doing_a_finished_job_again_changes_nothing(tmp_path: Path, job_for: Callable[..., Job]) -> None:
+def test_doing_a_finished_job_again_changes_nothing(tmp_path: Path, job_for: JobFor) -> None:
     job = job_for(tmp_path, steps=12)
     pretrain.run(job, process.StopRequest())
     before, result = timeless(tmp_path), read_json(tmp_path / "result.json")
@@ -281,23 +194,7 @@ def test_doing_a_finished_job_again_changes_nothing(tmp_path: Path, job_for: Cal
     assert {k: v for k, v in again.items() if k not in clocks} == {k: v for k, v in result.items() if k not in clocks}
 
 
-def start(job: Job) -> subprocess.Popen[bytes]:
-    path = Path(job["workspace"]) / "job.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(job))
-    command = [sys.executable, "-m", "gptcore.training.pretrain", str(path)]
-    return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
-
-
-def wait_for_checkpoint(job: Job, child: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
-    while checkpoint.newest_valid(Path(job["workspace"]) / "checkpoints") is None:
-        assert child.poll() is None, "the child ended before its first checkpoint"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_kill_9_of_a_child_then_resume_is_exact(tmp_path: Path, straight: Path, job_for: Callable[..., Job]) -> None:
+def test_kill_9_of_a_child_then_resume_is_exact(tmp_path: Path, straight: Path, job_for: JobFor) -> None:
     job = job_for(tmp_path)
     child = start(job)
     wait_for_checkpoint(job, child)
@@ -340,7 +237,7 @@ def exit_code(tmp_path: Path, job: Job) -> int:
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
-    tmp_path: Path, job_for: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, job_for: JobFor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = next_token.language_model_objective
 
@@ -383,7 +280,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
     ],
 )
 def test_a_job_that_cannot_be_done_is_refused_before_any_work(
-    change: Job, said: str, tmp_path: Path, job_for: Callable[..., Job], capsys: pytest.CaptureFixture[str]
+    change: Job, said: str, tmp_path: Path, job_for: JobFor, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(tmp_path, job_for(tmp_path / "w") | change) == process.EXIT_BAD_INPUT
     assert said in capsys.readouterr().err
@@ -391,14 +288,14 @@ def test_a_job_that_cannot_be_done_is_refused_before_any_work(
 
 
 def test_a_workspace_of_another_run_is_refused(
-    tmp_path: Path, job_for: Callable[..., Job], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, job_for: JobFor, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pretrain.run(job_for(tmp_path / "w", steps=5), process.StopRequest())
     assert exit_code(tmp_path, job_for(tmp_path / "w", steps=5, lr=1.0)) == process.EXIT_BAD_INPUT
     assert "checkpoint of another run: lr = 0.003 there, 1.0 here" in capsys.readouterr().err
 
 
-def test_steps_follow_from_epochs(tmp_path: Path, job_for: Callable[..., Job]) -> None:
+def test_steps_follow_from_epochs(tmp_path: Path, job_for: JobFor) -> None:
     config = pretrain.PretrainJob.parse(job_for(tmp_path, steps=None, epochs=2.5)).pretrain
     assert config.total_steps(N_CTX, n_tokens=960) == 25  # 2.5 * 960 / (6 * 16)
     assert config.total_steps(N_CTX, n_tokens=961) == 26
@@ -428,9 +325,7 @@ def test_the_metrics_file_is_cut_where_the_checkpoint_was(tmp_path: Path) -> Non
 # --- from another model's weights ------------------------------------------------------------------------------------
 
 
-def test_a_run_goes_on_from_weights_and_resumes_to_the_bit(
-    straight: Path, job_for: Callable[..., Job], tmp_path: Path
-) -> None:
+def test_a_run_goes_on_from_weights_and_resumes_to_the_bit(straight: Path, job_for: JobFor, tmp_path: Path) -> None:
     """Fresh optimiser and schedule: the first evaluation is about where the other run ended, not where one begins."""
 
     def job(name: str) -> Job:
@@ -450,7 +345,7 @@ def test_a_run_goes_on_from_weights_and_resumes_to_the_bit(
         pretrain.run(job_for(tmp_path / "cut", steps=20, lr=1e-4, eval_every=5), process.StopRequest())
 
 
-def test_weights_of_another_shape_are_refused(straight: Path, job_for: Callable[..., Job], tmp_path: Path) -> None:
+def test_weights_of_another_shape_are_refused(straight: Path, job_for: JobFor, tmp_path: Path) -> None:
     job = {**job_for(tmp_path), "start": str(straight / "model")}
     job["model"] = {**job["model"], "n_layer": 1, "resid_pdrop": 0.3}
     with pytest.raises(InputError, match="model: its n_layer is 2, expected 1 as in the settings"):

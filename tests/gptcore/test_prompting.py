@@ -43,7 +43,6 @@ words = st.text(alphabet="abc \n", min_size=1, max_size=12)
 
 def model(n_ctx: int = 48) -> GPT:
     torch.manual_seed(3)
-    torch.set_num_threads(1)
     shape = ModelConfig(
         n_vocab=TOKENIZER.n_vocab,
         n_ctx=n_ctx,

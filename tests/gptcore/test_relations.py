@@ -12,6 +12,7 @@ import pytest
 
 from gptcore.base.errors import InputError
 from gptcore.nlu import load_task
+from tests.expected import expected
 from tests.realdata import real_data
 
 ROW: dict[str, Any] = {
@@ -45,20 +46,7 @@ def test_rows_of_one_group_are_in_one_split(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value", "words"),
-    [
-        ("tokens", [], "relation P26, row 2, column 'tokens': found [], expected a list of words"),
-        ("tokens", "Ann", "column 'tokens': found 'Ann', expected a list of words"),
-        ("h", ["bo", "Q1"], "column 'h': found ['bo', 'Q1'], expected [name, entity"),
-        (
-            "h",
-            ["bo", "Q1", [[8]]],
-            "column 'h': found the places [8], expected places of words that follow each other among the 8",
-        ),
-        ("h", ["bo", "Q1", [[0, 2]]], "column 'h': found the places [0, 2], expected places of words that follow each"),
-        ("t", ["ann", "Q2", [["0"]]], "column 't': found ['0'], expected [name, entity"),
-        ("group", 3, "column 'group': found 3, expected text"),
-        ("t", None, "column 't': found None, expected [name, entity"),
-    ],
+    expected(__file__, "test_a_broken_row_names_its_place"),
 )
 def test_a_broken_row_names_its_place(tmp_path: Path, field: str, value: Any, words: str) -> None:
     broken = {**copy.deepcopy(ROW), field: value}

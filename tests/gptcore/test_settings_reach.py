@@ -18,41 +18,15 @@ from gptcore.abstracts.documents import N_MARKS
 from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig
 from gptcore.machine import process
 from gptcore.training import adapt, finetune, pretrain
+from tests.expected import expected
+from tests.gptcore.conftest import job_for as pretrain_job  # noqa: F401  # a fixture
 from tests.gptcore.test_adapt import job_for as adapt_job  # noqa: F401  # a fixture
 from tests.gptcore.test_finetune import job as finetune_job
 from tests.gptcore.test_finetune import world  # noqa: F401  # a fixture
-from tests.gptcore.test_pretrain import job_for as pretrain_job  # noqa: F401  # a fixture
-from tests.gptcore.test_pretrain import shards  # noqa: F401  # a fixture
 from tests.gptcore.test_write import TITLES, TOKENIZER
 
 Job = dict[str, Any]
-OTHER: dict[str, Any] = {
-    "lr": 3e-4,
-    "batch_size": 3,
-    "epochs": 2,
-    "steps": 5,
-    "warmup_steps": 4,
-    "warmup": 0.9,
-    "beta1": 0.5,
-    "beta2": 0.6,
-    "epsilon": 1e-2,
-    "weight_decay": 5.0,
-    "clip_norm": 1e-3,
-    "lm_coef": 0.9,
-    "clf_pdrop": 0.6,
-    "max_train_rows": 5,
-    "n_transfer": 0,
-    "block_size": 8,
-    "accumulation": 3,
-    "seed": 7,
-    "original": True,
-    "optimizer": "muon",
-    "repeating_steps": 3,
-    "repeating_share": 0.5,
-    "decay": "linear",
-    "pretrained": False,
-    "layer_decay": 0.5,
-}
+OTHER: dict[str, Any] = expected(__file__, "OTHER")
 """A value of each setting that has to change the weights; the others say how often something is written or looked at,
 how much of it, in which type, or where the training starts."""
 ELSEWHERE = {
@@ -85,14 +59,6 @@ CASES = [
     if field.name not in ELSEWHERE
     and (kind, field.name) != ("finetune", "pretrained")  # tests/gptcore/test_finetune.py
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,6 @@ def words():
 
 @pytest.fixture(scope="module")
 def models(words, tmp_path_factory) -> dict[str, Path]:
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("models")
     return {task: save_model(task, words, folder / task) for task in GLUE_TASKS}
 

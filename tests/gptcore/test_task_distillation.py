@@ -46,7 +46,6 @@ LAYERS = {**FAMILIES["tinybert"].settings["distil"]}
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Rows, a BERT of two layers fine-tuned on each task, and a narrower student of one layer."""
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("world")
     torch.manual_seed(1)
     Encoder(dataclasses.replace(config("tinybert"), n_layer=1, n_embd=8, n_inner=16)).save(folder / "student")

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import multiprocessing
 import os
 import signal
-import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import ANY
 
 import numpy as np
@@ -24,64 +20,26 @@ from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.machine import process
 from gptcore.training import checkpoint, pretrain
 from tasks.jobs.command import job_command
-from tests.gptcore.test_pretrain import (  # noqa: F401 - fixtures are found by their names
+from tests.gptcore.jobs import (
     MODEL,
     N_CTX,
     N_VOCAB,
     Job,
-    StopAfter,
+    JobFor,
     assert_same_run,
-    job_for,
-    one_thread,
-    shards,
-    timeless,
+    curve,
+    free_port,
+    run_world,
+    wait_for_checkpoint,
 )
 
 STEADY = dataclasses.replace(MODEL, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0)
 LSTM = LSTMConfig(n_vocab=N_VOCAB, n_ctx=N_CTX, n_units=24, n_embd=16, embd_pdrop=0.0, resid_pdrop=0.0)
 SETTINGS = {"steps": 16, "batch_size": 6, "micro_batch_size": 1, "eval_every": 8, "checkpoint_every": 8}
-Members = Callable[..., None]
-
-
-# --- worlds without torchrun: forks of a process that has imported torch once
-
-
-def member(rank: int, size: int, port: int, job: Job, asked: int | None) -> None:
-    """One process of a world; ``asked``: the number of questions after which SIGTERM arrives."""
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    try:
-        pretrain.run(job, process.StopRequest() if asked is None else StopAfter(asked))
-    except process.Interrupted:
-        os._exit(process.EXIT_INTERRUPTED)
-    os._exit(process.EXIT_DONE)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
-def run_world() -> Members:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.gptcore.test_worlds", "torch.distributed.fsdp", "torch._dynamo"])
-
-    def run(job: Job, size: int, asked: int | None = None) -> None:
-        port = free_port()
-        members = [context.Process(target=member, args=(rank, size, port, job, asked)) for rank in range(size)]
-        for one in members:
-            one.start()
-        for one in members:
-            one.join(120)
-        expected = process.EXIT_DONE if asked is None else process.EXIT_INTERRUPTED
-        assert [one.exitcode for one in members] == [expected] * size
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def steady(job_for: Callable[..., Job]) -> Callable[..., Job]:  # noqa: F811
+def steady(job_for: JobFor) -> JobFor:
     def make(workspace: Path, sharded: bool = False, model: ModelConfig | LSTMConfig = STEADY) -> Job:
         return {**job_for(workspace, **SETTINGS), "model": dataclasses.asdict(model), "sharded": sharded}
 
@@ -89,22 +47,16 @@ def steady(job_for: Callable[..., Job]) -> Callable[..., Job]:  # noqa: F811
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, steady: Callable[..., Job]) -> Path:
+def alone(tmp_path_factory: pytest.TempPathFactory, steady: JobFor) -> Path:
     workspace = tmp_path_factory.mktemp("alone")
     pretrain.run(steady(workspace), process.StopRequest())
     return workspace
 
 
-def curve(workspace: Path) -> np.ndarray[Any, Any]:
-    """Every loss and gradient norm."""
-    names = ("train/loss", "train/grad_norm", "validation/loss")
-    return np.array([metrics[name] for _, metrics in timeless(workspace) for name in names if name in metrics])
-
-
 @pytest.mark.parametrize("sharded", [False, True], ids=["replicated", "sharded"])
 @pytest.mark.parametrize("size", [2, 4])
 def test_the_curves_are_those_of_one_process(
-    size: int, sharded: bool, tmp_path: Path, alone: Path, steady: Callable[..., Job], run_world: Members
+    size: int, sharded: bool, tmp_path: Path, alone: Path, steady: JobFor
 ) -> None:
     """And a run of four that was stopped has the bits of one that was not; six windows make unequal shares."""
     run_world(steady(tmp_path / "whole", sharded), size)
@@ -115,9 +67,7 @@ def test_the_curves_are_those_of_one_process(
         assert_same_run(tmp_path / "stopped", tmp_path / "whole")
 
 
-def test_a_sharded_checkpoint_is_like_any_other(
-    tmp_path: Path, alone: Path, steady: Callable[..., Job], run_world: Members
-) -> None:
+def test_a_sharded_checkpoint_is_like_any_other(tmp_path: Path, alone: Path, steady: JobFor) -> None:
     """Sharded over three, then whole on two, then sharded over two, at last alone: the same curve."""
     for size, sharded, asked in ((3, True, 5), (2, False, 5), (2, True, 5)):
         run_world(steady(tmp_path, sharded), size, asked)
@@ -131,7 +81,7 @@ def test_a_sharded_checkpoint_is_like_any_other(
         assert {name: x.shape for name, x in a.items()} == {name: x.shape for name, x in b.items()}
 
 
-def test_another_network_is_sharded_as_well(tmp_path: Path, steady: Callable[..., Job], run_world: Members) -> None:
+def test_another_network_is_sharded_as_well(tmp_path: Path, steady: JobFor) -> None:
     pretrain.run(steady(tmp_path / "alone", model=LSTM), process.StopRequest())
     run_world(steady(tmp_path / "sharded", True, LSTM), 2)
     np.testing.assert_allclose(curve(tmp_path / "sharded"), curve(tmp_path / "alone"), rtol=1e-5)
@@ -159,22 +109,10 @@ def children() -> Iterator[list[subprocess.Popen[bytes]]]:
         child.wait()
 
 
-def wait_for_checkpoint(job: Job, child: subprocess.Popen[bytes], after: int = 0) -> None:
-    deadline = time.monotonic() + 120
-    while True:
-        found = checkpoint.newest_valid(Path(job["workspace"]) / "checkpoints")
-        if found is not None and found.step > after:
-            return
-        assert child.poll() is None, "torchrun ended before a checkpoint"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.slow
 def test_a_world_that_is_stopped_and_killed_and_one_on_two_hosts_end_with_the_same_bits(
     tmp_path: Path,
-    job_for: Callable[..., Job],  # noqa: F811
-    run_world: Members,
+    job_for: JobFor,
     children: list[subprocess.Popen[bytes]],
 ) -> None:
     """With dropout: each process has its own draws, and gets them back. Undisturbed it needs no torchrun."""

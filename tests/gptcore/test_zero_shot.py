@@ -53,7 +53,6 @@ def plain_total(gpt: GPT, context: list[int], continuation: list[int]) -> tuple[
 @pytest.fixture
 def world(tmp_path):
     """A model folder, a tokenizer and four tiny datasets."""
-    torch.set_num_threads(1)
     tokenizer = WordTokenizer.train([TEXT] * 3, 60, progress=None)
     gpt = tiny_gpt(tokenizer.n_vocab)
     gpt.save(tmp_path / "model")
@@ -242,7 +241,6 @@ def test_unknown_tasks_and_foreign_tokenizers_are_refused(world):
     )
 )
 def test_batched_scores_equal_scores_one_by_one(pairs):
-    torch.set_num_threads(1)
     gpt = tiny_gpt(30, n_ctx=16)
     sums, counts = NetworkLikelihood(gpt).continuations(pairs)
     for (context, continuation), total, count in zip(pairs, sums, counts, strict=True):
