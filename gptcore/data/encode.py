@@ -23,7 +23,7 @@ from gptcore.config import ShardConfig
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import INDEX_FILE, Shards, Tokens, token_dtype, write_shards
 from gptcore.text.parts import part_files, read_part
-from gptcore.text.sentences import split_sentences
+from gptcore.text.spacy_words import split_sentences
 from gptcore.text.tokenizer import Tokenizer
 
 SPLITS = ("train", "validation")

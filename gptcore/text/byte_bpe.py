@@ -24,15 +24,13 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
+from gptcore.text.bpe_train import MIN_PAIRS
 from gptcore.text.parts import part_files, read_part
 from gptcore.text.raw import encodable, raw_rows
 from gptcore.text.tokenizer import BytePairTokenizer
 from gptcore.text.vocabulary import END_OF_TEXT, in_order
 
 _log = logging.getLogger(__name__)
-
-MIN_PAIRS = 2
-"""A pair counted once makes no merge: it would compress nothing."""
 
 
 def _byte_characters() -> dict[int, str]:
@@ -45,7 +43,6 @@ def _byte_characters() -> dict[int, str]:
 BYTE_CHARACTERS = _byte_characters()
 """In the order of the released vocabulary's first 256 ids."""
 CLOSING = {*".,;:!?)\u2019'"}
-"""Marks that no space sets apart from the text before."""
 """Marks that no space sets apart from the word before them."""
 _BYTES = {character: byte for byte, character in BYTE_CHARACTERS.items()}
 

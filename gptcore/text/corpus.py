@@ -34,7 +34,6 @@ from gptcore.config import CorpusConfig
 from gptcore.text.clean import Repairs, clean_stream
 from gptcore.text.parts import SPLITS, Parts, part_name, read_corpus
 from gptcore.text.raw import raw_rows
-from gptcore.text.scan import Scan, scan
 from gptcore.text.selection import (
     DIVIDED,
     DUPLICATE,
@@ -44,10 +43,12 @@ from gptcore.text.selection import (
     UNREADABLE,
     VALIDATION,
     Decisions,
+    Scan,
     cut_in_two,
     decide,
     hold_out_end,
     left_out,
+    scan,
 )
 from gptcore.text.sources import RawCorpus, Read, Source, read_documents
 

@@ -1,10 +1,12 @@
-"""Which documents of a corpus are kept, and for which split: decided from what a first pass noted of each.
+"""Which documents of a corpus are kept, and for which split: decided from what a first pass notes of each.
 
-No text is at hand here, so the decisions of a corpus of any size are made at once.
+The first pass decodes every document once, and notes its hash, its length and what tells it from others. No text is at
+hand when it is decided, so the decisions of a corpus of any size are made at once.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gptcore.config import CorpusConfig
-from gptcore.text.near_duplicates import PERMUTATIONS, NearDuplicate, near_duplicates
+from gptcore.text.near_duplicates import PERMUTATIONS, NearDuplicate, Sketch, near_duplicates
+from gptcore.text.sources import Read, Source, read_documents
 
 DocumentStats = npt.NDArray[np.void]
 """One record a document of a source, in order."""
@@ -24,6 +27,41 @@ TRAIN, VALIDATION, TOO_SHORT, DUPLICATE, UNREADABLE, NEAR_DUPLICATE, DIVIDED = r
 """DIVIDED: the first part is trained on and the end held out, as all documents fall into one split."""
 _UNREADABLE = 0.25  # of a document's characters; random bytes have half, a book in another encoding of Latin 5 %
 _BORDER = 10_000  # characters before the place of a cut in which a paragraph's end is looked for, at most
+_NOT_TEXT = bytes([*range(9), 11, *range(14, 32), 127])
+_NOT_TEXT_EITHER = "".join(map(chr, range(0x80, 0xA0)))
+
+
+@dataclass
+class Scan:
+    """What pass 1 found in one source."""
+
+    documents: DocumentStats
+    read: Read
+
+
+def scan(source: Source, config: CorpusConfig) -> Scan:
+    """Hash and measure every document of one file, in bounded memory.
+
+    A document's hash is the SHA-256 of its text after decoding and stripping, in UTF-8.
+
+    :raises InputError: see :func:`gptcore.text.sources.read_documents`.
+    """
+    read, found = Read(), bytearray()
+    compared = config.drop_duplicates and config.near_duplicates < 1
+    for text in read_documents(source, config, read):
+        digest, characters, unreadable, sketch = hashlib.sha256(), 0, 0, Sketch()
+        for piece in text:
+            encoded = piece.encode()
+            digest.update(encoded)
+            characters += len(piece)
+            unreadable += len(encoded) - len(encoded.translate(None, _NOT_TEXT)) + piece.count("\ufffd")
+            if 4 * encoded.count(b"\xc2") > len(piece):  # before most control characters beyond ASCII
+                unreadable += sum(map(piece.count, _NOT_TEXT_EITHER))
+            if compared:
+                sketch.update(encoded)
+        found += digest.digest() + characters.to_bytes(8, "little") + unreadable.to_bytes(8, "little")
+        found += sketch.signature().astype("<u4").tobytes() if compared else bytes(4 * PERMUTATIONS)
+    return Scan(np.frombuffer(bytes(found), STATS), read)
 
 
 def decide(stats: Sequence[DocumentStats], config: CorpusConfig) -> tuple[list[Decisions], list[NearDuplicate]]:

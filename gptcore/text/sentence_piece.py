@@ -17,7 +17,7 @@ import io
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
-from gptcore.text.bpe_train import MAX_LENGTH, count_corpus, count_words
-from gptcore.text.folder import SETTINGS_FILE, TokenizerFolder, read_bytes
-from gptcore.text.raw import encodable, raw_rows
+from gptcore.text.bpe_train import MAX_LENGTH, count_words
+from gptcore.text.raw import encodable
 from gptcore.text.tokenizer import Specials, Tokenizer
-from gptcore.text.word_ids import WordIds
+from gptcore.text.vocabulary import SETTINGS_FILE, TokenizerFolder, read_bytes
+from gptcore.text.word_by_word import WordByWordTokenizer, WordIds
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _SPACE = "▁"
 _SUFFIX = ".model"
 
 
-class SentencePieceTokenizer(Tokenizer):
+class SentencePieceTokenizer(WordByWordTokenizer):
     """ALBERT's kind: any text, in lower case if its vocabulary is uncased, without accents if those are not kept."""
 
     kind = "SentencePiece"
@@ -111,21 +111,6 @@ class SentencePieceTokenizer(Tokenizer):
         return cls.from_counts(count_words(map(encodable, texts), progress, _counted), n_merges)
 
     @classmethod
-    def from_corpus(
-        cls,
-        corpus: Path,
-        n_merges: int,
-        map: Callable[..., Iterable[Any]] = map,
-        progress: Callable[[int], object] | None = None,
-    ) -> SentencePieceTokenizer:
-        """:meth:`train` on the training documents of a raw corpus.
-
-        :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
-        :param progress: called with 1 for each file counted.
-        """
-        return cls.from_counts(count_corpus(corpus, map, progress, _counted), n_merges)
-
-    @classmethod
     def from_counts(cls, counts: Counter[str], n_merges: int) -> SentencePieceTokenizer:
         """:meth:`train` on words that are counted already, in whatever order."""
         model, n_fixed = _learn(counts, n_merges)
@@ -133,6 +118,10 @@ class SentencePieceTokenizer(Tokenizer):
         if found.n_vocab < n_fixed + n_merges:
             _log.warning("tokenizer: %d pieces asked for, the corpus has only %d", n_merges, found.n_vocab - n_fixed)
         return found
+
+    @classmethod
+    def _counted(cls, text: str) -> Counter[str]:
+        return _counted(text)
 
     def save(self, folder: str | Path) -> None:
         """Write ``spiece.model`` and ``tokenizer_config.json`` into a local folder (made if absent)."""
@@ -143,15 +132,6 @@ class SentencePieceTokenizer(Tokenizer):
         write_json_atomic(folder / SETTINGS_FILE, {**settings, "tokenizer_class": "AlbertTokenizer"})
 
     # --- what a tokenizer is ---
-
-    @property
-    def specials(self) -> Specials:
-        """The ids of the special pieces by role."""
-        return self._specials
-
-    @property
-    def end_of_text(self) -> None:
-        """None: what stands around a text is up to the sequence it becomes part of."""
 
     @cached_property
     def digest(self) -> str:
@@ -167,15 +147,6 @@ class SentencePieceTokenizer(Tokenizer):
         :raises InputError: half of a surrogate pair, which is no text that UTF-8 could hold.
         """
         return self._encode_plain(encodable(text))
-
-    def encode_next(self, text: str) -> list[int]:
-        """See :meth:`gptcore.text.tokenizer.Tokenizer.encode_next`: a word's beginning is in its first piece."""
-        return self.encode(text)
-
-    @staticmethod
-    def rows(document: Iterable[str]) -> Iterator[str]:
-        """See :func:`gptcore.text.raw.raw_rows`."""
-        return raw_rows(document)
 
     def encode_clean(self, text: str) -> NDArray[np.int32]:
         """Ids [N] of a row of a raw corpus, each word cut by itself, so that it does not show where rows end.
@@ -216,19 +187,6 @@ class SentencePieceTokenizer(Tokenizer):
         """The id of a piece of text; unknown text may have the name of a special piece."""
         index = self.vocabulary.get(piece, self._specials.unk)
         return self._specials.unk if index in self._specials else index
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Text of ids: pieces joined, words set apart by one space, special pieces by their names.
-
-        What a text lost when it was encoded (case, accents, white space, unknown characters) does not come back.
-
-        :raises InputError: an id outside the vocabulary.
-        """
-        return "".join(map(self._added, self._known(ids))).removeprefix(" ")
-
-    def following(self, last: int) -> Callable[[int], str]:
-        """See :meth:`gptcore.text.tokenizer.Tokenizer.following`."""
-        return lambda index: "".join(map(self._added, self._known([index])))
 
     def _added(self, index: int) -> str:
         return self._pieces[index].replace(_SPACE, " ")

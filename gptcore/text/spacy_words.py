@@ -1,4 +1,4 @@
-"""spaCy's English tokenizer, memoised: lines of text to lower-case words.
+"""spaCy's English tokenizer, memoised: lines of text to lower-case words; and text to sentences.
 
 spaCy looks at one white-space delimited piece at a time, so its answer for each distinct piece is computed once and
 remembered, within a fixed memory budget. There is one exception to that locality: afterwards spaCy looks for its
@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -23,6 +24,12 @@ _BUDGET = 120_000_000  # bytes of remembered pieces, estimated; about 500 000 di
 _ENTRY = 220  # bytes that a remembered piece costs besides its characters, spaCy's tables included
 NEIGHBOURS = "\x01"
 """Stands for the words of a piece that only its line can tell."""
+
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_OPENING = re.compile(r"\s([^\w\s]+)\Z")  # at the end of one: signs that stand at the next one's first word
+_SENTENCES_BUDGET = (
+    64_000_000  # characters, after which spaCy's table of strings, which grows with each new word, starts afresh
+)
 
 _PLAIN = re.compile(r"('?)([A-Za-zÀ-ÖØ-öø-ſ]+)('s)?(\.)?(:)?(')?")
 
@@ -165,3 +172,55 @@ def torch_left_out() -> Iterator[None]:
         yield
     finally:
         del sys.modules["torch"]
+
+
+def split_sentences(text: str) -> Iterator[str]:
+    """The sentences of a text, for families that are pre-trained on pairs of them: spaCy's rule-based sentencizer.
+
+    A sentence ends behind a full stop, a question mark or an exclamation mark and the closing signs that follow; a
+    blank line ends one as well, so that a heading is not taken for the beginning of what stands below it. spaCy's
+    English tokenizer knows what an abbreviation is ("Mr.", "e.g."). The sentencizer leaves a quotation mark that opens
+    a sentence to the one before it; here it goes with the word at which it stands.
+
+    :param text: of at most a million characters.
+    :returns: the sentences without white space around them; empty ones are left out.
+    """
+    return _sentence_splitter().sentences(text)
+
+
+@cache
+def _sentence_splitter() -> _SentenceSplitter:
+    """This process' own."""
+    return _SentenceSplitter()
+
+
+class _SentenceSplitter:
+    def __init__(self) -> None:
+        self._read = 0
+        self._spacy: Any = None
+
+    def sentences(self, text: str) -> Iterator[str]:
+        for paragraph in _BLANK_LINES.split(text):
+            if not (paragraph := paragraph.strip()):
+                continue
+            begin = 0
+            for start in [*(span.start_char for span in self._parsed(paragraph).sents), len(paragraph)]:
+                opening = _OPENING.search(paragraph, begin, start) if start < len(paragraph) else None
+                end = opening.start(1) if opening else start
+                if sentence := paragraph[begin:end].strip():
+                    yield sentence
+                begin = end
+
+    def _parsed(self, paragraph: str) -> Any:
+        if self._spacy is None or self._read > _SENTENCES_BUDGET:
+            self._spacy, self._read = _sentencizer(), 0
+        self._read += len(paragraph)
+        return self._spacy(paragraph)
+
+
+def _sentencizer() -> Any:
+    with torch_left_out():
+        import spacy
+    english = spacy.blank("en")
+    english.add_pipe("sentencizer")
+    return english

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
-from gptcore.text.folder import TokenizerFolder
 from gptcore.text.vocabulary import (
     LIBRARY_FILE,
     MERGES_FILE,
     VOCABULARY_FILE,
     Merge,
+    TokenizerFolder,
     check_ids,
     check_merges,
     library_merges,

@@ -1,4 +1,7 @@
-"""The two parts of a byte pair encoding, piece -> id and the merges: read from two files or one, checked, written."""
+"""The folder that a tokenizer is read from and what its files say; of a byte pair encoding the two parts.
+
+These are piece -> id and the merges: read from two files or one, checked, written.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gptcore.base.errors import InputError
-from gptcore.base.files import write_bytes_atomic
-from gptcore.text.folder import parse_object, read_text
+import fsspec
 
+from gptcore.base.errors import InputError
+from gptcore.base.files import checked_object, write_bytes_atomic
+from gptcore.base.filesystems import exists, file_system, names_in
+
+SETTINGS_FILE = "tokenizer_config.json"  # Hugging Face's: what a vocabulary alone does not say
 VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
 LIBRARY_FILE = "tokenizer.json"  # both in one, as `tokenizers` writes it, and transformers since its version 5
@@ -19,6 +25,82 @@ PAPER_MARKS = ("<|startoftext|>", "<|sep|>")  # of titles and abstracts: no piec
 _VERSION_LINE = "#version: 0.2"  # first line of a merges file, as released
 
 Merge = tuple[str, str]
+
+
+class TokenizerFolder:
+    """A folder behind any fsspec URL.
+
+    :ivar url: without a slash at its end.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._files, self._path = file_system(self.url)
+
+    def has(self, name: str) -> bool:
+        """Whether it holds a file of this name."""
+        return exists(self._files, f"{self._path}/{name}")
+
+    def at(self, name: str) -> str:
+        """The address of one of its files."""
+        return f"{self.url}/{name}"
+
+    def ending_in(self, suffix: str) -> list[str]:
+        """The names, sorted, of its files that end so."""
+        return [name for name in names_in(self._files, self._path) if name.endswith(suffix)]
+
+    def settings(self, types: Mapping[str, type]) -> dict[str, Any]:
+        """Those of ``types`` that :data:`SETTINGS_FILE` gives a value; none without the file.
+
+        :raises InputError: a file that is no JSON object, or a value of another type.
+        """
+        if not self.has(SETTINGS_FILE):
+            return {}
+        url = self.at(SETTINGS_FILE)
+        found = parse_object(read_text(url), url, "an object of settings")
+        given = {name: found[name] for name in types if found.get(name) is not None}
+        return checked_object(given, url, "an object of settings", {name: types[name] for name in given})
+
+
+def read_bytes(url: str) -> bytes:
+    """The bytes of a file, from a path or fsspec URL.
+
+    :raises InputError: a file that cannot be read.
+    """
+    try:
+        with fsspec.open(url, "rb") as file:
+            data: bytes = file.read()
+    except OSError as error:
+        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
+    return data
+
+
+def read_text(url: str) -> str:
+    r"""The text of a UTF-8 file, from a path or fsspec URL, its lines ending in "\n".
+
+    :raises InputError: a file that cannot be read, or is not UTF-8.
+    """
+    try:
+        return read_bytes(url).decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{url}: byte {error.start} is not UTF-8") from error
+
+
+def parse_object(text: str, name: str, expected: str) -> dict[str, Any]:
+    """The JSON object that a text is.
+
+    :param expected: what the object should be, in words.
+    :raises InputError: no JSON, or another value than an object.
+    """
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{name}: line {error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
+        raise InputError(f"{name}: not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{name}: found a JSON {type(found).__name__}, expected {expected}")
+    return found
 
 
 def read_vocabulary(url: str) -> dict[str, int]:

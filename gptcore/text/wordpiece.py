@@ -30,12 +30,11 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
-from gptcore.text.bpe_train import MAX_LENGTH, MIN_PAIRS, alphabet, count_corpus, count_words, repeated
-from gptcore.text.folder import SETTINGS_FILE, TokenizerFolder, read_text
-from gptcore.text.raw import encodable, raw_rows
+from gptcore.text.bpe_train import MAX_LENGTH, MIN_PAIRS, alphabet, count_words, repeated
+from gptcore.text.raw import encodable
 from gptcore.text.tokenizer import Specials, Tokenizer
-from gptcore.text.vocabulary import LIBRARY_FILE, check_ids
-from gptcore.text.word_ids import WordIds
+from gptcore.text.vocabulary import LIBRARY_FILE, SETTINGS_FILE, TokenizerFolder, check_ids, read_text
+from gptcore.text.word_by_word import WordByWordTokenizer, WordIds
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ _IDEOGRAPHS = re.compile(
 )
 
 
-class WordPieceTokenizer(Tokenizer):
+class WordPieceTokenizer(WordByWordTokenizer):
     """BERT's kind: words of any text, in lower case without accents if its vocabulary is uncased."""
 
     kind = "WordPiece"
@@ -135,25 +134,14 @@ class WordPieceTokenizer(Tokenizer):
         return cls.from_counts(counts, n_merges, cased=cased)
 
     @classmethod
-    def from_corpus(
-        cls,
-        corpus: Path,
-        n_merges: int,
-        map: Callable[..., Iterable[Any]] = map,
-        progress: Callable[[int], object] | None = None,
-    ) -> WordPieceTokenizer:
-        """:meth:`train` an uncased one on the training documents of a raw corpus.
-
-        :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
-        :param progress: called with 1 for each file counted.
-        """
-        return cls.from_counts(count_corpus(corpus, map, progress, partial(_counted, cased=False)), n_merges)
-
-    @classmethod
     def from_counts(cls, counts: Counter[str], n_merges: int, *, cased: bool = False) -> WordPieceTokenizer:
         """:meth:`train` on words that are counted already, in whatever order."""
         pieces = _learn(counts, n_merges, cased)
         return cls({piece: index for index, piece in enumerate(pieces)}, cased=cased)
+
+    @classmethod
+    def _counted(cls, text: str) -> Counter[str]:
+        return _counted(text, cased=False)
 
     def save(self, folder: str | Path) -> None:
         """Write ``vocab.txt``, a piece a line, and ``tokenizer_config.json`` into a local folder (made if absent)."""
@@ -165,15 +153,6 @@ class WordPieceTokenizer(Tokenizer):
 
     # --- what a tokenizer is ---
 
-    @property
-    def specials(self) -> Specials:
-        """The ids of the special pieces by role."""
-        return self._specials
-
-    @property
-    def end_of_text(self) -> None:
-        """None: what stands around a text is up to the sequence it becomes part of (BERT's paper, section 3)."""
-
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of the vocabulary and whether it is cased, whatever the formatting of its files."""
@@ -184,15 +163,6 @@ class WordPieceTokenizer(Tokenizer):
     def encode(self, text: str) -> list[int]:
         """Ids of any text; half of a surrogate pair is a character like any other, of an unknown word."""
         return list(self._word_ids.of(_DROPPED_SPACES.sub("", text)))
-
-    def encode_next(self, text: str) -> list[int]:
-        """See :meth:`gptcore.text.tokenizer.Tokenizer.encode_next`: a word's beginning is in its first piece."""
-        return self.encode(text)
-
-    @staticmethod
-    def rows(document: Iterable[str]) -> Iterator[str]:
-        """See :func:`gptcore.text.raw.raw_rows`."""
-        return raw_rows(document)
 
     def encode_clean(self, text: str) -> NDArray[np.int32]:
         """Ids [N] of a row of a raw corpus: those of ``encode``."""
@@ -223,19 +193,6 @@ class WordPieceTokenizer(Tokenizer):
             ids.append(index)
             start = end
         return ids
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Text of ids: pieces joined, words set apart by one space, special pieces by their names.
-
-        What a text lost when it was encoded (case, accents, white space, unknown words) does not come back.
-
-        :raises InputError: an id outside the vocabulary.
-        """
-        return "".join(map(self._added, self._known(ids))).removeprefix(" ")
-
-    def following(self, last: int) -> Callable[[int], str]:
-        """See :meth:`gptcore.text.tokenizer.Tokenizer.following`."""
-        return lambda index: "".join(map(self._added, self._known([index])))
 
     def _added(self, index: int) -> str:
         piece = self._pieces[index]

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import io
-import itertools
 import pickle
 import random
-import subprocess
-import sys
 import unicodedata
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import fsspec
-import numpy as np
 import pytest
 import sentencepiece
 import transformers
@@ -22,10 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
-from gptcore.config import CorpusConfig
-from gptcore.text import corpus, raw, sentence_piece
+from gptcore.text import sentence_piece
 from gptcore.text.sentence_piece import MARKS, SPECIALS, SentencePieceTokenizer
-from gptcore.text.sources import RawCorpus
 from gptcore.text.tokenizer import Specials, Tokenizer
 from tests.realdata import real_data
 
@@ -144,19 +137,6 @@ def _released() -> tuple[SentencePieceTokenizer, Any]:
     return tokenizer, sentencepiece.SentencePieceProcessor(model_file=str(real_data("albert") / "30k-clean.model"))
 
 
-@settings(deadline=None, max_examples=300)
-@given(words=WORDS, cut=st.integers(5, 30))
-def test_ids_of_the_rows_are_those_of_the_text(learnt: SentencePieceTokenizer, words: list[str], cut: int) -> None:
-    text = " a".join(words)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(raw, "ROW", cut)
-        patched.setattr(raw, "SEGMENT", 100)
-        rows = list(learnt.rows([text]))
-    ids = learnt.encode_clean(text).tolist()
-    assert np.concatenate([[], *map(learnt.encode_clean, rows)]).tolist() == ids
-    assert ids == [index for word in text.split() for index in learnt.encode(word)]
-
-
 def test_a_books_rows_have_nearly_the_ids_of_its_paragraphs() -> None:
     """Not all: the library's rounding of sums in 32 bits decides between ways to cut a word that are equally likely."""
     released, _ = _released()
@@ -166,47 +146,12 @@ def test_a_books_rows_have_nearly_the_ids_of_its_paragraphs() -> None:
     assert same >= 0.999 * len(paragraphs)
 
 
-def test_a_long_text_takes_its_length_of_time(learnt: SentencePieceTokenizer) -> None:
-    for encode in (learnt.encode, learnt.encode_clean):
-        encode("the old king's horses " * 50_000 + "x" * 100_000 + "国" * 100_000 + "." * 100_000)
-
-
-def test_half_a_surrogate_pair_is_no_text(learnt: SentencePieceTokenizer) -> None:
-    for use in (learnt.encode, learnt.encode_clean, lambda text: SentencePieceTokenizer.train([text], 5)):
-        with pytest.raises(InputError, match="character 2: half of a surrogate pair"):
-            use("ab\ud800")
-
-
 @pytest.mark.parametrize("text", ["", " \n\u2028\u3000", "\u200b", "\u0301"])
 def test_nothing_is_no_ids(learnt: SentencePieceTokenizer, text: str) -> None:
     assert learnt.encode(text) == learnt.encode_clean(text).tolist() == []
 
 
-def test_decoding_joins_pieces(learnt: SentencePieceTokenizer) -> None:
-    ids = learnt.encode("The KING'S  café, 12,13")
-    assert learnt.decode(ids) == "the king's cafe, 12,13"
-    assert learnt.decode([]) == ""
-    assert learnt.decode([2, *ids, 3]) == "[CLS] the king's cafe, 12,13[SEP]"
-    for cut in range(1, len(ids)):
-        add = learnt.following(ids[cut - 1])
-        assert learnt.decode(ids[:cut]) + "".join(map(add, ids[cut:])) == learnt.decode(ids)
-    for ids in ([-1], [0, 10_000]):
-        with pytest.raises(InputError, match=rf"ids\[{len(ids) - 1}\] = {ids[-1]}: expected an id in"):
-            learnt.decode(ids)
-
-
 # --- learning ---
-
-
-def test_learning_is_the_same_in_every_process_and_order(learnt: SentencePieceTokenizer) -> None:
-    program = (
-        f"from gptcore.text.sentence_piece import *; print(SentencePieceTokenizer.train({MANY[::-1]!r}, 60).digest)"
-    )
-    for _ in range(2):
-        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-        assert found.stdout.strip() == learnt.digest
-    parts = ["the old king", "a new king", "the kin g", "rain rained raining"]
-    assert len({SentencePieceTokenizer.train(order, 8).digest for order in itertools.permutations(parts)}) == 1
 
 
 def test_the_layout_of_a_learnt_vocabulary(learnt: SentencePieceTokenizer) -> None:
@@ -230,27 +175,6 @@ def test_characters_that_hardly_come_are_unknown(monkeypatch: pytest.MonkeyPatch
     assert tokenizer.specials.unk in tokenizer.encode("q")
 
 
-def test_from_a_raw_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "GROUP", 1)  # a file a book
-    (tmp_path / "books").mkdir()
-    books = []
-    for number in range(4):
-        text = f"Book {number}.\n\nThe OLD king's Café, 中国.\n" * (20 + number)
-        (tmp_path / "books" / f"{number}.txt").write_text(text, encoding="utf-8")
-        books.append(text)
-    config = CorpusConfig(validation_fraction=0, raw=True, near_duplicates=1)
-    corpus.build_corpus(RawCorpus.at(str(tmp_path / "books")), tmp_path / "corpus", config)
-    counted: list[int] = []
-
-    def elsewhere(function: Any, paths: list[Path]) -> Any:
-        return map(pickle.loads(pickle.dumps(function)), paths)
-
-    tokenizer = SentencePieceTokenizer.from_corpus(tmp_path / "corpus", 10, elsewhere, counted.append)
-    assert tokenizer.digest == SentencePieceTokenizer.train(books[::-1], 10).digest
-    assert (sum(counted), tokenizer.cased) == (4, False)
-    assert tokenizer.decode(tokenizer.encode("The OLD king's Café, 中国")) == "the old king's cafe, 中国"
-
-
 # --- folders ---
 
 
@@ -268,12 +192,6 @@ def test_saved_loaded_and_sent_it_stays_the_same(model: bytes, tmp_path: Path) -
     (tmp_path / "0" / "tokenizer_config.json").unlink()
     (tmp_path / "0" / "spiece.model").rename(tmp_path / "0" / "30k-clean.model")
     assert Tokenizer.load(tmp_path / "0").digest in digests  # by its pieces
-
-
-def test_an_address_will_do(model: bytes) -> None:
-    with fsspec.open("memory://sentences/any.model", "wb") as file:
-        file.write(model)
-    assert Tokenizer.load("memory://sentences").digest == SentencePieceTokenizer(model).digest
 
 
 def test_transformers_reads_the_folder_and_plain_text_alike(learnt: SentencePieceTokenizer, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gptcore.text.sentences import split_sentences
+from gptcore.text.spacy_words import split_sentences
 
 CASES = {
     "It rained. Mr. Brown went home! Did he?": ["It rained.", "Mr. Brown went home!", "Did he?"],
@@ -33,7 +33,7 @@ def test_no_character_but_white_space_is_lost() -> None:
 
 def test_spacy_comes_when_the_first_text_does_and_without_torch() -> None:
     code = (
-        "import sys; from gptcore.text.sentences import split_sentences; assert 'spacy' not in sys.modules;"
+        "import sys; from gptcore.text.spacy_words import split_sentences; assert 'spacy' not in sys.modules;"
         "list(split_sentences('A b. C d.')); assert 'spacy' in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import pickle
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import fsspec
-import numpy as np
 import pytest
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
-from gptcore.config import CorpusConfig
-from gptcore.text import bpe_train, corpus, raw, word_ids
+from gptcore.text import bpe_train, word_by_word
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
-from gptcore.text.sources import RawCorpus
 from gptcore.text.tokenizer import Specials, Tokenizer
 from gptcore.text.wordpiece import SPECIALS, WordPieceTokenizer
 from tests.gptcore.reference_wordpiece import ReferenceWordPiece
@@ -145,19 +138,8 @@ def test_what_the_released_code_makes_of_odd_text(learnt: WordPieceTokenizer, te
     assert [names[index] for index in learnt.encode(text)] == pieces.split(" ") * bool(pieces)
 
 
-@settings(deadline=None, max_examples=300)
-@given(words=WORDS, cut=st.integers(5, 30))
-def test_ids_of_the_rows_are_those_of_the_text(learnt: WordPieceTokenizer, words: list[str], cut: int) -> None:
-    text = " a".join(words)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(raw, "ROW", cut)
-        patched.setattr(raw, "SEGMENT", 100)
-        rows = list(learnt.rows([text]))
-    assert np.concatenate([[], *map(learnt.encode_clean, rows)]).tolist() == learnt.encode(text)
-
-
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_ids, "_KEPT_WORDS", 5)
+    monkeypatch.setattr(word_by_word, "_KEPT_WORDS", 5)
     tokenizer = WordPieceTokenizer.train(TEXTS, 20)
     text = " ".join(f"king{number}" for number in range(50))
     assert tokenizer.encode_batch([text] * 3) == [twin(tokenizer).encode(text)] * 3
@@ -165,33 +147,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(tokenizer._word_ids) == 0
 
 
-def test_a_long_text_takes_its_length_of_time(learnt: WordPieceTokenizer) -> None:
-    learnt.encode("the old king's horses " * 50_000 + "x" * 100_000 + "国" * 100_000 + "." * 100_000)
-
-
-def test_decoding_joins_pieces(learnt: WordPieceTokenizer) -> None:
-    ids = learnt.encode("The KING'S  horses")
-    assert learnt.decode(ids) == "the king ' s horses"
-    assert learnt.decode([]) == ""
-    assert learnt.decode([2, *ids[:1], 3]) == "[CLS] the [SEP]"
-    for cut in range(1, len(ids)):
-        add = learnt.following(ids[cut - 1])
-        assert learnt.decode(ids[:cut]) + "".join(map(add, ids[cut:])) == learnt.decode(ids)
-    for ids in ([-1], [0, 10_000]):
-        with pytest.raises(InputError, match=rf"ids\[{len(ids) - 1}\] = {ids[-1]}: expected an id in"):
-            learnt.decode(ids)
-
-
 # --- learning ---
-
-
-def test_learning_is_the_same_in_every_process_and_order(learnt: WordPieceTokenizer) -> None:
-    program = f"from gptcore.text.wordpiece import *; print(WordPieceTokenizer.train({TEXTS[::-1]!r}, 60).digest)"
-    for _ in range(2):
-        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-        assert found.stdout.strip() == learnt.digest
-    parts = ["the old king", "a new king", "the kin g", "rain rained raining"]
-    assert len({WordPieceTokenizer.train(order, 20).digest for order in itertools.permutations(parts)}) == 1
 
 
 def test_the_layout_of_a_learnt_vocabulary() -> None:
@@ -211,27 +167,6 @@ def test_characters_beyond_the_alphabet_are_unknown(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(bpe_train, "MAX_CHARACTERS", 2)
     tokenizer = WordPieceTokenizer.train(["ab ab ba ca"], 5)
     assert tokenizer.encode("ab c ca") == [*tokenizer.encode("ab"), 1, 1]
-
-
-def test_from_a_raw_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "GROUP", 1)  # a file a book
-    (tmp_path / "books").mkdir()
-    books = []
-    for number in range(4):
-        text = f"Book {number}.\n\nThe OLD king's Café, 中国.\n" * (20 + number)
-        (tmp_path / "books" / f"{number}.txt").write_text(text, encoding="utf-8")
-        books.append(text)
-    config = CorpusConfig(validation_fraction=0, raw=True, near_duplicates=1)
-    corpus.build_corpus(RawCorpus.at(str(tmp_path / "books")), tmp_path / "corpus", config)
-    counted: list[int] = []
-
-    def elsewhere(function: Any, paths: list[Path]) -> Any:
-        return map(pickle.loads(pickle.dumps(function)), paths)
-
-    tokenizer = WordPieceTokenizer.from_corpus(tmp_path / "corpus", 10, elsewhere, counted.append)
-    assert tokenizer.digest == WordPieceTokenizer.train(books[::-1], 10).digest
-    assert (sum(counted), tokenizer.cased) == (4, False)
-    assert tokenizer.decode(tokenizer.encode("The OLD king's Café, 中国")) == "the old king ' s cafe , 中 国"
 
 
 # --- folders ---

@@ -1,0 +1,177 @@
+"""What tokenizers of every kind that takes any text have in common: rows, decoding, learning, folders."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcore.base.errors import InputError
+from gptcore.config import CorpusConfig
+from gptcore.text import corpus, raw
+from gptcore.text.byte_bpe import ByteTokenizer
+from gptcore.text.sentence_piece import SentencePieceTokenizer
+from gptcore.text.sources import RawCorpus
+from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.wordpiece import WordPieceTokenizer
+from tests.gptcore.test_sentence_piece import MANY
+
+TEXTS = [
+    "The old king doesn't know the new king's 12 horses.\n\nIt'll rain...\t  he said,  'why?' Café 中国 ὀδυσσεύς"
+] * 4
+LIKELY = "aehtkingTHEK's019 \n\t.,!?[]#$^`~éÉİßΣςå中國ㄅかㅎשלאב\u0301\u0345\u00a0\u3000\u2003"
+ODD = "\x01\x0b\x1c\x85\xad\u200b\u200d\u2028\ufeff\ufffd\ue000\u0378\U0001f600▁¨²"
+WORDS = st.lists(st.text(st.sampled_from(LIKELY + ODD), max_size=5), max_size=40)
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind, with what it makes of a few texts."""
+
+    of: type[Any]
+    texts: list[str]
+    said: str
+    """What decoding gives back of "The KING'S  café, 12,13"."""
+    corpus: str
+    """What decoding gives back of a line of the corpus, with what is learnt from it."""
+    sent: tuple[int, ...] = ()
+    """Ids of a special piece before and behind a text."""
+    shown: str = "{}"
+    """How decoding shows the text with them."""
+    any_order: bool = True
+    """Whether texts in any order give an equal tokenizer."""
+
+
+KINDS = (
+    Kind(ByteTokenizer, TEXTS, "The KING'S  café, 12,13", "The OLD king's Café, 中国", any_order=False),
+    Kind(
+        WordPieceTokenizer,
+        TEXTS,
+        "the king ' s cafe , 12 , [UNK]",
+        "the old king ' s cafe , 中 国",
+        (2, 3),
+        "[CLS] {} [SEP]",
+    ),
+    Kind(
+        SentencePieceTokenizer,
+        MANY,
+        "the king's cafe, 12,13",
+        "the old king's cafe, 中国",
+        (2, 3),
+        "[CLS] {}[SEP]",
+    ),
+)
+LEARNT = {kind: kind.of.train(kind.texts, 60) for kind in KINDS}
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.of.kind)
+
+
+@every_kind
+@settings(deadline=None, max_examples=300)
+@given(words=WORDS, cut=st.integers(5, 30))
+def test_ids_of_the_rows_are_those_of_the_text(kind: Kind, words: list[str], cut: int) -> None:
+    text, learnt = " a".join(words), LEARNT[kind]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(raw, "ROW", cut)
+        patched.setattr(raw, "SEGMENT", 100)
+        rows = list(learnt.rows([text]))
+    ids = learnt.encode_clean(text).tolist()
+    assert np.concatenate([[], *map(learnt.encode_clean, rows)]).tolist() == ids
+    if kind.of is SentencePieceTokenizer:  # as a whole it may cut words otherwise that two ways are equally likely for
+        assert ids == [index for word in text.split() for index in learnt.encode(word)]
+    else:
+        assert ids == learnt.encode(text)
+
+
+@every_kind
+def test_a_long_text_takes_its_length_of_time(kind: Kind) -> None:
+    n_other = 20_000 if kind.of is ByteTokenizer else 100_000
+    text = "the old king's horses " * 50_000 + "".join(character * n_other for character in "x国.")
+    for encode in (LEARNT[kind].encode, LEARNT[kind].encode_clean):
+        ids = encode(text)
+    if kind.of is ByteTokenizer:
+        assert LEARNT[kind].decode(ids) == text
+
+
+@every_kind
+def test_half_a_surrogate_pair_is_no_text(kind: Kind) -> None:
+    encodes = () if kind.of is WordPieceTokenizer else (LEARNT[kind].encode, LEARNT[kind].encode_clean)
+    for use in (*encodes, lambda text: kind.of.train([text], 5)):
+        with pytest.raises(InputError, match="character 2: half of a surrogate pair"):
+            use("ab\ud800")
+
+
+@every_kind
+def test_decoding_joins_pieces(kind: Kind) -> None:
+    learnt = LEARNT[kind]
+    ids = learnt.encode("The KING'S  café, 12,13")
+    assert learnt.decode(ids) == kind.said
+    assert learnt.decode([]) == ""
+    assert learnt.decode([*kind.sent[:1], *ids, *kind.sent[1:]]) == kind.shown.format(kind.said)
+    for cut in range(1, len(ids)):
+        add = learnt.following(ids[cut - 1])
+        if kind.of is not ByteTokenizer or all(learnt.decode([index]).isascii() for index in ids[cut - 1 :]):
+            assert learnt.decode(ids[:cut]) + "".join(map(add, ids[cut:])) == learnt.decode(ids)
+    for ids in ([-1], [0, 10_000]):
+        message = rf"ids\[{len(ids) - 1}\] = {ids[-1]}: expected an id in 0..{learnt.n_vocab - 1}"
+        with pytest.raises(InputError, match=message):
+            learnt.decode(ids)
+
+
+@every_kind
+def test_learning_is_the_same_in_every_process_and_order(kind: Kind) -> None:
+    given_texts = kind.texts[::-1] if kind.any_order else kind.texts
+    program = f"from {kind.of.__module__} import *; print({kind.of.__name__}.train({given_texts!r}, 60).digest)"
+    for _ in range(2):
+        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert found.stdout.strip() == LEARNT[kind].digest
+    if kind.any_order:
+        parts = ["the old king", "a new king", "the kin g", "rain rained raining"]
+        assert len({kind.of.train(order, 8).digest for order in itertools.permutations(parts)}) == 1
+
+
+@every_kind
+def test_from_a_raw_corpus(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "GROUP", 1)  # a file a book
+    (tmp_path / "books").mkdir()
+    books = []
+    for number in range(4):
+        text = f"Book {number}.\n\nThe OLD king's Café, 中国.\n" * (20 + number)
+        (tmp_path / "books" / f"{number}.txt").write_text(text, encoding="utf-8")
+        books.append(text)
+    config = CorpusConfig(validation_fraction=0, raw=True, near_duplicates=1)
+    corpus.build_corpus(RawCorpus.at(str(tmp_path / "books")), tmp_path / "corpus", config)
+    counted: list[int] = []
+
+    def elsewhere(function: Callable[..., Any], paths: list[Path]) -> Any:
+        return map(pickle.loads(pickle.dumps(function)), paths)
+
+    tokenizer = kind.of.from_corpus(tmp_path / "corpus", 10, elsewhere, counted.append)
+    assert tokenizer.digest == kind.of.train(books[::-1], 10).digest
+    assert sum(counted) == 4
+    assert getattr(tokenizer, "cased", False) is False
+    assert tokenizer.decode(tokenizer.encode("The OLD king's Café, 中国")) == kind.corpus
+
+
+@every_kind
+def test_saved_loaded_and_sent_it_stays_the_same(kind: Kind, tmp_path: Path) -> None:
+    learnt = LEARNT[kind]
+    learnt.save(tmp_path)
+    again = Tokenizer.load(f"file://{tmp_path}/")
+    assert isinstance(again, kind.of)
+    assert again.digest == learnt.digest == pickle.loads(pickle.dumps(learnt)).digest
+    assert again.encode_batch(TEXTS) == learnt.encode_batch(TEXTS)
+    for file in tmp_path.iterdir():  # an address will do
+        with fsspec.open(f"memory://{kind.of.__name__}/{file.name}", "wb") as copy:
+            copy.write(file.read_bytes())
+    assert Tokenizer.load(f"memory://{kind.of.__name__}").digest == learnt.digest
