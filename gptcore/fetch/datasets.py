@@ -6,15 +6,21 @@ Archives and parts of them lie in ``.origins/NAME/`` of that folder until the da
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
+import stat
 import sys
+import tarfile
 import time
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Literal
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Literal, NamedTuple
 
 import requests
 from tqdm import tqdm
@@ -22,10 +28,11 @@ from tqdm import tqdm
 from gptcore.base.errors import InputError
 from gptcore.base.files import fsync_folder, read_json, sha256_file, sha256_json, try_lock, write_json_atomic
 from gptcore.fetch.download import FetchError, Progress, download, session
-from gptcore.fetch.unpack import is_archive, unpack
 from gptcore.nlu.origins import Download, Origin
 
 _STATE = ".origins"
+_BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError, FileExistsError)
+_NOTICES = ("readme", "license", "licence")
 _SECONDS = 10.0  # between two lines of progress where there is no terminal
 
 
@@ -219,3 +226,66 @@ def _lines(path: Path) -> list[str]:
 
 def _write(path: Path, lines: list[str]) -> None:
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+
+
+# --- archives, unpacked without trust in their names ---
+
+
+class _Member(NamedTuple):
+    name: str
+    is_link: bool
+    open: Callable[[], IO[bytes] | None] | None
+    """None for what is no file."""
+
+
+def is_archive(name: str) -> bool:
+    """Whether a file of this name is one that :func:`unpack` opens."""
+    return name.endswith((".zip", ".tar.gz"))
+
+
+def unpack(archive: Path, pattern: str, out: Path) -> int:
+    """Unpack the files whose names match into the new folder ``out``, without the first part of their names.
+
+    What the authors say of the data, and on what terms (``README``, ``LICENSE``), comes along.
+
+    :param pattern: as many parts as the names have, each with wildcards: ``RACE/*/*/*.txt``.
+    :return: the number of files that match.
+    :raises FetchError: no archive, no such file in it, or any name in it that leads out of it, or a link.
+    """
+    parts, count = PurePosixPath(pattern).parts, 0
+    try:
+        for member in _members(archive):
+            name = PurePosixPath(member.name)
+            if name.is_absolute() or ".." in name.parts or "\\" in member.name or ":" in "".join(name.parts[:1]):
+                raise FetchError(f"{archive.name}: found the name {member.name!r}, expected none that leads out of it")
+            if member.is_link:
+                raise FetchError(f"{archive.name}: found the link {member.name!r}, expected files and folders only")
+            wanted = len(name.parts) == len(parts) and name.match(pattern) and not name.name.startswith(".")
+            notice = name.parts[:-1] == parts[:1] and name.name.lower().startswith(_NOTICES)
+            if member.open is None or not (wanted or notice):
+                continue
+            target = out.joinpath(*name.parts[1:])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source = member.open()
+            assert source is not None, "a file has content"
+            with source, open(target, "xb") as file:
+                shutil.copyfileobj(source, file)
+            count += wanted
+    except _BROKEN as error:
+        raise FetchError(f"{archive.name}: found {type(error).__name__}: {error}, expected a whole archive") from error
+    if not count:
+        raise FetchError(f"{archive.name}: found no file {pattern}, expected some")
+    return count
+
+
+def _members(archive: Path) -> Iterator[_Member]:
+    if archive.name.endswith(".zip"):
+        with zipfile.ZipFile(archive) as opened:
+            for info in opened.infolist():
+                link = stat.S_ISLNK(info.external_attr >> 16)
+                yield _Member(info.filename, link, None if info.is_dir() else partial(opened.open, info))
+        return
+    with tarfile.open(archive, "r:gz") as tar:
+        for entry in tar:
+            other = not (entry.isfile() or entry.isdir())  # links, devices
+            yield _Member(entry.name, other, partial(tar.extractfile, entry) if entry.isfile() else None)

@@ -17,9 +17,8 @@ import pytest
 
 from gptcore.base.errors import InputError
 from gptcore.evaluation.submission import SUBMISSION
-from gptcore.fetch.datasets import cut_mrpc, get_dataset
+from gptcore.fetch.datasets import cut_mrpc, get_dataset, unpack
 from gptcore.fetch.download import FetchError, download
-from gptcore.fetch.unpack import unpack
 from gptcore.nlu import REGISTRY, available, load_task
 from gptcore.nlu.blimp import blimp_fingerprint
 from gptcore.nlu.origins import ORIGINS, Download, Origin, origins_named
