@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
+from gptcore.base.tables import read_table
 from gptcore.storyworld import rows as makers
 from gptcore.storyworld.lexicon import Words
 from gptcore.storyworld.narrate import key
 
 NLI = ("entailment", "neutral", "contradiction")
-RTE = ("entailment", "not_entailment")
 SIZES = {
     "snli": (600, 300, 100),
     "mnli": (600, 300, 60),
@@ -99,7 +99,7 @@ class Writer:
 
 def datasets(w: Writer) -> None:
     """Write all twelve datasets."""
-    for write in (_snli, _mnli, _pairs, _scitail, _race, _storycloze, _mrpc, _qqp, _stsb, _sst2, _cola):
+    for write in (_snli, _mnli, _tables, _race, _storycloze, _mrpc):
         write(w)
 
 
@@ -153,24 +153,19 @@ def _mnli(w: Writer) -> None:
         w.table(f"MNLI/{file}.tsv", header, rows)
 
 
-def _pairs(w: Writer) -> None:
-    for task, make, columns in (
-        ("qnli", makers.qnli, ["index", "question", "sentence"]),
-        ("rte", makers.rte, ["index", "sentence1", "sentence2"]),
-    ):
+def _tables(w: Writer) -> None:
+    """The sets whose every file is a table, a row a line, as ``formats.toml`` describes them."""
+    for task, table in read_table(__file__, "formats.toml").items():
+        make = getattr(makers, task)
         for split, n in zip(("train", "dev", "test"), SIZES[task], strict=True):
-            labelled = split != "test"
-            rows = [
-                [str(i), *row, *([label] if labelled else [])]
-                for i, (row, label) in enumerate(w.draw(task, split, make, RTE, n))
-            ]
-            w.table(f"{task.upper()}/{split}.tsv", [*columns, *(["label"] if labelled else [])], rows)
-
-
-def _scitail(w: Writer) -> None:
-    for split, n in zip(("train", "dev", "test"), SIZES["scitail"], strict=True):
-        rows = w.draw("scitail", split, makers.scitail, ("entails", "neutral"), n)
-        w.table(f"SciTail/tsv_format/scitail_1.0_{split}.tsv", None, [[*row, label] for row, label in rows])
+            shape = {**table, **table.get(split, {})}
+            rows = []
+            drawn = w.draw(task, split, make, table["labels"], n, n_texts=table.get("texts", 2))
+            for i, (row, label) in enumerate(drawn):
+                slots = {"i": i, "first": 2 * i + 1, "second": 2 * i + 2, "split": split, "label": label}
+                mark = "" if label == "1" else "*"  # of a sentence that is not well formed
+                rows.append([cell.format(*row, mark=mark, **slots) for cell in shape["cells"]])
+            w.table(shape["file"].format(split=split), shape["header"], rows)
 
 
 def _race(w: Writer) -> None:
@@ -218,54 +213,3 @@ def _mrpc(w: Writer) -> None:
         first = "index" if split == "test" else "Quality"
         encoding = "utf-8" if split == "test" else "utf-8-sig"  # the public train and dev files start with a BOM
         w.table(f"MRPC/{split}.tsv", [first, "#1 ID", "#2 ID", "#1 String", "#2 String"], rows, encoding=encoding)
-
-
-def _qqp(w: Writer) -> None:
-    for split, n in zip(("train", "dev", "test"), SIZES["qqp"], strict=True):
-        rows = []
-        for i, (row, label) in enumerate(w.draw("qqp", split, makers.qqp, ("1", "0"), n)):
-            ids = [str(i)] if split == "test" else [str(i), str(2 * i + 1), str(2 * i + 2)]
-            rows.append([*ids, *row, *([] if split == "test" else [label])])
-        header = ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"]
-        w.table(f"QQP/{split}.tsv", ["id", "question1", "question2"] if split == "test" else header, rows)
-
-
-def _stsb(w: Writer) -> None:
-    columns = [
-        "index",
-        "genre",
-        "filename",
-        "year",
-        "old_index",
-        "source1",
-        "source2",
-        "sentence1",
-        "sentence2",
-        "score",
-    ]
-    for split, n in zip(("train", "dev", "test"), SIZES["stsb"], strict=True):
-        drawn = w.draw("stsb", split, lambda rng, words, _: makers.stsb(rng, words), ("",), n)
-        rows = []
-        for i, ((first, second, score), _) in enumerate(drawn):
-            ids = [str(i), "main-captions", "storyworld", f"2012{split}", f"{i:04d}", "none", "none"]
-            rows.append([*ids, first, second, *([] if split == "test" else [score])])
-        w.table(f"STS-B/{split}.tsv", columns[:-1] if split == "test" else columns, rows)
-
-
-def _sst2(w: Writer) -> None:
-    for split, n in zip(("train", "dev", "test"), SIZES["sst2"], strict=True):
-        drawn = w.draw("sst2", split, makers.sst2, ("0", "1"), n, n_texts=1)
-        if split == "test":
-            w.table("SST-2/test.tsv", ["index", "sentence"], [[str(i), t] for i, ((t,), _) in enumerate(drawn)])
-        else:
-            w.table(f"SST-2/{split}.tsv", ["sentence", "label"], [[f"{t} ", label] for (t,), label in drawn])
-
-
-def _cola(w: Writer) -> None:
-    for split, n in zip(("train", "dev", "test"), SIZES["cola"], strict=True):
-        drawn = w.draw("cola", split, makers.cola, ("0", "1"), n, n_texts=1)
-        if split == "test":
-            w.table("CoLA/test.tsv", ["index", "sentence"], [[str(i), t] for i, ((t,), _) in enumerate(drawn)])
-        else:
-            rows = [["sw26", label, "" if label == "1" else "*", t] for (t,), label in drawn]
-            w.table(f"CoLA/{split}.tsv", None, rows)

@@ -73,8 +73,8 @@ def qqp(rng: Random, words: Words, label: str) -> Pair:
     return stories.ask(rng, first), stories.ask(rng, second)
 
 
-def stsb(rng: Random, words: Words) -> tuple[str, str, str]:
-    """Two sentences and how alike they are, "0.000" to "5.000"."""
+def stsb(rng: Random, words: Words, label: str) -> tuple[str, str, str]:
+    """Two sentences and how alike they are, "0.000" to "5.000"; the label, which is drawn with them, is empty."""
     first, second, score = stories.graded(rng, words)
     return capital(first), capital(second), f"{score:.3f}"
 
