@@ -67,7 +67,7 @@ def write_abstracts(
 
 
 def title_words(seen: Set[str], titles: Sequence[str], abstracts: Sequence[str]) -> float | None:
-    """Of the words of titles that ``seen`` has not, the share that the abstract below says; None: there are none."""
+    """The share of titles' words outside ``seen`` that the abstract below says; None where there is no such word."""
     used = [
         word in words
         for title, abstract in zip(titles, abstracts, strict=True)

@@ -64,7 +64,7 @@ def download(
 ) -> str:
     """Fetch ``url`` into the file ``path``, going on from what an earlier call left.
 
-    :param sha256: what the file must have; empty: any.
+    :param sha256: the SHA-256 that the file must have; if empty, the file may have any.
     :param pause: seconds before a broken transfer is tried again, doubled with each try that brought nothing.
     :return: the file's SHA-256.
     :raises FetchError: an answer that is no file, a connection that stays broken (what arrived is kept for the next

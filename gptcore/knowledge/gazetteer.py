@@ -108,7 +108,10 @@ class Gazetteer:
         return _apart(ends, entities)
 
     def _longest(self, tokens: Ids) -> tuple[Ids, Ids]:
-        """Pieces of the longest name that begins at each place, 0: none, and 1 + its entity: [B, T] -> [B, T] each."""
+        """How many pieces the longest name that begins at each place has (0: none begins), and 1 + the name's entity.
+
+        [B, T] -> [B, T] each.
+        """
         n_rows, length = tokens.shape
         ends = np.zeros((n_rows, length), np.int64)  # pieces of the longest name that begins at a position
         entities = np.zeros((n_rows, length), np.int64)

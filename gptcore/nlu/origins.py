@@ -24,11 +24,11 @@ class Download:
 
     url: str
     take: str
-    """Of an archive: the members to keep, as a pattern; its first part is left off. Else the name to keep it under."""
+    """The members of an archive to keep, as a pattern without its first part; else the name to keep the file by."""
     size: int = 0
-    """Bytes; 0: not known."""
+    """Bytes of the file; 0 where they are not known."""
     sha256: str = ""
-    """Empty: not known from a source that can be cited."""
+    """The file's SHA-256; empty where no source that can be cited has one."""
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class Origin:
 
     @property
     def size(self) -> int:
-        """Bytes to fetch; 0: not known."""
+        """Bytes to fetch; 0 where they are not known."""
         sizes = [download.size for download in self.downloads]
         return sum(sizes) if all(sizes) else 0
 

@@ -54,7 +54,7 @@ class EncodedPrompt:
 def select(rows: Rows, shots: int, max_rows: int | None = None) -> Selection:
     """Choose the rows to ask, and up to ``shots`` examples for each; only these are made into items.
 
-    :param max_rows: at most so many rows, drawn by a seed; None: all.
+    :param max_rows: the most rows that are taken, drawn by a seed; None takes all.
     """
     chosen = [int(number) for number in choose_rows(len(rows.asked), max_rows, SEED)]
     asked = (AskedRow(number, rows.asked[number], tuple(draw_examples(rows, number, shots, SEED))) for number in chosen)

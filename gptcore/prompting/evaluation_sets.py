@@ -32,7 +32,7 @@ class EvaluationTexts:
     :raises InputError: a missing file or a broken row.
     """
     train: Callable[[], Texts] | None = None
-    """Reads the rows that a model of the task is trained on; None: there are none."""
+    """Reads the rows that a model of the task is trained on; None where the task has no such rows."""
 
 
 def evaluation_texts(datasets_url: str) -> list[EvaluationTexts]:

@@ -47,9 +47,9 @@ class MultipleChoice:
     context: str = ""
     """Stands before the question; where the prompt is too long, its end is cut off."""
     earlier: Turns | None = None
-    """The examples of this question; None: examples are other rows, each with its own context."""
+    """The examples of this question; where it is None, other rows are the examples, each with its own context."""
     no_content: str = ""
-    """The question with :data:`NO_CONTENT` in the place of its texts; empty: the task has no such question."""
+    """The question with :data:`NO_CONTENT` in the place of its texts; empty where the task has no such question."""
     subset: str = ""
     """The part of the split that the row belongs to (MNLI, RACE)."""
 
@@ -147,13 +147,13 @@ class Decoding:
     max_tokens: int
     """The most tokens that are generated."""
     min_room: int = 0
-    """Tokens that a model must have room for where ``max_tokens`` is more than half of its positions; 0: for all."""
+    """Tokens that a model must have room for where ``max_tokens`` is over half of its positions; 0 asks for all."""
     top_k: int = 1
-    """Tokens that each one is drawn from; 1: always the likeliest."""
+    """How many of the likeliest tokens each one is drawn from; 1 always takes the likeliest."""
     one_line: bool = True
     """Whether the answer ends with its line."""
     sentences: int = 0
-    """How many sentences are kept; 0: all."""
+    """How many sentences of the answer are kept; 0 keeps all."""
 
     @property
     def needed(self) -> int:
@@ -192,7 +192,7 @@ class Rows:
 
     asked: Sequence[Item]
     pool: Sequence[Item] = field(default=())
-    """Labelled rows that are never asked; empty: examples are other rows of ``asked``."""
+    """Labelled rows that are never asked; where there are none, other rows of ``asked`` are the examples."""
     pool_name: str = ""
     """What the pool is, in words: "the train split"."""
     separator: str = "\n\n"

@@ -17,7 +17,7 @@ class PublishedScore:
     score: float
     """In per cent; a perplexity as it is."""
     of: str = ""
-    """Which of the task's scores; empty: the headline."""
+    """Which of the task's scores it is; empty for the headline."""
     parts: tuple[float, ...] = ()
     """What the score is the mean of, in per cent: ROUGE-1, -2 and -L."""
 

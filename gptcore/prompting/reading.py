@@ -95,7 +95,7 @@ def detokenised(text: str) -> str:
 def summaries(datasets_url: str, hint: str) -> Rows:
     """Articles of CNN and the Daily Mail and their highlights (GPT-2's paper, section 3.6).
 
-    :param hint: stands behind an article and says that its summary follows; empty: nothing says so.
+    :param hint: what stands behind an article and says that its summary follows; if empty, nothing says so.
 
     The file has a column of articles (``text`` or ``article``) and one of highlights (``y`` or ``highlights``), which
     stand on a line each.

@@ -91,7 +91,7 @@ class _Questions(NamedTuple):
     prompts: list[EncodedPrompt]
     answers: tuple[Ids, ...]
     without_content: Ids
-    """The prompt that says nothing, behind the same examples; empty: the task has none."""
+    """The prompt that says nothing, behind the same examples; empty where the task has none."""
 
     @property
     def item(self) -> MultipleChoice | Graded | WinogradSchema:
@@ -146,7 +146,7 @@ def _normalised(
 
     :param nats: log-probabilities behind the row's prompt; of a schema, of its rest behind each reading.
     :param unconditional: the same behind :data:`gptcore.prompting.items.ANSWER_CONTEXT`.
-    :param no_content: the same behind the prompt without content; None: there is none.
+    :param no_content: the same behind the prompt without content; None where there is no such prompt.
     """
     yield Normalisation.TOTAL, nats
     if isinstance(each.item, WinogradSchema):

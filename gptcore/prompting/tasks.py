@@ -36,7 +36,7 @@ class PromptTask:
     normalisation: Normalisation = Normalisation.TOTAL
     """How the candidates of the headline compare."""
     decoding: Decoding | None = None
-    """How an answer is generated; None: it is chosen among candidates."""
+    """How an answer is generated; None where it is chosen among candidates."""
     measure: measures.Measure | None = None
     """How generated answers are scored."""
     word: bool = False

@@ -79,7 +79,7 @@ def facts(rng: Random) -> list[Fact]:
     used: set[str] = set()
 
     def named(first: str, surname: str) -> str:
-        """A name that nobody has yet; empty: somebody has it."""
+        """The name, if nobody has it yet; an empty one if somebody has."""
         name = f"{first} {surname}"
         if name in used:
             return ""

@@ -101,7 +101,7 @@ class WordTokenizer(BytePairTokenizer):
 
     @property
     def end_of_text(self) -> None:
-        """None: documents are told apart by their rows alone (original code)."""
+        """Always None, as documents are told apart by their rows alone (original code)."""
 
     @cached_property
     def digest(self) -> str:

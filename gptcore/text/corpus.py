@@ -98,7 +98,7 @@ def build_corpus(
     A build that was interrupted is taken up again where ``out`` holds parts of exactly this input and config.
 
     :param map: the built-in, or one that works elsewhere, gives results in order and reaches both sources and ``out``.
-    :param progress: see :data:`Progress`; None: a bar on a terminal.
+    :param progress: see :data:`Progress`; None draws a bar on a terminal.
     :returns: ``documents`` {read, kept, train, validation, dropped: {reason: n}}, ``bytes`` {read, kept} (UTF-8,
         decompressed), ``words``, ``characters_repaired`` {undecodable: bytes of all documents read, ftfy: characters
         of those kept}, ``sources``, ``left_out`` (the first 100 documents dropped as unreadable or as near duplicates,

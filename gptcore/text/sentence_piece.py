@@ -56,7 +56,7 @@ class SentencePieceTokenizer(WordByWordTokenizer):
         """Check the model.
 
         :param model: the bytes of a model of the library's.
-        :param cased: whether upper case is kept; None: if a piece has any.
+        :param cased: whether upper case is kept; None keeps it if a piece has any.
         :param keep_accents: whether accents are kept, and compatibility characters.
         :param name: what messages call the model; the file it came from.
         :raises InputError: no model, or one without ALBERT's special pieces or with pieces of several words.

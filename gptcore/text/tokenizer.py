@@ -68,7 +68,7 @@ class Tokenizer(ABC):
     _files: ClassVar[str]
     """What a folder of a reader's kind holds, as messages call it."""
     _library_type: ClassVar[str] = ""
-    """The type of a reader's models in a ``tokenizer.json``; empty: it reads none."""
+    """The type of a reader's models in a ``tokenizer.json``; empty where it reads none."""
 
     def __init_subclass__(cls) -> None:
         if "_files" in vars(cls):
@@ -115,7 +115,7 @@ class Tokenizer(ABC):
 
     @classmethod
     def _in_folder(cls, folder: TokenizerFolder) -> Tokenizer | None:
-        """The tokenizer of a folder that holds files of a reader's kind; None: it holds none."""
+        """The tokenizer of a folder that holds files of a reader's kind; None where it holds none."""
         raise NotImplementedError
 
     @classmethod
@@ -155,13 +155,13 @@ class Tokenizer(ABC):
 
     @property
     def specials(self) -> Specials | None:
-        """The ids of the special pieces by role; None: the vocabulary has none, and a task adds rows behind it."""
+        """The ids of the special pieces by role; None where there are none, and a task adds rows for them."""
         return None
 
     @property
     @abstractmethod
     def end_of_text(self) -> int | None:
-        """The id that stands before and behind every document; None: the kind has no such piece."""
+        """The id that stands before and behind every document; None where the kind has no such piece."""
 
     @cached_property
     @abstractmethod

@@ -78,7 +78,7 @@ class WordByWordTokenizer(Tokenizer):
 
     @property
     def end_of_text(self) -> None:
-        """None: no piece stands before or behind a document."""
+        """Always None, as no piece stands before or behind a document."""
 
     def encode_next(self, text: str) -> list[int]:
         """See :meth:`gptcore.text.tokenizer.Tokenizer.encode_next`: a word's beginning is in its first piece."""
