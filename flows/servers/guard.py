@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-_Message = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
-Application = Callable[[_Message, _Receive, _Send], Awaitable[None]]
-"""As ASGI has it."""
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+"""As ASGI has them, these four."""
 _POLICY_VIOLATION = 1008
 
 
@@ -34,7 +34,7 @@ def guarded(app: Application, names: frozenset[str]) -> Application:
     :param names: see :func:`own_names`.
     """
 
-    async def checked(scope: _Message, receive: _Receive, send: _Send) -> None:
+    async def checked(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket") and (problem := refusal(_headers(scope), names)):
             await _refuse(scope, receive, send, problem)
             return
@@ -54,11 +54,11 @@ def refusal(headers: list[tuple[str, str]], names: frozenset[str]) -> str:
     return ""
 
 
-def _headers(scope: _Message) -> list[tuple[str, str]]:
+def _headers(scope: Message) -> list[tuple[str, str]]:
     return [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
 
 
-async def _refuse(scope: _Message, receive: _Receive, send: _Send, problem: str) -> None:
+async def _refuse(scope: Message, receive: Receive, send: Send, problem: str) -> None:
     if scope["type"] == "websocket":
         await receive()  # the handshake
         await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": problem[:100]})

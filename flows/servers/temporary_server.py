@@ -27,13 +27,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from flows.servers.environment import answers
-from flows.servers.guard import Application, guarded, own_names
+from flows.servers.guard import Application, Message, Receive, Send, guarded, own_names
 from flows.servers.signals import on_server
 from gptcore.machine.process import PARENT_VARIABLE, die_with_parent
 from tasks.store.state import state_folder
@@ -179,10 +178,6 @@ SETTINGS = {
 _AGAIN_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.4)
 _UNAVAILABLE = 503
 
-_Message = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
-
 
 def serve(listener: socket.socket) -> None:
     """Serve the API until SIGTERM comes, from the owner or from the kernel because the owner is dead.
@@ -222,7 +217,7 @@ def asking_again(app: Application) -> Application:
     is rolled back, and the client gets a 503, upon which it waits for two seconds.
     """
 
-    async def patient(scope: _Message, receive: _Receive, send: _Send) -> None:
+    async def patient(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
@@ -230,12 +225,12 @@ def asking_again(app: Application) -> Application:
         while request[-1].get("more_body"):
             request.append(await receive())
         for seconds in (*_AGAIN_SECONDS, None):
-            left, answer = iter(request), list[_Message]()
+            left, answer = iter(request), list[Message]()
 
-            async def again(left: Any = left) -> _Message:
+            async def again(left: Any = left) -> Message:
                 return next(left, None) or await receive()
 
-            async def keep(message: _Message, answer: list[_Message] = answer) -> None:
+            async def keep(message: Message, answer: list[Message] = answer) -> None:
                 answer.append(message)
 
             error = None
