@@ -16,7 +16,6 @@ from flows.cli.main import main
 from gptcore.config import ModelConfig
 from gptcore.models.transformer import GPT
 from gptcore.text.bpe import WordTokenizer
-from tests.expected import expected
 from tests.gptcore.tiny_glue import tokenizer
 
 COMMANDS = [
@@ -43,33 +42,6 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
         main([command, "--help"])
     assert stopped.value.code == 0
     assert f"gptmill {command}" in capsys.readouterr().out
-
-
-BAD = expected(__file__, "BAD")
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line_and_exit_code_two(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for folder in ("empty", "books", "data/RTE"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "books" / "a.txt").write_text("A book.\n" * 50, encoding="utf-8")
-    (tmp_path / "file").write_text("= no toml", encoding="utf-8")
-    (tmp_path / "unknown.toml").write_text("[finetune]\nrate = 1\n", encoding="utf-8")
-    (tmp_path / "misspelt.toml").write_text("[finetune]\nbatchsize = 1\n", encoding="utf-8")
-    (tmp_path / "type.toml").write_text('[finetune]\nepochs = "three"\n', encoding="utf-8")
-    (tmp_path / "section.toml").write_text("[fine]\ntune = 1\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    arguments, words = BAD[case]
-    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    assert main([part.format(tmp=tmp_path) for part in arguments]) == 2
-    line = failed_line(capsys)
-    assert line.startswith("gptmill: error: ")
-    assert words.format(tmp=tmp_path) in line
-    assert "overrides" not in line, "a user of the command line knows of no such thing"
-    left = [path for path in tmp_path.rglob("*") if path.is_file() and ".locks" not in path.parts]
-    assert sorted(left) == before
 
 
 def test_encode_gives_one_list_a_line(

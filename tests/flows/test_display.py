@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,14 @@ class Screen:
         return Path(self.file.getvalue().splitlines()[0].split(maxsplit=1)[1]).read_text(encoding="utf-8")
 
 
+@contextmanager
+def watched(command: str = "pipeline", terminal: bool = False, verbose: bool = False) -> Iterator[Screen]:
+    """What a person sees of a command meanwhile."""
+    screen = Screen(terminal)
+    with shown(command, verbose, screen.console):
+        yield screen
+
+
 def tell(
     stage: str,
     made: str | Mapping[str, int],
@@ -53,8 +62,7 @@ def tell(
 
 
 def test_a_stage_is_a_line_with_what_it_made_and_what_that_took() -> None:
-    screen = Screen()
-    with shown("pipeline", console=screen.console):
+    with watched() as screen:
         tell("corpus", "36 documents -> 33 train + 3 held out, 2.1 M words")
         tell("tokenizer", "2,086 pieces", digest="bb833983e1a7", cached=True)
         assert [line.split("  ")[0] for line in screen.lines] == ["corpus", "tokenizer"]  # at once
@@ -67,8 +75,7 @@ def test_a_stage_is_a_line_with_what_it_made_and_what_that_took() -> None:
 
 
 def test_a_stage_of_many_items_is_one_line_too() -> None:
-    screen = Screen()
-    with shown("pipeline", console=screen.console):
+    with watched() as screen:
         for number, task in enumerate(("rte", "sst2", "cola")):
             tell("baselines", "majority class, bag of words", task, f"b{number}")
         for number, task in enumerate(("rte", "sst2", "cola")):
@@ -86,8 +93,7 @@ def test_a_stage_of_many_items_is_one_line_too() -> None:
 
 
 def test_warnings_show_and_the_rest_is_in_the_file(home: Path) -> None:
-    screen = Screen()
-    with shown("finetune", console=screen.console):
+    with watched("finetune") as screen:
         TALK.info("a detail")
         logging.getLogger("tasks.store").warning("it is %s\nand goes on", "odd")
         error = InputError("row 3")
@@ -105,8 +111,7 @@ def test_warnings_show_and_the_rest_is_in_the_file(home: Path) -> None:
 def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(display.time, "monotonic", lambda: now)
-    screen = Screen()
-    with shown("pretrain", console=screen.console):
+    with watched("pretrain") as screen:
         for step in range(101):
             progress(Underway("pretrain", step / 100, f"step {step}"))
             now += 12.0  # 20 minutes in all
@@ -115,8 +120,7 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch: pytest.
     assert screen.lines[0].split() == ["pretrain", "10%", "step", "10"]
     assert "step" not in screen.log
 
-    screen = Screen()
-    with shown("pretrain", console=screen.console):
+    with watched("pretrain") as screen:
         for step in range(101):
             progress(Underway("pretrain", step / 10_000, f"step {step}"))
             now += 60.0  # a hundredth of a long run: a line every ten minutes all the same
@@ -124,8 +128,7 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch: pytest.
 
 
 def test_why_nothing_happens_is_said_at_once_and_once() -> None:
-    screen = Screen()
-    with shown("pretrain", console=screen.console):
+    with watched("pretrain") as screen:
         for _ in range(5):
             progress(Underway("pretrain", 0.0, "waiting in the queue (Resources)", waits=True))
         for _ in range(5):
@@ -137,8 +140,7 @@ def test_why_nothing_happens_is_said_at_once_and_once() -> None:
 
 
 def test_a_terminal_gets_bars_that_leave_nothing_behind() -> None:
-    screen = Screen(terminal=True)
-    with shown("pipeline", console=screen.console):
+    with watched(terminal=True) as screen:
         progress(Underway("fine-tunes", 0.5, "1 of 2, ETA 0:10"))
         progress(Underway("fine-tunes", 0.25, "loss 0.5", "rte seed 0"))
         bars = shown_bars()
@@ -183,7 +185,7 @@ def test_old_logs_go(home: Path) -> None:
         path = home / "logs" / f"pipeline-20260101-0000{number:02}.log"
         path.touch()
         os.utime(path, (number, number))
-    with shown("pipeline", console=Screen().console):
+    with watched():
         TALK.info("x")
     left = sorted(path.name for path in (home / "logs").iterdir())
     assert len(left) == 20
@@ -201,8 +203,7 @@ def test_a_run_of_prefect_is_silent_but_for_its_stages(
     def told() -> None:
         logger().info("corpus abc", extra={"news": Made("corpus", "36 books", 1.0, False, "abc")})
 
-    screen = Screen()
-    with shown("pipeline", console=screen.console):
+    with watched() as screen:
         told()
     assert [line.split()[0] for line in screen.lines] == ["corpus"]
     assert "Beginning flow run" in screen.log
@@ -216,16 +217,14 @@ def test_a_run_of_prefect_is_silent_but_for_its_stages(
     def failing() -> None:
         broken()
 
-    screen = Screen()
-    with shown("pipeline", console=screen.console):
+    with watched() as screen:
         logging.getLogger("prefect._internal.concurrency").error("Service failed to process %s", "x" * 1000)
     (line,) = screen.lines
     assert line.startswith("error: Service failed")
     assert len(line) < 320
     assert "x" * 1000 in screen.log
 
-    screen = Screen()
-    with shown("pipeline", console=screen.console), pytest.raises(OSError, match="disk on fire"):
+    with watched() as screen, pytest.raises(OSError, match="disk on fire"):
         failing()
     warning, error = screen.lines
     assert warning.startswith("warning: broken")
@@ -233,8 +232,7 @@ def test_a_run_of_prefect_is_silent_but_for_its_stages(
     assert error.startswith("error: broken")
     assert error.endswith(": OSError: disk on fire")
 
-    screen = Screen()
-    with shown("pipeline", verbose=True, console=screen.console):
+    with watched(verbose=True) as screen:
         told()
     assert screen.lines == []
     assert "Beginning flow run" in screen.log

@@ -13,6 +13,7 @@ import pytest
 from tasks.report.leaderboard import Cell, Row
 from tasks.report.suites import kept_leaderboard
 from tasks.tracking.tracker import Tracker
+from tests.expected import expected
 
 HEAVY = ("prefect", "torch", "mlflow", "pandas", "sklearn", "matplotlib", "spacy", "transformers")
 
@@ -41,50 +42,39 @@ def answers(commands: list[list[str]], home: Path) -> list[tuple[int, str, list[
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "GPTMILL_HOME": str(home)},
+        env={**os.environ, "GPTMILL_HOME": str(home), "PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=home.parent,
     )
     return [(code, said, heavy) for code, said, heavy in json.loads(done.stdout)]
 
 
-def test_bad_usage_of_any_command_is_said_at_once(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "not.toml").write_text("= no toml", encoding="utf-8")
-    (tmp_path / "unknown.toml").write_text("[finetune]\nrate = 1\n", encoding="utf-8")
-    nowhere = str(tmp_path / "nowhere")
-    cases = {
-        "unknown preset": ["pipeline", "--preset", "huge"],
-        "unknown task": ["analysis", "table5", "--tasks", "sst3"],
-        "negative": ["pipeline", "--seeds", "-1"],
-        "no TOML": ["finetune-all", "--config", str(tmp_path / "not.toml")],
-        "unknown setting": ["pipeline", "--config", str(tmp_path / "unknown.toml")],
-        "no sweep": ["sweep", str(tmp_path / "not.toml")],
-        "no corpus": ["pipeline", "--corpus", nowhere],
-        "no datasets": ["pipeline", "--datasets", str(tmp_path / "empty")],
-        "no shards": ["pretrain", "--store", nowhere],
-        "no store": ["finetune", "rte", "--store", nowhere],
-        "task of finetune": ["finetune", "rta"],
-        "task of evaluate": ["evaluate", "rta", "--model", "best"],
-        "no model": ["evaluate", "rte", "--model", "best", "--store", nowhere],
-        "zero-shot task": ["zero-shot", "--tasks", "rte"],
-        "zero-shot rows": ["zero-shot", "--max-rows", "-1"],
-        "no checkpoint": ["zero-shot", "--store", nowhere],
-        "task of predict": ["predict", "rta", "--model", "best"],
-        "predict without a model": ["predict", "rte", "--model", "best", "--store", nowhere],
-        "perplexity without a model": ["perplexity", "--model", "feed", "--store", nowhere],
-        "generate out of range": ["generate", "--model", "latest", "--prompt", "x", "--top-k", "-1"],
-        "generate without a model": ["generate", "--model", "latest", "--prompt", "x", "--store", nowhere],
-        "submission without a checkpoint": ["submission", "--store", nowhere, "--out", f"{nowhere}.zip"],
-        "export to what is there": ["export", "--model", "latest", "--out", str(tmp_path / "empty")],
-        "unknown format": ["leaderboard", "--format", "yaml"],
-        "no port": ["up", "--prefect-port", "-1"],
-        "no tokenizer": ["encode", "--tokenizer", nowhere],
-    }
-    for case, (code, said, heavy) in zip(cases, answers(list(cases.values()), tmp_path), strict=True):
+BAD = expected(__file__, "BAD")
+
+
+def test_bad_usage_of_any_command_is_one_line_said_at_once(tmp_path: Path) -> None:
+    for folder in ("empty", "books", "data/RTE"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name, text in {
+        "books/a.txt": "A book.\n" * 50,
+        "file": "= no toml",
+        "unknown.toml": "[finetune]\nrate = 1\n",
+        "misspelt.toml": "[finetune]\nbatchsize = 1\n",
+        "type.toml": '[finetune]\nepochs = "three"\n',
+        "section.toml": "[fine]\ntune = 1\n",
+    }.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    commands = [[part.format(tmp=tmp_path) for part in arguments] for arguments, _ in BAD.values()]
+    for (case, (_, words)), (code, said, heavy) in zip(BAD.items(), answers(commands, tmp_path / "home"), strict=True):
         assert code == 2, (case, said)
-        assert "error: " in said, case
+        (line,) = (line for line in said.splitlines() if line.startswith("gptmill") and "error: " in line)
+        assert words.format(tmp=tmp_path) in line, case
         assert "Traceback" not in said, case
+        assert "overrides" not in line, "a user of the command line knows of no such thing"
         assert heavy == [], case
-    assert not Path(nowhere).exists()
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and not {".locks", "home"} & {*path.parts}]
+    assert sorted(left) == before, "nothing is half-written"
+    assert not (tmp_path / "store").exists()
 
 
 def test_help_imports_nothing(tmp_path: Path) -> None:
