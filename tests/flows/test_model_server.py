@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import http.client
 import json
 import os
 import signal
@@ -11,8 +12,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +166,10 @@ def test_a_request_that_does_not_arrive_is_told_so(shelf: Shelf, monkeypatch: py
 def test_requests_that_wait_are_answered_together_and_apart() -> None:
     """One that the model fails on fails those of its pass, and no later one; an end waits for what is queued."""
     sizes: list[int] = []
-    begin = threading.Event()
+    begun, begin = threading.Event(), threading.Event()
 
     def answer(items: Sequence[Any]) -> list[Any]:
+        begun.set()
         begin.wait(10)
         sizes.append(len(items))
         if "bad" in items:
@@ -176,7 +178,7 @@ def test_requests_that_wait_are_answered_together_and_apart() -> None:
 
     passes = Passes(answer)
     first = passes.submit(["a"])
-    time.sleep(0.1)  # its pass has begun
+    assert begun.wait(10)
     others = [passes.submit([str(n), str(n)]) for n in range(4)]
     begin.set()
     assert first.result(10) == ["aa"]
@@ -236,14 +238,18 @@ def test_a_server_takes_many_clients_and_ends_without_losing_one(shelf: Shelf, t
             2,
             f"gptmill: error: --port {port}: cannot be listened on, expected a free one",
         )
-        rows = [{"premise": "the cat " * 20, "hypothesis": "it sat"}] * 2000
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            under_way = pool.submit(requests.post, url, json=rows, timeout=60)
-            time.sleep(0.3)
+        body = encoded([{"premise": "the cat " * 20, "hypothesis": "it sat"}] * 2000)
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as client:
+            client.putrequest("POST", "/predict")
+            for name, value in {**JSON, "content-length": str(len(body)), "expect": "100-continue"}.items():
+                client.putheader(name, value)
+            client.endheaders()
+            assert client.sock.recv(100).startswith(b"HTTP/1.1 100 "), "it waits for the body: the request is under way"
             process.send_signal(signal.SIGTERM)
-            answer = under_way.result(60)
-        assert answer.status_code == 200
-        assert len(answer.json()) == 2000
+            client.send(body)
+            answer = client.getresponse()
+            assert answer.status == 200
+            assert len(json.loads(answer.read())) == 2000
         assert process.wait(30) == 128 + signal.SIGTERM
     finally:
         process.kill()
