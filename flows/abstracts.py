@@ -44,6 +44,7 @@ from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.stages.training import Training
 from tasks.store.artifact import Artifact
+from tasks.store.counts import PaperIdsCounts, PretrainCounts
 from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.references import n_parameters
 from tasks.store.store import Store
@@ -116,7 +117,7 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
         adapted = _each_apart(requests, jobs, failed)
         if adapted:
             ready = {name: sizes[name] for name in adapted}
-            seen = store.manifest(next(iter(sizes.values())))["counts"]["tokens_seen"]
+            seen = PretrainCounts.of(store, next(iter(sizes.values()))).tokens_seen
             origin = f"each pre-trained on the same {seen:,} tokens"
             found.append(sizes_table(store, ready, list(adapted.values()), ids, origin))
             publish(found[-1], parameters.out)
@@ -275,9 +276,9 @@ def _inputs(
 def _check_splits(store: Store, ids: Artifact, section: str, configs: Sequence[AdaptConfig]) -> None:
     """:raises InputError: a split that does not fill one block."""
     size = max(config.block_size for config in configs)
-    for row in store.manifest(ids)["counts"]["distribution"]:
-        if row["bpe_tokens"] < size:
+    for split, tokens in PaperIdsCounts.of(store, ids).tokens.items():
+        if tokens < size:
             raise InputError(
-                f"{section}.block_size = {size}: the papers' split {row['split']} has {row['bpe_tokens']:,} tokens, "
+                f"{section}.block_size = {size}: the papers' split {split} has {tokens:,} tokens, "
                 "expected a block or more; take smaller blocks or more papers"
             )

@@ -37,6 +37,7 @@ from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import recorded_task
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
+from tasks.store.counts import GraphCounts, TrainingCounts
 from tasks.store.lineage import ancestor, home_of, model_files, tokenizer_of
 from tasks.store.store import Store
 
@@ -81,7 +82,8 @@ def explain(store: Store, task: str, lines: Iterable[bytes]) -> Iterator[dict[st
     records = [found for found in store.newest("kagnet") if _asked(store, found.artifact) == task]
     if not records:
         raise InputError(f"--explain: found no KagNET for {task} in {store.url}, expected one; gptmill reason makes it")
-    best = max(records, key=lambda found: found.manifest["counts"]["dev/score"])  # of equals the newest
+    scores = [TrainingCounts.parse(found.manifest["counts"]).figures["dev/score"] for found in records]
+    best = records[scores.index(max(scores))]  # of equals the newest
     stages = ("grounded", "graph", "vectors", "finetune")
     grounded, graph, vectors, model = (ancestor(store, best.artifact, stage) for stage in stages)
     reasoner = Reasoner(
@@ -92,7 +94,7 @@ def explain(store: Store, task: str, lines: Iterable[bytes]) -> Iterator[dict[st
         replace_settings(KagNETConfig(), best.manifest["config"]["kagnet"], "kagnet"),
         replace_settings(GroundingConfig(), store.manifest(grounded)["config"]["grounding"], "grounding"),
     )
-    by = f"{best.artifact.short} on {store.manifest(graph)['counts']['name']}"
+    by = f"{best.artifact.short} on {GraphCounts.of(store, graph).name}"
     return ({**answer, "by": by} for answer in reasoner.answers(lines))
 
 

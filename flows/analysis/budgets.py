@@ -89,7 +89,7 @@ def _table(models: list[Trained], rows: list[Row], parameters: AnalysisParameter
     for model, row, pair in together:
         cells, mean = scores_of(row, tasks)
         scores = (cell_text(pair), cell_text(mean), *(cells.get(task, "-") for task in tasks))
-        body.append((model.label, *model.cost, f"{model.counts['steps']:,}", model.loss, *scores))
+        body.append((model.label, *model.cost, f"{model.counts.steps:,}", model.loss, *scores))
         told = {"average of the tasks": mean, "BLiMP": pair, **{task: row.per_task.get(task) for task in tasks}}
         for score, value in told.items():
             if value is not None:

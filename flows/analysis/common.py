@@ -23,6 +23,7 @@ from tasks.report.analysis import Analysis, publish
 from tasks.report.card import start_note, synthetic_note
 from tasks.report.leaderboard import Leaderboard, Row
 from tasks.store.artifact import Artifact
+from tasks.store.counts import PretrainCounts
 
 
 def scored(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> Leaderboard:
@@ -47,11 +48,11 @@ def synthetic_notes(chain: Chain) -> tuple[str, ...]:
 
 def about(chain: Chain) -> list[str]:
     """What a reader must know of the model behind the numbers."""
-    result = chain.store.manifest(chain.checkpoint)["counts"]
+    result = PretrainCounts.of(chain.store, chain.checkpoint)
     return [
         *synthetic_notes(chain),
-        f"preset {chain.preset.name}: {result['tokens_seen']:,} tokens seen in pre-training, "
-        f"held-out perplexity {result['validation/perplexity']:.1f}",
+        f"preset {chain.preset.name}: {result.tokens_seen:,} tokens seen in pre-training, "
+        f"held-out perplexity {result.validation_perplexity:.1f}",
         *start_note(chain.store.manifest(chain.checkpoint)),
     ]
 
@@ -88,10 +89,9 @@ class Trained:
         return pretrained_arm(self.checkpoint) if own else Arm(self.label, self.checkpoint)
 
     @property
-    def counts(self) -> Mapping[str, Any]:
+    def counts(self) -> PretrainCounts:
         """What its run measured."""
-        counts: Mapping[str, Any] = self.chain.store.manifest(self.checkpoint)["counts"]
-        return counts
+        return PretrainCounts.of(self.chain.store, self.checkpoint)
 
     @property
     def network(self) -> NetworkConfig:
@@ -109,15 +109,15 @@ class Trained:
     @property
     def operations(self) -> float:
         """Floating-point operations of its pre-training, of a network beside it, too; padding counts as tokens."""
-        return self.operations_after(self.counts["steps"])
+        return self.operations_after(self.counts.steps)
 
     def operations_after(self, steps: int) -> float:
         """Those of its first updates."""
-        return pretraining_flops(self.network, self._pretrain, self.counts["steps"], steps)
+        return pretraining_flops(self.network, self._pretrain, self.counts.steps, steps)
 
     def share_after(self, steps: int) -> float:
         """The share of its tokens that its first updates had seen."""
-        return share_seen(self.network, self._pretrain, self.counts["steps"], steps)
+        return share_seen(self.network, self._pretrain, self.counts.steps, steps)
 
     @property
     def _pretrain(self) -> PretrainConfig:
@@ -127,24 +127,24 @@ class Trained:
     @property
     def loss(self) -> str:
         """Its held-out loss and what that is of, for losses of different kinds have nothing in common."""
-        counts = self.counts
-        if (found := counts.get("validation/replaced_loss")) is not None:
-            return f"{found:.3f} a token that is replaced or not, recall {counts['validation/replaced_recall']:.0%}"
-        if (found := counts.get("validation/told_loss")) is not None:
+        figures = self.counts.figures
+        if (found := figures.get("validation/replaced_loss")) is not None:
+            return f"{found:.3f} a token that is replaced or not, recall {figures['validation/replaced_recall']:.0%}"
+        if (found := figures.get("validation/told_loss")) is not None:
             return f"{found:.3f} a word told from filled-in text"
-        return f"{counts['validation/loss']:.2f} a {'hidden word' if self.masked else 'next token'}"
+        return f"{self.counts.validation_loss:.2f} a {'hidden word' if self.masked else 'next token'}"
 
     @property
     def masked(self) -> bool:
         """Whether its held-out loss is of hidden words."""
-        return "validation/unigram_entropy" in self.counts
+        return self.counts.validation_unigram_entropy is not None
 
     @property
     def cost(self) -> tuple[str, str, str, str]:
         """Weights, tokens, operations and seconds, for a table."""
         counts = self.counts
-        seconds = f"{counts['wall_seconds']:,.0f}"
-        return short(self.weights), short(counts["tokens_seen"]), power(self.operations), seconds
+        seconds = f"{counts.wall_seconds:,.0f}"
+        return short(self.weights), short(counts.tokens_seen), power(self.operations), seconds
 
 
 COST = ("weights", "tokens", "operations", "seconds")
@@ -269,15 +269,15 @@ def cost_notes(models: Sequence[Trained], rows: Sequence[Row]) -> list[str]:
             notes.append(f"{model.label}: a run gave every dev row the same answer on {', '.join(collapsed)}")
     entropies: dict[str, list[str]] = {}  # each tokenizer has its own
     for model in models:
-        if model.masked:
-            entropies.setdefault(f"{model.counts['validation/unigram_entropy']:.2f}", []).append(model.label)
-    for entropy, labels in entropies.items():
+        if (entropy := model.counts.validation_unigram_entropy) is not None:
+            entropies.setdefault(f"{entropy:.2f}", []).append(model.label)
+    for nats, labels in entropies.items():
         whose = f" ({', '.join(labels)})" if len(entropies) > 1 else ""
-        notes.append(f"a loss of {entropy} a hidden word is that of knowing how frequent words are, and no more{whose}")
+        notes.append(f"a loss of {nats} a hidden word is that of knowing how frequent words are, and no more{whose}")
     return notes
 
 
 def _machines(models: Sequence[Trained]) -> str:
     """Threads and devices of the runs, each kind once."""
-    kinds = (f"{model.counts['threads']} thread(s), on {model.counts['device']}" for model in models)
+    kinds = (f"{model.counts.threads} thread(s), on {model.counts.device}" for model in models)
     return "; ".join(dict.fromkeys(kinds))

@@ -23,6 +23,7 @@ from tasks.report.figures import Curve, Figure, Panels
 from tasks.stages.blimp import check_blimp, score_blimp, score_blimp_ngrams
 from tasks.stages.evaluation import Scores, score_zero_shot
 from tasks.store.artifact import Artifact
+from tasks.store.counts import PretrainCounts
 from tasks.store.lineage import snapshot_scores, snapshots
 
 _MEAN = "mean of the fields"
@@ -138,17 +139,17 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
     """What more text brings: each task's score over the tokens seen in pre-training, beside the bag of words."""
     chain = run_chain(parameters)
     wanted = list(chain.datasets)
-    counts = chain.store.manifest(chain.checkpoint)["counts"]
+    counts = PretrainCounts.of(chain.store, chain.checkpoint)
     kept = snapshots(chain.store, chain.checkpoint)[-_KEPT:]
     arms = [Arm(f"after {step:,} updates", chain.checkpoint, {"snapshot": step}) for step in kept]
     board = scored(chain, parameters, wanted, [*arms, pretrained_arm(chain.checkpoint)])
     rows, words = board.rows[: len(arms) + 1], next(row for row in board.rows if row.name.startswith(_BAG_OF_WORDS))
-    steps = [*kept, counts["steps"]]
-    before = counts.get("tokens_seen_before", 0)
+    steps = [*kept, counts.steps]
+    before = counts.tokens_seen_before
     model = Trained("", chain, chain.checkpoint)
-    seen = [(before + counts["tokens_seen"] * model.share_after(step)) / 1e6 for step in steps]
-    scores = [*(snapshot_scores(chain.store, chain.checkpoint, step) for step in kept), counts]
-    held_out = [score["validation/perplexity"] for score in scores]
+    seen = [(before + counts.tokens_seen * model.share_after(step)) / 1e6 for step in steps]
+    scores = (snapshot_scores(chain.store, chain.checkpoint, step) for step in kept)
+    held_out = [*(score["validation/perplexity"] for score in scores), counts.validation_perplexity]
     averages = [row.average(wanted) or 0.0 for row in rows]
 
     def panel(title: str, unit: str, values: list[float]) -> Figure:
@@ -195,7 +196,7 @@ def _trace(chain: Chain, parameters: AnalysisParameters, model: Artifact, tasks:
 
 def _kept_steps(chain: Chain, model: Artifact) -> dict[int, int | None]:
     """Updates -> the name of the model after them: a snapshot's step, None for the final one."""
-    last = chain.store.manifest(model)["counts"]["steps"]
+    last = PretrainCounts.of(chain.store, model).steps
     return {**{step: step for step in snapshots(chain.store, model)}, last: None}
 
 

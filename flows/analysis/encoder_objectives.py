@@ -84,7 +84,7 @@ def sentences(parameters: AnalysisParameters) -> list[Analysis]:
         "segment goes on with the first; a model that learnt one kind of pairs tells the other's by the same head, "
         "and the head of none is as it was drawn",
         "nsp: the second segment follows or is of another document; sop: it follows or the two are swapped",
-        f"ours: {chain.preset.pretrain.steps or models[0].counts['steps']:,} updates each",
+        f"ours: {chain.preset.pretrain.steps or models[0].counts.steps:,} updates each",
         *cost_notes(models, rows),
     ]
     title = "ALBERT, Table 5: what the second segment is"
@@ -116,7 +116,7 @@ def replaced(parameters: AnalysisParameters) -> list[Analysis]:
         models.append(Trained(label, chain, checkpoint))
     rows = rows_of(models, parameters)
     electra, config = models[0], chain.preset.pretrain
-    n_updates = electra.counts["steps"]
+    n_updates = electra.counts.steps
     without = _without(parameters, "replaced_weight")
     n_tokens = n_updates * tokens_of_update(chain.preset)
     alike = round(n_tokens / tokens_of_update(chosen_preset(of_family(without, "bert"))))
@@ -168,7 +168,7 @@ def _on_the_way(parameters: AnalysisParameters, electra: Trained, masked: Traine
     suites = []
     for color, model in enumerate((electra, masked)):
         chain, label = model.chain, model.label.partition(",")[0]
-        last = model.counts["steps"]
+        last = model.counts.steps
         kept = snapshots(chain.store, model.checkpoint)[-_KEPT:]
         arms = [Arm(f"after {step:,} updates", model.checkpoint, {"snapshot": step}) for step in kept]
         arms.append(model.arm)

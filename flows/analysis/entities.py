@@ -25,6 +25,7 @@ from flows.trainings.grid import Arm
 from gptcore.nlu.published import ENTITIES
 from tasks.report.analysis import Analysis
 from tasks.report.leaderboard import Row
+from tasks.store.counts import MentionsCounts
 
 _TASKS = ("fewrel",)
 _BASELINES = ("majority class", "bag of words")
@@ -70,7 +71,7 @@ def _ablation(
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     for label, row in rows.items():
-        told = trained[label].counts.get("validation/entity_accuracy") if label in trained else None
+        told = trained[label].counts.figures.get("validation/entity_accuracy") if label in trained else None
         entity = "-" if told is None else percent(100 * told)
         body.append((label, "ours", entity, *(_cell(row, task) for task in tasks)))
         metrics |= {f"{label}/{task}": score for task, score in row.per_task.items() if task in tasks}
@@ -80,12 +81,12 @@ def _ablation(
     body += [(row.name, "ours", "-", *(_cell(row, task) for task in tasks)) for row in baselines]
     first, mentions = next(iter(rows.values())), chain.mentions
     assert mentions is not None, "of a family that knows entities"
-    found = chain.store.manifest(mentions)["counts"]["splits"]["train"]
+    found = MentionsCounts.of(chain.store, mentions).splits["train"]
     notes = [
         *synthetic_notes(chain),
         f"ours: preset {chain.preset.name}, {first.split} rows, the median of {first.seeds} seed(s), pre-trained once; "
         "± the bootstrap error over rows, in brackets the lowest and the highest seed",
-        f"pre-trained on {found['tokens']:,} tokens that mention {found['entities']:,} entities {found['mentions']:,} "
+        f"pre-trained on {found.tokens:,} tokens that mention {found.entities:,} entities {found.mentions:,} "
         "times; entities told: of held-out text, from among those of a batch",
         *(f"{task.name}: {task.spec.note}" for task in chain.tasks if task.spec.note),
     ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from prefect import flow
 
 from flows.analysis.common import publish_all
@@ -19,6 +17,7 @@ from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis
 from tasks.stages.corpus import clean_corpus
 from tasks.stages.ngrams import measure_overlap
+from tasks.store.counts import CorpusCounts, OverlapCounts
 from tasks.store.store import Store
 
 
@@ -37,18 +36,18 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
     )
     corpus = clean_corpus(store, RawCorpus.at(corpus_url), preset.corpus, parameters.dask)
     built = measure_overlap(store, corpus, datasets_url, parameters.dask)
-    words = store.manifest(corpus)["counts"]["words"]
-    counted: dict[str, dict[str, Any]] = built.manifest["counts"]["sets"]
+    words = CorpusCounts.of(store, corpus).words
+    counted = OverlapCounts.parse(built.manifest["counts"]).sets
     wanted = set(map(str, parameters.tasks)) or {name.partition(" ")[0] for name in counted}
     sets = {name: found for name, found in counted.items() if name.partition(" ")[0] in wanted}
     body = [
         (
             name,
-            f"{found['corpus']['rows']:,}",
-            f"{found['corpus']['ngrams']:,}",
-            _share(found["corpus"], "found", "ngrams"),
-            _share(found["corpus"], "rows_found", "rows"),
-            _share(found["train"], "found", "ngrams"),
+            f"{found.corpus.rows:,}",
+            f"{found.corpus.ngrams:,}",
+            _share(found.corpus.found, found.corpus.ngrams),
+            _share(found.corpus.rows_found, found.corpus.rows),
+            _share(found.train.found, found.train.ngrams) if found.train else "-",
         )
         for name, found in sets.items()
     ]
@@ -64,17 +63,15 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
         "published, of WebText: 3.2 % on average over common test sets (GPT-2's paper, section 4)",
     ]
     metrics = {
-        f"{name}/overlap": 100 * found["corpus"]["found"] / found["corpus"]["ngrams"]
+        f"{name}/overlap": 100 * found.corpus.found / found.corpus.ngrams
         for name, found in sets.items()
-        if found["corpus"]["ngrams"]
+        if found.corpus.ngrams
     }
     title = f"Overlap: {N}-grams of test sets that stand in the training text"
     identity = {"overlap": built.artifact.digest, "sets": list(sets)}
     return publish_all([Analysis("overlap", title, header, body, identity, metrics, notes)], parameters)
 
 
-def _share(counts: dict[str, int] | None, part: str, whole: str) -> str:
+def _share(part: int, whole: int) -> str:
     """A share in per cent; a dash where there is nothing to divide."""
-    if counts is None or not counts[whole]:
-        return "-"
-    return f"{100 * counts[part] / counts[whole]:.2f}"
+    return f"{100 * part / whole:.2f}" if whole else "-"

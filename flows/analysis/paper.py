@@ -24,6 +24,7 @@ from tasks.report.leaderboard import Row
 from tasks.stages.evaluation import score_model
 from tasks.stages.finetune import FinetuneRequest
 from tasks.store.artifact import Artifact
+from tasks.store.counts import DatasetCounts, FinetuneCounts
 
 _TRAIN_ROWS = 1000
 """Rows of the training split that Figure 2's dashed lines are scored on."""
@@ -136,10 +137,10 @@ def _table1(chain: Chain) -> Analysis:
     """Every split's rows read beside the public distribution's."""
     body = []
     for name, artifact in chain.datasets.items():
-        for split, counts in chain.store.manifest(artifact)["counts"]["splits"].items():
-            share = f"{counts['rows'] / counts['published']:.1%}" if counts["published"] else "-"
-            dropped = sum(counts["dropped"].values())
-            body.append((name, split, f"{counts['rows']:,}", f"{counts['published']:,}", share, f"{dropped:,}"))
+        for split, counts in DatasetCounts.of(chain.store, artifact).splits.items():
+            share = f"{counts.rows / counts.published:.1%}" if counts.published else "-"
+            dropped = sum(counts.dropped.values())
+            body.append((name, split, f"{counts.rows:,}", f"{counts.published:,}", share, f"{dropped:,}"))
     header = ("dataset", "split", "rows read", "rows published", "share", "dropped")
     identity = {"datasets": {name: artifact.digest for name, artifact in chain.datasets.items()}}
     title = "Table 1: datasets, rows read and published"
@@ -172,7 +173,7 @@ def _dev_score(chain: Chain, task: str, arm: Arm, row: Row) -> float:
     if all(cell.split == "dev" for cell in cells):
         return row.per_task[task]
     found = [_tuned(chain, task, arm, seed) for seed in range(cells[0].seeds)]
-    scores = [float(chain.store.manifest(model)["counts"]["dev/score"]) for model in found]
+    scores = [FinetuneCounts.of(chain.store, model).dev_score for model in found]
     return 100 * statistics.median(scores)
 
 

@@ -44,6 +44,7 @@ from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
 from tasks.stages.evaluation import measure_speed
 from tasks.stages.training import Distillation
+from tasks.store.counts import PretrainCounts
 from tasks.store.references import teacher_model
 from tasks.store.store import Store
 
@@ -190,7 +191,7 @@ def _with_class(tasks: Sequence[str]) -> str:
 
 def _seen(chain: Chain, grid: Grid) -> str:
     """How much text the teacher saw in its pre-training, and how much the others did in theirs."""
-    first, *others = (short(chain.store.manifest(arm.checkpoint)["counts"]["tokens_seen"]) for arm in grid.arms)
+    first, *others = (short(PretrainCounts.of(chain.store, arm.checkpoint).tokens_seen) for arm in grid.arms)
     return f"tokens seen in pre-training: the teacher {first}, the others {', '.join(dict.fromkeys(others))}"
 
 
@@ -201,7 +202,7 @@ def _published(row: PublishedModel, columns: Sequence[str]) -> tuple[str, ...]:
 
 def _perplexity(chain: Chain, arm: Arm) -> str:
     """Of the text that was held out of its pre-training."""
-    return f"{chain.store.manifest(arm.checkpoint)['counts']['validation/perplexity']:.1f}"
+    return f"{PretrainCounts.of(chain.store, arm.checkpoint).validation_perplexity:.1f}"
 
 
 def _layers(chain: Chain, arm: Arm) -> int:

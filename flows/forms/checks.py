@@ -21,6 +21,7 @@ from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import available, fitted
 from gptcore.nlu.registry import REGISTRY, check_source, task_spec
 from tasks.store.artifact import Artifact
+from tasks.store.counts import TokenizerCounts
 from tasks.store.references import check_start, named_tokenizer, without_label
 from tasks.store.store import Store
 
@@ -137,10 +138,10 @@ def check_rates(rates: Sequence[float]) -> None:
         raise InputError(f"--rates: found {as_typed(twice)} twice, expected each rate once")
 
 
-def check_weights(store: Store, start: str, model: Any, tokenizer: Mapping[str, Any]) -> None:
+def check_weights(store: Store, start: str, model: Any, tokenizer: str) -> None:
     """See that the model whose weights a pre-training goes on from, where it does, fits the network and the text.
 
-    :param tokenizer: what is known of the tokenizer; empty where it is yet to be learnt.
+    :param tokenizer: the tokenizer's digest; empty where it is yet to be learnt.
     :raises InputError: the model is not there, or does not fit.
     """
     if start and is_address(start):
@@ -149,7 +150,7 @@ def check_weights(store: Store, start: str, model: Any, tokenizer: Mapping[str, 
         if is_model_folder(start):  # which is looked at as it is imported
             return
     if start:
-        check_start(store, pretrained_model(store, start), model, tokenizer.get("tokenizer_digest", ""))
+        check_start(store, pretrained_model(store, start), model, tokenizer)
 
 
 def check_graph(store: Store, graph: str, family: str, links: str = "") -> None:
@@ -217,19 +218,19 @@ def check_addresses(given: Mapping[str, Any]) -> Store:
     return Store(given["store"])
 
 
-def known_tokenizer(store: Store, ref: str) -> dict[str, Any]:
-    """What is known of the tokenizer that ``ref`` names; nothing where it is empty.
+def known_tokenizer(store: Store, ref: str) -> str:
+    """The digest of the tokenizer that ``ref`` names; empty where it is.
 
     :raises InputError: there is none, or it is broken.
     """
     if not ref:
-        return {}
+        return ""
     found = named_tokenizer(store, ref)
     if isinstance(found, Artifact):
-        return dict(store.manifest(found)["counts"])
+        return TokenizerCounts.of(store, found).tokenizer_digest
     from gptcore.text.tokenizer import Tokenizer
 
-    return {"tokenizer_digest": Tokenizer.load(found).digest}
+    return Tokenizer.load(found).digest
 
 
 def datasets_folder(store: Store, datasets: str, tasks: Sequence[str] = ()) -> str:

@@ -146,12 +146,13 @@ class PretrainParameters(Form):
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks, students
+        from tasks.store.counts import ShardsCounts
 
         preset = chosen_preset(self)
         checks.check_sharded(self, preset)
         checks.check_graph(store, self.graph, preset.family, self.links)
-        shards = store.manifest(store.resolve(self.shards, "shards"))
-        checks.check_weights(store, self.start, preset.model, shards["counts"])
+        shards = ShardsCounts.of(store, store.resolve(self.shards, "shards"))
+        checks.check_weights(store, self.start, preset.model, shards.tokenizer_digest)
         students.check_teacher(store, self.teacher, preset, self.start)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from prefect import flow
 from safetensors.torch import load_file
 from torch import Tensor
@@ -19,6 +17,7 @@ from gptcore.training.vectors import RANKS_FILE
 from tasks.report.analysis import Analysis, publish
 from tasks.report.card import cost
 from tasks.store.artifact import Artifact
+from tasks.store.counts import GraphCounts, TrainingCounts
 from tasks.store.store import Store
 
 _SHOWN, _NEAR, _FACTS, _RELATIONS = 6, 5, 3, 12
@@ -46,31 +45,31 @@ def knowledge(parameters: KnowledgeParameters) -> list[Analysis]:
 
 def _prediction(store: Store, graph: Artifact, vectors: Artifact) -> Analysis:
     """Held-out facts ranked among all entities, beside what others report of the same graph."""
-    counts, result = store.manifest(graph)["counts"], store.manifest(vectors)["counts"]
+    counts, result = GraphCounts.of(store, graph), TrainingCounts.of(store, vectors)
     config = store.manifest(vectors)["config"]["transe"]
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     for split in ("valid", "test"):
-        if f"{split}/mrr" in result:
-            scores = [100 * result[f"{split}/{name}"] for name in _METRICS]
-            rank = f"{result[f'{split}/mean_rank']:,.0f}"
+        if f"{split}/mrr" in result.figures:
+            scores = [100 * result.figures[f"{split}/{name}"] for name in _METRICS]
+            rank = f"{result.figures[f'{split}/mean_rank']:,.0f}"
             body.append((f"TransE, {config.get('dim', 100)} numbers: {split}", "ours", *map(_score, scores), rank))
             metrics |= {f"{split}/{name}": score for name, score in zip(_METRICS, scores, strict=True)}
-    known = GRAPHS.get((counts["entities"], counts["relations"]), "")
+    known = GRAPHS.get((counts.entities, counts.relations), "")
     for row in PUBLISHED.get(known, ()):
         printed = (row.mrr, row.hits_1, row.hits_3, row.hits_10)
         body.append((row.method, row.source, *map(_score, printed), "-"))
-    by_split = ", ".join(f"{counts['facts'][split]:,} {split}" for split in SPLITS)
+    by_split = ", ".join(f"{counts.facts[split]:,} {split}" for split in SPLITS)
     notes = [
         *_synthetic(counts),
-        f"{counts['entities']:,} entities, {counts['relations']:,} relations, facts: {by_split}"
-        + (f"; {counts['false']:,} rows that say they are false are left out" if counts["false"] else ""),
+        f"{counts.entities:,} entities, {counts.relations:,} relations, facts: {by_split}"
+        + (f"; {counts.false:,} rows that say they are false are left out" if counts.false else ""),
         "x 100: mean reciprocal rank, and how often the answer is among the first 1, 3, 10 of all entities; heads and "
         "tails, other true facts left out (filtered), the mean rank of those that are as near",
-        f"learnt in {cost(result['wall_seconds'], result['threads'], result['device'], 1)}, "
-        f"{result['tokens_per_second']:,.0f} facts a second, {result['peak_memory_bytes'] / 1e9:.2f} GB at most",
+        f"learnt in {cost(result.wall_seconds, result.threads or 0, result.device, 1)}, "
+        f"{result.tokens_per_second:,.0f} facts a second, {result.peak_memory_bytes / 1e9:.2f} GB at most",
     ]
-    title = f"Knowledge graph {known or counts['name']}: facts predicted"
+    title = f"Knowledge graph {known or counts.name}: facts predicted"
     header = ("vectors", "whose", "MRR", "Hits@1", "Hits@3", "Hits@10", "mean rank")
     return Analysis("knowledge", title, header, body, {"vectors": vectors.digest}, metrics, notes)
 
@@ -87,13 +86,13 @@ def _relations(store: Store, graph: Artifact, vectors: Artifact, facts: Knowledg
         for each in predicted[:_RELATIONS]
     ]
     notes = [
-        *_synthetic(store.manifest(graph)["counts"]),
+        *_synthetic(GraphCounts.of(store, graph)),
         *([f"of {len(predicted):,} relations those of most test facts"] if len(predicted) > len(body) else []),
         "known turned: of so many test facts the same one with head and tail exchanged is there to learn from. The "
         "step of a relation that goes both ways is nearly nothing, so that an entity is nearest to itself and the "
         "answer comes second: an MRR of 50 at best",
     ]
-    title = f"Knowledge graph {store.manifest(graph)['counts']['name']}: facts predicted, by relation"
+    title = f"Knowledge graph {GraphCounts.of(store, graph).name}: facts predicted, by relation"
     header = ("relation", "test facts", "MRR", "Hits@10", "known turned, %")
     return Analysis("knowledge-relations", title, header, body, {"vectors": vectors.digest}, {}, notes)
 
@@ -111,10 +110,10 @@ def _neighbours(
         near = ", ".join(facts.called(other) for other in nearest(places, entity, _NEAR))
         body.append((facts.called(entity), f"{len(about):,}", near, "; ".join(said)))
     notes = [
-        *_synthetic(store.manifest(graph)["counts"]),
+        *_synthetic(GraphCounts.of(store, graph)),
         "neighbours: by the cosine of their vectors, the nearest first",
     ]
-    title = f"Knowledge graph {store.manifest(graph)['counts']['name']}: entities and their neighbours"
+    title = f"Knowledge graph {GraphCounts.of(store, graph).name}: entities and their neighbours"
     identity = {"vectors": vectors.digest, "entities": [facts.entities[entity] for entity in entities]}
     header = ("entity", "facts", "neighbours", "some facts")
     return Analysis("knowledge-neighbours", title, header, body, identity, {}, notes, page=True)
@@ -129,6 +128,6 @@ def _score(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def _synthetic(counts: dict[str, Any]) -> list[str]:
-    known = counts["synthetic"]
-    return ["Synthetic data: the numbers are of gptmill's generated world, not of the real one."] if known else []
+def _synthetic(graph: GraphCounts) -> list[str]:
+    said = "Synthetic data: the numbers are of gptmill's generated world, not of the real one."
+    return [said] if graph.synthetic else []

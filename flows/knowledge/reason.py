@@ -28,6 +28,7 @@ from tasks.report.score import commit_of, score_of
 from tasks.report.suites import Suite, open_suite, record_row, row_of
 from tasks.stages.grounded import ground_questions, train_kagnet
 from tasks.store.artifact import Artifact
+from tasks.store.counts import GraphCounts, GroundedCounts, TrainingCounts
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 
@@ -71,17 +72,17 @@ def _record(answered: _Answered) -> None:
     """A row of the leaderboard beside those of the models that have the text alone."""
     store, parameters, model, trained = answered.store, answered.parameters, answered.model, answered.trained
     graph, grounded = answered.graph, answered.grounded
-    made, counts = store.manifest(trained[0]), store.manifest(graph)["counts"]
+    made, about = store.manifest(trained[0]), GraphCounts.of(store, graph)
     settings = {name: value for name, value in made["config"]["kagnet"].items() if name != "seed"}
     same = {"checkpoint": model.digest, "code": {"kagnet": made["version"]}}
     laid = {"graph": graph.digest, "grounding": recorded(parameters.grounding), "grounded": grounded.digest}
     identity = {**same, **laid, "kagnet": settings}  # "grounded": on the vectors and the questions' files, too
-    suite = Suite(f"KagNET on {counts['name']}, text {model.digest[:6]}", "ours", identity)
+    suite = Suite(f"KagNET on {about.name}, text {model.digest[:6]}", "ours", identity)
     scores = []
     for seed, artifact in enumerate(trained):
         manifest = store.manifest(artifact)
         spec, commit = task_spec(parameters.task), commit_of(manifest)
-        scores.append(score_of(spec, seed, manifest["counts"], (), same, commit, counts["synthetic"]))
+        scores.append(score_of(spec, seed, manifest["counts"], (), same, commit, about.synthetic))
     with open_suite(Tracker(), suite) as run:
         record_row(run, row_of(suite, scores))
 
@@ -89,8 +90,8 @@ def _record(answered: _Answered) -> None:
 def _scores(answered: _Answered) -> Analysis:
     """The text alone, KagNET over the seeds, their difference with its error; what the graph covers."""
     store, task, model, trained = answered.store, answered.parameters.task, answered.model, answered.trained
-    counts = [store.manifest(artifact)["counts"] for artifact in trained]
-    about = store.manifest(answered.grounded)["counts"]["splits"]
+    counts = [TrainingCounts.of(store, artifact).figures for artifact in trained]
+    about = GroundedCounts.of(store, answered.grounded).splits
     splits = [split for split in ("dev", "test") if f"{split}/score" in counts[0]]
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
@@ -111,16 +112,16 @@ def _scores(answered: _Answered) -> Analysis:
         if task in printed.percent:
             by_split = ("-" if split == "dev" else f"{printed.percent[task]:.1f}" for split in splits)
             body.append((f"{printed.method} (published)", *by_split))
-    kind = store.manifest(answered.graph)["counts"]
+    graph = GraphCounts.of(store, answered.graph)
     notes = [
-        *(["Synthetic data: the numbers are of gptmill's generated world."] if kind["synthetic"] else []),
+        *(["Synthetic data: the numbers are of gptmill's generated world."] if graph.synthetic else []),
         *(
-            f"{split}: {about[split]['rows']:,} questions, {about[split]['with_concept']:.0%} with a concept of the "
-            f"graph; a path leads to {about[split]['right_with_path']:.1%} of the right choices and "
-            f"{about[split]['wrong_with_path']:.1%} of the wrong ones"
+            f"{split}: {about[split].rows:,} questions, {about[split].with_concept:.0%} with a concept of the "
+            f"graph; a path leads to {about[split].right_with_path:.1%} of the right choices and "
+            f"{about[split].wrong_with_path:.1%} of the wrong ones"
             for split in splits
         ),
-        f"graph {kind['name']}: {kind['entities']:,} entities, {sum(kind['facts'].values()):,} facts; texts read by "
+        f"graph {graph.name}: {graph.entities:,} entities, {sum(graph.facts.values()):,} facts; texts read by "
         f"{model.short}; accuracy x 100; \u00b1: of rows and of seeds",
         "the last weights are scored: no epoch is chosen by dev questions",
     ]

@@ -10,7 +10,6 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from flows.trainings.failures import first_line
 from flows.trainings.run import train_all
@@ -22,6 +21,7 @@ from tasks.report.sweep import Outcome
 from tasks.stages.finetune import FinetuneRequest
 from tasks.stages.pretrain import PretrainRequest
 from tasks.store.artifact import Artifact
+from tasks.store.counts import DatasetCounts, FinetuneCounts, PretrainCounts, ShardsCounts
 from tasks.store.store import Store
 from tasks.tracking.views import SWEEPS
 
@@ -128,7 +128,7 @@ def _fine_tuned(
             number, dataset = trial.number, inputs.text(trial).datasets[task]
             config = dataclasses.replace(trial.preset.finetune_for(task), from_task=None)  # nothing is trained first
             if inputs.by_rows:
-                rows = store.manifest(dataset)["counts"]["splits"]["train"]["rows"]
+                rows = DatasetCounts.of(store, dataset).splits["train"].rows
                 config = fewer_rows(config, rung.part, rows)
             for seed in range(plan.seeds):
                 seeded, cell = dataclasses.replace(config, seed=seed), (f"trial {number}", runs[number], SWEEPS)
@@ -151,20 +151,20 @@ def _outcome(
 ) -> Outcome | Exception:
     """What a trial reached, read off its artifacts: no score of a test row is among it."""
     plan, store = inputs.plan, inputs.store
-    trained = store.manifest(model)["counts"]
-    metrics = {LOSS: trained[LOSS], "validation/perplexity": trained["validation/perplexity"]}
+    trained = PretrainCounts.of(store, model)
+    metrics = {LOSS: trained.figures[LOSS], "validation/perplexity": trained.validation_perplexity}
     if plan.objective == BITS:
         metrics[BITS] = _bits(inputs, trial, trained)
-    results = [store.manifest(artifact)["counts"] for artifact in tuned]
+    results = [FinetuneCounts.of(store, artifact) for artifact in tuned]
     if results:
         for task in inputs.tasks:
-            own = [100 * result[SCORE] for result in results if result["task"] == task]
+            own = [100 * result.figures[SCORE] for result in results if result.task == task]
             metrics[f"{task}/{SCORE}"] = statistics.fmean(own)
         metrics[SCORE] = statistics.fmean(metrics[f"{task}/{SCORE}"] for task in inputs.tasks)
-    seconds = sum(result["wall_seconds"] for result in results)
-    updates = sum(result["steps"] for result in results)
+    seconds = sum(result.wall_seconds for result in results)
+    updates = sum(result.steps for result in results)
     if not inputs.by_rows:
-        seconds, updates = seconds + trained["wall_seconds"], trained["steps"]
+        seconds, updates = seconds + trained.wall_seconds, trained.steps
     value = metrics[plan.objective]
     if not math.isfinite(value):
         return ArithmeticError(f"{plan.objective} = {value}")
@@ -179,13 +179,12 @@ def _outcome(
     )
 
 
-def _bits(inputs: TrialInputs, trial: Trial, trained: Mapping[str, Any]) -> float:
+def _bits(inputs: TrialInputs, trial: Trial, trained: PretrainCounts) -> float:
     shards = inputs.text(trial).shards
     assert shards is not None, "encoded, as trials pre-train"
-    encoded = inputs.store.manifest(shards)["counts"]
-    tokens = encoded["splits"]["validation"]["n_tokens"]
-    scored = trained["validation/tokens"]
-    return bits_per_byte(trained[LOSS], scored, tokens, encoded["n_vocab"], inputs.held_out_bytes)
+    encoded = ShardsCounts.of(inputs.store, shards)
+    tokens, scored = encoded.splits["validation"].n_tokens, trained.validation_tokens
+    return bits_per_byte(trained.figures[LOSS], scored, tokens, encoded.n_vocab, inputs.held_out_bytes)
 
 
 def failed(trial: int, rung: int, error: Exception) -> Outcome:

@@ -29,6 +29,7 @@ from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.stages.training import Distillation
 from tasks.store.artifact import Artifact
+from tasks.store.counts import ShardsCounts, TokenizerCounts
 from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.references import check_start
 from tasks.store.store import Store
@@ -117,8 +118,8 @@ def run_chain(
         pinned = own_tokenizer(store, start)
     distillation = taught_by(store, parameters.teacher, preset)
     if start:
-        known = store.manifest(pinned)["counts"]["tokenizer_digest"] if pinned else ""
-        check_start(store, start, preset.model, known)
+        vocabulary = TokenizerCounts.of(store, pinned).tokenizer_digest if pinned else ""
+        check_start(store, start, preset.model, vocabulary)
     chosen, left_out = _readable(store, datasets_url, tasks or parameters.tasks, family, whole)
 
     books = books_to_shards(store, raw, preset, parameters.dask, pinned)
@@ -177,7 +178,7 @@ def _for_operations(
     store: Store, shards: Artifact, model: NetworkConfig, config: PretrainConfig, operations: float
 ) -> PretrainConfig:
     """The settings with as many updates as take so many operations; ``model``'s vocabulary is that of the shards."""
-    model = dataclasses.replace(model, n_vocab=store.manifest(shards)["counts"]["n_vocab"])
+    model = dataclasses.replace(model, n_vocab=ShardsCounts.of(store, shards).n_vocab)
     return dataclasses.replace(config, steps=updates_of(operations, model, config))
 
 

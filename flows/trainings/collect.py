@@ -43,6 +43,7 @@ from tasks.stages.blimp import kept_blimp
 from tasks.stages.dataset import BASELINES, encode_dataset, score_baselines
 from tasks.stages.stage import VERSIONS
 from tasks.store.artifact import Artifact
+from tasks.store.counts import WeightsCounts
 from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
@@ -229,7 +230,7 @@ def suite_of(
         if rates:
             config["lr"] = f"best on dev of {', '.join(map(as_typed, rates))}"
     origin = {"checkpoint": arm.checkpoint.digest} if arm.pretrained else {"model": manifest["config"]["model"]}
-    tokenizer = manifest["counts"]["tokenizer_digest"]
+    tokenizer = WeightsCounts.parse(manifest["counts"]).tokenizer_digest
     code = {"finetune": finetune_stage.VERSION, "dataset": VERSIONS["dataset"]}
     identity = {**origin, "tokenizer": tokenizer, "data": data, "code": code, "settings": chosen}
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}

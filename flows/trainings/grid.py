@@ -16,6 +16,7 @@ from gptcore.nlu.registry import REGISTRY, TaskSpec, check_source
 from tasks.stages.dataset import encode_dataset
 from tasks.stages.finetune import FinetuneRequest
 from tasks.store.artifact import Artifact
+from tasks.store.counts import DatasetCounts
 from tasks.store.lineage import teacher_of
 from tasks.store.store import Store
 
@@ -152,7 +153,7 @@ class Grid:
     def _longest_first(self) -> list[str]:
         """Tasks by training tokens, most first: the last slot to end then ends early."""
         tokens = {
-            name: self.store.manifest(dataset)["counts"]["splits"]["train"]["tokens"]
+            name: DatasetCounts.of(self.store, dataset).splits["train"].tokens
             for name, dataset in self.datasets.items()
         }
         return sorted(self.datasets, key=lambda name: -tokens[name])

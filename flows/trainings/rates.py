@@ -21,6 +21,7 @@ from tasks.report.card import table
 from tasks.report.score import Score
 from tasks.stages.finetune import FinetuneRequest
 from tasks.store.artifact import canonical
+from tasks.store.counts import FinetuneCounts
 from tasks.tracking.provenance import run_tags
 from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import SWEEPS
@@ -126,7 +127,7 @@ def _score(call: FinetuneRequest, result: object) -> float | Exception:
     """The dev score of a trial, read off its artifact: no score of a test row is asked for."""
     if isinstance(result, Exception):
         return result
-    return float(call.store.manifest(call.artifact)["counts"][SCORE])
+    return FinetuneCounts.of(call.store, call.artifact).figures[SCORE]
 
 
 def _best(tried: Tried) -> float | None:

@@ -15,6 +15,7 @@ from tasks.report.analysis import Analysis
 from tasks.report.card import amount, synthetic_note
 from tasks.report.figures import Curve, Figure
 from tasks.store.artifact import Artifact
+from tasks.store.counts import AdaptCounts, CorpusCounts, PaperIdsCounts, PapersCounts, WrittenCounts
 from tasks.store.lineage import ancestor
 from tasks.store.references import n_parameters
 from tasks.store.store import Store
@@ -49,14 +50,13 @@ def _start_notes(store: Store, start: Artifact, ids: Artifact) -> list[str]:
         return _notes(store, ids)
     if start.stage != "pretrain":
         return []
-    synthetic = store.manifest(ancestor(store, start, "corpus"))["counts"].get("synthetic", False)
+    synthetic = CorpusCounts.of(store, ancestor(store, start, "corpus")).synthetic
     return ["pre-trained on generated, synthetic books"] if synthetic else []
 
 
 def split_table(store: Store, papers: Artifact, ids: Artifact) -> Analysis:
     """Table 1."""
-    counts = store.manifest(papers)["counts"]
-    rows = store.manifest(ids)["counts"]["distribution"]
+    counts, rows = PapersCounts.of(store, papers), PaperIdsCounts.of(store, ids).distribution
     return Analysis(
         "abstracts-table1",
         "Table 1: papers by split",
@@ -86,11 +86,11 @@ def split_table(store: Store, papers: Artifact, ids: Artifact) -> Analysis:
         {"ids": ids.digest},
         notes=[
             *_notes(store, ids),
-            f"{counts['read']:,} records of {counts['files']} files, {counts['repeated']:,} of papers that another "
-            f"record holds, {counts['empty']:,} without a title or an abstract, "
-            f"{counts['of other categories']:,} papers of other categories",
+            f"{counts.read:,} records of {counts.files} files, {counts.repeated:,} of papers that another "
+            f"record holds, {counts.empty:,} without a title or an abstract, "
+            f"{counts.of_other_categories:,} papers of other categories",
             "papers by category, the first that each names: "
-            + ", ".join(f"{name} {count:,}" for name, count in counts["by category"].items()),
+            + ", ".join(f"{name} {count:,}" for name, count in counts.by_category.items()),
         ],
     )
 
@@ -100,14 +100,14 @@ def losses_table(store: Store, models: Sequence[Artifact], ids: Artifact, start:
     rows: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     for label, model in zip(("pre-trained", "from scratch"), models, strict=True):
-        result = store.manifest(model)["counts"]
+        result = AdaptCounts.of(store, model).figures
         numbers = [result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in SPLITS]
         rows.append((f"{label} ({model.short})", *(f"{number:.4f}" for number in numbers)))
         name = label.replace(" ", "_").replace("-", "_")
         metrics |= {f"{name}/{split}_perplexity": result[f"{split}/perplexity"] for split in SPLITS}
     rows += [(f"published {size}", *(f"{number:.4f}" for number in numbers)) for size, numbers in EVALUATION.items()]
     adapt = store.manifest(models[0])["config"]["adapt"]
-    seen = store.manifest(models[0])["counts"]["tokens_seen"]
+    seen = AdaptCounts.of(store, models[0]).tokens_seen
     return Analysis(
         "abstracts-table8",
         "Table 8: loss and perplexity",
@@ -149,7 +149,7 @@ def sweep_table(
         if config not in trained:
             rows.append((f"{ours:g}{mark}", *["failed"] * 4, *published))
             continue
-        result = store.manifest(trained[config])["counts"]
+        result = AdaptCounts.of(store, trained[config]).figures
         losses = [result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in ("train", "valid")]
         rows.append((f"{ours:g}{mark}", *(f"{number:.4f}" for number in losses), *published))
         metrics[f"{table.setting} {ours:g}/valid_perplexity"] = result["valid/perplexity"]
@@ -200,7 +200,7 @@ def sizes_table(
     metrics: dict[str, float] = {}
     curves: dict[str, list[tuple[float, float]]] = {"train": [], "valid": []}
     for (size, start), model in zip(sizes.items(), models, strict=True):
-        result, weights = store.manifest(model)["counts"], n_parameters(store, start)
+        result, weights = AdaptCounts.of(store, model).figures, n_parameters(store, start)
         losses = [result[f"{split}/{kind}"] for kind in ("loss", "perplexity") for split in SPLITS]
         rows.append((size, amount(weights), *(f"{number:.4f}" for number in losses)))
         metrics[f"{size}/valid_perplexity"] = result["valid/perplexity"]
@@ -233,9 +233,10 @@ def _shared(star: AdaptConfig) -> dict[str, float]:
 
 def measures_table(store: Store, written: Artifact, ids: Artifact) -> Analysis:
     """What was counted of generated abstracts, beside the real ones."""
-    counts = store.manifest(written)["counts"]
-    names = list(dict.fromkeys([*counts["generated"], *counts["real"]]))
-    future = counts["future"]
+    counts = WrittenCounts.of(store, written)
+    kinds = {"generated": counts.generated, "real": counts.real}
+    names = list(dict.fromkeys([*counts.generated, *counts.real]))
+    future = counts.future
     notes = [
         f"test abstracts say {future['new_words']:,.0f} words of their titles that no training text has"
         + "".join(
@@ -244,16 +245,15 @@ def measures_table(store: Store, written: Artifact, ids: Artifact) -> Analysis:
             if f"{kind}_word_perplexity" in future
         )
     ]
-    if "field_by_chance" in counts:
-        chance = counts["field_by_chance"]
+    if (chance := counts.field_by_chance) is not None:
         notes.append(f"field: by chance {chance:.3f}; what the classifier reaches on real abstracts is its own limit")
     return Analysis(
         "abstracts-measures",
         "Generated abstracts beside the real ones, counted",
         ("measure", "generated", "real"),
-        [(name, *(_number(counts[kind].get(name)) for kind in ("generated", "real"))) for name in names],
+        [(name, *(_number(found.get(name)) for found in kinds.values())) for name in names],
         {"written": written.digest},
-        {f"{kind}/{name}": value for kind in ("generated", "real", "future") for name, value in counts[kind].items()},
+        {f"{kind}/{name}": n for kind, found in {**kinds, "future": future}.items() for name, n in found.items()},
         [*_notes(store, ids), _written_by(store, written), *notes, "what is counted: gptcore/abstracts/measures.py"],
     )
 
@@ -294,7 +294,7 @@ def own_page(store: Store, model: Artifact, written: Sequence[tuple[str, str]], 
 
 def _writer(store: Store, model: Artifact, drawn: Mapping[str, float]) -> str:
     """Who wrote, and how it was drawn."""
-    perplexity = store.manifest(model)["counts"]["test/perplexity"]
+    perplexity = AdaptCounts.of(store, model).figures["test/perplexity"]
     settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in drawn.items())
     return f"written by the model {model.short} (test perplexity {perplexity:.1f}); {settings}"
 

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from gptcore.nlu.registry import task_spec
 from tasks.store.artifact import Artifact
+from tasks.store.counts import Generated, PretrainCounts
 from tasks.store.store import Store
 from tasks.tracking.tracker import flatten
 
@@ -86,7 +87,7 @@ def synthetic_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
     :param manifest: of the `corpus` or `dataset` artifact behind the numbers.
     """
-    if not manifest["counts"].get("synthetic", False):
+    if not Generated.parse(manifest["counts"]).synthetic:
         return ()
     return ("Synthetic data: the numbers are of gptmill's generated world, not of real text.",)
 
@@ -98,7 +99,7 @@ def start_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     """
     found = []
     if (start := manifest["inputs"].get("start")) is not None:
-        seen = manifest["counts"]["tokens_seen_before"]
+        seen = PretrainCounts.parse(manifest["counts"]).tokens_seen_before
         found.append(
             f"Pre-training went on from the weights of {start['digest'][:12]}, which had seen {seen:,} tokens."
         )

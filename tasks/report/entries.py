@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gptcore.config import network_config
 from gptcore.families import FAMILIES
 from gptcore.nlu.forms import form_of
@@ -11,6 +9,7 @@ from gptcore.nlu.own_rows import ANSWERS, example_text
 from gptcore.nlu.registry import TaskSpec, recorded_task
 from tasks.report.card import from_task_note
 from tasks.store.artifact import Artifact
+from tasks.store.counts import CorpusCounts, DatasetCounts, FinetuneCounts, PretrainCounts, ShardsCounts
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.provenance import Data
@@ -31,9 +30,9 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
     The network of an ablation is a version too, but never champion or latest.
     """
     manifest = store.manifest(artifact)
-    counts, model = manifest["counts"], network_config(manifest["config"]["model"])
-    synthetic = store.manifest(ancestor(store, shards, "corpus"))["counts"].get("synthetic", False)
-    perplexity, tokens = counts["validation/perplexity"], counts["validation/tokens"]
+    counts, model = PretrainCounts.parse(manifest["counts"]), network_config(manifest["config"]["model"])
+    synthetic = CorpusCounts.of(store, ancestor(store, shards, "corpus")).synthetic
+    perplexity, tokens = counts.validation_perplexity, counts.validation_tokens
     family = FAMILIES[model.family]
     network = f"{family.network_title}, {model.shape}"
     start = manifest["inputs"].get("start", {}).get("digest", "")
@@ -55,14 +54,14 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
             "perplexity": f"{perplexity:.3f}",
             "network": network,
             "data_digest": shards.digest,
-            "tokenizer_digest": counts["tokenizer_digest"],
-            "tokens_seen": str(counts["tokens_seen"]),
+            "tokenizer_digest": counts.tokenizer_digest,
+            "tokens_seen": str(counts.tokens_seen),
             **({"start_digest": start} if start else {}),
             **({"teacher_digest": teacher} if teacher else {}),
         },
         description=(
             f"Held-out perplexity {perplexity:.2f} ({tokens:,.0f} tokens): {network}, pre-trained on "
-            f"{counts['tokens_seen']:,} tokens of {_origin(synthetic)}{after}.\n\n"
+            f"{counts.tokens_seen:,} tokens of {_origin(synthetic)}{after}.\n\n"
             + _use(store, artifact, "gptmill generate --model REF --prompt TEXT", name)
             + f"Columns of the table: `prompt`; params: {', '.join(f'`{key}`' for key in _SAMPLING)}. Comes back: "
             f"`continuation`.\n\n{_where(artifact)}"
@@ -83,15 +82,16 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
     :param suite: digest of the leaderboard's row that it is a cell of.
     """
     manifest, encoded = store.manifest(artifact), store.manifest(dataset)
-    counts, config = manifest["counts"], manifest["config"]["finetune"]
-    task, synthetic = manifest["config"]["task"], encoded["counts"].get("synthetic", False)
-    score, rows = counts["dev/score"], counts["rows"]
+    counts, config = FinetuneCounts.parse(manifest["counts"]), manifest["config"]["finetune"]
+    data = DatasetCounts.parse(encoded["counts"])
+    task, synthetic = manifest["config"]["task"], data.synthetic
+    score, rows = counts.dev_score, counts.rows
     checkpoint = manifest["inputs"].get("checkpoint", {}).get("digest", "")
     start = f"from the pre-trained {checkpoint[:12]}" if checkpoint else "from random weights"
     before = manifest["inputs"].get("start", {}).get("digest", "")
     if note := from_task_note(config):
         start += f" ({note[0].lower()}{note[1:-1]}, {before[:12]})"
-    tested = f", test score {100 * counts['test/score']:.1f}" if "test/score" in counts else ""
+    tested = "" if counts.test_score is None else f", test score {100 * counts.test_score:.1f}"
     spec, name = recorded_task(manifest["config"]), task_model(task, synthetic)
     return Entry(
         name=name,
@@ -108,7 +108,7 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
             "seed": str(config["seed"]),
             "checkpoint_digest": checkpoint,
             "data_digest": dataset.digest,
-            "tokenizer_digest": encoded["counts"]["tokenizer_digest"],
+            "tokenizer_digest": data.tokenizer_digest,
             "suite": suite,
             **({"start_digest": before} if before else {}),
         },
@@ -134,25 +134,25 @@ def task_interface(spec: TaskSpec) -> Interface:
 def task_data(store: Store, dataset: Artifact) -> Data:
     """A task's rows as an input of a run, under the digest of the published files they were read from."""
     manifest = store.manifest(dataset)
-    counts = manifest["counts"]
-    rows = {split: found["rows"] for split, found in counts["splits"].items()}
-    return Data(_marked(counts["task"], counts), manifest["inputs"]["files"]["digest"], dataset.url, rows)
+    counts = DatasetCounts.parse(manifest["counts"])
+    rows = {split: found.rows for split, found in counts.splits.items()}
+    return Data(_marked(counts.task, counts.synthetic), manifest["inputs"]["files"]["digest"], dataset.url, rows)
 
 
 def corpus_data(store: Store, shards: Artifact) -> list[Data]:
     """The books and their token shards as inputs of a pre-training run."""
     corpus = ancestor(store, shards, "corpus")
-    read, encoded = store.manifest(corpus)["counts"], store.manifest(shards)["counts"]
-    documents = {split: read["documents"][split] for split in ("train", "validation")}
-    tokens = {f"{split} tokens": found["n_tokens"] for split, found in encoded["splits"].items()}
+    read, encoded = CorpusCounts.of(store, corpus), ShardsCounts.of(store, shards)
+    documents = {"train": read.documents.train, "validation": read.documents.validation}
+    tokens = {f"{split} tokens": found.n_tokens for split, found in encoded.splits.items()}
     return [
-        Data(_marked("books", read), corpus.digest, corpus.url, documents, {"words": read["words"]}),
-        Data(_marked("shards", read), shards.digest, shards.url, documents, tokens),
+        Data(_marked("books", read.synthetic), corpus.digest, corpus.url, documents, {"words": read.words}),
+        Data(_marked("shards", read.synthetic), shards.digest, shards.url, documents, tokens),
     ]
 
 
-def _marked(name: str, counts: dict[str, Any]) -> str:
-    return f"{name} (synthetic)" if counts.get("synthetic", False) else name
+def _marked(name: str, synthetic: bool) -> str:
+    return f"{name} (synthetic)" if synthetic else name
 
 
 def _origin(synthetic: bool) -> str:

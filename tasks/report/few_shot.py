@@ -9,6 +9,7 @@ from gptcore.prompting.tasks import PromptTask
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.store.artifact import Artifact
+from tasks.store.counts import WeightsCounts
 from tasks.store.references import n_parameters
 from tasks.store.store import Store
 
@@ -200,8 +201,8 @@ def _notes(
 ) -> list[str]:
     notes = [_SYNTHETIC] if synthetic else []
     for label, model in models.items():
-        counts = store.manifest(model)["counts"]
-        seen = f", {counts['tokens_seen']:,} tokens seen" if "tokens_seen" in counts else ""
+        tokens = WeightsCounts.of(store, model).tokens_seen
+        seen = "" if tokens is None else f", {tokens:,} tokens seen"
         notes.append(f"{label}: {n_parameters(store, model):,} weights{seen}; model {model.short}")
     headlines: dict[Normalisation, list[str]] = {}
     sources: dict[str, list[str]] = {}

@@ -14,6 +14,7 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import TaskSpec
 from tasks.report.card import cost, from_task_note, shown, table
 from tasks.store.artifact import Artifact
+from tasks.store.counts import CorpusCounts, DatasetCounts, ShardsCounts
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.tracker import flatten
@@ -53,19 +54,19 @@ def write_pretrained_card(
     :param start: the model whose weights it went on from.
     :param teacher: the model that it learnt from.
     """
-    corpus, encoded = store.manifest(ancestor(store, shards, "corpus")), store.manifest(shards)["counts"]
-    read = corpus["counts"]
-    training = encoded["splits"]["train"]["n_tokens"]
+    corpus = ancestor(store, shards, "corpus")
+    read, encoded = CorpusCounts.of(store, corpus), ShardsCounts.of(store, shards)
+    training = encoded.splits["train"].n_tokens
     seen = result["tokens_seen"]
     data = {
-        **({"origin": _SYNTHETIC} if read.get("synthetic", False) else {}),
-        "documents": read["documents"]["kept"],
-        "words": read["words"],
+        **({"origin": _SYNTHETIC} if read.synthetic else {}),
+        "documents": read.documents.kept,
+        "words": read.words,
         "training tokens": training,
-        "held-out tokens": encoded["splits"]["validation"]["n_tokens"],
-        "vocabulary": encoded["n_vocab"],
-        "corpus": corpus["digest"][:12],
-        "tokenizer": encoded["tokenizer_digest"][:12],
+        "held-out tokens": encoded.splits["validation"].n_tokens,
+        "vocabulary": encoded.n_vocab,
+        "corpus": corpus.short,
+        "tokenizer": encoded.tokenizer_digest[:12],
     }
     before = {"went on from": start.short, "tokens seen before": result["tokens_seen_before"]} if start else {}
     before |= {"student of": teacher.short} if teacher else {}
@@ -93,7 +94,7 @@ def write_pretrained_card(
 
 
 def write_finetuned_card(
-    folder: Path, spec: TaskSpec, dataset: Mapping[str, Any], settings: Mapping[str, Any], result: Mapping[str, Any]
+    folder: Path, spec: TaskSpec, dataset: DatasetCounts, settings: Mapping[str, Any], result: Mapping[str, Any]
 ) -> None:
     """README.md beside a fine-tuned model.
 
@@ -101,7 +102,7 @@ def write_finetuned_card(
     """
     name, limits = spec.name, [*_LIMITS]
     published = ", ".join(f"{column} {value}" for column, value in spec.paper.items() if value is not None)
-    synthetic = dataset.get("synthetic", False)
+    synthetic = dataset.synthetic
     if published:
         limits.append(f"The paper's own numbers ({published}) are test scores of a far larger model.")
     if spec.note and not synthetic:
@@ -109,9 +110,9 @@ def write_finetuned_card(
     if result["majority_collapse"]:
         limits.append("Every dev row got the same answer: this run learnt nothing but the commonest class.")
     rows = {"origin": _SYNTHETIC} if synthetic else {}
-    for split, counts in dataset["splits"].items():
-        of = f" of {counts['published']:,} published" if counts["published"] and not synthetic else ""
-        rows[f"{split} rows"] = f"{counts['rows']:,}{of}"
+    for split, counts in dataset.splits.items():
+        of = f" of {counts.published:,} published" if counts.published and not synthetic else ""
+        rows[f"{split} rows"] = f"{counts.rows:,}{of}"
     words = (
         f"The task {name} ({spec.form}), fine-tuned with L3 of "
         '"Improving Language Understanding by Generative Pre-Training" (section 3.2).'

@@ -22,6 +22,7 @@ from tasks.report.leaderboard import Leaderboard
 from tasks.report.result_card import ResultCard, contenders
 from tasks.report.score import Score, dataset_origin
 from tasks.store.artifact import Artifact
+from tasks.store.counts import DatasetCounts
 from tasks.store.references import checkpoint_label
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
@@ -122,7 +123,7 @@ def result_card(
         others = contenders(tracker, name, data, found.board.rows[0].suite)
     links = {"MLflow: this row": found.page, "MLflow: the leaderboard": leaderboard_link(tracker)}
     for name, dataset in datasets.items() if len(names) == 1 else ():
-        model = task_model(name, store.manifest(dataset)["counts"].get("synthetic", False))
+        model = task_model(name, DatasetCounts.of(store, dataset).synthetic)
         links[f"models:/{model}"] = f"{tracker.ui}/#/models/{model}"
     if found.table:
         links["every published row"] = found.table

@@ -9,6 +9,7 @@ from typing import Any
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.metrics import glue_score, leaderboard_cells
 from gptcore.nlu.registry import TaskSpec
+from tasks.store.counts import DatasetCounts
 
 _STDERR = "_stderr"
 
@@ -99,7 +100,10 @@ def finetune_origin(finetune: Mapping[str, Any], dataset: Mapping[str, Any]) -> 
 
 def dataset_origin(dataset: Mapping[str, Any]) -> dict[str, Any]:
     """Files and tokenizer behind an encoded dataset, read off its manifest."""
-    return {"data": dataset["inputs"]["files"]["digest"], "tokenizer": dataset["counts"]["tokenizer_digest"]}
+    return {
+        "data": dataset["inputs"]["files"]["digest"],
+        "tokenizer": DatasetCounts.parse(dataset["counts"]).tokenizer_digest,
+    }
 
 
 def commit_of(manifest: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from tasks.jobs.parallel import partition_map
 from tasks.report.card import amount, publish_table, shown
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
+from tasks.store.counts import CorpusCounts
 from tasks.store.state import FileDigests
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter, logger
@@ -57,22 +58,25 @@ def held_out_bytes(store: Store, corpus: Artifact) -> int:
 
 def corpus_made(counts: Mapping[str, Any]) -> str:
     """A corpus in few words."""
-    documents = counts["documents"]
-    kept = f"{documents['train']:,} train + {documents['validation']:,} held out"
-    return f"{documents['read']:,} documents -> {kept}, {amount(counts['words'])} words"
+    corpus = CorpusCounts.parse(counts)
+    documents = corpus.documents
+    kept = f"{documents.train:,} train + {documents.validation:,} held out"
+    return f"{documents.read:,} documents -> {kept}, {amount(corpus.words)} words"
 
 
 def publish_report(built: Built, corpus_url: str) -> None:
     """The corpus' counts as a table on the run's page; what was left out, and a held-out end, in the log, too."""
-    counts = built.manifest["counts"]
-    if end := counts.get("divided"):
-        logger().warning("no document fell into the validation split, so the end of one is held out: %s", end)
-    for line in counts.get("left_out", ())[:_WARNED]:
+    counts = CorpusCounts.parse(built.manifest["counts"])
+    if counts.divided:
+        logger().warning(
+            "no document fell into the validation split, so the end of one is held out: %s", counts.divided
+        )
+    for line in counts.left_out[:_WARNED]:
         logger().warning("left out: %s", line)
-    if (more := len(counts.get("left_out", ())) - _WARNED) > 0:
+    if (more := len(counts.left_out) - _WARNED) > 0:
         logger().warning("left out: %d more documents, named in the corpus' report", more)
-    table = [{"what": name, "count": shown(count)} for name, count in _flat(counts)]
-    table += [{"what": "left out", "count": line} for line in counts.get("left_out", ())]
+    table = [{"what": name, "count": shown(count)} for name, count in _flat(built.manifest["counts"])]
+    table += [{"what": "left out", "count": line} for line in counts.left_out]
     publish_table(table, "corpus-report", f"Corpus {built.artifact.short} from {corpus_url}")
 
 

@@ -21,6 +21,7 @@ from gptcore.text.tokenizer import Tokenizer
 from tasks.report.score import Score, commit_of, score_of
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
+from tasks.store.counts import DatasetCounts
 from tasks.store.store import Store
 
 BASELINES = ("majority class", "bag of words")
@@ -42,7 +43,7 @@ def encode_dataset(store: Store, datasets_url: str, spec: TaskSpec, tokenizer: A
 
 
 def _made(counts: Mapping[str, Any]) -> dict[str, int]:
-    return {"rows": sum(split["rows"] for split in counts["splits"].values())}
+    return {"rows": sum(split.rows for split in DatasetCounts.parse(counts).splits.values())}
 
 
 @task(name="baseline", task_run_name="baselines {spec.name}", **STAGE_OPTIONS)

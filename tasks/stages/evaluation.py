@@ -20,6 +20,7 @@ from tasks.jobs.launch import run_job
 from tasks.stages.shards import local_shards
 from tasks.stages.stage import JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
+from tasks.store.counts import DatasetCounts
 from tasks.store.lineage import model_folder, tokenizer_of
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
@@ -43,7 +44,7 @@ def score_model(
     def produce(out: Path) -> dict[str, Any]:
         folder = store.local(model, "model")
         path = out / "predictions.jsonl"
-        rows = store.manifest(dataset)["counts"]["splits"][split]["rows"]
+        rows = DatasetCounts.of(store, dataset).splits[split].rows
         done = Meter("evaluation", "rows").counting(split, min(rows, max_rows or rows))
         return evaluate(folder, store.local(dataset), split, max_rows=max_rows, predictions=path, progress=done)
 

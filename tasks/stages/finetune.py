@@ -28,6 +28,7 @@ from tasks.stages.shards import local_shards
 from tasks.stages.stage import JOB_OPTIONS, build
 from tasks.stages.training import Training, Work, counts_of, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.counts import DatasetCounts, FinetuneCounts, WeightsCounts
 from tasks.store.lineage import ancestor, model_folder, teacher_of
 from tasks.store.store import Built, Store
 from tasks.tracking.observer import JobObserver
@@ -161,7 +162,7 @@ class FinetuneRequest(Training[Score]):
             seed=str(self.config.seed),
             checkpoint_digest=self.checkpoint.digest if self.config.pretrained else "",
             data_digest=self.dataset.digest,
-            tokenizer_digest=self._pretrained["counts"]["tokenizer_digest"],
+            tokenizer_digest=WeightsCounts.parse(self._pretrained["counts"]).tokenizer_digest,
             **({"start_digest": self.start.digest} if self.start else {}),
             **({"teacher_digest": self.teacher.digest} if self.teacher else {}),
         )
@@ -189,7 +190,7 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
         def produce(workspace: Path) -> dict[str, Any]:
             observer = JobObserver("fine-tunes", run, None, lambda: store.sync_partial(recipe, workspace), item)
             result = follow_job(request, observer, workspace, threads)
-            write_finetuned_card(workspace / "model", spec, store.manifest(dataset)["counts"], settings, result)
+            write_finetuned_card(workspace / "model", spec, DatasetCounts.of(store, dataset), settings, result)
             return result
 
         built = build(store, recipe, produce, "fine-tunes", _made, item, "run")
@@ -199,19 +200,19 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
             suite = run.tracker.client.get_run(request.suite_run).data.tags.get("suite", "")
             register(run, finetuned_entry(store, built.artifact, dataset, suite))
     result, encoded = built.manifest["counts"], store.manifest(dataset)
-    notes = _notes(name, encoded["counts"], result, config.seed, arm)
+    rows = DatasetCounts.parse(encoded["counts"])
+    notes = _notes(name, rows, FinetuneCounts.parse(result), arm)
     if origin_note := from_task_note(settings["finetune"]):
         notes = (f"{name}: {origin_note[0].lower()}{origin_note[1:-1]}", *notes)
     origin = finetune_origin(built.manifest, encoded)
     if spec.own:
         origin["own settings"] = sha256_json(recorded(dataclasses.replace(config, seed=0)))
-    synthetic = encoded["counts"].get("synthetic", False)
-    score = score_of(spec, config.seed, result, notes, origin, commit_of(built.manifest), synthetic)
+    score = score_of(spec, config.seed, result, notes, origin, commit_of(built.manifest), rows.synthetic)
     return dataclasses.replace(score, model=built.artifact.url, page=run.url)
 
 
 def _made(counts: Mapping[str, Any]) -> str:
-    return f"dev {100 * counts['dev/score']:.1f}"
+    return f"dev {100 * FinetuneCounts.parse(counts).dev_score:.1f}"
 
 
 def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
@@ -239,14 +240,14 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     run.set_tags({"model": built.artifact.url})
 
 
-def _notes(name: str, dataset: dict[str, Any], result: dict[str, Any], seed: int, arm: str) -> tuple[str, ...]:
+def _notes(name: str, dataset: DatasetCounts, result: FinetuneCounts, arm: str) -> tuple[str, ...]:
     """What sets a number apart from the published one: missing rows, a collapsed run, the dataset's own note."""
-    public = not dataset.get("synthetic", False)  # generated rows have nothing in common with the published counts
-    notes = [f"{name}: {dataset['note']}"] if dataset["note"] and public else []
-    for split, counts in dataset["splits"].items():
-        used = result["rows"].get(split, counts["rows"])
-        if public and counts["published"] and used != counts["published"]:
-            notes.append(f"{name}: {split} on {used:,} of {counts['published']:,} published rows")
-    if result["majority_collapse"]:
-        notes.append(f"{name} ({arm}, seed {seed}): every dev row got the same answer")
+    public = not dataset.synthetic  # generated rows have nothing in common with the published counts
+    notes = [f"{name}: {dataset.note}"] if dataset.note and public else []
+    for split, counts in dataset.splits.items():
+        used = result.rows.get(split, counts.rows)
+        if public and counts.published and used != counts.published:
+            notes.append(f"{name}: {split} on {used:,} of {counts.published:,} published rows")
+    if result.majority_collapse:
+        notes.append(f"{name} ({arm}, seed {result.seed}): every dev row got the same answer")
     return tuple(notes)

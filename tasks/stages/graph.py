@@ -32,6 +32,7 @@ from tasks.stages.partitions import partitions_of
 from tasks.stages.shards import local_shards
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
+from tasks.store.counts import GraphCounts, MentionsCounts, ShardsCounts, TrainingCounts
 from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
@@ -72,8 +73,9 @@ def read_knowledge(store: Store, url: str, columns: Sequence[str]) -> Artifact:
 
 
 def _facts(counts: Mapping[str, Any]) -> str:
-    facts = sum(counts["facts"].values())
-    return f"{facts:,} facts of {counts['entities']:,} entities, {counts['relations']:,} relations"
+    graph = GraphCounts.parse(counts)
+    facts = sum(graph.facts.values())
+    return f"{facts:,} facts of {graph.entities:,} entities, {graph.relations:,} relations"
 
 
 @task(name="vectors", task_run_name="vectors of graph {graph.short}", **JOB_OPTIONS)
@@ -110,9 +112,10 @@ def learn_vectors(store: Store, graph: Artifact, config: TransEConfig) -> Artifa
 
 
 def _ranked(counts: Mapping[str, Any]) -> str:
-    split = next((split for split in ("test", "valid") if f"{split}/mrr" in counts), "")
-    facts = f"{counts['steps']:,} updates"
-    return f"{split} MRR {counts[f'{split}/mrr']:.3f}, {facts}" if split else facts
+    learnt = TrainingCounts.parse(counts)
+    split = next((split for split in ("test", "valid") if f"{split}/mrr" in learnt.figures), "")
+    updates = f"{learnt.steps:,} updates"
+    return f"{split} MRR {learnt.figures[f'{split}/mrr']:.3f}, {updates}" if split else updates
 
 
 @task(name="mentions", task_run_name="mentions in shards {shards.short}", **STAGE_OPTIONS)
@@ -138,7 +141,7 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
         graph = KnowledgeGraph.load(store.local(ancestor(store, vectors, "graph")))
         gazetteer, table = Gazetteer.of(graph, tokenizer), PieceTable.of(tokenizer)
         entities = Entities(entity_vectors(store.local(vectors)).numpy(), gazetteer)
-        tokens = sum(split["n_tokens"] for split in store.manifest(shards)["counts"]["splits"].values())
+        tokens = sum(split.n_tokens for split in ShardsCounts.of(store, shards).splits.values())
         done = Meter("mentions", "tokens").counting("link", tokens)
 
         def own(document: str) -> Gazetteer | None:
@@ -192,9 +195,10 @@ def links_of_corpus(store: Store, shards: Artifact, links: str) -> CorpusLinks:
 
 
 def _linked(counts: Mapping[str, Any]) -> str:
-    train = counts["splits"]["train"]
-    share = train["tokens"] / max(1, train["mentions"])
-    linked = f"; {counts['links']:,} documents have links of their own" if "links" in counts else ""
-    if unused := counts.get("links_unused"):
+    found = MentionsCounts.parse(counts)
+    train = found.splits["train"]
+    share = train.tokens / max(1, train.mentions)
+    linked = "" if found.links is None else f"; {found.links:,} documents have links of their own"
+    if unused := found.links_unused:
         linked += f" ({unused:,} more are of no document here, or no name in {LONGEST} pieces)"
-    return f"{train['mentions']:,} mentions of {train['entities']:,} entities, one in {share:,.0f} tokens{linked}"
+    return f"{train.mentions:,} mentions of {train.entities:,} entities, one in {share:,.0f} tokens{linked}"

@@ -32,6 +32,7 @@ from tasks.jobs.placement import processes_and_threads
 from tasks.stages.graph import EXPERIMENT
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
+from tasks.store.counts import GroundedCounts, TrainingCounts
 from tasks.store.lineage import model_files
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
@@ -109,8 +110,8 @@ def _opened(graph: Path, vectors: Path, config: GroundingConfig) -> tuple[Concep
 
 
 def _covered(counts: Mapping[str, Any]) -> str:
-    found = counts["splits"]["dev"]
-    return f"{found['rows']:,} dev questions, {100 * found['right_with_path']:.0f} % of right choices have a path"
+    found = GroundedCounts.parse(counts).splits["dev"]
+    return f"{found.rows:,} dev questions, {100 * found.right_with_path:.0f} % of right choices have a path"
 
 
 @task(name="kagnet", task_run_name="kagnet on {grounded.short}", **JOB_OPTIONS)
@@ -147,7 +148,7 @@ def train_kagnet(
             found = run_job(module, job, workspace, on_metrics=observer, on_waiting=observer.waiting)
             return {**found, "threads": threads}
 
-        texts = (f"texts-{split}.safetensors" for split in store.manifest(grounded)["counts"]["splits"])
+        texts = (f"texts-{split}.safetensors" for split in GroundedCounts.of(store, grounded).splits)
         scratch = (*CHECKPOINTS, *texts)
         built = build(store, recipe, produce, "kagnet", _answered, f"seed {config.seed}", transient=scratch)
         if not run.finished:
@@ -157,4 +158,5 @@ def train_kagnet(
 
 
 def _answered(counts: Mapping[str, Any]) -> str:
-    return f"dev {100 * counts['dev/score']:.1f}, the text alone {100 * counts['dev/text_score']:.1f}"
+    found = TrainingCounts.parse(counts).figures
+    return f"dev {100 * found['dev/score']:.1f}, the text alone {100 * found['dev/text_score']:.1f}"

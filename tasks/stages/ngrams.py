@@ -22,6 +22,7 @@ from tasks.jobs.parallel import partition_map
 from tasks.stages.shards import local_shards
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
+from tasks.store.counts import NgramCounts, OverlapCounts
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter
 
@@ -54,7 +55,9 @@ def measure_ngrams(store: Store, shards: Artifact, dask_address: str = "") -> Ar
 
 
 def _perplexities(counts: Mapping[str, Any]) -> str:
-    return "held-out perplexity: " + ", ".join(f"{name} {counts[name]['perplexity']:.1f}" for name in ORDERS)
+    return "held-out perplexity: " + ", ".join(
+        f"{name} {NgramCounts.parse(counts[name]).perplexity:.1f}" for name in ORDERS
+    )
 
 
 @task(name="overlap", task_run_name="overlap with corpus {corpus.short}", **STAGE_OPTIONS)
@@ -90,6 +93,6 @@ def measure_overlap(store: Store, corpus: Artifact, datasets_url: str, dask_addr
 
 
 def _overlapping(counts: Mapping[str, Any]) -> str:
-    found = [each["corpus"] for each in counts["sets"].values()]
-    share = sum(each["found"] for each in found) / max(1, sum(each["ngrams"] for each in found))
+    found = [each.corpus for each in OverlapCounts.parse(counts).sets.values()]
+    share = sum(each.found for each in found) / max(1, sum(each.ngrams for each in found))
     return f"{100 * share:.2f} % of the {N}-grams of {len(found)} test sets"

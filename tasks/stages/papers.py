@@ -34,6 +34,7 @@ from gptcore.text.tokenizer import Tokenizer
 from tasks.report.card import amount, publish_table
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
+from tasks.store.counts import PaperIdsCounts, PapersCounts, WrittenCounts
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
@@ -86,7 +87,7 @@ def encode_abstracts(store: Store, papers: Artifact, tokenizer: Artifact) -> Art
         words = Tokenizer.load(str(store.local(tokenizer)))
         splits = {name: read_papers(store.local(papers), name) for name in SPLITS}
         rows = distribution(splits, encode_papers(splits, words, out))
-        synthetic = store.manifest(papers)["counts"]["synthetic"]
+        synthetic = PapersCounts.of(store, papers).synthetic
         return {
             "distribution": rows,
             "tokenizer_digest": words.digest,
@@ -95,17 +96,22 @@ def encode_abstracts(store: Store, papers: Artifact, tokenizer: Artifact) -> Art
         }
 
     built = build(store, recipe, produce, "papers-ids", _encoded)
-    publish_table(built.manifest["counts"]["distribution"], "abstracts-table-1", "Table 1: train, validation, test")
+    publish_table(
+        PaperIdsCounts.parse(built.manifest["counts"]).distribution,
+        "abstracts-table-1",
+        "Table 1: train, validation, test",
+    )
     return built.artifact
 
 
 def _collected(counts: Mapping[str, Any]) -> str:
-    return f"{counts['read']:,} records of {counts['files']} files -> {counts['papers']:,} papers"
+    found = PapersCounts.parse(counts)
+    return f"{found.read:,} records of {found.files} files -> {found.papers:,} papers"
 
 
 def _encoded(counts: Mapping[str, Any]) -> str:
-    train, valid, test, _ = (row["bpe_tokens"] for row in counts["distribution"])
-    return f"{amount(train)} tokens to train on, {amount(valid)} + {amount(test)} held out"
+    tokens = {split: amount(count) for split, count in PaperIdsCounts.parse(counts).tokens.items()}
+    return f"{tokens['train']} tokens to train on, {tokens['valid']} + {tokens['test']} held out"
 
 
 @task(name="written", task_run_name="abstracts by {model.short}", **STAGE_OPTIONS)
@@ -136,7 +142,7 @@ def write_and_measure(store: Store, model: Artifact, papers: Artifact, config: S
         chosen = [test[n * len(test) // min(titles, len(test))] for n in range(min(titles, len(test)))]
         words = Tokenizer.load(str(store.local(ancestor(store, model, "tokenizer"))))
         network = load_language_model(str(store.local(model, "model"))).to(pick_device(0)).eval()
-        appendix = () if store.manifest(papers)["counts"]["synthetic"] else TITLES
+        appendix = () if PapersCounts.of(store, papers).synthetic else TITLES
         done = Meter("written", "abstracts").counting("write", len(appendix) + len(chosen))
         wanted = [*appendix, *(paper.title for paper in chosen)]
         written = write_abstracts(network, words, wanted, config, done)
@@ -179,4 +185,5 @@ def read_written(store: Store, written: Artifact) -> list[dict[str, Any]]:
 
 
 def _written(counts: Mapping[str, Any]) -> str:
-    return f"{counts['titles']} abstracts, {100 * counts['generated']['ended']:.0f} % ended by themselves"
+    found = WrittenCounts.parse(counts)
+    return f"{found.titles} abstracts, {100 * found.generated['ended']:.0f} % ended by themselves"

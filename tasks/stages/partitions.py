@@ -38,6 +38,7 @@ from tasks.stages.corpus import corpus_made, publish_report
 from tasks.stages.shards import require_validation, shards_made
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.counts import CorpusCounts, TokenizerCounts
 from tasks.store.state import FileDigests
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
@@ -107,8 +108,8 @@ def is_one_split(store: Store, corpus: Artifact) -> bool:
 
     Then :func:`tasks.stages.corpus.clean_corpus`, which sees the whole, can hold out the end of one of them.
     """
-    documents = store.manifest(corpus)["counts"]["documents"]
-    return not (documents["train"] and documents["validation"])
+    documents = CorpusCounts.of(store, corpus).documents
+    return not (documents.train and documents.validation)
 
 
 def partitions_of(store: Store, corpus: Artifact) -> list[Artifact]:
@@ -119,8 +120,9 @@ def partitions_of(store: Store, corpus: Artifact) -> list[Artifact]:
 
 def partitions_made(counts: Mapping[str, Any]) -> str:
     """A corpus by partition in few words: what its build had to read."""
-    parts = counts["partitions"]
-    read = f"{parts['read']:,} of {parts['all']:,} files read ({parts['bytes_read']:,} bytes)"
+    parts = CorpusCounts.parse(counts).partitions
+    assert parts is not None
+    read = f"{parts.read:,} of {parts.all:,} files read ({parts.bytes_read:,} bytes)"
     return f"{corpus_made(counts)}, {read}"
 
 
@@ -134,8 +136,8 @@ def encode_partitions(
     :raises InputError: nothing was held out, or the store lost a partition.
     """
     listed = json.loads(store.read(corpus, _PARTS))
-    counts = store.manifest(tokenizer)["counts"]
-    digest, settings = counts["tokenizer_digest"], recorded(config)
+    counts = TokenizerCounts.of(store, tokenizer)
+    digest, settings = counts.tokenizer_digest, recorded(config)
     texts = [store.artifact(CORPUS_PART, entry["part"]) for entry in listed]
     recipes = [recipe_of(SHARDS_PART, settings, {"text": text, "tokenizer": digest}) for text in texts]
     parts = [store.artifact(recipe.stage, recipe.digest) for recipe in recipes]
@@ -157,7 +159,7 @@ def encode_partitions(
         pieces = _each(partial(_piece, store), list(zip(parts, dropped, strict=True)))
         if config.sentences:
             PieceTable.of(tokenizer_in(store.local(tokenizer), digest)).save(out)
-        report = compose_shards(pieces, out, digest, counts["n_vocab"])
+        report = compose_shards(pieces, out, digest, counts.n_vocab)
         require_validation(report)
         return {**report, "partitions": {"all": len(parts), "encoded": len(missing)}}
 

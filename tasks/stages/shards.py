@@ -18,6 +18,7 @@ from tasks.jobs.parallel import partition_map
 from tasks.report.card import amount
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
+from tasks.store.counts import ShardsCounts
 from tasks.store.lineage import home_of
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
@@ -74,5 +75,6 @@ def local_shards(store: Store, shards: Artifact) -> Path:
 
 
 def shards_made(counts: Mapping[str, Any]) -> str:
-    train, validation = (counts["splits"][name]["n_tokens"] for name in ("train", "validation"))
+    splits = ShardsCounts.parse(counts).splits
+    train, validation = (splits[name].n_tokens for name in ("train", "validation"))
     return f"{amount(train)} tokens to train on, {amount(validation)} held out"

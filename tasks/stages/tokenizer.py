@@ -24,6 +24,7 @@ from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
+from tasks.store.counts import TokenizerCounts
 from tasks.store.references import named_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
@@ -89,7 +90,7 @@ def _saved(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
 
 
 def _made(counts: Mapping[str, Any]) -> str:
-    return f"{counts['n_vocab']:,} pieces"
+    return f"{TokenizerCounts.parse(counts).n_vocab:,} pieces"
 
 
 def is_model_folder(ref: str) -> bool:
@@ -111,9 +112,9 @@ def import_model(store: Store, url: str) -> Artifact:
     fs, path = file_system(url)
     names = ["config.json", next(name for name in _WEIGHTS if exists(fs, f"{path}/{name}"))]
     files = {name: file_fingerprint(f"{url.rstrip('/')}/{name}") for name in names}
-    known = store.manifest(tokenizer)["counts"]
-    if known["n_vocab"] != config.n_vocab:
-        raise InputError(f"{url}: the model has n_vocab = {config.n_vocab}, its tokenizer {known['n_vocab']}")
+    known = TokenizerCounts.of(store, tokenizer)
+    if known.n_vocab != config.n_vocab:
+        raise InputError(f"{url}: the model has n_vocab = {config.n_vocab}, its tokenizer {known.n_vocab}")
     recipe = recipe_of("imported", {"model": recorded(config)}, {"tokenizer": tokenizer, "files": sha256_json(files)})
 
     def produce(out: Path) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def import_model(store: Store, url: str) -> Artifact:
 
         model = build_model(config).fill(tensors, url)
         model.save(out / "model")
-        return {"parameters": model.num_parameters, "tokenizer_digest": known["tokenizer_digest"]}
+        return {"parameters": model.num_parameters, "tokenizer_digest": known.tokenizer_digest}
 
     return build(store, recipe, produce, "imported", _imported).artifact
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gptcore.base.filesystems import file_system
+from tasks.store.counts import Generated
 from tasks.store.inventory import Item
 from tasks.store.locks import exclusive_now, lock_file
 from tasks.store.manifest import MANIFEST
@@ -168,7 +169,7 @@ def _keep_unreadable(marks: _Marks, broken: list[Item]) -> None:
 def _keep_world(marks: _Marks, rules: Rules) -> None:
     kept = (item for name, item in marks.artifacts.items() if name in marks.why)
     worlds = [item for item in marks.artifacts.values() if item.stage == rules.worlds]
-    if worlds and any(item.manifest.get("counts", {}).get("synthetic") for item in kept):
+    if worlds and any(Generated.parse(item.manifest.get("counts", {})).synthetic for item in kept):
         marks.keep([max(worlds, key=_age).name], "generated data")
 
 

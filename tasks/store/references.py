@@ -19,6 +19,7 @@ from gptcore.config import (
 )
 from gptcore.families import FAMILIES, recorded_family
 from tasks.store.artifact import Artifact
+from tasks.store.counts import DatasetCounts, FinetuneCounts, PretrainCounts, WeightsCounts
 from tasks.store.lineage import Lineage, ancestor
 from tasks.store.manifest import Manifest
 from tasks.store.records import Record
@@ -86,7 +87,10 @@ def check_start(store: Store, start: Artifact, model: NetworkConfig, tokenizer_d
     :raises InputError: another shape or another tokenizer.
     """
     manifest = store.manifest(start)
-    theirs, shape = manifest["counts"]["tokenizer_digest"], network_config(manifest["config"]["model"])
+    theirs, shape = (
+        WeightsCounts.parse(manifest["counts"]).tokenizer_digest,
+        network_config(manifest["config"]["model"]),
+    )
     if tokenizer_digest and theirs != tokenizer_digest:
         tokenizer = ancestor(store, start, "tokenizer").short
         raise InputError(
@@ -121,7 +125,10 @@ def check_teacher(
     if start and distil.start == "teacher":
         raise InputError(f"--from {start}: --teacher gives the first weights, too; expected distil.start = random")
     manifest = store.manifest(teacher)
-    theirs, shape = manifest["counts"]["tokenizer_digest"], network_config(manifest["config"]["model"])
+    theirs, shape = (
+        WeightsCounts.parse(manifest["counts"]).tokenizer_digest,
+        network_config(manifest["config"]["model"]),
+    )
     where = f"--teacher {teacher.short}"
     if tokenizer_digest and theirs != tokenizer_digest:
         raise InputError(
@@ -153,10 +160,10 @@ def checkpoint_label(store: Store, artifact: Artifact) -> str:
 def label_of(record: Record) -> str:
     """:func:`checkpoint_label` of a model whose manifest is at hand."""
     artifact, manifest = record.artifact, record.manifest
-    model, result = network_config(manifest["config"]["model"]), manifest["counts"]
+    model, result = network_config(manifest["config"]["model"]), PretrainCounts.parse(manifest["counts"])
     shape = FAMILIES[model.family].titled(model.shape_in_words)
-    perplexity = f"perplexity {result['validation/perplexity']:.3g}"
-    seen = f"{result['tokens_seen'] / 1e6:.3g} M tokens"
+    perplexity = f"perplexity {result.validation_perplexity:.3g}"
+    seen = f"{result.tokens_seen / 1e6:.3g} M tokens"
     start = manifest["inputs"].get("start")
     after = f" after {start['digest'][:12]}" if start else ""
     teacher = manifest["inputs"].get("teacher")
@@ -166,9 +173,8 @@ def label_of(record: Record) -> str:
 
 def n_parameters(store: Store, model: Artifact) -> int:
     """Weights of a pre-trained or imported model."""
-    counts = store.manifest(model)["counts"]
-    if "parameters" in counts:
-        return int(counts["parameters"])
+    if (known := WeightsCounts.of(store, model).parameters) is not None:
+        return known
     return int(parse_json(store.read(model, "model/meta.json"))["parameters"])
 
 
@@ -215,7 +221,7 @@ def best_models(store: Store, checkpoint: Artifact, synthetic: bool) -> dict[str
     for record in records:
         if record.manifest["inputs"].get("checkpoint", {}).get("digest") != checkpoint.digest:
             continue
-        if bool(_dataset(lineage, record)["counts"].get("synthetic", False)) == synthetic:
+        if DatasetCounts.parse(_dataset(lineage, record)["counts"]).synthetic == synthetic:
             models.setdefault(_task(record.manifest), []).append(record)
     newest = {task: next(filter(store.whole, found), None) for task, found in models.items()}
     return {
@@ -232,7 +238,8 @@ def _best(store: Store, lineage: Lineage, models: Sequence[Record], newest: Reco
 
 def _dev_rows(lineage: Lineage, record: Record) -> tuple[int, str]:
     """How many rows a model was scored on, and the digest of the files that they are of."""
-    return int(record.manifest["counts"]["rows"]["dev"]), str(_dataset(lineage, record)["inputs"]["files"]["digest"])
+    rows = FinetuneCounts.parse(record.manifest["counts"]).rows
+    return rows["dev"], str(_dataset(lineage, record)["inputs"]["files"]["digest"])
 
 
 def _dataset(lineage: Lineage, record: Record) -> Manifest:
@@ -245,4 +252,4 @@ def _task(manifest: Manifest) -> str:
 
 
 def _dev_score(record: Record) -> float:
-    return float(record.manifest["counts"]["dev/score"])
+    return FinetuneCounts.parse(record.manifest["counts"]).dev_score
