@@ -6,7 +6,7 @@ that resumes after a crash. Mentions are the graph's entities in the shards of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from tasks.jobs.placement import processes_and_threads
 from tasks.stages.partitions import partitions_of
 from tasks.stages.shards import local_shards
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
-from tasks.store.artifact import Artifact
+from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import GraphCounts, MentionsCounts, ShardsCounts, TrainingCounts
 from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.store import Store
@@ -86,25 +86,40 @@ def learn_vectors(store: Store, graph: Artifact, config: TransEConfig) -> Artifa
     "test/mrr", "test/hits_10" and so on.
     """
     recipe = recipe_of("vectors", {"transe": recorded(config)}, {"graph": graph})
-    _, threads = processes_and_threads(1)
-    tags = run_tags(kind="vectors", store_digest=recipe.digest, data_digest=graph.digest)
-    with Tracker().open(EXPERIMENT, f"vectors {recipe.digest[:8]}", recipe.digest, tags, dict(recipe.config)) as run:
+    return build_by_job(store, recipe, graph, lambda: {"graph": store.local(graph)}, "facts", _ranked)
+
+
+def build_by_job(
+    store: Store,
+    recipe: Recipe,
+    data: Artifact,
+    reads: Callable[[], Mapping[str, Path]],
+    unit: str,
+    made: Callable[[Mapping[str, Any]], str],
+    item: str = "",
+    transient: Collection[str] = (),
+) -> Artifact:
+    """The artifact of a recipe that a job of :mod:`gptcore.training` makes, a module of the stage's name.
+
+    :param data: what it learns from, for the tags of its MLflow run.
+    :param reads: what the job reads, by its name there; asked for only where there is no artifact yet.
+    :param unit: what the job's speed counts, in the plural; ``made`` and ``item`` as :func:`build` takes them.
+    :param transient: names at the workspace's top, beside the checkpoints, that go with its mirror alone.
+    """
+    stage, (_, threads) = recipe.stage, processes_and_threads(1)
+    tags = run_tags(kind=stage, store_digest=recipe.digest, data_digest=data.digest)
+    with Tracker().open(EXPERIMENT, f"{stage} {recipe.digest[:8]}", recipe.digest, tags, dict(recipe.config)) as run:
 
         def produce(workspace: Path) -> dict[str, Any]:
-            job = {
-                **recipe.config,
-                "graph": str(store.local(graph)),
-                "workspace": str(workspace),
-                "threads": threads,
-            }
+            files = {name: str(path) for name, path in reads().items()}
+            job = {**recipe.config, **files, "workspace": str(workspace), "threads": threads}
             mirror = partial(store.sync_partial, recipe, workspace)
-            observer = JobObserver("vectors", run, "vectors-progress", mirror, unit="facts")
-            found = run_job(
-                "gptcore.training.vectors", job, workspace, on_metrics=observer, on_waiting=observer.waiting
-            )
+            observer = JobObserver(stage, run, f"{stage}-progress", mirror, unit=unit)
+            module = f"gptcore.training.{stage}"
+            found = run_job(module, job, workspace, on_metrics=observer, on_waiting=observer.waiting)
             return {**found, "threads": threads}
 
-        built = build(store, recipe, produce, "vectors", _ranked, transient=CHECKPOINTS)
+        built = build(store, recipe, produce, stage, made, item, transient=(*CHECKPOINTS, *transient))
         if not run.finished:
             run.log_metrics(read_metrics(store.local(built.artifact, "metrics.jsonl")))
             run.log_results(built.manifest["counts"])

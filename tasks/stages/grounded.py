@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +26,14 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.examples import Example
 from gptcore.nlu.readers import labelled_splits, load_task
 from gptcore.nlu.registry import TaskSpec
-from tasks.jobs.launch import run_job
 from tasks.jobs.parallel import partition_map
-from tasks.jobs.placement import processes_and_threads
-from tasks.stages.graph import EXPERIMENT
-from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
+from tasks.stages.graph import build_by_job
+from tasks.stages.stage import JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
 from tasks.store.counts import GroundedCounts, TrainingCounts
 from tasks.store.lineage import model_files
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
-from tasks.tracking.observer import JobObserver
-from tasks.tracking.provenance import run_tags
-from tasks.tracking.tracker import Tracker, read_metrics
 
 _BLOCK = 64  # questions that a process takes at a time
 _SMALL = 2000
@@ -127,34 +122,13 @@ def train_kagnet(
     """
     inputs = {"grounded": grounded, "vectors": vectors, "model": model}
     recipe = recipe_of("kagnet", {"kagnet": recorded(config)}, inputs)
-    _, threads = processes_and_threads(1)
-    tags = run_tags(kind="kagnet", store_digest=recipe.digest, data_digest=grounded.digest)
-    with Tracker().open(EXPERIMENT, f"kagnet {recipe.digest[:8]}", recipe.digest, tags, dict(recipe.config)) as run:
 
-        def produce(workspace: Path) -> dict[str, Any]:
-            _, words = model_files(model)
-            job = {
-                **recipe.config,
-                "grounded": str(store.local(grounded)),
-                "model": str(store.local(model, "model")),
-                "tokenizer": str(words),
-                "vectors": str(store.local(vectors)),
-                "workspace": str(workspace),
-                "threads": threads,
-            }
-            mirror = partial(store.sync_partial, recipe, workspace)
-            observer = JobObserver("kagnet", run, "kagnet-progress", mirror, unit="questions")
-            module = "gptcore.training.kagnet"
-            found = run_job(module, job, workspace, on_metrics=observer, on_waiting=observer.waiting)
-            return {**found, "threads": threads}
+    def reads() -> dict[str, Path]:
+        folders = {"grounded": store.local(grounded), "vectors": store.local(vectors)}
+        return {**folders, "model": store.local(model, "model"), "tokenizer": model_files(model)[1]}
 
-        texts = (f"texts-{split}.safetensors" for split in GroundedCounts.of(store, grounded).splits)
-        scratch = (*CHECKPOINTS, *texts)
-        built = build(store, recipe, produce, "kagnet", _answered, f"seed {config.seed}", transient=scratch)
-        if not run.finished:
-            run.log_metrics(read_metrics(store.local(built.artifact, "metrics.jsonl")))
-            run.log_results(built.manifest["counts"])
-    return built.artifact
+    texts = [f"texts-{split}.safetensors" for split in GroundedCounts.of(store, grounded).splits]
+    return build_by_job(store, recipe, grounded, reads, "questions", _answered, f"seed {config.seed}", texts)
 
 
 def _answered(counts: Mapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ from tasks.store.artifact import Artifact, Recipe, canonical, recipe_digest
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 Manifest = dict[str, Any]
+_REBUILD = "delete this folder and run again to rebuild it"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _verified: set[tuple[str, str, int, int]] = set()
 """Files that this process has compared: path, SHA-256, bytes, time of change."""
@@ -170,12 +171,20 @@ def verify_files(folder: Path, manifest: Manifest, name: str) -> None:
     :raises CorruptArtifact: one line that names ``name`` and the first file that differs.
     """
     problem = size_problem(manifest, local_sizes(folder, manifest))
-    for file in manifest["files"] if problem is None else ():
-        if (found := sha256_file(folder / file["path"])) != file["sha256"]:
-            problem = f"{file['path']} has the SHA-256 {found[:12]}, expected {file['sha256'][:12]}"
-            break
     if problem is not None:
-        raise CorruptArtifact(f"{name}: {problem}; delete this folder and run again to rebuild it")
+        raise CorruptArtifact(f"{name}: {problem}; {_REBUILD}")
+    for file in manifest["files"]:
+        check_sha256(name, file, sha256_file(folder / file["path"]))
+
+
+def check_sha256(name: str, file: Mapping[str, Any], found: str) -> None:
+    """Compare the SHA-256 of a listed file with the one that the manifest has.
+
+    :raises CorruptArtifact: one line that names ``name`` and the file.
+    """
+    if found != file["sha256"]:
+        wrong = f"{file['path']} has the SHA-256 {found[:12]}, expected {file['sha256'][:12]}"
+        raise CorruptArtifact(f"{name}: {wrong}; {_REBUILD}")
 
 
 def verify_once(folder: Path, manifest: Manifest, name: str) -> None:

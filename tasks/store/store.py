@@ -30,8 +30,8 @@ from tasks.store.heartbeat import Renewal
 from tasks.store.locks import exclusive, lock_file
 from tasks.store.manifest import (
     MANIFEST,
-    CorruptArtifact,
     Manifest,
+    check_sha256,
     drop_unlisted,
     part_of,
     problem_of,
@@ -298,13 +298,11 @@ class Store:
         :raises InputError: where artifact or file is missing; :class:`CorruptArtifact` where its bytes are wrong.
         """
         shelf, manifest = self._home(artifact), self.manifest(artifact)
-        listed = {file["path"]: file["sha256"] for file in manifest["files"]}
-        if path not in listed:
+        listed = next((file for file in manifest["files"] if file["path"] == path), None)
+        if listed is None:
             raise InputError(f"{artifact.url}: found no file {path} in its {MANIFEST}")
         data = shelf.read_file(artifact.stage, artifact.digest, manifest, path)
-        if (found := hashlib.sha256(data).hexdigest()) != listed[path]:
-            wrong = f"{path} has the SHA-256 {found[:12]}, expected {listed[path][:12]}"
-            raise CorruptArtifact(f"{artifact.url}: {wrong}; delete this folder and run again to rebuild it")
+        check_sha256(artifact.url, listed, hashlib.sha256(data).hexdigest())
         return data
 
     def verify(self, artifact: Artifact) -> None:
@@ -314,10 +312,7 @@ class Store:
         """
         shelf, manifest = self._home(artifact), self.manifest(artifact)
         for file in manifest["files"]:
-            found = shelf.sha256(artifact.stage, artifact.digest, manifest, file["path"])
-            if found != file["sha256"]:
-                wrong = f"{file['path']} has the SHA-256 {found[:12]}, expected {file['sha256'][:12]}"
-                raise CorruptArtifact(f"{artifact.url}: {wrong}; delete this folder and run again to rebuild it")
+            check_sha256(artifact.url, file, shelf.sha256(artifact.stage, artifact.digest, manifest, file["path"]))
 
     # --- inside
 
