@@ -18,8 +18,9 @@ from gptcore.families import recorded_family
 from tasks.jobs.placement import slots, slots_and_threads
 from tasks.report.card import amount, cost, synthetic_note
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build
-from tasks.stages.training import Training, Work, counts_of, follow_job, network_of, report
+from tasks.stages.training import Training, Work, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.counts import AdaptCounts, PaperIdsCounts
 from tasks.store.store import Built
 from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import run_tags
@@ -50,9 +51,9 @@ class AdaptRequest(Training[Artifact]):
         return f"adapt {self.recipe.digest[:8]}"
 
     @property
-    def encoded(self) -> Mapping[str, Any]:
+    def encoded(self) -> PaperIdsCounts:
         """What is known of the papers' ids."""
-        return counts_of(self.store, self.ids)
+        return PaperIdsCounts.of(self.store, self.ids)
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -62,8 +63,7 @@ class AdaptRequest(Training[Artifact]):
     @property
     def work(self) -> Work:
         config, model = self.config, network_of(self.store, self.checkpoint)
-        papers = self.encoded["distribution"]
-        n_tokens = config.epochs * sum(row["bpe_tokens"] for row in papers if row["split"] == "train")
+        n_tokens = config.epochs * self.encoded.tokens["train"]
         updates = n_tokens / (config.block_size * config.batch_size * config.accumulation)
         return Work(network_flops(model, model.n_ctx, 1.0) * n_tokens, updates)
 
@@ -74,7 +74,7 @@ class AdaptRequest(Training[Artifact]):
             "model": str(self.store.local(self.checkpoint, "model")),
             "n_special": N_MARKS,
             "shards": str(self.store.local(self.ids)),
-            "tokenizer_digest": self.encoded["tokenizer_digest"],
+            "tokenizer_digest": self.encoded.tokenizer_digest,
             "workspace": str(workspace),
             "threads": threads,
         }
@@ -94,7 +94,7 @@ def adapt_model(request: AdaptRequest, beside: int = 0) -> Artifact:
         kind="adapt",
         store_digest=recipe.digest,
         data_digest=request.ids.digest,
-        tokenizer_digest=encoded["tokenizer_digest"],
+        tokenizer_digest=encoded.tokenizer_digest,
         checkpoint_digest=request.checkpoint.digest,
     )
     name = "pre-trained" if request.config.pretrained else "from scratch"
@@ -104,7 +104,7 @@ def adapt_model(request: AdaptRequest, beside: int = 0) -> Artifact:
         def produce(workspace: Path) -> dict[str, Any]:
             observer = JobObserver("adapt", run, None, lambda: store.sync_partial(recipe, workspace), name)
             result = follow_job(request, observer, workspace, threads)
-            return {**result, "tokenizer_digest": encoded["tokenizer_digest"]}
+            return {**result, "tokenizer_digest": encoded.tokenizer_digest}
 
         built = build(store, recipe, produce, "adapt", _made, name, transient=CHECKPOINTS)
         if not run.finished:
@@ -113,20 +113,22 @@ def adapt_model(request: AdaptRequest, beside: int = 0) -> Artifact:
 
 
 def _made(counts: Mapping[str, Any]) -> str:
-    return f"test perplexity {counts['test/perplexity']:.2f} after {amount(counts['tokens_seen'])} tokens"
+    found = AdaptCounts.parse(counts)
+    return f"test perplexity {found.figures['test/perplexity']:.2f} after {amount(found.tokens_seen)} tokens"
 
 
 def _report(built: Built, run: Run, title: str, request: AdaptRequest) -> None:
     """The final numbers, the curve and the card, on the MLflow run and on the Prefect run."""
-    result = built.manifest["counts"]
+    measured = built.manifest["counts"]
+    result = AdaptCounts.parse(measured)
     results = {
-        **{f"{split} {name}": result[f"{split}/{name}"] for name in ("perplexity", "loss") for split in SPLITS},
-        "tokens seen": result["tokens_seen"],
-        "updates": result["steps"],
-        "tokens/s": result["tokens_per_second"],
-        "cost": cost(result["wall_seconds"], result["threads"] or 0, result["device"], result["world_size"]),
-        "peak memory (MB)": result["peak_memory_bytes"] / 1e6,
-        "device": f"{result['device']}, {result['precision']}, {result['world_size']} process(es)",
+        **{f"{split} {name}": result.figures[f"{split}/{name}"] for name in ("perplexity", "loss") for split in SPLITS},
+        "tokens seen": result.tokens_seen,
+        "updates": result.steps,
+        "tokens/s": result.tokens_per_second,
+        "cost": cost(result.wall_seconds, result.threads or 0, result.device, result.world_size),
+        "peak memory (MB)": result.peak_memory_bytes / 1e6,
+        "device": f"{result.device}, {result.precision}, {result.world_size} process(es)",
     }
-    notes = synthetic_note({"counts": request.encoded})
-    report(request.store, built, run, "adapt-card", title, results, result, notes)
+    notes = synthetic_note(request.store.manifest(request.ids))
+    report(request.store, built, run, "adapt-card", title, results, measured, notes)

@@ -26,7 +26,7 @@ from tasks.report.score import Score, commit_of, finetune_origin, score_of
 from tasks.report.suites import EXPERIMENT
 from tasks.stages.shards import local_shards
 from tasks.stages.stage import JOB_OPTIONS, build
-from tasks.stages.training import Training, Work, counts_of, follow_job, network_of, report
+from tasks.stages.training import Training, Work, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import DatasetCounts, FinetuneCounts, WeightsCounts
 from tasks.store.lineage import ancestor, model_folder, teacher_of
@@ -118,10 +118,10 @@ class FinetuneRequest(Training[Score]):
     def work(self) -> Work:
         store, config, model = self.store, self.config, network_of(self.store, self.checkpoint)
         told = float(FAMILIES[model.family].auxiliary_loss)  # without it the words' head is left behind
-        train = counts_of(store, self.dataset)["splits"]["train"]
-        rows = min(config.max_train_rows or train["rows"], train["rows"])
+        train = DatasetCounts.of(store, self.dataset).splits["train"]
+        rows = min(config.max_train_rows or train.rows, train.rows)
         epochs = config.epochs + (config.layer_epochs or 0)
-        n_tokens = epochs * train["tokens"] * rows / max(1, train["rows"])
+        n_tokens = epochs * train.tokens * rows / max(1, train.rows)
         beside = 0.0
         if config.taught and (teacher := teacher_of(store, self.checkpoint)) is not None:
             beside = network_flops(network_of(store, teacher), model.n_ctx, told) / 3
@@ -219,23 +219,24 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     """Numbers beside the paper's, curve and card, on both sides."""
     result, config = built.manifest["counts"], built.manifest["config"]
     spec = recorded_task(config)
-    scores = {key: value for key, value in result.items() if key.startswith(("dev/", "test/"))}
+    found = FinetuneCounts.parse(result)
+    scores = found.scores
     results = {
         **{key: f"{100 * value:.1f}" for key, value in scores.items()},
         **{f"paper, {column} (test)": value for column, value in spec.paper.items() if value is not None},
-        "best epoch": result["best_epoch"],
-        "majority collapse": result["majority_collapse"],
-        **{f"{split} rows": rows for split, rows in result["rows"].items()},
-        "truncated rows": result["truncated"],
-        "tokens/s": result["tokens_per_second"],
-        "cost": cost(result["wall_seconds"], result["threads"], result["device"]),
+        "best epoch": found.best_epoch,
+        "majority collapse": found.majority_collapse,
+        **{f"{split} rows": rows for split, rows in found.rows.items()},
+        "truncated rows": found.truncated,
+        "tokens/s": found.tokens_per_second,
+        "cost": cost(found.wall_seconds, found.threads or 0, found.device),
     }
     beside = config["finetune"]["lm_coef"] != 0.0
     unit = "L3 = task + lambda x language model, nats" if beside else "task, nats"
     start = from_task_note(config["finetune"])
     notes = (*([start] if start else []), *synthetic_note(store.manifest(dataset)))
     measured = {**result, **{key: 100 * value for key, value in scores.items()}}
-    title = f"Fine-tuning {spec.name}, seed {result['seed']}"
+    title = f"Fine-tuning {spec.name}, seed {found.seed}"
     report(store, built, run, f"finetune-{spec.name}", title, results, measured, notes, unit=unit)
     run.set_tags({"model": built.artifact.url})
 

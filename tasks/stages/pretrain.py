@@ -24,8 +24,9 @@ from tasks.report.entries import corpus_data, pretrained_entry
 from tasks.report.model_card import write_pretrained_card
 from tasks.stages.shards import local_shards
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build
-from tasks.stages.training import Distillation, Training, Work, counts_of, follow_job, network_of, report
+from tasks.stages.training import Distillation, Training, Work, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.counts import MentionsCounts, NgramCounts, PretrainCounts, ShardsCounts, WeightsCounts
 from tasks.store.lineage import ancestor
 from tasks.store.references import check_start, check_teacher
 from tasks.store.store import Built, Store
@@ -70,7 +71,7 @@ class PretrainRequest(Training[Artifact]):
     """What people call it; empty: by its digest."""
 
     def __post_init__(self) -> None:
-        family, tokenizer = FAMILIES[self.model.family], self.encoded["tokenizer_digest"]
+        family, tokenizer = FAMILIES[self.model.family], self.encoded.tokenizer_digest
         if family.knowledge != (self.mentions is not None):
             expected = "a graph (--graph), whose entities its text mentions" if family.knowledge else "no graph"
             raise InputError(f"pretrain: {family.title}: expected {expected}")
@@ -89,18 +90,18 @@ class PretrainRequest(Training[Artifact]):
         return self.label or f"pretrain {self.recipe.digest[:8]}"
 
     @property
-    def encoded(self) -> Mapping[str, Any]:
+    def encoded(self) -> ShardsCounts:
         """What is known of the shards."""
-        return counts_of(self.store, self.shards)
+        return ShardsCounts.of(self.store, self.shards)
 
     @property
     def network(self) -> NetworkConfig:
         """What is trained, in full."""
-        model = dataclasses.replace(self.model, n_vocab=self.encoded["n_vocab"])
+        model = dataclasses.replace(self.model, n_vocab=self.encoded.n_vocab)
         if self.mentions is None:
             return model
-        counts = counts_of(self.store, self.mentions)
-        return dataclasses.replace(model, **{name: counts[name] for name in ENTITY_SIZES})
+        counts = MentionsCounts.of(self.store, self.mentions)
+        return dataclasses.replace(model, **{name: getattr(counts, name) for name in ENTITY_SIZES})
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -112,8 +113,8 @@ class PretrainRequest(Training[Artifact]):
 
     @property
     def work(self) -> Work:
-        model = dataclasses.replace(self.model, n_vocab=self.encoded["n_vocab"])
-        total = self.config.total_steps(model.n_ctx, self.encoded["splits"]["train"]["n_tokens"])
+        model = dataclasses.replace(self.model, n_vocab=self.encoded.n_vocab)
+        total = self.config.total_steps(model.n_ctx, self.encoded.splits["train"].n_tokens)
         flops = pretraining_flops(model, self.config, total)
         if self.distillation:
             teacher, soft = network_of(self.store, self.distillation.teacher), self.distillation.config.soft_weight > 0
@@ -131,7 +132,7 @@ class PretrainRequest(Training[Artifact]):
         return {
             **settings,
             "shards": str(local_shards(store, self.shards)),
-            "tokenizer_digest": self.encoded["tokenizer_digest"],
+            "tokenizer_digest": self.encoded.tokenizer_digest,
             "workspace": str(workspace),
             "threads": threads,
             "sharded": self.sharded,
@@ -157,12 +158,12 @@ def pretrain_model(request: PretrainRequest, beside: int = 1) -> Artifact:
     :param beside: such trainings that go on at the same time, and share this machine's cores; 0: one.
     """
     store, shards, recipe, start = request.store, request.shards, request.recipe, request.start
-    settings, digest = dict(recipe.config), request.encoded["tokenizer_digest"]
+    settings, digest = dict(recipe.config), request.encoded.tokenizer_digest
     teacher = request.distillation.teacher if request.distillation else None
     before = {}
     if start:
-        there = counts_of(store, start)
-        before = {"tokens_seen_before": there.get("tokens_seen", 0) + there.get("tokens_seen_before", 0)}
+        there = WeightsCounts.of(store, start)
+        before = {"tokens_seen_before": (there.tokens_seen or 0) + there.tokens_seen_before}
     nproc, threads = processes_and_threads(request.nproc, beside or 1)
     tags = run_tags(kind="pretrain", store_digest=recipe.digest, data_digest=shards.digest, tokenizer_digest=digest)
 
@@ -185,33 +186,36 @@ def pretrain_model(request: PretrainRequest, beside: int = 1) -> Artifact:
 
 
 def _made(counts: Mapping[str, Any]) -> str:
-    return f"held-out perplexity {counts['validation/perplexity']:.2f} after {amount(counts['tokens_seen'])} tokens"
+    found = PretrainCounts.parse(counts)
+    return f"held-out perplexity {found.validation_perplexity:.2f} after {amount(found.tokens_seen)} tokens"
 
 
 def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> None:
     """The final numbers, the curve and the card, on the MLflow run and on the Prefect run."""
-    result = built.manifest["counts"]
-    entropy = result.get("validation/unigram_entropy")
+    result = PretrainCounts.parse(built.manifest["counts"])
+    entropy = result.validation_unigram_entropy
     # Hidden words are told from both sides: what n-grams predict of the next one is no measure of that.
-    counted = store.manifest(ngrams)["counts"] if ngrams and entropy is None else {}
+    models = store.manifest(ngrams)["counts"] if ngrams and entropy is None else {}
+    counted = {name: NgramCounts.parse(found) for name, found in models.items()}
     results = {
-        "validation perplexity": result["validation/perplexity"],
-        **{f"{name} perplexity": counted[name]["perplexity"] for name in counted},
+        "validation perplexity": result.validation_perplexity,
+        **{f"{name} perplexity": found.perplexity for name, found in counted.items()},
         **({} if entropy is None else {"unigram perplexity": math.exp(entropy)}),
-        "validation tokens": result["validation/tokens"],
-        "tokens seen": result["tokens_seen"],
-        **({"tokens seen before": before} if (before := result.get("tokens_seen_before")) else {}),
-        "updates": result["steps"],
-        "tokens/s": result["tokens_per_second"],
-        "cost": cost(result["wall_seconds"], result["threads"], result["device"], result["world_size"]),
-        "peak memory (MB)": result["peak_memory_bytes"] / 1e6,
-        "MFU": result["mfu"],
-        "device": f"{result['device']}, {result['precision']}, {result['world_size']} process(es)",
+        "validation tokens": result.validation_tokens,
+        "tokens seen": result.tokens_seen,
+        **({"tokens seen before": before} if (before := result.tokens_seen_before) else {}),
+        "updates": result.steps,
+        "tokens/s": result.tokens_per_second,
+        "cost": cost(result.wall_seconds, result.threads or 0, result.device, result.world_size),
+        "peak memory (MB)": result.peak_memory_bytes / 1e6,
+        "MFU": result.mfu,
+        "device": f"{result.device}, {result.precision}, {result.world_size} process(es)",
     }
-    references = {name: counts["nats"] for name, counts in counted.items()}
+    references = {name: found.nats for name, found in counted.items()}
     references |= {} if entropy is None else {"unigram entropy": entropy}
     notes = synthetic_note(store.manifest(ancestor(store, built.artifact, "corpus"))) + start_note(built.manifest)
-    measured = {**result, **{f"validation/{name}_perplexity": counted[name]["perplexity"] for name in counted}}
+    perplexities = {f"validation/{name}_perplexity": found.perplexity for name, found in counted.items()}
+    measured = {**built.manifest["counts"], **perplexities}
     title = f"Pre-training {built.artifact.short}"
     report(store, built, run, "pretrain-card", title, results, measured, notes, references)
     run.set_tags({"checkpoint": built.artifact.url})

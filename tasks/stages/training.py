@@ -164,12 +164,6 @@ def network_of(store: Store, model: Artifact) -> NetworkConfig:
     return network_config(store.manifest(model)["config"]["model"])
 
 
-def counts_of(store: Store, artifact: Artifact) -> Mapping[str, Any]:
-    """What an artifact's making counted."""
-    counts: Mapping[str, Any] = store.manifest(artifact)["counts"]
-    return counts
-
-
 def follow_job(
     request: Training[Any], observer: JobObserver, workspace: Path, threads: int, nproc: int = 1
 ) -> dict[str, Any]:
