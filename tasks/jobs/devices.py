@@ -96,7 +96,7 @@ def _of_driver() -> list[tuple[str, str]]:
 
 @cache
 def _of_smi() -> list[tuple[str, str]]:
-    """The same from NVIDIA's own program, where it is installed and answers."""
+    """The same, as NVIDIA's own program tells it; nothing where that is not installed or does not answer."""
     if not _device_files():
         return []
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -127,7 +127,7 @@ class GpuLease:
         self.gpus: list[str] = []
 
     def take(self) -> bool:
-        """Take what is free of what is still missing; whether that was all. Does not wait."""
+        """Take the free ones of the GPUs that are still missing, without waiting; whether none is missing any more."""
         if len(self.gpus) == self._count:
             return True
         while self._ahead and _lock(self._folder / f".queue-{self._ahead[0]}.lock", self._queues):
@@ -169,7 +169,7 @@ class SpeedUnknown(RuntimeError):
 
 @dataclass(frozen=True)
 class Speed:
-    """Of one GPU, or of all cores."""
+    """How fast one GPU trains, or all cores of a machine without one."""
 
     device: str
     """ "cpu", or the GPU's product name."""

@@ -73,7 +73,7 @@ def stop_jobs() -> None:
 
 @contextmanager
 def jobs_of_threads() -> Iterator[None]:
-    """Around waiting for threads that follow jobs: what ends this thread alone, Ctrl-C or a cancellation, ends them."""
+    """A block in which this thread waits for threads that follow jobs: what ends it, such as Ctrl-C, ends them, too."""
     try:
         yield
     except BaseException as error:
@@ -133,7 +133,7 @@ def run_job(
 
 
 def _environment() -> dict[str, str]:
-    """What a job is given, but how its threads wait where the environment says that in another way."""
+    """The variables that a job is given; how its threads wait is left out where the environment says that itself."""
     said = "OMP_WAIT_POLICY" in os.environ
     return {name: value for name, value in _ENVIRONMENT.items() if not (said and name == "GOMP_SPINCOUNT")}
 
@@ -219,7 +219,7 @@ def _deliver(metrics: MetricsTail, on_metrics: Callable[[Records], None]) -> Non
 
 
 def _last_words(lines: list[str]) -> str:
-    """What a job that left no outcome printed at last."""
+    """The last lines that a job printed which left no outcome."""
     return next((line.removeprefix("error: ") for line in reversed(lines) if line.strip()), "the job gave no reason")
 
 

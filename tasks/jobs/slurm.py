@@ -133,7 +133,7 @@ class SlurmJob:
                 log.warning("scancel %s: %s", self.id, done.stderr.strip())
 
     def _ask(self) -> None:
-        """Find out how the job is."""
+        """Ask the controller for the job's state."""
         done = _call(["scontrol", "show", "job", "--oneliner", self.id])
         if done.returncode:
             if "Invalid job id" not in done.stderr:
@@ -170,11 +170,11 @@ def slots_and_threads(options: Sequence[str], jobs: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Node:
-    """What sbatch's options say of a node; 0: nothing."""
+    """What sbatch's options say that a node has; 0 where they say nothing."""
 
     gpus: int
     kind: str
-    """Of the GPUs, with its colon."""
+    """The type of the GPUs with a colon behind it, as in `a100:`; empty where the options name no type."""
     tasks: int
     cores: int
     others: list[str]

@@ -55,7 +55,7 @@ def _start_notes(store: Store, start: Artifact, ids: Artifact) -> list[str]:
 
 
 def split_table(store: Store, papers: Artifact, ids: Artifact) -> Analysis:
-    """Table 1."""
+    """The paper's Table 1: how many papers each split has, and from when to when."""
     counts, rows = PapersCounts.of(store, papers), PaperIdsCounts.of(store, ids).distribution
     return Analysis(
         "abstracts-table1",
@@ -293,7 +293,7 @@ def own_page(store: Store, model: Artifact, written: Sequence[tuple[str, str]], 
 
 
 def _writer(store: Store, model: Artifact, drawn: Mapping[str, float]) -> str:
-    """Who wrote, and how it was drawn."""
+    """A note that names the model that wrote, and the settings by which its words were drawn."""
     perplexity = AdaptCounts.of(store, model).figures["test/perplexity"]
     settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in drawn.items())
     return f"written by the model {model.short} (test perplexity {perplexity:.1f}); {settings}"

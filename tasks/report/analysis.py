@@ -40,7 +40,7 @@ class Analysis:
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     identity: Mapping[str, Any]
-    """Digests and settings that it follows from: the same ones, the same MLflow run."""
+    """The digests and settings that decide it: an analysis of the same identity has the same MLflow run."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()
     figure: Figure | Panels | Routes | None = None
@@ -53,7 +53,7 @@ class Analysis:
         return f"# {self.title}\n\n{table(self.header, self.rows)}\n" + (f"\n{notes}\n" if notes else "")
 
     def text(self) -> str:
-        """For a terminal: the table, or where cells are long texts, each row's one below the other."""
+        """The analysis for a terminal: a table, or, where the cells are long texts, one cell below the other."""
         if not self.page:
             return self.markdown()
         rows = [

@@ -124,7 +124,7 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
 
 
 def task_interface(spec: TaskSpec) -> Interface:
-    """A task's texts as columns, in input order, then its answers; under all names that a user's own rows may have."""
+    """How a task's model is called: its texts are columns, in input order, under every name that own rows may use."""
     columns, form = (*spec.text_columns, *spec.choices), form_of(spec)
     aliases = tuple(name for name, _ in zip(form.names_of(spec), spec.fields, strict=False) if name not in columns)
     example = {column: example_text(spec, column) for column in columns}

@@ -126,14 +126,14 @@ def by_size(
 
 
 def _scores(task: PromptTask, cell: PromptResult) -> list[str]:
-    """Names of the scores, the headline's first; not those under which the headline stands a second time."""
+    """The names of the scores, the headline's first; names that repeat the headline's number are left out."""
     again = {cell.metric, task.name, task.normalisation.value}
     others = cell.scores.keys() - again - {"score"}
     return ["score", *sorted(others, key=lambda name: (name not in set(Normalisation), name))]
 
 
 def _called(task: PromptTask, name: str, cell: PromptResult) -> str:
-    """What a row of the table is called: where candidates compare by several normalisations, each names its own."""
+    """The name of a row of the table; it says by which normalisation candidates compare, where there are several."""
     if name == "score":
         several = Normalisation.TOTAL in cell.scores
         return f"{cell.metric}, {task.normalisation}" if several else cell.metric

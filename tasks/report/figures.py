@@ -189,7 +189,7 @@ class Route:
     entities: Sequence[str]
     relations: Sequence[str]
     weight: float
-    """What share of the attention it had, over all paths of its choice."""
+    """The share of the attention that the path got among all paths of its choice, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Choice:
 
     text: str
     score: float
-    """Of the probability over the choices."""
+    """The share of the probability that the choice gets, 0 to 1."""
     right: bool
     routes: Sequence[Route]
 

@@ -47,9 +47,9 @@ class Cell:
     own_metric: str = ""
     """The headline metric of a user's own task; empty for the twelve."""
     own_data: str = ""
-    """Fingerprint of the files behind an own task's rows, which the suite's identity leaves out."""
+    """The fingerprint of the files that an own task's rows are from, which the suite's identity leaves out."""
     own_settings: str = ""
-    """Digest of an own task's fine-tuning settings, which it leaves out, too."""
+    """The digest of an own task's fine-tuning settings, which the suite's identity leaves out."""
 
 
 @dataclass(frozen=True)
@@ -311,14 +311,14 @@ def zero_shot_note() -> str:
 
 
 def published_notes(rows: Sequence[Row]) -> Iterator[str]:
-    """What sets published rows apart, each thing once, with the names of the rows."""
+    """The notes of published rows, each note once, behind the names of the rows that it is of."""
     for note in dict.fromkeys(row.note for row in rows if row.note):
         names = ", ".join(row.name.removesuffix(" [published]") for row in rows if row.note == note)
         yield f"{names}: {note}"
 
 
 def _tested(row: Row) -> str:
-    """The tasks of a row that were scored on test rows, those beyond the twelve behind them."""
+    """The tasks of a row that were scored on test rows: the twelve first, then the others."""
     found = {TASK_OF_COLUMN.get(column, column): None for column, cell in row.cells.items() if cell.split == "test"}
     return ", ".join(sorted(found, key=[*REGISTRY, *found].index))
 

@@ -32,11 +32,11 @@ class Coordinate:
 
     title: str
     values: Sequence[float | str | None]
-    """Of each line; None: it has ended before this axis."""
+    """The value of each line on the axis; None where the line ends before it."""
     choices: Sequence[str] = ()
-    """From bottom to top, where the values are words."""
+    """The words on the axis from bottom to top, where the values are words."""
     low: float | None = None
-    """The bottom's value; None: the least of the values."""
+    """The value at the bottom of the axis; None takes the least of the values."""
     high: float | None = None
     log: bool = False
     downwards: bool = False

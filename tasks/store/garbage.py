@@ -56,7 +56,7 @@ class Plan:
     """What stays, and what may go."""
 
     kept: list[tuple[Item, str]] = field(default_factory=list)
-    """With the reason."""
+    """What stays, each with the reason."""
     dropped: list[Item] = field(default_factory=list)
     """Newest first: what was made from others goes before them."""
 

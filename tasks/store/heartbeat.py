@@ -21,7 +21,7 @@ from gptcore.base.files import sha256_json
 
 log = logging.getLogger(__name__)
 BEAT_SECONDS = 30.0
-"""Between two signs of life."""
+"""The seconds between two signs of life."""
 SILENT_SECONDS = 300.0
 """After so much silence a process of another host counts as dead.
 
@@ -99,7 +99,7 @@ class Renewal:
         self._thread.start()
 
     def end(self) -> None:
-        """Say it no more; a call that is under way is waited for."""
+        """Stop calling the function; a call that is under way is waited for."""
         self._ended.set()
         self._thread.join()
 

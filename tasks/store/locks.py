@@ -131,7 +131,7 @@ class Holder:
             raise LostLock(f"{self._what}: another host has taken it over; the same call goes on with its result")
 
     def release(self) -> None:
-        """Let others have it."""
+        """Give the lock up, with every record of it."""
         if os.getpid() != self._process:
             return  # a forked child holds nothing
         self._renewal.end()

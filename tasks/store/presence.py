@@ -47,21 +47,21 @@ class Presence:
         self._renewal = Renewal(self._beat, heartbeat.BEAT_SECONDS, str(self.path))
 
     def add(self, lines: Iterable[str]) -> None:
-        """Leave lines that are not there yet."""
+        """Write those lines to the file that it does not have yet."""
         with self._writing:
             added = [line for line in dict.fromkeys(lines) if line not in self.lines]
             self._file.write(_text(added))
             self.lines |= dict.fromkeys(added)
 
     def remove(self) -> None:
-        """Leave nothing behind."""
+        """Delete the file and hold it no longer."""
         if os.getpid() != self._process:
             return  # a forked child, which ends before its parent
         self.close()
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Hold it no longer; the file stays."""
+        """Hold the file no longer; it stays where it is."""
         self._renewal.end()
         self._file.close()
 

@@ -1,4 +1,4 @@
-"""Registered models as MLflow models: what `mlflow.pyfunc.load_language_model` and `mlflow models serve` load.
+"""Registered models as MLflow models: what `mlflow.pyfunc.load_model` and `mlflow models serve` load.
 
 Beside a version's run lies a small folder: an MLmodel file (signature, example, requirements) that names this module as
 its loader, and the artifact's address and digest. The weights stay in the store: whoever loads the model fetches them
