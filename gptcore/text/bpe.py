@@ -16,8 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,24 +69,7 @@ class WordTokenizer(BytePairTokenizer):
         return cls.from_counts(count_words(texts, progress), n_merges)
 
     @classmethod
-    def from_corpus(
-        cls,
-        corpus: Path,
-        n_merges: int,
-        map: Callable[..., Iterable[Any]] = map,
-        progress: Callable[[int], object] | None = None,
-    ) -> WordTokenizer:
-        """:meth:`train` on the training documents of a cleaned corpus.
-
-        :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
-        :param progress: called with 1 for each file counted.
-        """
-        from gptcore.text.bpe_train import count_corpus
-
-        return cls.from_counts(count_corpus(corpus, map, progress), n_merges)
-
-    @classmethod
-    def from_counts(cls, counts: Counter[str], n_merges: int) -> WordTokenizer:
+    def from_counts(cls, counts: Counter[str], n_merges: int) -> Self:
         """:meth:`train` on words that are counted already, in the order in which they first came."""
         from gptcore.text.bpe_train import learn
 
@@ -96,6 +78,12 @@ class WordTokenizer(BytePairTokenizer):
         pieces += dict.fromkeys(first + second for first, second in merges)
         pieces.append(NEWLINE)
         return cls({piece: index for index, piece in enumerate(pieces)}, merges)
+
+    @classmethod
+    def _counted(cls, text: str) -> Mapping[str, int]:
+        from gptcore.text.bpe_train import cleaned_words
+
+        return cleaned_words(text)
 
     # --- what a tokenizer is ---
 

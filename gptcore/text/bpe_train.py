@@ -57,7 +57,7 @@ def count_words(
     :param progress: called with the number of rows read since its last call.
     :param words: how often each word of a row comes, for rows that are not cleaned.
     """
-    words = words or _words
+    words = words or cleaned_words
     counts: Counter[str] = Counter()
     forgotten = 0  # words counted this often or less have been dropped
     for row in rows:
@@ -87,7 +87,7 @@ def count_corpus(
     """
     files = part_files(corpus, "train")
     counts: Counter[str] = Counter()
-    for found in map(partial(_count_part, words=words or _words), files):
+    for found in map(partial(_count_part, words=words or cleaned_words), files):
         if found is not None:
             counts.update(found)
         if found is None or len(counts) > MAX_WORDS:
@@ -107,7 +107,7 @@ def _count_part(path: Path, words: Words) -> Counter[str] | None:
     return counts
 
 
-def _words(cleaned: str) -> dict[str, int]:
+def cleaned_words(cleaned: str) -> dict[str, int]:
     """How often each word of a cleaned text comes, in the order in which they first came."""
     found = Pieces.of_clean(cleaned).counted()
     return {"\n" if word == BREAK else word: n for word, n in found.items() if word}

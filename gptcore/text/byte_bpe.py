@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +77,7 @@ class ByteTokenizer(BytePairTokenizer):
         n_merges: int,
         map: Callable[..., Iterable[Any]] = map,
         progress: Callable[[int], object] | None = None,
-    ) -> ByteTokenizer:
+    ) -> Self:
         """:meth:`train` on the training documents of a raw corpus.
 
         :param map: not called: the library counts on several threads of this process.
@@ -86,7 +86,7 @@ class ByteTokenizer(BytePairTokenizer):
         return cls.train(_texts(part_files(corpus, "train"), progress), n_merges)
 
     @classmethod
-    def train(cls, texts: Iterable[str], n_merges: int) -> ByteTokenizer:
+    def train(cls, texts: Iterable[str], n_merges: int) -> Self:
         """Learn ``n_merges`` merges; texts with fewer possible merges give fewer.
 
         Equal texts give an equal tokenizer, on any machine.

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,7 @@ class SentencePieceTokenizer(WordByWordTokenizer):
         return cls.from_counts(count_words(map(encodable, texts), progress, _counted), n_merges)
 
     @classmethod
-    def from_counts(cls, counts: Counter[str], n_merges: int) -> SentencePieceTokenizer:
+    def from_counts(cls, counts: Counter[str], n_merges: int) -> Self:
         """:meth:`train` on words that are counted already, in whatever order."""
         model, n_fixed = _learn(counts, n_merges)
         found = cls(model, cased=False)

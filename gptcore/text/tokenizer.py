@@ -6,10 +6,11 @@ A kind is a subclass. :meth:`Tokenizer.load` finds the right one by what a folde
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,14 +125,13 @@ class Tokenizer(ABC):
         raise NotImplementedError
 
     @classmethod
-    @abstractmethod
     def from_corpus(
         cls,
         corpus: Path,
         n_merges: int,
         map: Callable[..., Iterable[Any]] = map,
         progress: Callable[[int], object] | None = None,
-    ) -> Tokenizer:
+    ) -> Self:
         """Learn at most ``n_merges`` pieces from the training documents of a corpus cleaned for this kind.
 
         They come on top of special pieces and single characters; a byte pair encoding makes each by a merge. Equal
@@ -141,6 +141,19 @@ class Tokenizer(ABC):
         :param progress: called with 1 for each file counted.
         :raises InputError: a negative ``n_merges``, or no words where the kind learns from words.
         """
+        from gptcore.text.bpe_train import count_corpus
+
+        return cls.from_counts(count_corpus(corpus, map, progress, cls._counted), n_merges)
+
+    @classmethod
+    def from_counts(cls, counts: Counter[str], n_merges: int) -> Self:
+        """Learn as :meth:`from_corpus` does from words that are counted already, if the kind learns from words."""
+        raise NotImplementedError
+
+    @classmethod
+    def _counted(cls, text: str) -> Mapping[str, int]:
+        """How often each word of a document comes, for kinds that learn from words."""
+        raise NotImplementedError
 
     @abstractmethod
     def save(self, folder: str | Path) -> None:

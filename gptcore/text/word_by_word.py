@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from pathlib import Path
-from typing import Any, Self
 
-from gptcore.text.bpe_train import count_corpus
 from gptcore.text.raw import raw_rows
 from gptcore.text.tokenizer import Specials, Tokenizer
 
@@ -45,31 +41,6 @@ class WordByWordTokenizer(Tokenizer):
     """
 
     _specials: Specials
-
-    @classmethod
-    def from_corpus(
-        cls,
-        corpus: Path,
-        n_merges: int,
-        map: Callable[..., Iterable[Any]] = map,
-        progress: Callable[[int], object] | None = None,
-    ) -> Self:
-        """Learn an uncased vocabulary from the training documents of a raw corpus.
-
-        :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
-        :param progress: called with 1 for each file counted.
-        """
-        return cls.from_counts(count_corpus(corpus, map, progress, cls._counted), n_merges)
-
-    @classmethod
-    @abstractmethod
-    def from_counts(cls, counts: Counter[str], n_merges: int) -> Self:
-        """Learn from words that are counted already, in whatever order."""
-
-    @classmethod
-    @abstractmethod
-    def _counted(cls, text: str) -> Counter[str]:
-        """How often each of a raw text's words comes, as an uncased vocabulary reads it."""
 
     @property
     def specials(self) -> Specials:

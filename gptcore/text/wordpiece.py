@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,7 +134,7 @@ class WordPieceTokenizer(WordByWordTokenizer):
         return cls.from_counts(counts, n_merges, cased=cased)
 
     @classmethod
-    def from_counts(cls, counts: Counter[str], n_merges: int, *, cased: bool = False) -> WordPieceTokenizer:
+    def from_counts(cls, counts: Counter[str], n_merges: int, *, cased: bool = False) -> Self:
         """:meth:`train` on words that are counted already, in whatever order."""
         pieces = _learn(counts, n_merges, cased)
         return cls({piece: index for index, piece in enumerate(pieces)}, cased=cased)
