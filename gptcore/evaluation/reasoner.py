@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 from gptcore.evaluation.task_model import TaskModel
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph, path_in_words
-from gptcore.knowledge.grounded import ground
-from gptcore.knowledge.grounding import Concepts
+from gptcore.knowledge.grounded import Concepts, ground
 from gptcore.knowledge.kagnet import KagNET
 from gptcore.knowledge.paths import Ways
 from gptcore.knowledge.questions import Questions, explained

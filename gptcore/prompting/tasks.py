@@ -13,7 +13,7 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import is_task_file, read_own_task
 from gptcore.nlu.readers import available, has_folder
 from gptcore.nlu.registry import REGISTRY, TaskSpec
-from gptcore.prompting import childrens_book, measures, reading
+from gptcore.prompting import measures, reading
 from gptcore.prompting.items import Decoding, FreeForm, Normalisation, Rows
 from gptcore.prompting.published import PUBLISHED_PROMPTED, PublishedScore
 from gptcore.prompting.rows import dataset_rows, dprd, wsc273
@@ -117,8 +117,8 @@ PROMPT_TASKS: dict[str, PromptTask] = {
         *_TWELVE,
         _passages("lambada", read=reading.lambada),
         _passages("lambada-cloze", read=reading.lambada_cloze),
-        _blanks("cbt-cn", read=partial(childrens_book.childrens_book, kind="CN")),
-        _blanks("cbt-ne", read=partial(childrens_book.childrens_book, kind="NE")),
+        _blanks("cbt-cn", read=partial(reading.childrens_book, kind="CN")),
+        _blanks("cbt-ne", read=partial(reading.childrens_book, kind="NE")),
         PromptTask("dprd", "DPRD", "accuracy", dprd),
         PromptTask("wsc273", "WSC273", "accuracy", wsc273),
         _articles("summaries", read=partial(reading.summaries, hint="\nTL;DR:")),

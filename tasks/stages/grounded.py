@@ -19,8 +19,7 @@ from gptcore.base.files import write_bytes_atomic
 from gptcore.base.settings import recorded
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph
-from gptcore.knowledge.grounded import Coverage, Grounded, ground
-from gptcore.knowledge.grounding import Concepts
+from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, ground
 from gptcore.knowledge.paths import Ways
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.examples import Example

@@ -17,8 +17,7 @@ from torch import Tensor
 from gptcore.base.errors import InputError
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph
-from gptcore.knowledge.grounded import Coverage, Grounded, ground
-from gptcore.knowledge.grounding import Concepts, Mention, bases
+from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, Mention, bases, ground
 from gptcore.knowledge.kagnet import KagNET, choice_loss, softmax_in_groups
 from gptcore.knowledge.paths import Ways
 from gptcore.knowledge.questions import Questions
