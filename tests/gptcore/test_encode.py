@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -9,14 +11,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_file, write_json_atomic
-from gptcore.config import ShardConfig
+from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus, encode_partition
 from gptcore.data.piece_table import PieceTable, _tails
-from gptcore.data.shards import Shards
+from gptcore.data.shards import Shards, token_dtype, write_shards
+from gptcore.text import raw
 from gptcore.text.bpe import WordTokenizer
+from gptcore.text.byte_bpe import ByteTokenizer
+from gptcore.text.corpus import build_corpus, read_corpus
+from gptcore.text.raw import raw_rows
+from gptcore.text.sources import RawCorpus
 from gptcore.text.wordpiece import WordPieceTokenizer
 
 Row = tuple[str, int, str]
@@ -155,3 +164,211 @@ def test_pieces_of_signs_alone_are_words_where_a_mark_begins_words():
     assert _tails(["<unk>", "[CLS]", "\u2581the", "ing", ",", "\u2581", "s"]).tolist() == [
         *(True, True, False, True, False, False, True)
     ]
+
+
+# --- shards: what is written is read back, cut where it must be, and damage is noticed
+
+
+documents_of_pieces = st.lists(st.lists(st.lists(st.integers(0, 99), max_size=9), max_size=4), max_size=8)
+
+
+def written(folder: Path, documents: list[list[int]], *, n_vocab: int = 100, max_tokens: int = 1000) -> Shards:
+    write_shards(((f"d{i}", [ids]) for i, ids in enumerate(documents)), folder, n_vocab=n_vocab, max_tokens=max_tokens)
+    return Shards(folder)
+
+
+@given(documents_of_pieces, st.integers(1, 20))
+@settings(max_examples=60, deadline=None)
+def test_every_document_comes_back(tmp_path_factory, documents, max_tokens):
+    folder = tmp_path_factory.mktemp("shards")
+    index = write_shards(
+        ((f"d{i}", pieces) for i, pieces in enumerate(documents)), folder, n_vocab=100, max_tokens=max_tokens
+    )
+    shards = Shards(folder)
+    whole: dict[str, list[int]] = {}
+    for row in range(shards.n_rows):
+        whole.setdefault(shards.document(row), []).extend(shards.tokens(row).tolist())
+        assert len(shards.tokens(row)) == shards.lengths[row]
+    expected = {f"d{i}": [token for piece in pieces for token in piece] for i, pieces in enumerate(documents)}
+    assert whole == expected
+    assert list(whole) == list(expected)  # in the order given
+    assert all(file["n_tokens"] <= max_tokens for file in index["files"])
+    assert shards.n_rows == sum(max(1, -(-len(ids) // max_tokens)) for ids in expected.values())
+    assert shards.n_documents == len(documents)
+    assert shards.n_tokens == index["n_tokens"] == sum(map(len, expected.values()))
+
+
+def test_one_document_is_one_row_unless_longer_than_a_file(tmp_path):
+    shards = written(tmp_path, [[1] * 6, [2] * 6, [3] * 25, [4]], max_tokens=10)
+    assert [(shards.document(row), int(shards.lengths[row])) for row in range(shards.n_rows)] == [
+        ("d0", 6),
+        ("d1", 6),
+        ("d2", 10),
+        ("d2", 10),
+        ("d2", 5),
+        ("d3", 1),
+    ]
+
+
+def test_ids_are_small_where_they_fit_and_mapped_not_copied(tmp_path):
+    assert token_dtype(1 << 16) == np.uint16
+    assert token_dtype((1 << 16) + 1) == np.uint32
+    big = written(tmp_path / "big", [[70_000, 3]], n_vocab=70_001)
+    assert big.tokens(0).tolist() == [70_000, 3]
+    view = written(tmp_path / "small", [[1, 2, 3]]).tokens(0)
+    assert view.dtype == np.uint16
+    assert not view.flags.writeable
+    assert not view.flags.owndata
+
+
+def test_same_documents_give_the_same_bytes_and_stale_files_go(tmp_path):
+    first = write_shards([("a", [[1, 2]]), ("b", [[3]])], tmp_path / "x", n_vocab=9, max_tokens=2)
+    write_shards([("z", [[8] * 50])], tmp_path / "y", n_vocab=9, max_tokens=2)
+    assert write_shards([("a", [[1], [2]]), ("b", [[3]])], tmp_path / "y", n_vocab=9, max_tokens=2) == first
+    assert sorted(path.name for path in (tmp_path / "y").iterdir()) == [
+        "index.json",
+        "shard-00000.arrow",
+        "shard-00001.arrow",
+    ]
+
+
+@pytest.mark.parametrize("wrong", [9, -1])
+def test_an_id_outside_the_vocabulary_names_its_document(tmp_path, wrong):
+    with pytest.raises(InputError, match=rf"document 'a': token id {wrong}, expected 0\.\.8"):
+        write_shards([("a", [[1, wrong]])], tmp_path, n_vocab=9, max_tokens=5)
+
+
+def test_a_folder_without_shards(tmp_path):
+    with pytest.raises(InputError, match=r"no index\.json here"):
+        Shards(tmp_path)
+
+
+def test_a_file_cut_short_missing_or_swapped_is_noticed(tmp_path):
+    written(tmp_path, [[1, 2, 3], [4, 5]], max_tokens=3)
+    path, other = tmp_path / "shard-00000.arrow", tmp_path / "shard-00001.arrow"
+    data = path.read_bytes()
+    path.write_bytes(data[:-20])
+    with pytest.raises(InputError, match=r"shard-00000\.arrow: cannot be read as a token shard"):
+        Shards(tmp_path)
+    path.write_bytes(other.read_bytes())
+    with pytest.raises(InputError, match=r"holds 1 rows and 2 tokens, index\.json says 1 and 3"):
+        Shards(tmp_path)
+    path.unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        Shards(tmp_path)
+
+
+def test_the_index_lists_files_with_their_digests(tmp_path):
+    import hashlib
+
+    written(tmp_path, [[1, 2, 3]])
+    index = json.loads((tmp_path / "index.json").read_text())
+    (file,) = index["files"]
+    assert file["sha256"] == hashlib.sha256((tmp_path / file["name"]).read_bytes()).hexdigest()
+
+
+def test_progress_adds_up_to_the_tokens(tmp_path):
+    seen: list[int] = []
+    write_shards([("a", [[1] * 7]), ("b", [[1]])], tmp_path, n_vocab=9, max_tokens=3, progress=seen.append)
+    assert sum(seen) == 8
+
+
+# --- text that stays as it is: its rows, their ids, a raw corpus, and the way from books to shards and back
+
+
+LIKELY = "aet'sS12 \n\t.,\u00a0\u2003\u0301\u4e2d\u00e9"
+TEXTS = ["The old king doesn't know the new king's 12 horses.\n\nIt'll rain...\t  he said,  'why?'"] * 4
+texts = st.one_of(st.text(st.sampled_from(LIKELY), max_size=200), st.text(st.characters(codec="utf-8"), max_size=60))
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> ByteTokenizer:
+    return ByteTokenizer.train(TEXTS, 60)
+
+
+@pytest.fixture
+def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw, "ROW", 5)
+    monkeypatch.setattr(raw, "SEGMENT", 7)
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=texts, cuts=st.lists(st.integers(0, 200), max_size=6))
+def test_rows_are_the_text_however_it_came(text: str, cuts: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(raw, "ROW", 5)
+        patched.setattr(raw, "SEGMENT", 7)
+        rows = list(raw_rows([text]))
+        places = [0, *sorted(cuts), len(text)]
+        assert list(raw_rows(text[a:b] for a, b in itertools.pairwise(places))) == rows
+    assert "".join(rows) == text
+    assert all(0 < len(row) <= 12 for row in rows)
+
+
+@settings(deadline=None, max_examples=400)
+@given(words=st.lists(st.text(st.sampled_from(LIKELY), max_size=5), max_size=40))
+def test_ids_of_the_rows_are_those_of_the_text(tokenizer: ByteTokenizer, words: list[str]) -> None:
+    """Of any text with a place to cut every few characters; between those, a row may end within a piece."""
+    text = " a".join(words)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(raw, "ROW", 5)
+        patched.setattr(raw, "SEGMENT", 40)
+        rows = list(tokenizer.rows([text]))
+    assert np.concatenate([[], *map(tokenizer.encode_clean, rows)]).tolist() == tokenizer.encode(text)
+
+
+def test_a_stretch_without_a_place_to_cut_is_cut_all_the_same(short_rows: None) -> None:
+    assert list(raw_rows(["x" * 30])) == ["x" * 11, "x" * 11, "x" * 8]
+
+
+def test_from_books_to_shards_and_back(tmp_path: Path) -> None:
+    """Capitals, tabs, curly quotes, mojibake and runs of blank lines come out as they went in."""
+    books = {
+        f"{number}.txt": f"Book {number}.\n\n\tThe “Cafés” of  Paris, schÃ¶n.\n" * (20 + number) for number in range(6)
+    }
+    (tmp_path / "books").mkdir()
+    for name, text in books.items():
+        (tmp_path / "books" / name).write_text(text.replace("\n", "\r\n"), encoding="utf-8", newline="")
+    config = CorpusConfig(validation_fraction=0.3, raw=True)
+    report = build_corpus(RawCorpus.at(str(tmp_path / "books")), tmp_path / "corpus", config)
+    kept = ["".join(rows) for split in ("train", "validation") for _, rows in read_corpus(tmp_path / "corpus", split)]
+    assert sorted(kept) == sorted(books.values())
+    assert report["words"] == sum(len(text.split()) for text in books.values())
+    assert report["characters_repaired"]["ftfy"] == 0
+
+    tokenizer = ByteTokenizer.from_corpus(tmp_path / "corpus", 20)
+    assert tokenizer.n_merges == 20
+    encode_corpus(tmp_path / "corpus", tokenizer, tmp_path / "shards", ShardConfig())
+    found = []
+    for split in ("train", "validation"):
+        shards = Shards(tmp_path / "shards" / split)
+        for row in range(len(shards.lengths)):
+            ids = shards.tokens(row).tolist()
+            assert ids[0] == ids[-1] == tokenizer.end_of_text  # a border on either side of a document
+            found.append(tokenizer.decode(ids[1:-1]))
+    assert sorted(found) == sorted(books.values())
+
+
+def test_cleaning_is_part_of_what_a_corpus_is(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("The OLD king. " * 30, encoding="utf-8")
+    for raw_text, expected in ((False, "the old king"), (True, "The OLD king")):
+        out = tmp_path / f"out-{raw_text}"
+        build_corpus(RawCorpus.at(str(tmp_path / "a.txt")), out, CorpusConfig(validation_fraction=0, raw=raw_text))
+        (text,) = ["".join(rows) for _, rows in read_corpus(out, "train")]
+        assert text.startswith(expected)
+
+
+@settings(deadline=None, max_examples=200)
+@given(text=texts.filter(bool))
+def test_ids_written_one_by_one_add_up_to_the_text(tokenizer: ByteTokenizer, text: str) -> None:
+    """Characters of several ids come whole, with the last of them."""
+    first, *ids = tokenizer.encode(f".{text}")
+    add = tokenizer.following(first)
+    parts = [add(index) for index in ids]
+    assert tokenizer.decode([first]) + "".join(parts) == f".{text}"
+    assert "\ufffd" not in "".join(parts) or "\ufffd" in text
+
+
+def test_what_goes_on_a_text_is_set_apart_from_it(tokenizer: ByteTokenizer) -> None:
+    for text, joined in (("king", " king"), (", he said", ", he said"), ("'s horse", "'s horse"), ("", " ")):
+        assert tokenizer.encode_next(text) == tokenizer.encode(joined)
