@@ -181,7 +181,7 @@ def _tell(plan: Plan, rung: Rung, found: list[Outcome], ranked: list[int]) -> No
     best = next(outcome for outcome in found if outcome.trial == ranked[0])
     following = plan.rungs[rung.number : rung.number + 1]
     on = f"{min(following[0].trials, len(ranked))} of {len(found)} go on, " if following else ""
-    words = f"{on}best is trial {best.trial}: {plan.objective} {number(best.objective)}"
+    words = f"{on}best is trial {best.trial}: {plan.objective} {number(best)}"
     news = Made(
         f"rung {rung.number}/{len(plan.rungs)}", words, sum(o.seconds for o in found), False, best.checkpoint[:12]
     )

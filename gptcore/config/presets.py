@@ -12,7 +12,6 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from gptcore.base.errors import InputError
@@ -27,10 +26,9 @@ from gptcore.families import DEFAULT, FAMILIES, Family, family_settings, shape_s
 @cache
 def preset_tables() -> Mapping[str, Any]:
     """What `presets.toml` holds."""
-    import tomllib  # a job, which has its settings, reads none of it
+    from gptcore.base.tables import read_table  # brings the parser, which a job, as it has its settings, needs not
 
-    with Path(__file__).with_suffix(".toml").open("rb") as file:
-        return tomllib.load(file)
+    return read_table(__file__, "presets.toml")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from prefect.artifacts import create_markdown_artifact
 from gptcore.base.files import sha256_json
 from gptcore.sweep.halving import Rung
 from gptcore.sweep.plan import SCORE, Plan, toml
-from gptcore.sweep.space import Axis, Choice, Range, Value
+from gptcore.sweep.space import Axis, Range, Value
 from tasks.report.card import linked, shown, table
 from tasks.report.parallel_coordinates import Coordinate, ParallelCoordinates
 from tasks.store.artifact import canonical
@@ -56,19 +56,23 @@ class SweepResult:
     notes: Sequence[str] = ()
 
     @property
+    def best_first(self) -> list[Outcome]:
+        """What each trial reached at last, the furthest and best first."""
+        sign = 1 if self.plan.lower_is_better else -1
+        last = {found.trial: found for found in self.outcomes}
+        return sorted(last.values(), key=lambda o: (-o.rung, o.objective is None, sign * (o.objective or 0.0), o.trial))
+
+    @property
     def winner(self) -> Outcome:
         """The best on the last rung."""
-        last = [found for found in self.outcomes if found.rung == len(self.plan.rungs) and found.objective is not None]
-        sign = 1 if self.plan.lower_is_better else -1
-        return min(last, key=lambda found: (sign * (found.objective or 0.0), found.trial))
+        return self.best_first[0]
 
     @property
     def settings(self) -> str:
         """The winner's settings as the text of a --config file, and the command that takes it."""
         plan, best = self.plan, self.winner
-        command = (
-            "pipeline" if "checkpoint" not in self.identity else f"finetune-all --checkpoint {best.checkpoint[:12]}"
-        )
+        given = "checkpoint" in self.identity
+        command = f"finetune-all --checkpoint {best.checkpoint[:12]}" if given else "pipeline"
         seeds = f" --seeds {plan.seeds}" if plan.objective == SCORE else ""
         head = f"# {self.headline}; checkpoint {best.checkpoint[:12]}\n"
         head += f"# gptmill {command} --preset {plan.preset}{seeds} --config {_SETTINGS}\n\n"
@@ -78,7 +82,7 @@ class SweepResult:
     def headline(self) -> str:
         """The result in few words."""
         best = self.winner
-        return f"trial {best.trial}: {self.plan.objective} {number(best.objective)}"
+        return f"trial {best.trial}: {self.plan.objective} {number(best)}"
 
     @property
     def title(self) -> str:
@@ -91,29 +95,17 @@ class SweepResult:
 
     def rows(self) -> list[dict[str, str]]:
         """A record a trial, the furthest and best first."""
-        return [self._row(trial) for trial in self._ranked()]
-
-    def _ranked(self) -> list[int]:
-        sign = 1 if self.plan.lower_is_better else -1
-        last: dict[int, tuple[int, bool, float, int]] = {}
-        for found in self.outcomes:
-            failed = found.objective is None
-            last[found.trial] = (-found.rung, failed, sign * (found.objective or 0.0), found.trial)
-        return sorted(last, key=lambda trial: last[trial])
+        return [self._row(found.trial) for found in self.best_first]
 
     def _row(self, trial: int) -> dict[str, str]:
-        found = [self.of(trial, rung.number) for rung in self.plan.rungs]
-        there = [outcome for outcome in found if outcome is not None]
-        reached = {
-            length(rung): "-" if outcome is None else "failed" if outcome.failure else number(outcome.objective)
-            for rung, outcome in zip(self.plan.rungs, found, strict=True)
-        }
+        reached = {length(rung): self.of(trial, rung.number) for rung in self.plan.rungs}
+        there = [found for found in reached.values() if found]
         return {
             "trial": str(trial),
-            **{axis.name: shown_value(self.plan.trials[trial - 1].drawn[axis.name]) for axis in self.plan.axes},
-            **reached,
+            **{name: shown_value(value) for name, value in self.plan.trials[trial - 1].drawn.items()},
+            **{on: "failed" if found and found.failure else number(found) for on, found in reached.items()},
             "updates": f"{there[-1].updates:,}",
-            "seconds": f"{sum(outcome.seconds for outcome in there):,.0f}",
+            "seconds": f"{sum(found.seconds for found in there):,.0f}",
         }
 
     @property
@@ -124,10 +116,9 @@ class SweepResult:
     def text(self) -> str:
         """Table, failures and the winner's settings, for a terminal."""
         rows = self.rows()
-        columns = list(rows[0])
-        widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
-        lines = ["  ".join(text.rjust(widths[name]) for name, text in zip(columns, columns, strict=True))]
-        lines += ["  ".join(row[name].rjust(widths[name]) for name in columns) for row in rows]
+        cells = [tuple(rows[0]), *(tuple(row.values()) for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in cells]
         how = "lowest" if self.plan.lower_is_better else "highest"
         head = f"{self.title} ({self.plan.unit}, {how} is best)"
         return "\n".join([head, "", *lines, "", *self.failures, *self.notes, "", self.settings])
@@ -142,18 +133,18 @@ class SweepResult:
     def picture(self) -> ParallelCoordinates:
         """Settings, then rungs, a line a trial."""
         plan = self.plan
-        numbers = [trial.number for trial in plan.trials]
+        reached = {(found.trial, found.rung): found.objective for found in self.outcomes}
         rungs = [
             Coordinate(
                 f"rung {rung.number}\n{length(rung)}",
-                [None if (found := self.of(trial, rung.number)) is None else found.objective for trial in numbers],
+                [reached.get((trial.number, rung.number)) for trial in plan.trials],
                 downwards=plan.lower_is_better,
             )
             for rung in plan.rungs
         ]
         best = self.winner
-        names = [f"trial {trial}" for trial in numbers]
-        names[best.trial - 1] += f": {number(best.objective)}"
+        names = [f"trial {trial.number}" for trial in plan.trials]
+        names[best.trial - 1] += f": {number(best)}"
         seen = "dev rows" if plan.objective == SCORE else "held-out documents"
         way = "low" if plan.lower_is_better else "high"
         return ParallelCoordinates(
@@ -179,8 +170,9 @@ class SweepResult:
         return [self.picture().draw(folder / _PICTURE), rows, page, settings]
 
 
-def number(value: float | None) -> str:
-    """An objective as tables print it."""
+def number(outcome: Outcome | None) -> str:
+    """What was reached, as tables print it."""
+    value = None if outcome is None else outcome.objective
     return "-" if value is None else f"{value:.4g}" if abs(value) < 10 else f"{value:.1f}"
 
 
@@ -197,18 +189,14 @@ def length(rung: Rung) -> str:
 
 
 def _coordinate(axis: Axis, values: Sequence[Value]) -> Coordinate:
-    title = axis.name.replace(".", "\n") if axis.name.count(".") == 1 else axis.name.rpartition(".")[::2]
-    title = title if isinstance(title, str) else "\n".join(title)
+    title = "\n".join(axis.name.rpartition(".")[::2])
     if isinstance(axis, Range):
         log = " (log)" if axis.log else ""
         numbers = [float(value) for value in values]
         return Coordinate(f"{title}{log}", numbers, low=axis.low, high=axis.high, log=axis.log)
-    return Coordinate(title, [shown_value(v) for v in values], choices=[shown_value(v) for v in _in_order(axis)])
-
-
-def _in_order(axis: Choice) -> list[Value]:
-    """Numbers by size, words as they were listed."""
-    return sorted(axis.values) if all(type(v) in (int, float) for v in axis.values) else list(axis.values)
+    numeric = all(type(value) in (int, float) for value in axis.values)
+    choices = sorted(axis.values) if numeric else axis.values  # words stay as they were listed
+    return Coordinate(title, [shown_value(v) for v in values], choices=[shown_value(v) for v in choices])
 
 
 # --- MLflow and Prefect
