@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from gptcore.abstracts.config import AdaptConfig
 from gptcore.base.errors import InputError
-from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, check_same_shape, paper, preset_named
+from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, PretrainConfig, check_same_shape, paper, preset_named
+from gptcore.knowledge.config import KagNETConfig, TransEConfig
 from gptcore.sweep.plan import read_plan
 
 
@@ -176,3 +178,11 @@ def test_a_width_that_heads_do_not_divide_is_refused() -> None:
 def test_the_quick_presets_run_one_seed_and_the_papers_as_many_as_each_task_says() -> None:
     seeds = {"demo": 1, "small": 1, "long": None, "best": None, "paper": None}
     assert {name: preset_named(name).seeds for name in PRESETS} == seeds
+
+
+def test_limits_hold_under_another_default() -> None:
+    """Settings of a kind of training that say another default of a shared field have that field's limits."""
+    for kind in (FinetuneConfig, PretrainConfig, AdaptConfig, TransEConfig, KagNETConfig):
+        for name, value, expected in (("lr", 0.0, "more than 0"), ("batch_size", 0, "1 or more")):
+            with pytest.raises(InputError, match=rf"^{kind.section}.{name} = {value}: expected {expected}$"):
+                kind(**{name: value})
