@@ -21,7 +21,6 @@ from typing import Any
 from flows.servers.credentials import client_environment, read_credentials
 from gptcore.base.errors import InputError, without_password
 from gptcore.base.files import checked_object, read_object
-from gptcore.base.filesystems import answers_at
 from tasks.store.state import state_folder
 
 LIGHT_STORE = "runs/demo"
@@ -180,6 +179,8 @@ def _require_answer(url: str) -> None:
         raise InputError(
             f"PREFECT_API_URL: found {without_password(url)}, expected an address such as http://127.0.0.1:4200/api"
         )
+    from gptcore.base.filesystems import answers_at  # brings fsspec along: not for `--help`
+
     if not answers_at(url):
         raise InputError(f"Prefect at {without_password(url)}: does not answer; check PREFECT_API_URL")
 
