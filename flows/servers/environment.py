@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import base64
 import os
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -133,6 +131,9 @@ def answers(url: str, login: str | None = None, timeout: float = 2.0) -> bool:
 
     :param login: ``user:password`` for basic authentication.
     """
+    import urllib.error
+    import urllib.request  # brings HTTP and TLS along: not for `--help`
+
     headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
     request = urllib.request.Request(url, headers=headers)  # noqa: S310  # our own loopback addresses
     try:
