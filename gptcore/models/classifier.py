@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from safetensors.torch import save
@@ -25,6 +25,17 @@ from gptcore.models.network import Network
 from gptcore.nlu.forms import FORMS, form_named
 
 _RECORDED_BEFORE = {"similarity": "pair"}  # what symmetric pairs were called in files up to version 0.1.0
+
+
+class Head(NamedTuple):
+    """What the linear layer on a network is."""
+
+    form: str
+    """Name of one of :data:`gptcore.nlu.forms.FORMS`."""
+    n_outputs: int
+    """K; 1 for "choices", where every choice gets one scalar."""
+    clf_pdrop: float
+    """Dropout before the linear layer."""
 
 
 class Classifier(nn.Module, ABC):
@@ -50,15 +61,7 @@ class Classifier(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def over(
-        cls,
-        network: Network,
-        where: str,
-        form: str,
-        n_outputs: int,
-        clf_pdrop: float,
-        generator: torch.Generator | None = None,
-    ) -> Self:
+    def over(cls, network: Network, where: str, head: Head, generator: torch.Generator | None = None) -> Self:
         """One over a network of any family.
 
         :param where: what holds the network, for the error message.
@@ -120,7 +123,7 @@ class Classifier(nn.Module, ABC):
         tensors = ModelFolder(str(folder)).safetensors("model.safetensors")
         if network.layers > len(tensors):
             raise InputError(f"{folder}: {len(tensors)} tensors, expected more for the blocks of {where}")
-        given = str(where), head["form"], head["n_outputs"], rate
+        given = str(where), Head(head["form"], head["n_outputs"], rate)
         with shapes_only():  # the sizes may be anybody's
             expected = kind.over(build_model(network), *given).state_dict()
         shapes = {name: tensor.shape for name, tensor in tensors.items()}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -182,7 +182,7 @@ class Encoder(Network):
         n_transfer: int | None = None,
         generator: torch.Generator | None = None,
         **changes: Any,
-    ) -> Encoder:
+    ) -> Self:
         """A copy to fine-tune: positions cut, blocks above ``n_transfer`` drawn afresh, without pre-training heads.
 
         :param n_special: 0: an encoder's special pieces belong to its vocabulary.

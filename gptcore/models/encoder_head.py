@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, NetworkConfig
 from gptcore.families import FAMILIES
-from gptcore.models.classifier import Classifier
+from gptcore.models.classifier import Classifier, Head
 from gptcore.models.cpu import dropout
 from gptcore.models.encoder import Encoder, draw_weights, without_heads
 from gptcore.models.network import Network
@@ -56,20 +56,12 @@ class EncoderClassificationModel(Classifier):
         draw_weights(self.head, std, generator)
 
     @classmethod
-    def over(
-        cls,
-        network: Network,
-        where: str,
-        form: str,
-        n_outputs: int,
-        clf_pdrop: float,
-        generator: torch.Generator | None = None,
-    ) -> Self:
+    def over(cls, network: Network, where: str, head: Head, generator: torch.Generator | None = None) -> Self:
         """See :meth:`Classifier.over`."""
         if not isinstance(network, Encoder):
             title = FAMILIES[network.config.family].title
             raise InputError(f"{where}: found {title}, expected an encoder")
-        return cls(network, form, n_outputs, clf_pdrop, generator)
+        return cls(network, *head, generator)
 
     @classmethod
     def network_settings(cls, config: NetworkConfig, **changes: Any) -> NetworkConfig:

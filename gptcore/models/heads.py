@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gptcore.models.build import next_token_network
-from gptcore.models.classifier import Classifier
+from gptcore.models.classifier import Classifier, Head
 from gptcore.models.cpu import dropout
 from gptcore.models.network import LanguageModel, Network, initialise
 
@@ -46,17 +46,9 @@ class ClassificationModel(Classifier):
         initialise(self.head, language_model.config.init_std, generator)
 
     @classmethod
-    def over(
-        cls,
-        network: Network,
-        where: str,
-        form: str,
-        n_outputs: int,
-        clf_pdrop: float,
-        generator: torch.Generator | None = None,
-    ) -> Self:
+    def over(cls, network: Network, where: str, head: Head, generator: torch.Generator | None = None) -> Self:
         """See :meth:`Classifier.over`."""
-        return cls(next_token_network(network, where), form, n_outputs, clf_pdrop, generator)
+        return cls(next_token_network(network, where), *head, generator)
 
     @property
     def network(self) -> LanguageModel:

@@ -10,7 +10,7 @@ on its embedding and on a sub-layer's output.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -51,12 +51,12 @@ class LSTM(LanguageModel):
         n_transfer: int | None = None,
         generator: torch.Generator | None = None,
         **changes: Any,
-    ) -> LSTM:
+    ) -> Self:
         """A copy to fine-tune; the arguments are those of the Transformer's, which has more blocks to choose from."""
         n_ctx = self.config.n_ctx if n_ctx is None else n_ctx
         n_transfer = 1 if n_transfer is None else n_transfer
         check_transfer(n_ctx, n_transfer, self.config.n_ctx, 1)
-        copy = LSTM(dataclasses.replace(self.config, n_special=n_special, n_ctx=n_ctx, **changes), generator)
+        copy = type(self)(dataclasses.replace(self.config, n_special=n_special, n_ctx=n_ctx, **changes), generator)
         copy = copy.to(self.tokens.weight.device)
         if n_transfer >= 0:
             copy.copy_embeddings(self)

@@ -48,7 +48,7 @@ class Network(nn.Module, ABC):
         n_transfer: int | None = None,
         generator: torch.Generator | None = None,
         **changes: Any,
-    ) -> Network:
+    ) -> Self:
         """A copy to fine-tune; see :meth:`gptcore.models.transformer.GPT.adapt`."""
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
@@ -140,17 +140,6 @@ class LanguageModel(Network):
         As :meth:`states`, but for networks whose positions see what comes behind them, too.
         """
         return self.states(tokens, table)
-
-    @abstractmethod
-    def adapt(
-        self,
-        n_special: int = 3,
-        n_ctx: int | None = None,
-        n_transfer: int | None = None,
-        generator: torch.Generator | None = None,
-        **changes: Any,
-    ) -> LanguageModel:
-        """A copy to fine-tune; see :meth:`gptcore.models.transformer.GPT.adapt`."""
 
     def choices(self, tokens: Tensor, ends: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
         """States of sequences that are likely to begin alike.

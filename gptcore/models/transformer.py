@@ -21,7 +21,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -292,7 +292,7 @@ class GPT(LanguageModel):
         n_transfer: int | None = None,
         generator: torch.Generator | None = None,
         **changes: Any,
-    ) -> GPT:
+    ) -> Self:
         """A copy to fine-tune: new special rows, positions cut, blocks above ``n_transfer`` drawn afresh.
 
         :param n_special: rows after the vocabulary; rows beyond those this model has are drawn N(0, init_std).

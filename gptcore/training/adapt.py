@@ -33,7 +33,8 @@ from gptcore.models.build import build_model, load_language_model, next_token_ne
 from gptcore.models.network import LanguageModel
 from gptcore.objectives.held_out import perplexity
 from gptcore.objectives.next_token import PretrainData, language_model_objective
-from gptcore.training.job import Training, finish_language_model, parse_job, run_job, train
+from gptcore.training.job import Job, finish_language_model, run_job, train
+from gptcore.training.loop import Monitor, Training
 from gptcore.training.schedules import warmup_linear
 
 SPLITS = ("train", "valid", "test")
@@ -42,21 +43,16 @@ _KEEP_CHECKPOINTS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaptJob:
+class AdaptJob(Job):
     """A job file, checked."""
+
+    NAME = "adapt"
 
     adapt: AdaptConfig
     model: Path
     n_special: int
     shards: Path
     tokenizer_digest: str
-    workspace: Path
-    threads: int | None
-
-    @classmethod
-    def parse(cls, job: Mapping[str, Any]) -> AdaptJob:
-        """:raises InputError: naming the field that is missing, unknown or of no use."""
-        return parse_job(cls, "adapt", job)
 
 
 def adapted_model(job: AdaptJob) -> LanguageModel:
@@ -80,7 +76,7 @@ def adapted_model(job: AdaptJob) -> LanguageModel:
     return next_token_network(build_model(shape, draws), str(job.model))
 
 
-class BlockMonitor:
+class BlockMonitor(Monitor):
     """Loss and perplexity on blocks of validation documents, some in the course of training, all at its end."""
 
     def __init__(
@@ -103,13 +99,6 @@ class BlockMonitor:
         """loss (nats a token), perplexity and tokens of some blocks; None: of all."""
         rows = max(1, _EVAL_TOKENS // self._config.block_size)
         return perplexity(self._objective, blocks.in_order(rows, most), self._world, interrupted)
-
-    def state(self) -> dict[str, Any]:
-        """Nothing: what counts is scored at the end."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """See :meth:`state`."""
 
 
 def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:

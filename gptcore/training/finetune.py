@@ -42,7 +42,7 @@ from gptcore.machine import process, rng
 from gptcore.machine.device import pick_dtype
 from gptcore.machine.distributed import World
 from gptcore.models.build import build_model, load_model
-from gptcore.models.classifier import Classifier
+from gptcore.models.classifier import Classifier, Head
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.network import Network
 from gptcore.nlu.bootstrap import stderrs_of_file
@@ -55,8 +55,8 @@ from gptcore.objectives.augmentation import WordProposer, augmented
 from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.objectives.task_distillation import TaughtRows, taught_classifier, taught_objective
 from gptcore.training.best_epoch import BestEpoch
-from gptcore.training.job import Training, costs, parse_job, run_job, train
-from gptcore.training.loop import Progression
+from gptcore.training.job import Job, costs, run_job, train
+from gptcore.training.loop import Progression, Training
 from gptcore.training.optim import rates_by_depth
 from gptcore.training.schedules import taught_schedule
 
@@ -65,15 +65,15 @@ _KEEP_CHECKPOINTS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class FinetuneJob:
+class FinetuneJob(Job):
     """A job file, checked."""
+
+    NAME = "finetune"
 
     task: str
     finetune: FinetuneConfig
     model: Path | None
     dataset: Path
-    workspace: Path
-    threads: int | None
     model_config: NetworkConfig | None = None
     start: Path | None = None
     teacher: Path | None = None
@@ -84,7 +84,7 @@ class FinetuneJob:
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> FinetuneJob:
         """:raises InputError: naming the field that is missing, unknown or of no use."""
-        parsed = parse_job(cls, "finetune", job)
+        parsed = super().parse(job)
         pretrained = parsed.finetune.pretrained
         if (parsed.model is None) == pretrained or (parsed.model is None and parsed.model_config is None):
             wanted = "model = a folder" if pretrained else "model = null and a model_config"
@@ -134,8 +134,8 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
         n_special = _inputs(job.model_config).n_special
         shape = _head(job.model_config).network_settings(job.model_config, n_special=n_special, **changes)
         network = build_model(shape, draws)
-    head = _head(network.config)
-    return head.over(network, str(job.model), spec.form, form_of(spec).n_outputs(spec), config.clf_pdrop, draws), digest
+    head = Head(spec.form, form_of(spec).n_outputs(spec), config.clf_pdrop)
+    return _head(network.config).over(network, str(job.model), head, draws), digest
 
 
 def _head(network: NetworkConfig) -> type[Classifier]:

@@ -9,42 +9,42 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Protocol, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, get_args, get_type_hints
 
 import torch
-from torch import nn
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object, write_json_atomic
 from gptcore.base.settings import replace_settings
-from gptcore.config import NetworkConfig, TrainingConfig, network_config
-from gptcore.data.feed import Data, Objective
+from gptcore.config import NetworkConfig, network_config
 from gptcore.machine import process
 from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_device, pick_dtype
 from gptcore.machine.distributed import World, join_world
 from gptcore.machine.sharding import whole
 from gptcore.models.network import Network
-from gptcore.training.loop import LoopSettings, Monitor, Progression, Trainer
-from gptcore.training.optim import Rated, adam, adam_and_muon
-from gptcore.training.schedules import Schedule
+from gptcore.training.loop import Progression, Trainer, Training
 
 
-class Job(Protocol):
-    """What the files of all jobs hold."""
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What the files of all jobs hold; a subclass adds what its own say, and checks it in :meth:`parse`."""
 
-    @property
-    def workspace(self) -> Path:
-        """Where the job keeps what it makes."""
-        ...
+    NAME: ClassVar[str]
+    """What messages call the job: "pretrain"."""
 
-    @property
-    def threads(self) -> int | None:
-        """CPU threads; None: torch's choice."""
-        ...
+    workspace: Path
+    """Where the job keeps what it makes."""
+    threads: int | None
+    """CPU threads; None: torch's choice."""
+
+    @classmethod
+    def parse(cls, job: Mapping[str, Any]) -> Self:
+        """:raises InputError: naming the field that is missing, unknown or of no use."""
+        return parse_job(cls, cls.NAME, job)
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
@@ -58,7 +58,7 @@ def parse_job(kind: type[AnyJob], name: str, job: Mapping[str, Any]) -> AnyJob:
     :param name: what messages call the job: "pretrain".
     :raises InputError: naming the field that is missing, unknown or of another type.
     """
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # a dataclass
+    fields = {field.name: field for field in dataclasses.fields(kind)}
     defaults = {n: f.default for n, f in fields.items() if f.default is not MISSING}
     given = {**defaults, **job}
     if set(given) != set(fields):
@@ -112,61 +112,13 @@ def _lone_world() -> Iterator[World]:
     yield World(0, 1, pick_device(0))
 
 
-@dataclass(frozen=True)
-class Training:
-    """What a job has built for the loop."""
-
-    model: nn.Module
-    objective: Objective
-    data: Data
-    monitor: Monitor
-    settings: TrainingConfig
-    total_steps: int
-    schedule: Schedule
-    identity: Mapping[str, Any]
-    """See :class:`gptcore.training.loop.Trainer`."""
-    keep_checkpoints: int
-    checkpoint_every: int
-    """Updates between checkpoints."""
-    checkpoint_seconds: float | None = None
-    """And at most so many seconds between them; None: by updates alone."""
-    rates: Sequence[Rated] | None = None
-    """See :func:`gptcore.training.optim.adam`."""
-    muon: bool = False
-    """Whether the matrices inside the network are Muon's; then no ``rates``."""
-
-
 def train(training: Training, job: Job, world: World, stop: process.StopRequest) -> Progression:
     """Train from the newest valid checkpoint of the workspace to the last update.
 
     :raises Interrupted: after SIGTERM, once a checkpoint is written.
     :raises NonFiniteLoss: see :meth:`Trainer.run`.
     """
-    settings = training.settings
-    return Trainer(
-        world=world,
-        model=training.model,
-        objective=training.objective,
-        data=training.data,
-        monitor=training.monitor,
-        optimizer=adam_and_muon(training.model, settings)
-        if training.muon
-        else adam(training.model, settings, training.rates),
-        settings=LoopSettings(
-            total_steps=training.total_steps,
-            lr=settings.lr,
-            schedule=training.schedule,
-            clip_norm=settings.clip_norm,
-            dtype=pick_dtype(settings.precision, world.device),
-            seed=settings.seed,
-            keep_checkpoints=training.keep_checkpoints,
-            checkpoint_every=training.checkpoint_every,
-            checkpoint_seconds=training.checkpoint_seconds,
-        ),
-        workspace=job.workspace,
-        identity=training.identity,
-        stop=stop,
-    ).run()
+    return Trainer(training, job.workspace, world, stop).run()
 
 
 def costs(progress: Progression, precision: str, world: World) -> dict[str, Any]:

@@ -42,28 +42,24 @@ from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step
 from gptcore.nlu.examples import Example
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.training.job import Training, costs, parse_job, run_job, train
+from gptcore.training.job import Job, costs, run_job, train
+from gptcore.training.loop import Monitor, Training
 from gptcore.training.schedules import warmup_steps_linear
 
 _AT_ONCE = 64  # questions that are scored together
 
 
 @dataclasses.dataclass(frozen=True)
-class KagNETJob:
+class KagNETJob(Job):
     """A job file, checked."""
+
+    NAME = "kagnet"
 
     kagnet: KagNETConfig
     grounded: Path
     model: Path
     tokenizer: Path
     vectors: Path
-    workspace: Path
-    threads: int | None
-
-    @classmethod
-    def parse(cls, job: Mapping[str, Any]) -> KagNETJob:
-        """:raises InputError: naming the field that is missing, unknown or of no use."""
-        return parse_job(cls, "kagnet", job)
 
 
 class _Drawn:
@@ -84,7 +80,7 @@ class _Drawn:
         return []
 
 
-class _NoMonitor:
+class _NoMonitor(Monitor):
     """Nothing is scored before the end: no epoch is chosen by held-out questions."""
 
     def due(self, step: int) -> bool:
@@ -92,12 +88,6 @@ class _NoMonitor:
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         return {}
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        return
 
 
 def kagnet_objective(model: KagNET, n_choices: int) -> Objective:

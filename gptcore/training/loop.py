@@ -19,7 +19,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,14 +28,15 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
+from gptcore.config import TrainingConfig
 from gptcore.data.feed import Data, Objective, Update, prefetched
 from gptcore.machine import rng
-from gptcore.machine.device import autocast
+from gptcore.machine.device import autocast, pick_dtype
 from gptcore.machine.distributed import World
 from gptcore.machine.process import Interrupted, NonFiniteLoss, StopRequest
 from gptcore.machine.sharding import clip_gradients, summing, whole
 from gptcore.training import checkpoint
-from gptcore.training.optim import optimizer_tensors, restore_optimizer, set_lr
+from gptcore.training.optim import Rated, adam, adam_and_muon, optimizer_tensors, restore_optimizer, set_lr
 from gptcore.training.records import MetricsLog, Progress
 from gptcore.training.schedules import Schedule
 
@@ -60,35 +61,48 @@ class Monitor(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """JSON values for the checkpoint."""
-        ...
+        """JSON values for the checkpoint; none unless a monitor keeps some."""
+        return {}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Put back what :meth:`state` gave."""
-        ...
+        return
 
 
 @dataclass(frozen=True)
-class LoopSettings:
-    """What the loop itself needs to know."""
+class Training:
+    """What a job has built for the loop."""
 
+    model: nn.Module
+    """What is trained and saved; equal on every process at the start (same seed or same file)."""
+    objective: Objective
+    """See :func:`summing`."""
+    data: Data
+    monitor: Monitor
+    settings: TrainingConfig
     total_steps: int
-    lr: float
     schedule: Schedule
-    clip_norm: float
-    dtype: torch.dtype
-    """Of the matrix products: torch.float32, or torch.bfloat16 under autocast."""
-    seed: int
+    identity: Mapping[str, Any]
+    """What must be equal for a checkpoint to belong to this run (settings, digests): JSON values. :meth:`GPT.load`
+    finds the sizes of a pre-trained model under its key "model"."""
     keep_checkpoints: int
-    checkpoint_every: int | None = None
-    """Updates between checkpoints; None: by time alone."""
+    checkpoint_every: int
+    """Updates between checkpoints. A resume is exact from any of them."""
     checkpoint_seconds: float | None = None
-    """Seconds between checkpoints; None: by updates alone. A resume is exact from any of them."""
+    """And at most so many seconds between them; None: by updates alone."""
+    rates: Sequence[Rated] | None = None
+    """See :func:`gptcore.training.optim.adam`."""
+    muon: bool = False
+    """Whether the matrices inside the network are Muon's; then no ``rates``."""
 
     @property
     def log_every(self) -> int:
         """Updates between log lines: about 100 lines a run, but at least one every 100 updates."""
         return max(1, min(100, self.total_steps // 100))
+
+    def new_optimizer(self) -> torch.optim.Optimizer:
+        """A fresh optimiser over the parameters of the model."""
+        return adam_and_muon(self.model, self.settings) if self.muon else adam(self.model, self.settings, self.rates)
 
 
 @dataclass
@@ -117,42 +131,21 @@ class Progression:
 
 
 class Trainer:
-    """Trains ``model`` in ``workspace`` (checkpoints/, metrics.jsonl), going on from the newest valid checkpoint.
+    """Trains a model in ``workspace`` (checkpoints/, metrics.jsonl), going on from the newest valid checkpoint."""
 
-    :param model: what is trained and saved; equal on every process at the start (same seed or same file).
-    :param objective: see :func:`summing`.
-    :param optimizer: over the parameters of ``model``.
-    :param identity: what must be equal for a checkpoint to belong to this run (settings, digests): JSON values.
-        :meth:`GPT.load` finds the sizes of a pre-trained model under its key "model".
-    """
-
-    def __init__(
-        self,
-        *,
-        world: World,
-        model: nn.Module,
-        objective: Objective,
-        data: Data,
-        monitor: Monitor,
-        optimizer: torch.optim.Optimizer,
-        settings: LoopSettings,
-        workspace: Path,
-        identity: Mapping[str, Any],
-        stop: StopRequest,
-    ) -> None:
-        self.world = world
-        self.model = model.to(world.device)
-        self.run_objective = summing(objective, world)
-        self.data = data
-        self.monitor = monitor
-        self.optimizer = optimizer
-        self.settings = settings
+    def __init__(self, training: Training, workspace: Path, world: World, stop: StopRequest) -> None:
+        self.training, self.world, self.stop = training, world, stop
+        self.data, self.monitor, self.schedule = training.data, training.monitor, training.schedule
+        self.optimizer = training.new_optimizer()
+        self.model = training.model.to(world.device)
+        self.run_objective = summing(training.objective, world)
+        self.lr, self.clip_norm = training.settings.lr, training.settings.clip_norm
+        self.dtype = pick_dtype(training.settings.precision, world.device)  # of matrix products: bfloat16 by autocast
         self.checkpoints = workspace / "checkpoints"
         self.metrics_path = workspace / "metrics.jsonl"
-        self.identity = dict(identity)
-        self.stop = stop
+        self.identity = dict(training.identity)
         self.at = Progression()
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._parameters = [p for p in self.model.parameters() if p.requires_grad]
         self._names: list[str] = []  # of the objective's metrics, "loss" first
         self._unread: list[Tensor] = []  # per update since the last reading: [n_metrics + 1], on the device
         self._read: list[list[float]] = []  # per update since the last log line
@@ -170,10 +163,10 @@ class Trainer:
         """
         log_size = self._resume()
         self._resumed_at = (self.at.step, self.at.train_seconds)
-        steps = range(1, self.settings.total_steps + 1)
+        steps = range(1, self.training.total_steps + 1)
         self._due = {step: amount for step in steps if (amount := self.monitor.due(step))}
         self.log = MetricsLog(self.metrics_path, log_size) if self.world.main else None
-        self.progress = Progress(self.settings.total_steps, self.at.step, shown=self.world.main)
+        self.progress = Progress(self.training.total_steps, self.at.step, shown=self.world.main)
         try:
             self._train()
         finally:
@@ -183,16 +176,16 @@ class Trainer:
         return self.at
 
     def _train(self) -> None:
-        total = self.settings.total_steps
+        total = self.training.total_steps
         updates = prefetched(self.data, range(self.at.step, total), self.world.device)
         self._clock = self._wall_clock = last_saved = time.monotonic()
         while True:
             self._evaluate_if_due()
-            every, seconds = self.settings.checkpoint_every, self.settings.checkpoint_seconds
+            every, seconds = self.training.checkpoint_every, self.training.checkpoint_seconds
             overdue = seconds is not None and self.world.main and time.monotonic() - last_saved >= seconds
             stopping, overdue = self.world.agree(self.stop.requested, overdue)
             step = self.at.step
-            if stopping or overdue or step == total or (every is not None and step and step % every == 0):
+            if stopping or overdue or step == total or (step and step % every == 0):
                 self._save()
                 last_saved = time.monotonic()
             if step == total:
@@ -201,7 +194,7 @@ class Trainer:
                 raise Interrupted(f"SIGTERM: checkpoint written after update {step} of {total}")
             self._update(next(updates))
             self.progress.advance()
-            if self.at.step % self.settings.log_every == 0 or self.at.step == total:
+            if self.at.step % self.training.log_every == 0 or self.at.step == total:
                 self._log_training()
 
     def _update(self, update: Update) -> None:
@@ -210,15 +203,15 @@ class Trainer:
         sums: Tensor | None = None
         for number, batch in enumerate(update.micro_batches, start=1):
             moved = {name: value.to(self.world.device, non_blocking=True) for name, value in batch.items()}
-            with autocast(self.world.device, self.settings.dtype):
+            with autocast(self.world.device, self.dtype):
                 loss, metrics = self.run_objective(moved, number == len(update.micro_batches))
             loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
             self._names = list(metrics)
             values = torch.stack([value.detach().float() for value in metrics.values()])  # (n_metrics,)
             sums = values if sums is None else sums + values
         assert sums is not None, "an update has at least one micro-batch"
-        norm = clip_gradients(self._parameters, self.settings.clip_norm, self.world)
-        set_lr(self.optimizer, self.settings.lr * self.settings.schedule(self.at.step), self.at.step)
+        norm = clip_gradients(self._parameters, self.clip_norm, self.world)
+        set_lr(self.optimizer, self.lr * self.schedule(self.at.step), self.at.step)
         self.optimizer.step()
         self.model.zero_grad(set_to_none=True)
         # Metrics are summed over the processes when read; the norm is the same on all, so one of them contributes it.
@@ -257,7 +250,7 @@ class Trainer:
         metrics["tokens_per_second"] = (at.tokens_seen - at.logged_tokens) / max(
             at.train_seconds - at.logged_seconds, 1e-9
         )
-        metrics["progress"] = at.step / self.settings.total_steps
+        metrics["progress"] = at.step / self.training.total_steps
         metrics["eta_seconds"] = self._training_eta() + self._evaluation_eta()
         at.logged_tokens, at.logged_seconds, at.metrics = at.tokens_seen, at.train_seconds, metrics
         self._write(metrics)
@@ -266,7 +259,7 @@ class Trainer:
         """Seconds that the updates to come will take, at this attempt's speed: others may have had faster machines."""
         updates, seconds = self._resumed_at
         pace = (self.at.train_seconds - seconds) / (self.at.step - updates)
-        return pace * (self.settings.total_steps - self.at.step)
+        return pace * (self.training.total_steps - self.at.step)
 
     def _evaluation_eta(self) -> float:
         """Seconds that the evaluations to come will take; 0 as long as there has been none to go by."""
@@ -326,7 +319,7 @@ class Trainer:
                 "metrics_bytes": self.log.sync(),
                 "monitor": self.monitor.state(),
             }
-            checkpoint.save(self.checkpoints, self.at.step, tensors, state, keep=self.settings.keep_checkpoints)
+            checkpoint.save(self.checkpoints, self.at.step, tensors, state, keep=self.training.keep_checkpoints)
         self.world.agree(False)  # torchrun kills the others when one has left after SIGTERM: all wait for the writer
         self._clock = time.monotonic()
 
@@ -335,7 +328,7 @@ class Trainer:
         found = checkpoint.newest_valid(self.checkpoints) if self.world.main else None
         found = self.world.broadcast(found)
         if found is None:
-            rng.seed_everything(rng.derive_seed(self.settings.seed, "training", self.world.rank))
+            rng.seed_everything(rng.derive_seed(self.training.settings.seed, "training", self.world.rank))
             return 0
         state = found.state
         _compare(state["identity"], self.identity, found.folder)
@@ -348,7 +341,7 @@ class Trainer:
         if len(state["rng"]) == self.world.size:
             rng.restore(state["rng"][self.world.rank])
         else:  # another number of processes: same batches, other dropout
-            rng.seed_everything(rng.derive_seed(self.settings.seed, "training", self.world.rank, self.at.step))
+            rng.seed_everything(rng.derive_seed(self.training.settings.seed, "training", self.world.rank, self.at.step))
         if self.world.main:
             print(f"resuming from {found.folder} after update {self.at.step}", file=sys.stderr, flush=True)
         return int(state["metrics_bytes"])

@@ -43,7 +43,8 @@ from gptcore.models.knowledge_encoder import KnowledgeEncoder
 from gptcore.models.network import Network
 from gptcore.objectives.distillation import Distilled
 from gptcore.objectives.objective import PretrainingObjective, Text
-from gptcore.training.job import Training, finish_language_model, parse_job, run_job, train
+from gptcore.training.job import Job, finish_language_model, run_job, train
+from gptcore.training.loop import Training
 from gptcore.training.schedules import pretraining_schedule
 
 _SNAPSHOTS = 8  # the first one after less than 1 % of the updates
@@ -54,15 +55,15 @@ CPU gains nothing from larger products."""
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainJob:
+class PretrainJob(Job):
     """A job file, checked."""
+
+    NAME = "pretrain"
 
     model: NetworkConfig
     pretrain: PretrainConfig
     shards: Path
     tokenizer_digest: str
-    workspace: Path
-    threads: int | None
     start: Path | None = None
     sharded: bool = False
     teacher: Path | None = None
@@ -72,7 +73,7 @@ class PretrainJob:
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> PretrainJob:
         """:raises InputError: naming the field that is missing, unknown, or at odds with the shards' meta.json."""
-        parsed = parse_job(cls, "pretrain", job)
+        parsed = super().parse(job)
         parsed._check_shards()
         parsed._check_teacher()
         parsed.pretrain.require_family(parsed.model.family, "pretrain job: pretrain")

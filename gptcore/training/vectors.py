@@ -31,7 +31,8 @@ from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.machine.process import Interrupted
 from gptcore.machine.sharding import Step
-from gptcore.training.job import Training, costs, parse_job, run_job, train
+from gptcore.training.job import Job, costs, run_job, train
+from gptcore.training.loop import Monitor, Training
 from gptcore.training.schedules import warmup_steps_linear
 
 RANKS_FILE = "ranks.safetensors"
@@ -39,21 +40,16 @@ _RANKED_AT_ONCE = 2048  # facts between two questions whether to stop
 
 
 @dataclasses.dataclass(frozen=True)
-class VectorsJob:
+class VectorsJob(Job):
     """A job file, checked."""
+
+    NAME = "vectors"
 
     transe: TransEConfig
     graph: Path
-    workspace: Path
-    threads: int | None
-
-    @classmethod
-    def parse(cls, job: Mapping[str, Any]) -> VectorsJob:
-        """:raises InputError: naming the field that is missing, unknown or of no use."""
-        return parse_job(cls, "vectors", job)
 
 
-class RankMonitor:
+class RankMonitor(Monitor):
     """Link prediction on some held-out facts, the same ones each time."""
 
     def __init__(self, model: TransE, graph: KnowledgeGraph, config: TransEConfig, total_steps: int) -> None:
@@ -69,13 +65,6 @@ class RankMonitor:
         """See :func:`gptcore.knowledge.transe.link_prediction`."""
         found = link_prediction(ranks(self._model, self._graph, self._facts))
         return {f"validation/{name}": value for name, value in found.items()}
-
-    def state(self) -> dict[str, Any]:
-        """Nothing: what counts is ranked at the end."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """See :meth:`state`."""
 
 
 def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:

@@ -43,8 +43,7 @@ from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.storyworld.write import generate
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.training.loop import LoopSettings, Trainer
-from gptcore.training.optim import adam
+from gptcore.training.loop import Trainer, Training
 from gptcore.training.schedules import warmup_linear
 from tests.benchmarks.step import as_transformers
 from tests.benchmarks.table import Work, in_turns, line
@@ -171,26 +170,19 @@ class _Silent:
 def our_updates(spec: TaskSpec, model: Classifier, rows: TaskRows, config: FinetuneConfig) -> Work:
     """The loop's own update, batches included."""
     data = FinetuneData(rows, config, repeats=form_of(spec).choices)
-    trainer = Trainer(
-        world=World(0, 1, _CPU),
+    training = Training(
         model=model,
         objective=finetune_objective(model, config.lm_coef),
         data=data,
         monitor=_Silent(),  # type: ignore[arg-type]  # never asked for more
-        optimizer=adam(model, config),
-        settings=LoopSettings(
-            total_steps=1 << 20,
-            lr=config.lr,
-            schedule=warmup_linear(config.warmup, 1 << 20),
-            clip_norm=config.clip_norm,
-            dtype=pick_dtype("auto", _CPU),
-            seed=0,
-            keep_checkpoints=1,
-        ),
-        workspace=Path(os.devnull),
+        settings=dataclasses.replace(config, precision="auto"),
+        total_steps=1 << 20,
+        schedule=warmup_linear(config.warmup, 1 << 20),
         identity={},
-        stop=StopRequest(),
+        keep_checkpoints=1,
+        checkpoint_every=1 << 20,
     )
+    trainer = Trainer(training, Path(os.devnull), World(0, 1, _CPU), StopRequest())
 
     def update() -> float:
         trainer._update(data.update(trainer.at.step))

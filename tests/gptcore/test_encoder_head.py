@@ -20,7 +20,7 @@ from gptcore.config import EncoderConfig, preset_named
 from gptcore.evaluation.predict import evaluate
 from gptcore.machine import process
 from gptcore.models.build import build_model
-from gptcore.models.classifier import Classifier
+from gptcore.models.classifier import Classifier, Head
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.models.files.read import read_model
@@ -193,7 +193,7 @@ def test_a_saved_model_comes_back_and_its_encoder_alone_too(family: str, tmp_pat
 def test_what_is_no_encoder_is_refused(tmp_path: Path) -> None:
     decoder = build_model(preset_named("demo").model)
     with pytest.raises(InputError, match="here: found GPT-1, expected an encoder"):
-        EncoderClassificationModel.over(decoder, "here", "pair", 2, 0.1)
+        EncoderClassificationModel.over(decoder, "here", Head("pair", 2, 0.1))
     with pytest.raises(InputError, match="form = 'triple'"):
         classifier("triple")
 

@@ -27,7 +27,8 @@ from gptcore.data.feed import MicroBatch, Update
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.training import checkpoint
-from gptcore.training.job import Training, costs, parse_job, run_job, train
+from gptcore.training.job import Job, costs, parse_job, run_job, train
+from gptcore.training.loop import Training
 from gptcore.training.schedules import warmup_linear
 from tests.gptcore.jobs import StopAfter
 
@@ -319,12 +320,10 @@ UPDATES = 40
 
 
 @dataclass(frozen=True)
-class LineJob:
+class LineJob(Job):
     """Learns y = 3 x + 1."""
 
     line: FinetuneConfig
-    workspace: Path
-    threads: int | None
     rows: int = 8
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -106,11 +106,11 @@ class Windowed(LanguageModel):
         n_transfer: int | None = None,
         generator: torch.Generator | None = None,
         **changes: Any,
-    ) -> Windowed:
+    ) -> Self:
         n_ctx = self.config.n_ctx if n_ctx is None else n_ctx
         n_transfer = 1 if n_transfer is None else n_transfer
         check_transfer(n_ctx, n_transfer, self.config.n_ctx, 1)
-        copy = Windowed(dataclasses.replace(self.config, n_special=n_special, n_ctx=n_ctx, **changes), generator)
+        copy = type(self)(dataclasses.replace(self.config, n_special=n_special, n_ctx=n_ctx, **changes), generator)
         copy.copy_embeddings(self)
         copy.mix.load_state_dict(self.mix.state_dict())
         return copy
