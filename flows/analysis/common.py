@@ -248,6 +248,17 @@ def scores_of(row: Row, tasks: Sequence[str]) -> tuple[dict[str, str], float | N
     return {task: cell_text(found.get(task)) for task in tasks}, mean
 
 
+def metrics_of(label: str, row: Row, tasks: Sequence[str]) -> dict[str, float]:
+    """A row's scores and their mean by the names that MLflow takes.
+
+    :param label: of the model; what MLflow takes not is left out of it.
+    """
+    label = label.replace(",", "").replace("= ", "").replace("%", " percent")
+    found = {f"{label}/{task}": score for task, score in row.per_task.items() if task in tasks}
+    _, mean = scores_of(row, tasks)
+    return found if mean is None else {**found, f"{label}/average": mean}
+
+
 def columns_of_tasks(tasks: Sequence[str], published: Sequence[PublishedModel]) -> list[str]:
     """The tasks of a table: ours first, then those that only the published rows have."""
     printed = {task for row in published for task in row.scores}

@@ -11,10 +11,12 @@ from prefect import flow
 from flows.analysis.common import (
     COST,
     Trained,
+    cell_text,
     chosen_tasks,
     columns_of_tasks,
     cost_notes,
     identity_of,
+    metrics_of,
     named,
     of_family,
     percent,
@@ -71,8 +73,7 @@ def sentences(parameters: AnalysisParameters) -> list[Analysis]:
     for model, row, printed in zip(models, rows, SENTENCES, strict=True):
         told = _told(model)
         cells, mean = scores_of(row, tasks)
-        average = "-" if mean is None else percent(mean)
-        ours = (*map(percent, told.values()), average, *(cells.get(task, "-") for task in columns))
+        ours = (*map(percent, told.values()), cell_text(mean), *(cells.get(task, "-") for task in columns))
         body.append((model.label, "ours", *ours))
         theirs = (printed.scores.get(task, "-") for task in columns)
         body.append((printed.method, printed.source, *printed.intrinsic.values(), printed.average, *theirs))
@@ -139,14 +140,11 @@ def _controls(models: list[Trained], rows: list[Row]) -> Analysis:
     metrics: dict[str, float] = {}
     for model, row in zip(models, rows, strict=True):
         cells, mean = scores_of(row, tasks)
-        average = "-" if mean is None else percent(mean)
-        body.append((model.label, "ours", *model.cost, model.loss, average, *(cells[task] for task in tasks)))
+        body.append((model.label, "ours", *model.cost, model.loss, cell_text(mean), *(cells[task] for task in tasks)))
         if model.label in printed:
             theirs = printed[model.label]
             body.append((theirs.method, theirs.source, *("-",) * 5, theirs.average, *("-",) * len(tasks)))
-        label = model.label.replace(",", "").replace("%", " percent")
-        metrics |= {f"{label}/{task}": score for task, score in row.per_task.items() if task in tasks}
-        metrics |= {f"{label}/average": mean} if mean is not None else {}
+        metrics |= metrics_of(model.label, row, tasks)
     notes = [
         "ours: at equal tokens but for the last row; published averages are GLUE's, over eight tasks",
         "ELECTRA 15%: the discriminator learns at the places of hidden words alone; Replace MLM: hidden words are told "

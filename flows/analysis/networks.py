@@ -10,12 +10,13 @@ from prefect import flow
 from flows.analysis.common import (
     COST,
     Trained,
+    cell_text,
     chosen_tasks,
     columns_of_tasks,
     cost_notes,
     identity_of,
+    metrics_of,
     of_family,
-    percent,
     power,
     publish_all,
     require_own_families,
@@ -137,13 +138,11 @@ def _table(
     metrics: dict[str, float] = {}
     for model, row in zip(models, rows, strict=True):
         cells, mean = scores_of(row, tasks)
-        average = "-" if mean is None else percent(mean)
         scores = (cells.get(task, "-") for task in columns)
-        body.append((model.label, "ours", *model.cost, model.loss, average, *scores))
+        body.append((model.label, "ours", *model.cost, model.loss, cell_text(mean), *scores))
         label = model.label.replace(",", "").replace("= ", "")
-        metrics |= {f"{label}/{task}": score for task, score in row.per_task.items() if task in tasks}
         metrics |= {f"{label}/weights": model.weights, f"{label}/operations": model.operations}
-        metrics |= {f"{label}/average": mean} if mean is not None else {}
+        metrics |= metrics_of(label, row, tasks)
     for printed in published:
         cost = (printed.weights or "-", "-", printed.operations or "-", "-")
         scores = (printed.scores.get(task, "-") for task in columns)

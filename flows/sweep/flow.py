@@ -92,7 +92,7 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
         datasets_url = datasets_folder(store, parameters.datasets, plan.tasks)
         tasks = chosen_tasks(plan.tasks, datasets_url)
         tokenizer = own_tokenizer(store, checkpoint)
-        texts = dict.fromkeys(kinds, Text(tokenizer, _encoded(store, datasets_url, tasks, tokenizer)))
+        texts = dict.fromkeys(kinds, Text(_encoded(store, datasets_url, tasks, tokenizer)))
         inputs = TrialInputs(store, plan, texts, checkpoint, jobs=parameters.jobs)
         identity["checkpoint"] = checkpoint.digest
         notes = list(start_note(store.manifest(checkpoint)))
@@ -108,8 +108,7 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
         for config in kinds:
             own = dataclasses.replace(preset, tokenizer=config)
             books = books_to_shards(store, raw, own, parameters.dask)
-            datasets = _encoded(store, datasets_url, tasks, books.tokenizer)
-            texts[config] = Text(books.tokenizer, datasets, books.shards, books.ngrams)
+            texts[config] = Text(_encoded(store, datasets_url, tasks, books.tokenizer), books)
         corpus = books.corpus  # of every vocabulary the same
         n_bytes = held_out_bytes(store, corpus) if plan.objective == BITS else 0
         inputs = TrialInputs(store, plan, texts, None, n_bytes, parameters.nproc, parameters.jobs)

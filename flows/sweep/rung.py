@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from flows.trainings.books import Books
 from flows.trainings.failures import first_line
 from flows.trainings.run import train_all
 from gptcore.config import TokenizerConfig
@@ -30,12 +31,10 @@ from tasks.tracking.views import SWEEPS
 class Text:
     """Books and rows as one vocabulary encodes them."""
 
-    tokenizer: Artifact
     datasets: Mapping[str, Artifact]
     """Task -> its encoded rows."""
-    shards: Artifact | None = None
+    books: Books | None = None
     """None where no trial pre-trains."""
-    ngrams: Artifact | None = None
 
 
 @dataclass(frozen=True)
@@ -95,17 +94,12 @@ def _pretrained(inputs: TrialInputs, rung: Rung, trials: Sequence[Trial]) -> dic
         return {trial.number: inputs.checkpoint for trial in trials}
     wanted: dict[int, PretrainRequest] = {}
     for trial in trials:
-        text, preset = inputs.text(trial), trial.preset
-        assert text.shards is not None, "encoded, as trials pre-train"
-        wanted[trial.number] = PretrainRequest(
-            inputs.store,
-            text.shards,
-            preset.model,
-            preset.pretrain if inputs.by_rows else shortened(preset.pretrain, rung.part),
-            ngrams=text.ngrams,
-            nproc=inputs.nproc or 1,
-            label=f"pretrain trial {trial.number}",
-        )
+        books, preset = inputs.text(trial).books, trial.preset
+        assert books is not None, "as trials pre-train"
+        if not inputs.by_rows:
+            preset = dataclasses.replace(preset, pretrain=shortened(preset.pretrain, rung.part))
+        request, label = books.pretraining(preset, inputs.nproc or 1), f"pretrain trial {trial.number}"
+        wanted[trial.number] = dataclasses.replace(request, label=label)
     words = f"rung {rung.number}: pre-train {len(trials)} trials"
     results = train_all(list(wanted.values()), inputs.jobs, words, f"rung-{rung.number}")
     return dict(zip(wanted, results, strict=True))
@@ -180,9 +174,9 @@ def _outcome(
 
 
 def _bits(inputs: TrialInputs, trial: Trial, trained: PretrainCounts) -> float:
-    shards = inputs.text(trial).shards
-    assert shards is not None, "encoded, as trials pre-train"
-    encoded = ShardsCounts.of(inputs.store, shards)
+    books = inputs.text(trial).books
+    assert books is not None, "as trials pre-train"
+    encoded = ShardsCounts.of(inputs.store, books.shards)
     tokens, scored = encoded.splits["validation"].n_tokens, trained.validation_tokens
     return bits_per_byte(trained.figures[LOSS], scored, tokens, encoded.n_vocab, inputs.held_out_bytes)
 
