@@ -119,7 +119,7 @@ def check_start_task(form: Any) -> None:
 
 
 def check_taught(family: Family, given: Mapping[str, Any]) -> None:
-    """See that of a model which learns its tasks from a teacher nothing is asked that such a training has not.
+    """See that a form sets nothing that a student's fine-tunes do not have, as its teacher's models teach them.
 
     :param given: option -> value, None where it is not given.
     :raises InputError: naming the first option that does not go with it.

@@ -181,7 +181,7 @@ def _without(overrides: Mapping[str, Any], *sections: str, taught: bool) -> dict
 def check_teacher(store: Store, teacher: str, preset: Preset, start: str = "") -> None:
     """See that a network that learns from a teacher has one that it can learn from.
 
-    :param start: the model whose weights it goes on from, empty: none.
+    :param start: the model whose weights it goes on from; by default (empty) it begins with random ones.
     :raises InputError: there is none, it does not fit, or both it and ``start`` give the first weights.
     """
     found = teacher_model(store, in_store(store, teacher, ("pretrain",))) if teacher else None

@@ -46,7 +46,7 @@ def _is_vectors(graph: str) -> bool:
 def mentioned(store: Store, graph: str, links: str, family: Family, shards: Artifact) -> Artifact | None:
     """What puts entities beside words in a pre-training; None for a family that knows none.
 
-    :param links: a file that says what names in single documents mean, empty: none does.
+    :param links: a file that says what names in single documents mean; by default (empty) what the graph says.
     :raises InputError: see :func:`tasks.stages.graph.links_of_corpus`.
     """
     if not family.knowledge:

@@ -102,7 +102,7 @@ def run_chain(
     The baselines come first: fitting them reads every row, so a broken one costs seconds, not days of training.
 
     :param tasks: only these; empty: the form's, or every one whose data is there.
-    :param whole: stop at the first task whose data is broken; else such a task is left out, and said.
+    :param whole: whether the first task with broken data ends it; otherwise such a task is left out, as the log says.
     :param operations: pre-train for so many floating-point operations; None: for as many updates as the settings say.
     :raises InputError: missing or broken input, before anything is computed from it.
     """
