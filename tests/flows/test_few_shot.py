@@ -74,16 +74,6 @@ def test_three_sizes_stand_beside_each_other(found: list[Analysis], store: str) 
     assert any("Synthetic" in note for note in shots.notes)
 
 
-def test_a_tokenizer_that_is_given_is_learnt_by_no_size(
-    found: list[Analysis], store: str, world: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenizers = Store(store).list("tokenizer")
-    monkeypatch.setattr("flows.few_shot.SIZES", {"demo": SIZES["demo"][:1]})
-    (shots,) = run(store, world, tokenizer="latest", tasks=["sst2"], shots=[0])
-    assert shots.rows
-    assert Store(store).list("tokenizer") == tokenizers
-
-
 def test_notes_tell_how_answers_compare_where_examples_are_from_and_what_is_published(found: list[Analysis]) -> None:
     notes = found[0].notes
     assert "candidates compare by their likelihood per token (GPT-3, section 2.4): sst2" in notes
@@ -198,3 +188,13 @@ def test_sizes_differ_in_their_networks_alone() -> None:
         assert all(p.model.norm_first for p in presets)
     settings = PROMPT_SETTINGS["demo"], {"model": {"n_ctx": 40}}
     assert sized_preset("demo", SIZES["demo"][0], *settings).model.n_ctx == 40
+
+
+def test_a_tokenizer_that_is_given_is_learnt_by_no_size(
+    found: list[Analysis], store: str, world: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizers = Store(store).list("tokenizer")
+    monkeypatch.setattr("flows.few_shot.SIZES", {"demo": SIZES["demo"][:1]})
+    (shots,) = run(store, world, tokenizer="latest", tasks=["sst2"], shots=[0])
+    assert shots.rows
+    assert Store(store).list("tokenizer") == tokenizers
