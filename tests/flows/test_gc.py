@@ -105,7 +105,7 @@ def test_a_row_that_comes_while_the_word_is_typed_counts(
 
 def test_every_stage_is_known() -> None:
     sources = [path.read_text(encoding="utf-8") for path in Path(stages.__path__[0]).glob("*.py")]
-    named = {name for text in sources for name in re.findall(r"Recipe\(\s*\"([a-z-]+)\"", text)}
+    named = {name for text in sources for name in re.findall(r"(?:Recipe|recipe_of)\(\s*\"([a-z-]+)\"", text)}
     assert named == set(garbage._STAGES) - {CORPUS_PART, SHARDS_PART}
     assert set(garbage._MEASURES) | set(garbage._TRACKED) <= named
 
@@ -145,7 +145,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setattr("gptcore.base.filesystems._SECONDS", 0.1)
+    monkeypatch.setattr("gptcore.base.filesystems._ANSWER_SECONDS", 0.1)
     forget_connections()
     yield
     forget_connections()
