@@ -6,67 +6,30 @@ Its network, its objective and its inputs are in one file, and no file of the pr
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.flows.test_kill import toml
 from tests.flows.world import OVERRIDES, small_world
+from tests.packages import install, naming, runner
 from tests.toy_family.windowed import FAMILY
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def install(folder: Path) -> None:
-    """What pip leaves of a package with an entry point, beside its code."""
-    information = folder / "windowed-1.0.dist-info"
-    information.mkdir(parents=True)
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: windowed\nVersion: 1.0\n", encoding="utf-8")
-    (information / "entry_points.txt").write_text(
-        "[gptmill.families]\nwindowed = tests.toy_family.windowed:FAMILY\n", encoding="utf-8"
-    )
 
 
 def test_a_family_with_its_own_objective_costs_no_file_of_the_product() -> None:
     """Its network, objective and inputs are its own, and no file of the product names them or the family."""
     parts = (FAMILY.config, FAMILY.network, FAMILY.objective, FAMILY.inputs)
     assert {part.partition(":")[0] for part in parts} == {"tests.toy_family.windowed"}
-    rooms = ("gptcore", "tasks", "flows", "infra")
-    product = [path for room in rooms for path in (ROOT / room).rglob("*") if path.suffix in (".py", ".toml")]
-    assert len(product) > 200
-    named = re.compile(r"\b(windowed|toy_family)\b", re.IGNORECASE)
-    assert [path for path in product if named.search(path.read_text(encoding="utf-8"))] == []
+    assert naming("windowed", "toy_family") == []
 
 
 @pytest.mark.timeout(300)
 def test_a_family_from_outside_goes_the_whole_way(tmp_path: Path, prefect_server: Path) -> None:
-    install(tmp_path / "site")
-    (tmp_path / "home" / "prefect").mkdir(parents=True)
-    shutil.copy(prefect_server, tmp_path / "home" / "prefect" / "prefect.db")  # making its tables is tested elsewhere
+    install(tmp_path / "site", "gptmill.families", "windowed", "tests.toy_family.windowed:FAMILY")
+    run = runner(tmp_path, prefect_server)
     books, datasets = small_world(tmp_path / "world")
     settings = {**OVERRIDES, "model": {"n_ctx": 32, "n_embd": 16}}
     (tmp_path / "settings.toml").write_text(toml(settings), encoding="utf-8")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
-    environment |= {"PYTHONPATH": f"{ROOT}:{tmp_path / 'site'}", "GPTMILL_HOME": str(tmp_path / "home")}
-
-    def run(*command: str, given: str = "", code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, *command],
-            input=given,
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env=environment,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr[-2000:]
-        return done.stdout + done.stderr
-
     form = "from flows.forms.parameters import PipelineParameters as form; print(form.model_json_schema())"
     assert (
         "'enum': ['gpt', 'albert', 'bert', 'distilbert', 'electra', 'ernie', 'gpt2', 'gptbert', 'tinybert', 'windowed']"
