@@ -18,9 +18,9 @@ from gptcore.base.errors import InputError
 from gptcore.base.settings import replace_settings
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import own_rows
-from gptcore.evaluation.pseudo_likelihood import encoder_likelihood, pseudo_perplexity
+from gptcore.evaluation.likelihood import encoder_likelihood, pseudo_perplexity
+from gptcore.evaluation.predict import TaskModel
 from gptcore.evaluation.reasoner import Reasoner
-from gptcore.evaluation.task_model import TaskModel
 from gptcore.families import FAMILIES
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.machine.device import pick_device
@@ -111,7 +111,7 @@ def perplexity(store: Store, model: str, lines: Iterable[bytes], tokenizer: str 
     """How well a model predicts a text; see :func:`gptcore.evaluation.own_rows.text_perplexity`.
 
     Of a pre-trained encoder its pseudo-perplexity, each line by itself, which compares with no decoder's; see
-    :func:`gptcore.evaluation.pseudo_likelihood.pseudo_perplexity`.
+    :func:`gptcore.evaluation.likelihood.pseudo_perplexity`.
 
     :param model: REF of a `pretrain`, `finetune` or `adapt` artifact, or with ``tokenizer`` the folder of any model.
     :raises InputError: no such model, or a text too short.

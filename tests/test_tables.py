@@ -34,7 +34,6 @@ MODULES = (
     "gptcore.nlu.inputs",
     "gptcore.nlu.published",
     "gptcore.nlu.registry",
-    "gptcore.nlu.zero_shot",
     "gptcore.prompting.published",
     "gptcore.prompting.tasks",
     "gptcore.config.sizes",

@@ -14,10 +14,9 @@ from flows.forms.run_names import from_form
 from flows.trainings.chain import Chain, run_chain
 from flows.trainings.grid import Arm, pretrained_arm
 from gptcore.evaluation.zero_shot import sources_fingerprint
-from gptcore.nlu.blimp import BLIMP, CHANCE, FIELDS, blimp_fingerprint
+from gptcore.nlu.blimp import BLIMP, CHANCE, FIELDS, available_zero_shot, blimp_fingerprint
 from gptcore.nlu.published import OURS, PUBLISHED
 from gptcore.nlu.registry import task_spec
-from gptcore.nlu.zero_shot import available_zero_shot
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.stages.blimp import check_blimp, score_blimp, score_blimp_ngrams

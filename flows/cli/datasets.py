@@ -29,8 +29,8 @@ from gptcore.nlu.readers import (
     labelled_splits,
     parquet_layout,
 )
+from gptcore.nlu.readers.winograd import read_dprd
 from gptcore.nlu.registry import BEYOND, REGISTRY, TaskSpec, task_spec
-from gptcore.nlu.winograd import read_dprd
 
 _SPLITS = ("train", "dev", "test")
 _LAYOUTS = {"race": "json", "squad": "json"}

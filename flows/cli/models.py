@@ -20,11 +20,10 @@ from gptcore.base.files import read_json
 from gptcore.base.filesystems import is_synthetic
 from gptcore.evaluation.submission import files_of, glue_submission
 from gptcore.families import recorded_family
-from gptcore.nlu.blimp import BLIMP
+from gptcore.nlu.blimp import BLIMP, WITHOUT_TRAINING, available_zero_shot, check_zero_shot
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.own_task import is_task_file, read_own_task
 from gptcore.nlu.registry import BEYOND, REGISTRY
-from gptcore.nlu.zero_shot import WITHOUT_TRAINING, available_zero_shot, check_zero_shot
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import model_files, own_tokenizer, tokenizer_of
@@ -139,7 +138,7 @@ def serve(store: Store, name: str, model: str, port: int) -> None:
     artifact = served_model(store, name, model)
     folder, words = model_files(artifact)
     from flows.servers.model_server import Generation, Predictions, Service, serve  # brings torch along
-    from gptcore.evaluation.task_model import TaskModel
+    from gptcore.evaluation.predict import TaskModel
     from gptcore.machine.device import pick_device
     from gptcore.models.build import load_language_model
 

@@ -35,8 +35,8 @@ from starlette.routing import Route
 
 from gptcore.base.errors import InputError
 from gptcore.evaluation.own_rows import continue_lines, read_records
+from gptcore.evaluation.predict import TaskModel
 from gptcore.evaluation.sampling import check_sampling
-from gptcore.evaluation.task_model import TaskModel
 from gptcore.models.network import LanguageModel
 from gptcore.text.tokenizer import Tokenizer
 

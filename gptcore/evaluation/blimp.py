@@ -7,7 +7,7 @@ Whichever the model, both sentences are scored alike:
   of the pairs differ in it. What comes before a sentence in a book is the end of another one, so every model has often
   met a word after a full stop; harnesses put the beginning-of-text token of other models there.
 - Summed is every token of the sentence, its own full stop included, and not divided by their number. An encoder's sum
-  is its pseudo-log-likelihood (:mod:`gptcore.evaluation.pseudo_likelihood`), of the sentence without that full stop.
+  is its pseudo-log-likelihood (:mod:`gptcore.evaluation.likelihood`), of the sentence without that full stop.
 - The good sentence has to be the likelier: equal ones count as wrong, as in the harness of BabyLM's baselines. Equal
   ids get equal sums; the published files have seven pairs of one and the same sentence.
 

@@ -14,7 +14,7 @@ from gptcore.base.errors import InputError
 from gptcore.data.sampler import WindowBatch
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.evaluation.generate import generate_batch
-from gptcore.evaluation.task_model import TaskModel
+from gptcore.evaluation.predict import TaskModel
 from gptcore.machine.distributed import World
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.own_rows import own_example, read_own_rows

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from gptcore.evaluation.task_model import TaskModel
+from gptcore.evaluation.predict import TaskModel
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph, path_in_words
 from gptcore.knowledge.grounded import Concepts, ground

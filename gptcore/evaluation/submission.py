@@ -25,7 +25,7 @@ from gptcore.nlu.readers import has_test_rows, iterate_test
 from gptcore.nlu.registry import TaskSpec, task_spec
 
 if TYPE_CHECKING:
-    from gptcore.evaluation.task_model import TaskModel
+    from gptcore.evaluation.predict import TaskModel
     from gptcore.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]
@@ -102,9 +102,9 @@ def glue_submission(
     :param tasks: only the files that these tasks' models answer. Empty: all, what the server accepts.
     :return: "files" (name -> "rows", "published"), "complete" (whether the server accepts it) and "notes" (why not).
     :raises InputError: a model or file is missing, a test file is broken or not of its published size (see above); or
-        as :class:`gptcore.evaluation.task_model.TaskModel`.
+        as :class:`gptcore.evaluation.predict.TaskModel`.
     """
-    from gptcore.evaluation.task_model import TaskModel  # torch, which the table above does without
+    from gptcore.evaluation.predict import TaskModel  # torch, which the table above does without
 
     files = files_of(tasks)
     if out.is_dir() or not out.parent.is_dir():

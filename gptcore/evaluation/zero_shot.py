@@ -29,11 +29,11 @@ from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.models.build import load_language_model
 from gptcore.models.network import LanguageModel
 from gptcore.nlu import load_task
+from gptcore.nlu.blimp import ZERO_SHOT_TASKS, check_zero_shot
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import Example
+from gptcore.nlu.readers.winograd import read_dprd
 from gptcore.nlu.registry import task_spec
-from gptcore.nlu.winograd import read_dprd
-from gptcore.nlu.zero_shot import ZERO_SHOT_TASKS, check_zero_shot
 from gptcore.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]

@@ -29,7 +29,7 @@ ENCODER: dict[str, Any] = {
     "head": "gptcore.models.encoder_head:EncoderClassificationModel",
     "places": True,
     "auxiliary_loss": False,
-    "likelihood": "gptcore.evaluation.pseudo_likelihood:encoder_likelihood",
+    "likelihood": "gptcore.evaluation.likelihood:encoder_likelihood",
 }
 """The parts that families of encoders have in common; ALBERT has another tokenizer."""
 

@@ -2,11 +2,13 @@
 
 67 paradigms, a file of JSON lines each, make up 12 fields (the paper's "phenomena"). A language model is right on a
 pair where it finds the good sentence the likelier one: :mod:`gptcore.evaluation.blimp`.
+
+It is listed here beside the tasks of section 5, which are scored without fine-tuning, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import fsspec
@@ -15,7 +17,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from gptcore.base.filesystems import file_fingerprint
 from gptcore.base.tables import read_table
-from gptcore.nlu.readers import Record, decoded_lines, has_folder, parse_object, show, unreadable
+from gptcore.nlu.readers import Record, available, decoded_lines, has_folder, parse_object, show, unreadable
 
 BLIMP = "blimp"
 FOLDER = "BLiMP"
@@ -87,3 +89,30 @@ def blimp_fingerprint(datasets_url: str) -> str:
         except OSError as error:
             raise unreadable(url, error) from error
     return sha256_json(found)
+
+
+ZERO_SHOT_TASKS = ("cola", "sst2", "race", "dprd")
+"""The tasks that section 5 has a heuristic for."""
+WITHOUT_TRAINING = (*ZERO_SHOT_TASKS, BLIMP)
+"""Everything that a pre-trained model is scored on without fine-tuning."""
+
+
+def check_zero_shot(tasks: Sequence[str], known: Sequence[str] = ZERO_SHOT_TASKS) -> None:
+    """Refuse a task that is not among ``known``; by default one without a heuristic of section 5.
+
+    :raises InputError: naming it.
+    """
+    if unknown := [task for task in tasks if task not in known]:
+        raise InputError(f"zero-shot task {unknown[0]!r} is unknown, expected one of {', '.join(known)}")
+
+
+def available_zero_shot(datasets_url: str) -> list[str]:
+    """The tasks of section 5 whose data is there, and ``blimp`` where its files are.
+
+    :raises InputError: there is none.
+    """
+    there = [*available(datasets_url), *(["dprd"] if has_folder("DPRD", datasets_url) else [])]
+    found = [*(task for task in ZERO_SHOT_TASKS if task in there), *([BLIMP] if has_blimp(datasets_url) else [])]
+    if not found:
+        raise InputError(f"{datasets_url}: no data for any of {', '.join(WITHOUT_TRAINING)}")
+    return found

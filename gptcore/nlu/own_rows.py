@@ -21,8 +21,7 @@ from typing import NamedTuple
 from gptcore.base.errors import InputError
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, show
-from gptcore.nlu.readers.entity_types import MENTION, marked_mention
-from gptcore.nlu.readers.relations import HEAD, TAIL, marked_relation
+from gptcore.nlu.readers.mentions import HEAD, MENTION, TAIL, marked_mention, marked_relation
 from gptcore.nlu.readers.tagged import tagged_example
 from gptcore.nlu.registry import Format, TaskSpec
 

@@ -15,8 +15,8 @@ from typing import Any, overload
 
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import Example, iterate
+from gptcore.nlu.readers.winograd import Pronoun, read_dprd, read_wsc273
 from gptcore.nlu.registry import PromptTemplate, TaskSpec
-from gptcore.nlu.winograd import Pronoun, read_dprd, read_wsc273
 from gptcore.prompting.items import NO_CONTENT, Graded, Item, MultipleChoice, Rows, WinogradSchema
 
 

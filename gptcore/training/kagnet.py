@@ -32,7 +32,7 @@ from gptcore.base.seeds import derive_seed
 from gptcore.base.settings import recorded
 from gptcore.data.draws import below, sample_bits
 from gptcore.data.feed import MicroBatch, Objective, Update
-from gptcore.evaluation.task_model import TaskModel
+from gptcore.evaluation.predict import TaskModel
 from gptcore.knowledge.config import KagNETConfig
 from gptcore.knowledge.grounded import Grounded
 from gptcore.knowledge.kagnet import KagNET, choice_loss

@@ -150,7 +150,7 @@ class TaskPredictor:
     """A fine-tuned model for tables: a column for each text of the task, a row for each question."""
 
     def __init__(self, artifact: Artifact) -> None:
-        from gptcore.evaluation.task_model import TaskModel
+        from gptcore.evaluation.predict import TaskModel
         from gptcore.text.tokenizer import Tokenizer
 
         folder, words = model_files(artifact)

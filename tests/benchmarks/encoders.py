@@ -35,7 +35,7 @@ from gptcore.config import EncoderConfig, preset_named
 from gptcore.config.distillation import student_of
 from gptcore.config.operations import MASK_SHARE
 from gptcore.evaluation.own_rows import predict_jsonl
-from gptcore.evaluation.task_model import TaskModel
+from gptcore.evaluation.predict import TaskModel
 from gptcore.families import FAMILIES, students
 from gptcore.machine.device import autocast, pick_dtype
 from gptcore.models.encoder import Encoder

@@ -24,8 +24,7 @@ from transformers import OpenAIGPTModel
 
 from gptcore.config import FinetuneConfig, ModelConfig, small
 from gptcore.evaluation.own_rows import predict_jsonl
-from gptcore.evaluation.predict import predict_rows
-from gptcore.evaluation.task_model import TaskModel
+from gptcore.evaluation.predict import TaskModel, predict_rows
 from gptcore.machine.device import autocast, pick_dtype
 from gptcore.machine.distributed import World
 from gptcore.machine.process import StopRequest

@@ -27,8 +27,8 @@ from gptcore.models.transformer import GPT
 from gptcore.nlu.blimp import PARADIGMS, read_paradigm
 from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.readers import iterate_test, labelled_splits, load_task
+from gptcore.nlu.readers.winograd import read_dprd
 from gptcore.nlu.registry import REGISTRY, task_spec
-from gptcore.nlu.winograd import read_dprd
 from gptcore.prompting.tasks import PROMPT_TASKS
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.prompted import prompted

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from gptcore.nlu import REGISTRY, Example, load_task
-from gptcore.nlu import baselines as module
-from gptcore.nlu.baselines import bag_of_words, majority
+from gptcore.nlu import floors as module
+from gptcore.nlu.floors import bag_of_words, majority
 from tests.realdata import real_data
 
 FILLER = ["the", "a", "of", "and", "to", "in", "on", "at", "by", "for"]

@@ -22,7 +22,7 @@ from gptcore.fetch.download import FetchError, download
 from gptcore.nlu import REGISTRY, available, load_task
 from gptcore.nlu.blimp import blimp_fingerprint
 from gptcore.nlu.origins import ORIGINS, Download, Origin, origins_named
-from gptcore.nlu.winograd import read_dprd
+from gptcore.nlu.readers.winograd import read_dprd
 from tests.gptcore import datasets as written
 from tests.gptcore.file_server import FileServer, file_server
 from tests.gptcore.tiny_blimp import write_blimp

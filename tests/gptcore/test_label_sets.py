@@ -16,8 +16,8 @@ from sklearn.metrics import f1_score
 from gptcore.base.errors import InputError
 from gptcore.machine import process
 from gptcore.nlu import load_task
-from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.nlu.bootstrap import score_stderrs, stderrs_of_file
+from gptcore.nlu.floors import bag_of_words, majority
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.labels import MOST_LABELS, as_number, as_numbers, from_number, from_numbers
 from gptcore.nlu.inputs import encoded_labels

@@ -17,7 +17,7 @@ from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.evaluation import exported
 from gptcore.evaluation.exported import INT8, MODEL, TOLERANCE, write_onnx
 from gptcore.evaluation.own_rows import read_records
-from gptcore.evaluation.task_model import TaskModel
+from gptcore.evaluation.predict import TaskModel
 from gptcore.models.build import build_model
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.onnx import OnnxClassifier, export_onnx

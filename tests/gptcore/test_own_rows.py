@@ -14,7 +14,7 @@ import torch
 from gptcore.base.errors import InputError
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.evaluation.own_rows import predict_jsonl, text_perplexity
-from gptcore.evaluation.task_model import TaskModel
+from gptcore.evaluation.predict import TaskModel
 from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.nlu import REGISTRY, available, load_task
-from gptcore.nlu.baselines import bag_of_words, majority
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task, read_encoded
+from gptcore.nlu.floors import bag_of_words, majority
 from gptcore.nlu.readers import iterate, iterate_test, labelled_splits, source_files
 from gptcore.nlu.registry import task_spec
 from tests.gptcore import datasets as written

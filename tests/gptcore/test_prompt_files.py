@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gptcore.base.errors import InputError
-from gptcore.nlu.winograd import Pronoun, read_wsc273
+from gptcore.nlu.readers.winograd import Pronoun, read_wsc273
 from gptcore.prompting import reading
 from gptcore.prompting.items import MultipleChoice
 from gptcore.prompting.measures import article_baselines, is_word, rouge

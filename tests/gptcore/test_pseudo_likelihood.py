@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
+from gptcore.evaluation.likelihood import PseudoLikelihood, encoder_likelihood, pseudo_perplexity
 from gptcore.evaluation.ngram import UnigramModel
-from gptcore.evaluation.pseudo_likelihood import PseudoLikelihood, encoder_likelihood, pseudo_perplexity
 from gptcore.models.encoder import Encoder
 from gptcore.objectives.replaced import Detection
 from gptcore.text.wordpiece import WordPieceTokenizer

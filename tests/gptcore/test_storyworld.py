@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.nlu import REGISTRY, load_task
-from gptcore.nlu.baselines import bag_of_words, majority
+from gptcore.nlu.floors import bag_of_words, majority
 from gptcore.storyworld import facts, formats, generate, grammar, lexicon, narrate, stories
 from gptcore.storyworld.__main__ import main
 from gptcore.storyworld.lexicon import PEOPLE, TOPICS, Words, named

@@ -13,8 +13,8 @@ import torch
 
 from gptcore.base.errors import InputError
 from gptcore.evaluation import submission
+from gptcore.evaluation.predict import TaskModel
 from gptcore.evaluation.submission import GLUE_TASKS, SUBMISSION, files_of, glue_submission
-from gptcore.evaluation.task_model import TaskModel
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.inputs import collate

@@ -156,7 +156,7 @@ def test_of_a_game_the_last_line_is_asked(sets: tuple[str, Writer]) -> None:
 @given(seeds)
 def test_schemas_in_words(seed: int) -> None:
     text, _, names, right = web.schema(Random(seed), WORDS)
-    from gptcore.nlu.winograd import Pronoun
+    from gptcore.nlu.readers.winograd import Pronoun
 
     before, _, after = text.partition(" Now ")
     schema = Pronoun(f"{before} Now", f"{after.partition(' ')[2]}", names, names.index(right))

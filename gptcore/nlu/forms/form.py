@@ -96,8 +96,8 @@ class Form:
     """Reads a row that somebody asks about."""
     floors: Mapping[str, str] = field(
         default_factory=lambda: {
-            "majority class": "gptcore.nlu.baselines:majority",
-            "bag of words": "gptcore.nlu.baselines:bag_of_words",
+            "majority class": "gptcore.nlu.floors:majority",
+            "bag of words": "gptcore.nlu.floors:bag_of_words",
         }
     )
     """Name of a baseline that needs no model -> its :data:`Floor`."""

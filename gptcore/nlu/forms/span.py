@@ -58,7 +58,7 @@ FORM = Span(
     predictions="gptcore.evaluation.places:span_predictions",
     stderrs="gptcore.nlu.bootstrap:span_stderrs",
     floors={
-        "majority class": "gptcore.nlu.place_baselines:commonest_answer",
-        "bag of words": "gptcore.nlu.place_baselines:answer_by_words",
+        "majority class": "gptcore.nlu.floors:commonest_answer",
+        "bag of words": "gptcore.nlu.floors:answer_by_words",
     },
 )

@@ -61,7 +61,7 @@ FORM = Tags(
     stderrs="gptcore.nlu.bootstrap:tag_stderrs",
     own_row="gptcore.nlu.own_rows:row_of_words",
     floors={
-        "majority class": "gptcore.nlu.place_baselines:outside_alone",
-        "bag of words": "gptcore.nlu.place_baselines:tags_by_phrases",
+        "majority class": "gptcore.nlu.floors:outside_alone",
+        "bag of words": "gptcore.nlu.floors:tags_by_phrases",
     },
 )

@@ -13,12 +13,11 @@ from gptcore.base.filesystems import exists, file_system
 from gptcore.nlu.examples import Example, Record, example_of, show
 from gptcore.nlu.forms import form_of, label_text
 from gptcore.nlu.readers.commonsense import read_commonsense
-from gptcore.nlu.readers.entity_types import read_open_entity
 from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.layout import ParquetLayout, has_folder, parquet_layout
+from gptcore.nlu.readers.mentions import read_fewrel, read_open_entity
 from gptcore.nlu.readers.parquet import read_parquet
 from gptcore.nlu.readers.passages import read_squad
-from gptcore.nlu.readers.relations import read_fewrel
 from gptcore.nlu.readers.tagged import read_conll
 from gptcore.nlu.readers.text_files import READERS, passage_names
 from gptcore.nlu.registry import BEYOND, REGISTRY, Format, Source, TaskSpec, task_spec
