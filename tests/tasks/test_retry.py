@@ -53,7 +53,7 @@ class _Server(ThreadingHTTPServer):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.tracking.retry._AGAIN_SECONDS", 0.05)
-    monkeypatch.setattr("gptcore.base.filesystems._PAUSE", 0.0)
+    monkeypatch.setattr("gptcore.base.filesystems._PAUSE_SECONDS", 0.0)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
 
