@@ -102,7 +102,9 @@ def check_sources(preset: Preset, tasks: Sequence[str], datasets_url: str, asked
 
 
 def check_sharded(form: Any, preset: Preset) -> None:
-    """:raises InputError: a training that is to be sharded changes matrices whole (:func:`adam_and_muon`)."""
+    """:raises InputError: a training that is to be sharded changes matrices whole
+    (:func:`gptcore.training.optim.adam_and_muon`).
+    """
     if form.shard and preset.pretrain.optimizer == "muon":
         raise InputError(f"--shard: preset {preset.name} has pretrain.optimizer = 'muon'; expected adam beside it")
 

@@ -34,7 +34,7 @@ def predict_jsonl(model: TaskModel, lines: Iterable[bytes], name: str = "standar
 
     :param lines: JSON objects in UTF-8; their fields: :mod:`gptcore.nlu.own_rows`.
     :param name: what messages call the input.
-    :return: for each row "line" (from 1) and what :mod:`gptcore.evaluation.answers` says.
+    :return: for each row "line" (from 1) and what the model's form says of its answer.
     :raises InputError: a broken row, once the rows of the batches before it are answered; names line and field.
     """
     answers = model.described(read_own_rows(model.spec, lines, name), _ROWS_AT_ONCE)

@@ -73,7 +73,7 @@ def zero_shot(
 ) -> dict[str, dict[str, Any]]:
     """Score a pre-trained model on section 5's tasks without training it.
 
-    :param model_folder: anything that :meth:`GPT.load` opens.
+    :param model_folder: anything that :meth:`gptcore.GPT.load` opens.
     :param max_rows: at most so many rows a task (a seeded choice; for CoLA also of the rows that set the threshold).
     :returns: task -> {"score", "metric", "chance" (score of a random guess), "rows", and "threshold" for cola}.
     :raises InputError: for an unknown task, a missing or broken file, or a tokenizer with another vocabulary.

@@ -42,7 +42,7 @@ class Questions:
         return np.array([int(example.label or 0) for example in self.examples], np.int64)
 
     def batch(self, chosen: NDArray[np.int64]) -> MicroBatch:
-        """Some questions, as :meth:`KagNET.attended` takes them, and their "labels" [Q]."""
+        """Some questions, as :meth:`gptcore.knowledge.kagnet.KagNET.attended` takes them, and their "labels" [Q]."""
         graph, C = self.graph, self.n_choices
         rows = (chosen[:, None] * C + np.arange(C)).ravel()  # choices
         pairs = _ranges(graph.pair_starts, rows)

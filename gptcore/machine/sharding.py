@@ -7,7 +7,7 @@ as both engines do unless told otherwise.
 Both add in an order that depends on the weights' shapes alone, so that a resumed run has the bits of one that never
 stopped. FSDP2 reduces block by block. DDP rearranges its buckets after the first update, by the order in which that
 update's gradients came; a resumed run would rearrange them one update later than the other did, and with three or more
-processes lose its bits. With ``find_unused_parameters`` it keeps the first arrangement (tests/tasks/test_worlds.py).
+processes lose its bits. With ``find_unused_parameters`` it keeps the first arrangement (tests/gptcore/test_worlds.py).
 """
 
 from __future__ import annotations

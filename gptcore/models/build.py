@@ -72,7 +72,8 @@ def next_token_network(network: Network, where: str) -> LanguageModel:
 
 
 def load_model(url: str) -> Network:
-    """Read a model of any family, in eval mode on the CPU, from any of the kinds of folder that :meth:`GPT.load` names.
+    """Read a model of any family, in eval mode on the CPU, from any of the kinds of folder that
+    :meth:`gptcore.GPT.load` names.
 
     :raises InputError: naming the file, and what was expected of it.
     """

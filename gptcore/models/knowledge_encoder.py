@@ -243,7 +243,7 @@ class KnowledgeEncoder(Encoder):
         return levels
 
     def layer_parts(self, layer: int) -> list[nn.Module]:
-        """See :meth:`Network.layer_parts`."""
+        """See :meth:`gptcore.models.network.Network.layer_parts`."""
         number = layer - (self.config.n_layer - self.config.fused)
         return [*super().layer_parts(layer), *([self.fusion[number]] if number >= 0 else [])]
 

@@ -66,7 +66,9 @@ class LSTM(LanguageModel):
         return copy
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
-        """See :meth:`Network.parameters_by_depth`; the tied output is the embeddings', the projection the layer's."""
+        """See :meth:`gptcore.models.network.Network.parameters_by_depth`; the tied output is the embeddings', the
+        projection the layer's.
+        """
         return [list(self.tokens.parameters()), [*self.recurrent.parameters(), *self.projection.parameters()]]
 
     def flops_per_token(self, n_positions: int) -> float:

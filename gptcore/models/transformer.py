@@ -230,7 +230,7 @@ class GPT(LanguageModel):
         return found
 
     def layer_parts(self, layer: int) -> list[nn.Module]:
-        """See :meth:`Network.layer_parts`."""
+        """See :meth:`gptcore.models.network.Network.layer_parts`."""
         return [self.blocks[layer]]
 
     def _embedded_in_order(self, tokens: Tensor, table: Tensor) -> Tensor:
@@ -318,7 +318,9 @@ class GPT(LanguageModel):
         return copy
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
-        """See :meth:`Network.parameters_by_depth`; the tied output is the embeddings', a last norm the last block's."""
+        """See :meth:`gptcore.models.network.Network.parameters_by_depth`; the tied output is the embeddings', a last
+        norm the last block's.
+        """
         depths = [[*self.tokens.parameters(), *self.positions.parameters()]]
         depths += [list(block.parameters()) for block in self.blocks]
         depths[-1] += self.norm.parameters()

@@ -124,7 +124,8 @@ def score(
 ) -> dict[str, float]:
     """All numbers of one task on one split.
 
-    :param predictions: (N,) classes, choices, graded scores or sets of labels, as :func:`gptcore.nlu.inputs.predict`
+    :param predictions: (N,) classes, choices, graded scores or sets of labels, as
+        :meth:`gptcore.nlu.forms.form.Form.predict`
         gives them.
     :param labels: (N,) what is right.
     :param subsets: (N,) each row's part of the split, for tasks that consist of several (MNLI, RACE).

@@ -126,7 +126,7 @@ class TaskSpec:
     def record(self) -> dict[str, Any]:
         """What makes a model of an own task what it is, as JSON: neither where the files lie, nor notes and prompt.
 
-        :func:`recorded_task` reads it.
+        :func:`gptcore.nlu.registry.recorded_task` reads it.
         """
         return {name: _as_json(getattr(self, name)) for name in _RECORDED}
 

@@ -60,7 +60,8 @@ def perplexity(
 ) -> dict[str, float]:
     """Score every target of ``batches`` once; the processes take the batches in turn, all equally often.
 
-    :param objective: of :func:`language_model_objective`; its model is put into eval mode by the caller.
+    :param objective: of :func:`gptcore.objectives.next_token.language_model_objective`; its model is put into eval
+        mode by the caller.
     :param batches: (inputs, targets), int64 [B, T] each; targets of -100 are left out. Equal on every process.
     :param interrupted: asked after each round of batches.
     :return: "loss" (nats a token), "perplexity" (its exponential), "tokens" (targets scored).

@@ -105,7 +105,7 @@ def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
     """Do the job in this process (one of the world's).
 
     :raises InputError: before any work, if the job cannot be done as given.
-    :raises NonFiniteLoss: see :meth:`Trainer.run`.
+    :raises NonFiniteLoss: see :meth:`gptcore.training.loop.Trainer.run`.
     :raises Interrupted: after SIGTERM, with a checkpoint written.
     """
     run_job(AdaptJob.parse(job), _adapt, stop)

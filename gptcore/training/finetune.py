@@ -160,7 +160,7 @@ def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
     """Do the job in this process; a job that is done already is left as it is.
 
     :raises InputError: before any work, if the job cannot be done as given.
-    :raises NonFiniteLoss: see :meth:`Trainer.run`.
+    :raises NonFiniteLoss: see :meth:`gptcore.training.loop.Trainer.run`.
     :raises Interrupted: after SIGTERM, with a checkpoint written.
     """
     run_job(FinetuneJob.parse(job), _finetune_once, stop, alone=True)

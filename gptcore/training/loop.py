@@ -83,7 +83,8 @@ class Training:
     total_steps: int
     schedule: Schedule
     identity: Mapping[str, Any]
-    """What must be equal for a checkpoint to belong to this run (settings, digests): JSON values. :meth:`GPT.load`
+    """What must be equal for a checkpoint to belong to this run (settings, digests): JSON values.
+    :meth:`gptcore.GPT.load`
     finds the sizes of a pre-trained model under its key "model"."""
     keep_checkpoints: int
     checkpoint_every: int

@@ -15,7 +15,8 @@ from tqdm import tqdm
 class MetricsLog:
     """metrics.jsonl: one JSON object a line, {"step", "time" (unix seconds), "metrics": {name: value}}.
 
-    A checkpoint remembers :attr:`size`; a resumed run cuts the file there, so that it reads as if never stopped.
+    A checkpoint remembers what :meth:`sync` returns; a resumed run cuts the file there, so that it reads as if never
+    stopped.
     """
 
     def __init__(self, path: Path, size: int = 0) -> None:

@@ -122,7 +122,8 @@ def score_zero_shot(
 
     :param tasks: of :data:`gptcore.evaluation.zero_shot.ZERO_SHOT_TASKS`.
     :param max_rows: at most so many rows a task; None: all.
-    :param step: which of the models kept through pre-training (:func:`snapshots`); None: the final one.
+    :param step: which of the models kept through pre-training (:func:`tasks.store.lineage.snapshots`); None: the
+        final one.
     :raises InputError: for an unknown task, or missing or broken data.
     """
     settings = {"tasks": sorted(tasks), "max_rows": max_rows, "step": step}

@@ -89,7 +89,7 @@ def _root(artifact: Artifact) -> str:
 def model_files(artifact: Artifact) -> tuple[Path, Path]:
     """Local folders of a model and of its tokenizer, their bytes checked against the manifests.
 
-    :raises InputError: either is missing; :class:`CorruptArtifact` where its bytes are wrong.
+    :raises InputError: either is missing; :class:`tasks.store.manifest.CorruptArtifact` where its bytes are wrong.
     """
     home = home_of(artifact)
     return home.local(artifact, "model"), home.local(tokenizer_of(home, artifact))

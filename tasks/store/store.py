@@ -100,7 +100,8 @@ class Store:
         :param transient: names at the workspace's top that are scratch, too, but go with its mirror: what unfinished
             work goes on from, such as checkpoints.
         :raises InputError: bad config; or whatever ``produce`` raises (then the workspace stays for the next try,
-            except that an InputError leaves nothing that this call created). :class:`LostLock`: another host has taken
+            except that an InputError leaves nothing that this call created). :class:`tasks.store.locks.LostLock`:
+            another host has taken
             this process for dead, after minutes without a sign of life.
         """
         inputs = [f"{item.stage}/{item.digest}" for item in recipe.inputs.values() if isinstance(item, Artifact)]
@@ -129,8 +130,9 @@ class Store:
 
         A manifest names its inputs by stage and digest, so what is made here finds them here only.
 
-        :raises InputError: where the artifact is missing; :class:`CorruptArtifact` where its bytes are wrong;
-            :class:`LostLock` as :meth:`build`.
+        :raises InputError: where the artifact is missing; :class:`tasks.store.manifest.CorruptArtifact` where its
+            bytes are wrong;
+            :class:`tasks.store.locks.LostLock` as :meth:`build`.
         """
         own = self.artifact(artifact.stage, artifact.digest)
         note(self.scratch, [f"{own.stage}/{own.digest}"])
@@ -281,7 +283,8 @@ class Store:
 
         :param part: a file or a folder of the artifact, which is all that is fetched and compared, and whose path is
             returned; what lies beside it may be absent. Empty: all of the artifact.
-        :raises InputError: where the artifact or the part is missing; :class:`CorruptArtifact` where its bytes are
+        :raises InputError: where the artifact or the part is missing; :class:`tasks.store.manifest.CorruptArtifact`
+            where its bytes are
             wrong.
         """
         shelf = self._home(artifact)
@@ -295,7 +298,8 @@ class Store:
     def read(self, artifact: Artifact, path: str) -> bytes:
         """One small file of an artifact, without the others.
 
-        :raises InputError: where artifact or file is missing; :class:`CorruptArtifact` where its bytes are wrong.
+        :raises InputError: where artifact or file is missing; :class:`tasks.store.manifest.CorruptArtifact` where
+            its bytes are wrong.
         """
         shelf, manifest = self._home(artifact), self.manifest(artifact)
         listed = next((file for file in manifest["files"] if file["path"] == path), None)

@@ -1,4 +1,4 @@
-"""A process on one of several hosts (infra/manners.c), which does what each line of its standard input says.
+"""A process on one of several hosts (tests/trials/manners.c), which does what each line of its standard input says.
 
 python -m tests.tasks.lock_host STORE BEAT_SECONDS SILENT_SECONDS
 """

@@ -34,7 +34,9 @@ _ADDED_ROWS = {len(names): names for names in ((), PAPER_MARKS, SPECIAL_NAMES)}
 
 @dataclass(frozen=True)
 class DecoderLayout:
-    """What tells the folders of one family of decoders from those of another; see :class:`Layout`."""
+    """What tells the folders of one family of decoders from those of another; see
+    :class:`gptcore.models.files.hugging_face.Layout`.
+    """
 
     model_type: str
     """As in config.json."""

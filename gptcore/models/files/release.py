@@ -1,7 +1,7 @@
 """The original release's folders: params_shapes.json, params_0.npy .. params_9.npy.
 
 Positions, tokens, then 12 arrays a block, flat. Matrices have a leading 1, after the convolutions that the release has
-in the place of linear layers. :meth:`GPT.load` reads back bit for bit what is written here.
+in the place of linear layers. :meth:`gptcore.GPT.load` reads back bit for bit what is written here.
 
 Hugging Face's folders of decoders have the release's names of a block's parts and, as it does, matrices as
 [n_in, n_out]; ours are torch's [n_out, n_in].
