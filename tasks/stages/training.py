@@ -126,11 +126,17 @@ class Training(ABC, Generic[Made]):
 
     @classmethod
     def unpacked(cls, store: Store, fields: Mapping[str, Any]) -> Self:
-        """What :meth:`packed` wrote.
+        """What :meth:`packed` wrote; what the version before queued in a work pool is read, too.
 
         :raises InputError: as when it was made, where ``store`` is another one.
         """
-        return cls(store, **{name: _unpacked(value) for name, value in fields.items()})
+        found = {name: _unpacked(value) for name, value in fields.items()}
+        for name in ("threads", "beside"):  # a worker gives a job as many cores as its machine has
+            found.pop(name, None)
+        if "distil" in found:
+            teacher, config = found.pop("teacher", None), found.pop("distil")
+            found["distillation"] = Distillation(teacher, config) if teacher else None
+        return cls(store, **found)
 
     @classmethod
     def _names(cls) -> list[str]:

@@ -31,6 +31,7 @@ from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.flows.test_kill import toml
 from tests.flows.world import OVERRIDES, with_blimp
+from tests.packages import ROOT, naming
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -256,6 +257,14 @@ def test_overlap_is_that_of_the_corpus_and_trains_nothing(
     (few,) = run("overlap", world, store, tmp_path, ["rte"])
     assert [row[0] for row in few.rows] == ["rte dev"]
     assert list(few.rows[0]) == list(next(row for row in whole.rows if row[0] == "rte dev"))
+
+
+def test_an_analysis_costs_two_files_that_are_there() -> None:
+    """Beside its own file a table of analyses, and the deployments that are made from it."""
+    assert naming("toy_analysis", "pieces of the books") == []
+    named = {str(path.relative_to(ROOT)) for path in naming(r"flows\.analysis\.overlap", "analysis-overlap")}
+    assert named == {"flows/analysis/analyses.toml", "flows/analysis/overlap.py"}
+    assert "flows.analysis.overlap.overlap" in (ROOT / "prefect.yaml").read_text(encoding="utf-8")
 
 
 def test_an_analysis_of_another_package_goes_the_whole_way(

@@ -39,6 +39,15 @@ def test_a_request_survives_the_way_through_json(tmp_path: Path) -> None:
         assert REQUESTS[request.stage].unpacked(store, json.loads(json.dumps(request.packed()))) == request
     assert pretrain.recipe.inputs == {"shards": shards, "teacher": teacher}
 
+    queued = {**pretrain.packed(), "beside": 1}  # as the version before queued it
+    queued |= {
+        "teacher": queued["distillation"]["fields"]["teacher"],
+        "distil": queued["distillation"]["fields"]["config"],
+    }
+    del queued["distillation"], queued["label"]
+    assert REQUESTS["pretrain"].unpacked(store, queued) == pretrain
+    assert REQUESTS["finetune"].unpacked(store, {**finetune.packed(), "threads": 2}) == finetune
+
 
 class World:
     """A store, a recipe that nothing has made yet, and a worker that does as it is told."""

@@ -334,7 +334,7 @@ def test_a_fine_tune_that_fails_leaves_the_others(
 ) -> None:
     from flows.trainings.failures import SomeFailed
     from tasks.jobs.launch import JobDiverged
-    from tasks.stages import finetune as stage
+    from tasks.stages import training as stage
 
     train = stage.run_job
 
