@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flows.forms import fields
-from flows.forms.fields import Option, field
+from flows.forms.fields import field
 from flows.forms.form import Form
 from flows.forms.readers import listed
 from gptcore.base.errors import InputError
@@ -22,23 +21,11 @@ _COLUMNS = "head,relation,tail"
 class OnGraph(Form):
     """A knowledge graph, and vectors learnt from it."""
 
-    graph: str = field(
-        0,
-        "",
-        "Folder with train.txt, valid.txt and test.txt, one fact a line: FB15k-237, WN18RR, ConceptNet, or your own.",
-        empty="the generated, synthetic world's",
-        title="Graph",
-        option=Option(metavar="GRAPH", help="folder or URL of its files", positional=True),
-    )
-    columns: str = field(
-        1,
-        _COLUMNS,
-        "What the files' columns are; ConceptNet's: relation,head,tail.",
-        option=Option(metavar="A,B,C"),
-    )
-    store: str = fields.store(3)
-    overrides: dict[str, Any] = fields.overrides(4, '{"transe": {"dim": 50}}', "Settings that differ from the defaults")
-    out: str = fields.out(5, "the tables (Markdown, CSV, HTML) and figures")
+    graph: str = field("knowledge-graph", 0)
+    columns: str = field("knowledge-columns", 1)
+    store: str = field("store", 3)
+    overrides: dict[str, Any] = field("knowledge-overrides", 4)
+    out: str = field("knowledge-out", 5)
 
     def settings(self, section: str, defaults: Settings) -> Settings:
         """The settings of a section.
@@ -76,30 +63,17 @@ class OnGraph(Form):
 class KnowledgeParameters(OnGraph):
     """Facts of a knowledge graph, vectors learnt from them, and what these predict."""
 
-    entities: list[str] = field(
-        2,
-        [],
-        "Entities whose neighbours to show.",
-        empty="those with the most facts",
-        option=Option(metavar="A,B", read=listed),
-    )
+    entities: list[str] = field("knowledge-entities", 2)
 
 
 class ReasonParameters(OnGraph):
     """Questions answered from their text and the paths of a knowledge graph: KagNET."""
 
-    task: str = field(
-        2, "commonsenseqa", "Task with choices whose questions are asked.", title="Task", option=Option(metavar="TASK")
-    )
-    model: str = field(
-        6,
-        "best",
-        "Model that reads the texts, fine-tuned on the task: digest (or its beginning), a URL, or best.",
-        option=fields.MODEL,
-    )
-    datasets: str = fields.datasets(7, "Folder of the datasets.")
-    seeds: int = field(8, 1, "Trainings with seeds 0, 1, 2, ...", ge=1, le=100)
-    questions: int = field(9, 3, "Dev questions whose paths are drawn.", ge=1, le=50)
+    task: str = field("reason-task", 2)
+    model: str = field("reason-model", 6)
+    datasets: str = field("datasets", 7)
+    seeds: int = field("reason-seeds", 8)
+    questions: int = field("reason-questions", 9)
 
     @property
     def _sections(self) -> tuple[str, ...]:

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from flows.forms import fields
-from flows.forms.fields import Option, field
+from flows.forms.fields import field
 from flows.forms.form import FamilyName, Form, PresetName, Rate, StudentName, TaskChoice
-from flows.forms.readers import budgets, task_name
 from flows.forms.settings import STUDENT, chosen_preset
-from gptcore.families import DEFAULT, FAMILIES, students
-from gptcore.nlu.registry import BEYOND, REGISTRY
+from gptcore.config import FinetuneConfig
+from gptcore.families import DEFAULT, FAMILIES
 
 if TYPE_CHECKING:
     from tasks.store.store import Store
@@ -27,25 +25,23 @@ if TYPE_CHECKING:
 class OnBooks(Form):
     """From books to a pre-trained model and encoded tasks, which are then fine-tuned."""
 
-    preset: PresetName = fields.preset("demo")
-    store: str = fields.store(1)
-    corpus: str = fields.corpus(2)
-    datasets: str = fields.datasets(3)
-    tasks: list[TaskChoice] = fields.tasks(4)
-    seeds: int = fields.seeds(5, "Fine-tunes of each task, with seeds 0, 1, 2, ...")
-    overrides: dict[str, Any] = fields.overrides(
-        6, '{"finetune": {"lr": 1e-4}}', "Settings that differ from the preset"
-    )
-    nproc: int = fields.nproc(7)
-    jobs: int = fields.jobs(8)
-    dask: str = fields.dask(9)
-    tokenizer: str = fields.tokenizer(10)
-    start: str = fields.start(11)
-    shard: bool = fields.shard(12)
-    family: FamilyName = fields.family(13)
-    teacher: str = fields.teacher(16)
-    graph: str = fields.graph(17)
-    links: str = fields.links(18)
+    preset: PresetName = field("preset", 0)
+    store: str = field("store", 1)
+    corpus: str = field("corpus", 2)
+    datasets: str = field("twelve-datasets", 3)
+    tasks: list[TaskChoice] = field("tasks", 4)
+    seeds: int = field("books-seeds", 5)
+    overrides: dict[str, Any] = field("books-overrides", 6)
+    nproc: int = field("nproc", 7)
+    jobs: int = field("jobs", 8)
+    dask: str = field("dask", 9)
+    tokenizer: str = field("tokenizer", 10)
+    start: str = field("start", 11)
+    shard: bool = field("shard", 12)
+    family: FamilyName = field("family", 13)
+    teacher: str = field("teacher", 16)
+    graph: str = field("graph", 17)
+    links: str = field("links", 18)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks, students
@@ -64,8 +60,8 @@ class OnBooks(Form):
 class PipelineParameters(OnBooks):
     """The whole chain: books to leaderboard."""
 
-    from_task: str = fields.from_task(14, "RTE, STS-B and MRPC")
-    rates: list[Rate] = fields.rates(15)
+    from_task: str = field("from_task", 14)
+    rates: list[Rate] = field("rates", 15)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
@@ -78,17 +74,9 @@ class PipelineParameters(OnBooks):
 class AnalysisParameters(OnBooks):
     """One of the paper's analyses, from the artifacts of a pipeline; what is missing is made."""
 
-    max_rows: int = field(
-        14, 1000, "Zero-shot rows of each task (of BLiMP pairs of each field), drawn by a seed. 0: all.", ge=0
-    )
-    out: str = fields.out(15)
-    operations: list[Annotated[float, Field(gt=0, lt=1e30, allow_inf_nan=False)]] = field(
-        16,
-        [],
-        "Floating-point operations of each family's pre-trainings (objectives).",
-        empty="an eighth, a quarter and a half of what the preset's GPT-1 takes",
-        option=Option(metavar="N,N", read=budgets),
-    )
+    max_rows: int = field("analysis-max_rows", 14)
+    out: str = field("out", 15)
+    operations: list[Annotated[float, Field(gt=0, lt=1e30, allow_inf_nan=False)]] = field("analysis-operations", 16)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
@@ -129,20 +117,18 @@ class DistillationParameters(StudentsParameters):
 class PretrainParameters(Form):
     """Pre-training alone, on shards that are there."""
 
-    preset: PresetName = fields.preset("paper")
-    store: str = fields.store(1)
-    shards: str = field(
-        2, "latest", "Shards: digest (or its beginning), URL, or latest.", option=Option(metavar="URL|DIGEST")
-    )
-    steps: int = field(3, 0, "Updates.", empty="as the preset says", ge=0)
-    overrides: dict[str, Any] = fields.overrides(4, '{"pretrain": {"lr": 1e-3}}')
-    nproc: int = fields.nproc(5)
-    start: str = fields.start(6)
-    shard: bool = fields.shard(7)
-    family: FamilyName = fields.family(8)
-    teacher: str = fields.teacher(9)
-    graph: str = fields.graph(10)
-    links: str = fields.links(11)
+    preset: PresetName = field("preset", 0, "paper")
+    store: str = field("store", 1)
+    shards: str = field("pretrain-shards", 2)
+    steps: int = field("pretrain-steps", 3)
+    overrides: dict[str, Any] = field("pretrain-overrides", 4)
+    nproc: int = field("nproc", 5)
+    start: str = field("start", 6)
+    shard: bool = field("shard", 7)
+    family: FamilyName = field("family", 8)
+    teacher: str = field("teacher", 9)
+    graph: str = field("graph", 10)
+    links: str = field("links", 11)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks, students
@@ -159,35 +145,19 @@ class PretrainParameters(Form):
 class DistilParameters(Form):
     """A student of a model that is there, on the text that the model was made from, and both on the tasks."""
 
-    preset: PresetName = fields.preset(
-        "demo", "Schedules of pre-training and fine-tuning: demo, small, long, best or paper."
-    )
-    teacher: str = field(
-        1,
-        "latest",
-        "Pre-trained model to learn from: one of the store's, or type a digest (or its beginning), a URL, latest, or a "
-        "folder of Hugging Face's.",
-        title="Teacher",
-        option=fields.MODEL,
-    )
-    family: StudentName = field(
-        2,
-        STUDENT,
-        "What it learns: distilbert (the teacher's predictions) or tinybert (its layers). A decoder's student is of "
-        "its own family, and learns predictions.",
-        title="Family",
-        option=Option(metavar="NAME", help=f"what it learns: {', '.join(students())}"),
-    )
-    layers: int = field(3, 0, "Layers of the student.", empty="half of the teacher's", ge=0)
-    store: str = fields.store(4)
-    corpus: str = fields.corpus(5, "Books, where the teacher is a folder.", "those that the teacher was made from")
-    datasets: str = fields.datasets(6)
-    tasks: list[TaskChoice] = fields.tasks(7)
-    seeds: int = fields.seeds(8)
-    overrides: dict[str, Any] = fields.overrides(9, '{"distil": {"word_weight": 0.0}}')
-    nproc: int = fields.nproc(10)
-    jobs: int = fields.jobs(11)
-    dask: str = fields.dask(12)
+    preset: PresetName = field("distil-preset", 0)
+    teacher: str = field("distil-teacher", 1)
+    family: StudentName = field("distil-family", 2, STUDENT)
+    layers: int = field("distil-layers", 3)
+    store: str = field("store", 4)
+    corpus: str = field("distil-corpus", 5)
+    datasets: str = field("twelve-datasets", 6)
+    tasks: list[TaskChoice] = field("tasks", 7)
+    seeds: int = field("seeds", 8)
+    overrides: dict[str, Any] = field("distil-overrides", 9)
+    nproc: int = field("nproc", 10)
+    jobs: int = field("jobs", 11)
+    dask: str = field("dask", 12)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks, students
@@ -199,46 +169,22 @@ class DistilParameters(Form):
 class FinetuneParameters(Form):
     """One task, from one checkpoint. The defaults are the paper's (section 4.1)."""
 
-    task: TaskChoice = field(
-        0,
-        text="One of the twelve datasets, one beyond them (squad, swag ...), or the file of a task of your own.",
-        title="Task",
-        option=Option(
-            metavar="TASK",
-            help=f"{' '.join(REGISTRY | BEYOND)}, or the file of your own: ./my-task.toml",
-            read=task_name,
-            positional=True,
-        ),
-    )
-    checkpoint: str = fields.checkpoint(1)
-    seeds: int = fields.seeds(2, "Runs with seeds 0, 1, ...; the median counts.", "5 for small sets, else 1")
-    lr: float = fields.published(3, "lr", "Maximum learning rate", gt=0, allow_inf_nan=False)
-    batch_size: int = fields.published(4, "batch_size", "Examples an update", ge=1)
-    epochs: int = fields.published(5, "epochs", "Passes over the training rows", ge=1)
-    lm_coef: float = fields.published(
-        6, "lm_coef", "Weight of the auxiliary LM objective; encoders have none", ge=0, allow_inf_nan=False
-    )
-    clf_pdrop: float = fields.published(7, "clf_pdrop", "Dropout on the classifier", ge=0, lt=1)
-    pretrained: bool = field(
-        8,
-        True,
-        "Off: the same network from random weights.",
-        option=Option("no-pretraining", help="random weights instead of the checkpoint's"),
-    )
-    layers: int = field(9, -1, "Blocks transferred; 0: embeddings only", empty="all", ge=-1)
-    max_train_rows: int = field(10, 0, "Train on so many rows, drawn by the seed.", empty="all", ge=0)
-    store: str = fields.store(11)
-    datasets: str = fields.datasets(12, "Folder of the datasets.")
-    from_task: str = fields.from_task(13, "Start")
-    rates: list[Rate] = fields.rates(14)
-    layer_decay: float = field(
-        15,
-        0.0,
-        "Factor of the learning rate from a layer to the one below it. 1: one rate for all.",
-        empty="as the model's family has it (ELECTRA: 0.8, others: 1)",
-        ge=0,
-        le=1,
-    )
+    task: TaskChoice = field("finetune-task", 0)
+    checkpoint: str = field("checkpoint", 1)
+    seeds: int = field("finetune-seeds", 2)
+    lr: float = field("finetune-lr", 3, FinetuneConfig.lr)
+    batch_size: int = field("finetune-batch_size", 4, FinetuneConfig.batch_size)
+    epochs: int = field("finetune-epochs", 5, FinetuneConfig.epochs)
+    lm_coef: float = field("finetune-lm_coef", 6, FinetuneConfig.lm_coef)
+    clf_pdrop: float = field("finetune-clf_pdrop", 7, FinetuneConfig.clf_pdrop)
+    pretrained: bool = field("finetune-pretrained", 8)
+    layers: int = field("finetune-layers", 9)
+    max_train_rows: int = field("finetune-max_train_rows", 10)
+    store: str = field("store", 11)
+    datasets: str = field("datasets", 12)
+    from_task: str = field("finetune-from_task", 13)
+    rates: list[Rate] = field("rates", 14)
+    layer_decay: float = field("finetune-layer_decay", 15)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
@@ -257,16 +203,16 @@ class FinetuneParameters(Form):
 class FinetuneAllParameters(Form):
     """Every task whose data is there, from one checkpoint."""
 
-    preset: PresetName = fields.preset("demo", "Fine-tuning settings: demo, small, long, best or paper.")
-    checkpoint: str = fields.checkpoint(1)
-    store: str = fields.store(2)
-    datasets: str = fields.datasets(3, "Folder of the datasets.")
-    tasks: list[TaskChoice] = fields.tasks(4)
-    seeds: int = fields.seeds(5)
-    overrides: dict[str, Any] = fields.overrides(6, '{"finetune": {"lr": 1e-4}}')
-    jobs: int = fields.jobs(7)
-    from_task: str = fields.from_task(8, "RTE, STS-B and MRPC")
-    rates: list[Rate] = fields.rates(9)
+    preset: PresetName = field("finetune-all-preset", 0)
+    checkpoint: str = field("checkpoint", 1)
+    store: str = field("store", 2)
+    datasets: str = field("datasets", 3)
+    tasks: list[TaskChoice] = field("tasks", 4)
+    seeds: int = field("seeds", 5)
+    overrides: dict[str, Any] = field("finetune-all-overrides", 6)
+    jobs: int = field("jobs", 7)
+    from_task: str = field("from_task", 8)
+    rates: list[Rate] = field("rates", 9)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
@@ -283,27 +229,14 @@ class FinetuneAllParameters(Form):
 class SweepParameters(Form):
     """A search for better settings: trials drawn from a space, of which the best go on to longer trainings."""
 
-    sweep: dict[str, Any] = field(
-        0,
-        text='What the file of a sweep holds, as JSON: {"preset": "small", "objective": "validation/loss", '
-        '"trials": 9, "space": {"pretrain": {"lr": {"low": 5e-4, "high": 5e-3, "scale": "log"}}}}.',
-        option=Option("file", "FILE", "TOML: what to try, and what decides (see below)", positional=True),
-    )
-    store: str = fields.store(1)
-    corpus: str = fields.corpus(2)
-    datasets: str = fields.datasets(3)
-    checkpoint: str = field(
-        4,
-        "",
-        "Pre-trained model that every trial fine-tunes: one of the store's, or as elsewhere.",
-        empty="each trial's own",
-        option=fields.MODEL,
-    )
-    nproc: int = field(5, 0, "Training processes of each pre-training, one a GPU.", empty="one", ge=0)
-    jobs: int = field(
-        6, 0, "Trainings at the same time.", empty="pre-trainings one a GPU, fine-tunes one a core or GPU", ge=0
-    )
-    dask: str = fields.dask(7)
+    sweep: dict[str, Any] = field("sweep", 0)
+    store: str = field("store", 1)
+    corpus: str = field("corpus", 2)
+    datasets: str = field("twelve-datasets", 3)
+    checkpoint: str = field("sweep-checkpoint", 4)
+    nproc: int = field("sweep-nproc", 5)
+    jobs: int = field("sweep-jobs", 6)
+    dask: str = field("dask", 7)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
