@@ -18,7 +18,7 @@ from flows.trainings.books import Books, books_to_shards
 from flows.trainings.chain import trained_model
 from flows.trainings.failures import CellsFailed, Failures, leave_out, raise_if_all
 from flows.trainings.requests import given_model
-from flows.trainings.run import policy_for, run_all
+from flows.trainings.train import policy_for, run_all
 from gptcore.abstracts.config import AdaptConfig, at_size
 from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
 from gptcore.base.errors import InputError

@@ -12,8 +12,8 @@ from flows.forms.settings import distilled_preset
 from flows.servers import signals
 from flows.trainings.books import books_to_shards
 from flows.trainings.chain import trained_model
-from flows.trainings.collect import score_tasks
 from flows.trainings.grid import Arm, Grid, encoded_tasks, pretrained_arm, seeds_of, settings_of
+from flows.trainings.leaderboard import score_tasks
 from gptcore.config import Preset, network_config
 from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus

@@ -12,8 +12,8 @@ from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
-from flows.trainings.collect import score_tasks
 from flows.trainings.grid import Grid, arms_of, encoded_tasks, pretrained_arm, scratch_arm, seeds_of, settings_of
+from flows.trainings.leaderboard import score_tasks
 from gptcore.config import FinetuneConfig
 from gptcore.families import Family, recorded_family
 from gptcore.nlu.forms import form_of

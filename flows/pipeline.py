@@ -9,8 +9,8 @@ from flows.forms.parameters import PipelineParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.trainings.chain import run_chain
-from flows.trainings.collect import score_tasks
 from flows.trainings.grid import Grid, arms_of, seeds_of, settings_of
+from flows.trainings.leaderboard import score_tasks
 from gptcore.families import FAMILIES
 from gptcore.nlu.blimp import has_blimp
 from tasks.report.card import stages_table, table

@@ -9,8 +9,8 @@ from typing import Any
 
 from flows.forms.parameters import AnalysisParameters
 from flows.trainings.chain import Chain
-from flows.trainings.collect import score_tasks
 from flows.trainings.grid import Arm, Grid, pretrained_arm, seeds_of, settings_of
+from flows.trainings.leaderboard import score_tasks
 from gptcore.base.errors import InputError
 from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig, Preset, PretrainConfig, network_config

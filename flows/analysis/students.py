@@ -30,9 +30,9 @@ from flows.forms.students import (
     teachers_form,
 )
 from flows.trainings.chain import Chain, chain_of, run_chain
-from flows.trainings.collect import score_tasks, with_sources
 from flows.trainings.failures import Failures
 from flows.trainings.grid import Arm, Grid, pretrained_arm, seeds_of, settings_of
+from flows.trainings.leaderboard import score_tasks, with_sources
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, NetworkConfig, network_config
 from gptcore.families import FAMILIES

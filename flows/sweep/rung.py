@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from flows.trainings.books import Books
 from flows.trainings.failures import first_line
-from flows.trainings.run import train_all
+from flows.trainings.train import train_all
 from gptcore.config import TokenizerConfig
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.sweep.halving import Rung, fewer_rows, shortened

@@ -15,7 +15,7 @@ from flows.servers import signals
 from flows.trainings.books import books_and_datasets, books_to_shards
 from flows.trainings.failures import Failures, each_apart
 from flows.trainings.requests import given_model, pretraining, taught_by
-from flows.trainings.run import run_one
+from flows.trainings.train import run_one
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.config.operations import updates_of
 from gptcore.config.training import OF_OBJECTIVES

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from flows.forms.fields import as_typed
 from flows.trainings.failures import Failures, first_line, leave_out, raise_if_all
 from flows.trainings.grid import Arm, Grid
-from flows.trainings.run import train_all
+from flows.trainings.train import train_all
 from gptcore.base.files import sha256_json
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig
@@ -37,7 +37,7 @@ def choose_rates(grid: Grid, rates: Sequence[float], jobs: int, left_out: Failur
     start from the model that the row has; a student's trials learn from the teacher's models with the settings' own
     rate, as its row does. Of equal scores the rate that comes first wins.
 
-    :param jobs: see :func:`flows.trainings.collect.score_tasks`.
+    :param jobs: see :func:`flows.trainings.leaderboard.score_tasks`.
     :param left_out: takes the tasks of which every trial failed.
     :raises Exception: the first failure, where no task is left.
     """

@@ -13,7 +13,7 @@ import pytest
 from flows import abstracts
 from flows.cli.main import main
 from flows.forms.generation import AbstractsTablesParameters
-from flows.trainings import run
+from flows.trainings import train
 from flows.trainings.failures import CellsFailed
 from gptcore.abstracts.published import SWEEPS
 from gptcore.base.errors import InputError
@@ -48,7 +48,7 @@ def one_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def training(monkeypatch: pytest.MonkeyPatch, fails: Callable[[Any], BaseException | None]) -> list[Any]:
     """Put in the place of trainings some of which end by an exception; the configs of those that were started."""
-    submit, started = run._submitted, []
+    submit, started = train._submitted, []
 
     def result(error: BaseException) -> None:
         raise error
@@ -61,7 +61,7 @@ def training(monkeypatch: pytest.MonkeyPatch, fails: Callable[[Any], BaseExcepti
             return submit(runner, request, policy, needed)
         return SimpleNamespace(result=lambda: result(error))
 
-    monkeypatch.setattr(run, "_submitted", begin)
+    monkeypatch.setattr(train, "_submitted", begin)
     return started
 
 

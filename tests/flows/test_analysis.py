@@ -190,18 +190,18 @@ def test_an_analysis_of_tasks_that_it_is_not_about_is_refused(
 
 
 def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
-    from flows.trainings import collect
+    from flows.trainings import leaderboard
     from flows.trainings.grid import Arm, Grid
 
     checkpoint = Artifact("pretrain", "0" * 64, f"{store}/pretrain/{'0' * 64}")
     changes: list[dict[str, Any]] = [{"snapshot": 64}, {"n_transfer": 0}, {}, {"pretrained": False}]
     arms = [Arm(str(number), checkpoint, changed) for number, changed in enumerate(changes)]
-    monkeypatch.setattr(collect, "has_blimp", lambda _url: True)
-    monkeypatch.setattr(collect, "kept_blimp", lambda _store, _checkpoint, _url, step: f"after {step}")
+    monkeypatch.setattr(leaderboard, "has_blimp", lambda _url: True)
+    monkeypatch.setattr(leaderboard, "kept_blimp", lambda _store, _checkpoint, _url, step: f"after {step}")
 
     def found(*configs: FinetuneConfig) -> list[Any]:
         settings = dict(zip(("rte", "sst2"), configs, strict=True))
-        return [collect._zero_shot(Grid(Store(store), "data", [], {}, arms, settings), arm) for arm in arms]
+        return [leaderboard._zero_shot(Grid(Store(store), "data", [], {}, arms, settings), arm) for arm in arms]
 
     plain, kept, cut = FinetuneConfig(), FinetuneConfig(snapshot=16), FinetuneConfig(n_transfer=0)
     assert found(plain, plain) == ["after 64", None, "after None", None]
@@ -212,7 +212,7 @@ def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.
     def incomplete(*_: object) -> None:
         raise InputError("data/BLiMP/a.jsonl: found nothing there")
 
-    monkeypatch.setattr(collect, "kept_blimp", incomplete)  # no fine-tune reads these files
+    monkeypatch.setattr(leaderboard, "kept_blimp", incomplete)  # no fine-tune reads these files
     assert found(plain, plain) == [None] * 4
 
 

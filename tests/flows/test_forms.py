@@ -25,9 +25,9 @@ from flows.forms.parameters import (
 )
 from flows.forms.readers import learning_rates
 from flows.forms.run_names import run_name
-from flows.trainings import progress as module
-from flows.trainings.progress import show_progress
+from flows.trainings import train as module
 from flows.trainings.rates import _as_table, _best
+from flows.trainings.train import show_progress
 from gptcore.abstracts.config import PRESETS, AdaptConfig, at_size
 from gptcore.abstracts.published import SWEEPS, SweepTable
 from gptcore.base.errors import InputError
@@ -295,7 +295,7 @@ def told(monkeypatch: pytest.MonkeyPatch, ends: list[tuple[float, float]]) -> tu
             yield training
 
     monkeypatch.setattr(module, "as_completed", ending)
-    monkeypatch.setattr("flows.trainings.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("flows.trainings.train.time.monotonic", lambda: now)
     monkeypatch.setattr(module, "create_progress_artifact", lambda percent, key, description: uuid4())
     monkeypatch.setattr(module, "update_progress_artifact", lambda _, percent, description: percents.append(percent))
     monkeypatch.setattr(module, "progress", lambda item, line=False: news.append(item))

@@ -382,8 +382,8 @@ def test_rows_that_changed_since_they_were_encoded_fill_no_row(
     board: Leaderboard, world: tuple[str, str], store: str
 ) -> None:
     """Refused before anything is trained: a row never mixes numbers of different data."""
-    from flows.trainings.collect import score_tasks
     from flows.trainings.grid import Grid, pretrained_arm, settings_of
+    from flows.trainings.leaderboard import score_tasks
 
     stages = Store(store)
     encoded = {stages.manifest(item)["config"]["task"]: item for item in stages.list("dataset")}

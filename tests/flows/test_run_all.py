@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prefect import flow
 
-from flows.trainings.run import Policy, run_all
+from flows.trainings.train import Policy, run_all
 from tasks.stages.training import Training
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
@@ -47,7 +47,7 @@ def order(folder: Path) -> list[str]:
 
 def test_what_another_is_made_from_comes_first_and_once(toy: Callable[..., Toy], tmp_path: Path) -> None:
     first = toy("first")
-    results = together([toy("second", first), first, toy("first")], progress="toys")["results"]
+    results = together([toy("second", first), first, toy("first")], stage="toys")["results"]
     assert all(isinstance(found, Artifact) for found in results)
     assert results[1] == results[2]
     assert order(tmp_path) == ["first", "second"]

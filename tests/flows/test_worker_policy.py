@@ -87,7 +87,7 @@ class Orchestrator:
     def run(self) -> Any:
         from prefect import flow
 
-        from flows.trainings.run import run_one
+        from flows.trainings.train import run_one
 
         @flow(name="orchestrates")
         def wants() -> Any:
