@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from gptcore.config import ModelConfig
 from gptcore.families import FAMILIES, Family
-from gptcore.families.bert import OF_HIDDEN_WORDS
 from gptcore.models.cpu import dropout
 from gptcore.models.network import LanguageModel, initialise
 from gptcore.objectives.replaced import ReplacedTokens
@@ -98,7 +97,7 @@ def _family(name: str, objective: str, *settings: str) -> Family:
         network="tests.gptcore.toy_encoder:ToyEncoder",
         reader="",
         objective=objective,
-        objective_settings=(*OF_HIDDEN_WORDS, *settings),
+        objective_settings=(*FAMILIES["bert"].objective_settings, *settings),
         ablation=True,
     )
 

@@ -6,12 +6,11 @@ point of the group ``gptmill.forms`` that leads to its :class:`Form`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
 
 from gptcore.base.errors import InputError
+from gptcore.base.named import Named
 from gptcore.nlu.forms.form import Form, label_text
 from gptcore.nlu.spec import TaskSpec
 
@@ -21,30 +20,12 @@ ENTRY_POINTS = "gptmill.forms"
 _OURS = ("single", "labels", "pair", "choices", "span", "tags")
 
 
-class _Forms(Mapping[str, Form]):
-    """Name -> form: those of this folder, then those of other packages, which are looked for when they are needed."""
-
-    @cached_property
-    def _ours(self) -> dict[str, Form]:
-        return {name: import_module(f"{__name__}.{name}").FORM for name in _OURS}
-
-    @cached_property
-    def _theirs(self) -> dict[str, Form]:
-        found = [point.load() for point in entry_points(group=ENTRY_POINTS)]
-        return {form.name: form for form in found if form.name not in self._ours}
-
-    def __getitem__(self, name: str) -> Form:
-        return self._ours[name] if name in self._ours else self._theirs[name]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._ours
-        yield from self._theirs
-
-    def __len__(self) -> int:
-        return len(self._ours) + len(self._theirs)
+def _ours() -> list[Form]:
+    """Those of this folder, in their order."""
+    return [import_module(f"{__name__}.{name}").FORM for name in _OURS]
 
 
-FORMS: Mapping[str, Form] = _Forms()
+FORMS: Mapping[str, Form] = Named(ENTRY_POINTS, _ours)
 
 
 def form_named(name: str, where: str = "") -> Form:

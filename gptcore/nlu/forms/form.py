@@ -12,12 +12,12 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.base.named import named_part
 from gptcore.nlu.examples import Example, Record, show
 from gptcore.nlu.spec import Metric, TaskSpec
 
@@ -104,11 +104,11 @@ class Form:
 
     def part(self, name: str) -> Any:
         """The part that a field names: ``form.part("loss")`` is the function."""
-        return _named(getattr(self, name))
+        return named_part(getattr(self, name))
 
     def fitted_floors(self) -> dict[str, Floor]:
         """The baselines that need no model, by their names."""
-        return {name: _named(path) for name, path in self.floors.items()}
+        return {name: named_part(path) for name, path in self.floors.items()}
 
     # --- what a task of this form has ---
 
@@ -251,11 +251,6 @@ class Form:
         :param labels: how the task's labels are told.
         """
         return "`score`" if spec.score_range else f"`label` ({labels}) and `probability LABEL` of each"
-
-
-def _named(path: str) -> Any:
-    module, _, attribute = path.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 def label_text(value: Any) -> Any:
